@@ -9,6 +9,7 @@
     ├── StoreError
     │   ├── CorruptStore            bytes on disk contradict the format
     │   ├── DiskFull                there is no room, or too little to go on writing
+    │   ├── PutLater                what was put is on its way to another broker
     │   └── StoreLocked             another process has the store open
     ├── CannotListen                a port can't be had
     ├── ConfigError                 a setting is unknown or has an impossible value

@@ -42,12 +42,22 @@ class JsonFormatter(logging.Formatter):
         return _json(_pairs(record))
 
 
-def configure(level: str, form: LogFormat, stream: IO[str] | None = None) -> None:
+def configure(
+    level: str, form: LogFormat, stream: IO[str] | None = None, *, server: str = ""
+) -> None:
     """Send every record of at least this level (`debug` to `error`) to standard error.
 
+    Where several processes write to the same place, ``server`` says in each record which one did.
     Replaces what was configured before.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
+    if server:
+
+        def named(record: logging.LogRecord) -> bool:
+            record.server = server
+            return True
+
+        handler.addFilter(named)
     handler.setFormatter(JsonFormatter() if form == "json" else KeyValueFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 

@@ -27,7 +27,7 @@ def plan(*arguments: str) -> ServerPlan:
 def conf(tmp_path: Path) -> Path:
     path = tmp_path / "broker.conf"
     path.write_text(
-        "brokerName = from-file\nregionId=R3\nlistenPort=20911\nhaMaxTimeSlaveNotCatchup=48\n"
+        "brokerName = from-file\nregionId=R3\nlistenPort=20911\ncompactionThreadNum=48\n"
     )
     return path
 
@@ -95,8 +95,8 @@ def test_the_nearer_word_wins(conf: Path) -> None:
 def test_what_has_no_effect_is_kept_and_noted(conf: Path) -> None:
     planned = plan("broker", "-c", str(conf), "--set", "brokerNmae=x")
     assert planned.broker
-    assert planned.broker.extra == {"haMaxTimeSlaveNotCatchup": "48", "brokerNmae": "x"}
-    assert [note.key for note in planned.notes] == ["haMaxTimeSlaveNotCatchup", "brokerNmae"]
+    assert planned.broker.extra == {"compactionThreadNum": "48", "brokerNmae": "x"}
+    assert [note.key for note in planned.notes] == ["compactionThreadNum", "brokerNmae"]
 
 
 def test_name_servers_come_from_option_file_or_environment(
@@ -202,20 +202,26 @@ def test_the_description_is_a_configuration_file(conf: Path, tmp_path: Path) -> 
     assert properties.loads(first.describe())["brokerName"] == "from-file"
 
 
-def test_the_description_has_no_secrets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_the_description_has_no_secrets(tmp_path: Path, count: str) -> None:
     path = tmp_path / "broker.conf"
     user = '{"username":"root","password":"Kanarienvogel"}'
     path.write_text(
         f"initAuthenticationUser={user}\ninitAuthenticationUsr={user}\n"
         "innerClientAuthenticationCredentials={}\n"
     )
-    planned = plan("serve", "--ephemeral", "-c", str(path), "--store", str(tmp_path / "store"))
+    words = ["--brokers", count, "-c", str(path), "--store", str(tmp_path / "store")]
+    planned = plan("serve", "--ephemeral", *words)
     text = planned.describe()
-    assert "# initAuthenticationUser is not shown\n" in text
-    assert "# initAuthenticationUsr is not shown\n" in text  # misspelt, but a secret
+    hidden = text.count("# initAuthenticationUser is not shown\n")
+    assert hidden == int(count)
+    assert text.count("# initAuthenticationUsr is not shown\n") >= hidden  # misspelt, but a secret
     assert "Kanarienvogel" not in text + repr(planned)
-    assert planned.broker
-    assert planned.broker.init_authentication_user == user
+    if count == "1":
+        assert planned.broker
+        assert planned.broker.init_authentication_user == user
+    else:
+        assert [it.pairs["initAuthenticationUser"] for it in planned.brokers] == [user, user]
 
 
 GROUP = "controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-10.0.0.1:9878;n1-10.0.0.2:9878\n"

@@ -110,6 +110,11 @@ def test_verify_and_repair(root: Path, capsys: Capture) -> None:
     )
     message = a_message(root)
     in_record(root, message, 88, b"\0\0")
+    code, out, _ = run(capsys, "repair", root, "--from", "127.0.0.1:1")
+    assert code == 1
+    refused = "127.0.0.1:1 does not help: 127.0.0.1:1: Connection refused"
+    assert f"the replica {refused}" in out
+    assert run(capsys, "repair", root, "--from", "x")[0] == 2
     code, out, _ = run(capsys, "verify", root)
     assert code == 1
     assert "damage: record-body-crc: a body does not have the CRC that its record states" in out

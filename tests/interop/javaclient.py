@@ -389,8 +389,9 @@ class JavaClient:
         message_bytes_max: int = BODY_BYTES_MAX,
         *,
         trace: bool = False,
+        poll_ms: int = 30_000,
     ) -> Producer:
-        """Open a producer; ``compression`` is ZLIB, LZ4 or ZSTD."""
+        """Open a producer; ``compression`` is ZLIB, LZ4 or ZSTD. It asks for routes so often."""
         number = self.call(
             "producer.open",
             int,
@@ -399,6 +400,7 @@ class JavaClient:
             compressOverBytes=compress_over_bytes,
             maxMessageBytes=message_bytes_max,
             trace=trace,
+            nameServerPollMs=poll_ms,
         )
         return self._keep(Producer(self._driver, number))
 

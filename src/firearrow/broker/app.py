@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,19 +23,21 @@ from firearrow.broker.acting import Acting, Special
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.delays import DelayedDelivery, DelayRedirection
+from firearrow.broker.delays import DelayedDelivery, DelayRedirection, settle_deliveries
 from firearrow.broker.escape import EscapingPuts
 from firearrow.broker.events import (
     GroupDeleted,
     GroupLeft,
     MembersChanged,
     SettingsChanged,
+    TopicMade,
     TopicsChanged,
     WaitsElsewhere,
 )
 from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.grouplocks import GroupLocks
 from firearrow.broker.halves import waits_as_half
+from firearrow.broker.healing import Healing
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.metrics.creating import measured
@@ -63,7 +64,12 @@ from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.puts import Puts
 from firearrow.broker.reconciling import adopt_queues, place_groups
-from firearrow.broker.registration import Registration, addresses_of, identity_of
+from firearrow.broker.registration import (
+    Registration,
+    addresses_of,
+    identity_of,
+    registration_of,
+)
 from firearrow.broker.replicas import Replicas, check_role
 from firearrow.broker.requests import (
     NOTING,
@@ -78,11 +84,12 @@ from firearrow.broker.requests import (
     reply_handlers_of,
     transaction_handlers_of,
 )
-from firearrow.broker.routes import TopicRoutes, own_queues
+from firearrow.broker.routes import routes_of
 from firearrow.broker.saving import Following, Saving
 from firearrow.broker.serving import Serving
 from firearrow.broker.slaverefusals import refused_by_acting_slave, refused_by_slave
 from firearrow.broker.slavesync import SlaveSync
+from firearrow.broker.spreading import spreading_of
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.filters import ConsumerFilters
@@ -105,12 +112,7 @@ from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host
 from firearrow.net.operations import Operations
-from firearrow.net.server import (
-    BulkHandler,
-    ConnectionClosed,
-    Handler,
-    Server,
-)
+from firearrow.net.server import BulkHandler, ConnectionClosed, Handler, Server
 from firearrow.services import Every, Service
 from firearrow.store import (
     OS_FILES,
@@ -119,6 +121,7 @@ from firearrow.store import (
     MessagesArrived,
     MessageStore,
     QueuesDeleted,
+    RecordDamaged,
     TimerFlush,
     TimerStore,
 )
@@ -130,7 +133,6 @@ log = logging.getLogger(__name__)
 CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
 RESTING_SECONDS: Final = 5.0  # the same where the log did not grow since the last look
 ORDER_SECONDS: Final = 10.0  # between writes of what is popped in order, as upstream
-SECOND_PORT: Final = 2  # below listenPort, as upstream
 CLIENT_SWEEP_SECONDS: Final = 10.0
 FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as upstream
 
@@ -188,7 +190,6 @@ class Broker:
         self.services: list[Service] = []
         self._users: Metadata | None = None
         self._kv: KvStore | None = None
-        self._second: asyncio.Task[None] | None = None
         self.address = ""
 
     async def start(self, host: str, port: int) -> int:
@@ -341,6 +342,7 @@ class Broker:
         self._held = HeldPulls(self.store, self._clock, self._loop)
         self._hold_pops()
         self._cold = ColdReads(self._loop if self._background else None)
+        access = access_of(self.config)
         self._sync = SlaveSync(
             self.topics,
             self.groups,
@@ -350,12 +352,14 @@ class Broker:
             self._saving,
             self._timer_counts if self._store_config.timer_wheel_enable else None,
             self._clock,
-            access_of(self.config),
+            access,
             self._timers if self._store_config.timer_wheel_enable else None,
             often=self.config.enable_slave_acting_master,
         )
         self._registration = self._make_registration()
-        self._routes = self._make_routes()
+        self._routes = routes_of(self.settings, self.topics, self._clock, access)
+        self._spreading = spreading_of(self.settings, self.address)
+        self._healing = Healing(self.store, self.replicas.peer_of_log)
         self._make_puts()
         self._replication = self.replicas.begin(self.store, self._clock)
         context = self._context_made = self._context()
@@ -369,8 +373,7 @@ class Broker:
     def _progress(self) -> Iterable[Consumed]:
         """How far the consumer groups are."""
         return self.offsets.progress(
-            lambda group: self.groups.get(group) is not None,
-            lambda topic: self.topics.read_queues(topic) or 0,
+            self.groups.has, lambda topic: self.topics.read_queues(topic) or 0
         )
 
     def _open_timers(self) -> None:
@@ -571,9 +574,11 @@ class Broker:
         listen(SettingsChanged, lambda _: sends.forget_targets())
         listen(SettingsChanged, self._settings_changed)
         listen(TopicsChanged, self._topics_changed)
+        listen(TopicMade, self._spreading.made)
+        listen(RecordDamaged, self._healing.met)
         listen(MembersChanged, notices.changed)
         if not self.replicas.is_slave or self.config.enable_slave_acting_master:
-            self.replicas.linked.listen(lambda _: self._serve_replicas())
+            self.replicas.linked.listen(lambda _: self._serving.serve_replicas(self.config))
         listen(WaitsElsewhere, self._transactions.waits)
         listen(GroupLeft, lambda left: self.filters.unregister(left.group))
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
@@ -631,19 +636,9 @@ class Broker:
             acting or self._registration,
             *(() if is_master else (self._sync,)),
             self._routes,
+            self._spreading,
+            self._healing,
         ]
-
-    def _serve_replicas(self) -> None:
-        """Take clients at the port where RocketMQ's slaves ask for topics, and its masters that
-        come back for offsets.
-
-        Java: MixAll#brokerVIPChannel; a broker has a second server there in any case.
-        """
-        if self._second is None:
-            port = self.config.listen_port - SECOND_PORT
-            self._second = self._loop.create_task(
-                self._server.serve_also(self.config.bind_address, port)
-            )
 
     def _every(self, name: str, seconds: float, call: Callable[[], float | None]) -> Service:
         return Every(name, seconds, call, self._loop)
@@ -661,22 +656,16 @@ class Broker:
         return acting
 
     def _make_registration(self) -> Registration:
-        config = self.config
         ha_port = self._store_config.ha_listen_port
-        self._identity = identity_of(config, self.address, ha_port)
-        acts = config.enable_slave_acting_master
-        return Registration(
+        self._identity = identity_of(self.config, self.address, ha_port)
+        on_master = self._master_is if self.replicas.is_slave else None
+        return registration_of(
+            self.settings,
+            self.topics,
             self._name_servers(),
             self._identity,
-            lambda: self.topics.table,
-            lambda: self.topics.data_version,
-            permission=lambda: self.settings.broker.broker_permission,
-            period_ms=config.register_name_server_period,
-            timeout_ms=config.register_broker_timeout_mills,
-            lease_ms=config.broker_not_active_timeout_millis if acts else None,
-            compressed=config.compressed_register,
-            access=access_of(config),
-            on_master=self._master_is if self.replicas.is_slave else None,
+            access_of(self.config),
+            on_master,
         )
 
     def _name_servers(self) -> list[str]:
@@ -687,15 +676,6 @@ class Broker:
         self.replicas.follow(ha_address)
         self._sync.follow(address)
         return True
-
-    def _make_routes(self) -> TopicRoutes:
-        return TopicRoutes(
-            addresses_of(self.config.namesrv_addr),
-            own_queues(self.topics, self.config.broker_name),
-            lambda: self.settings.broker.load_balance_poll_name_server_interval / 1000,
-            self._clock,
-            access_of(self.config),
-        )
 
     def _told(self) -> Told:
         """What is told by HTTP, of a broker that has been loaded."""
@@ -771,17 +751,8 @@ class Broker:
         self.filters.save()
         self.orders.file.save()
         self.open_counts.file.save()
-        self._settle_deliveries()
+        settle_deliveries(self.store, self.delay_offsets)
         self.delay_offsets.save()
-
-    def _settle_deliveries(self) -> None:
-        """Bring what was delivered to the disk: only then it counts for RocketMQ, too."""
-        if self.delay_offsets.is_settled:
-            return
-        with suppress(OSError):  # it was logged, and what is not there is delivered again
-            self.store.flush_soon()
-            self.store.flush_step()
-        self.delay_offsets.settle(self.store.flushed_offset)
 
     def _close_state(self) -> None:
         self.topics.close()
@@ -803,10 +774,7 @@ class Broker:
 
     def _write_orders(self) -> float | None:
         """Forget batches that are of no use, in steps, and write the others at last."""
-        groups = self.groups
-        if self.orders.clean_step(
-            lambda group: groups.get(group) is not None, self.topics.read_queues
-        ):
+        if self.orders.clean_step(self.groups.has, self.topics.read_queues):
             return 0.0
         self._saving.write(self.orders.file)
         return None

@@ -93,6 +93,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
     # --- topics and groups ---
     broker_permission: Annotated[Permission, "what clients may do: 2 write, 4 read, 6 both", LIVE] = 6
     auto_create_topic_enable: Annotated[bool, "whether a send to an unknown topic creates it", LIVE] = True
+    auto_create_topic_on_all: Annotated[bool, "whether a topic that a send creates is created on all masters of the cluster, so that it spreads over them (not in RocketMQ)", LIVE] = False
     auto_create_subscription_group: Annotated[bool, "whether an unknown consumer group is created at first use", LIVE] = True
     default_topic_queue_nums: Annotated[PositiveInt, "queues of a topic that is created by a send"] = 8
     cluster_topic_enable: Annotated[bool, "whether a topic with the name of the cluster exists"] = True

@@ -53,6 +53,16 @@ _INT_CHARACTERS: Final = 11
 _INT_MAX: Final = 2**31 - 1
 
 
+def settle_deliveries(store: MessageStore, offsets: DelayOffsets) -> None:
+    """Bring what was delivered to the disk: only then it counts for RocketMQ, too."""
+    if offsets.is_settled:
+        return
+    with suppress(OSError):  # it was logged, and what is not there is delivered again
+        store.flush_soon()
+        store.flush_step()
+    offsets.settle(store.flushed_offset)
+
+
 def delay_level(found: dict[str, str]) -> int:
     """Give the delay level that properties ask for, 0 for none; BrokerError if it is no number."""
     text = found.get(properties.DELAY_LEVEL)

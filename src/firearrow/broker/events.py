@@ -21,6 +21,12 @@ class TopicsChanged(NamedTuple):
     configs: Sequence[TopicConfig]
 
 
+class TopicMade(NamedTuple):
+    """A send has made a topic."""
+
+    config: TopicConfig
+
+
 class GroupsChanged(NamedTuple):
     """Consumer groups are new or have changed; they are kept already."""
 

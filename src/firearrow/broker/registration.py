@@ -19,6 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import FirearrowError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
@@ -66,6 +68,32 @@ def identity_of(config: BrokerConfig, address: str, ha_port: int) -> Identity:
         broker_id=config.broker_id,
         broker_addr=address,
         ha_server_addr=f"{ip}:{ha_port}",
+    )
+
+
+def registration_of(
+    settings: Settings,
+    topics: TopicTable,
+    name_servers: Iterable[str],
+    identity: Identity,
+    access: Access,
+    on_master: Callable[[str, str], bool] | None,
+) -> Registration:
+    """Make it for a broker by its configuration; see `Registration`."""
+    config = settings.broker
+    acts = config.enable_slave_acting_master
+    return Registration(
+        name_servers,
+        identity,
+        lambda: topics.table,
+        lambda: topics.data_version,
+        permission=lambda: settings.broker.broker_permission,
+        period_ms=config.register_name_server_period,
+        timeout_ms=config.register_broker_timeout_mills,
+        lease_ms=config.broker_not_active_timeout_millis if acts else None,
+        compressed=config.compressed_register,
+        access=access,
+        on_master=on_master,
     )
 
 

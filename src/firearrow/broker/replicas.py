@@ -42,6 +42,11 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
             "minInSyncReplicas, allAckInSyncStateSet, asyncLearner and syncFromLastFile need "
             "enableControllerMode=true: only controllers say who is in sync"
         )
+    if broker.enable_controller_mode and store.heal_from:
+        raise ConfigError(
+            "healFrom and enableControllerMode: brokers in controller mode send their log in "
+            "another protocol, in which no single record can be had"
+        )
     if broker.enable_controller_mode and broker.enable_slave_acting_master:
         raise ConfigError(
             "enableControllerMode and enableSlaveActingMaster: where controllers make another "
@@ -68,6 +73,7 @@ class Replicas:
         self._server: asyncio.Server | None = None
         self.master: Master | None = None
         self.slave: Slave | None = None
+        self._sender: Master | None = None
         self.members: dict[int, str] = {}
         """The brokers of this name, itself among them, if slaves act for their master."""
         self.linked: Event[None] = Event()
@@ -108,23 +114,21 @@ class Replicas:
         """Take the port for slaves; give it, as others are to be told.
 
         ``asked_port`` is the ``listenPort`` of the configuration, ``port`` the one that was found.
-        Raises CannotListen where slaves are wanted for sure: else a master does without.
+        Raises CannotListen where slaves are wanted for sure: else a broker does without. A slave
+        takes others as well, which follow it or want bytes of the log back.
         """
-        wanted = self._config.ha_listen_port
-        if not wanted and asked_port:
-            wanted = port + 1
-        if self.is_slave:
-            return wanted or port + 1
+        wanted = self._wanted(asked_port, port)
         try:
             self._server = await listen(self._connection, host, wanted)
         except CannotListen as error:
-            if self._config.ha_listen_port or self._config.broker_role == SYNC_MASTER:
+            wants = self._config.ha_listen_port or self._config.broker_role == SYNC_MASTER
+            if wants and not self.is_slave:
                 raise
             log.warning(
                 "slaves can't connect: their port is taken (haListenPort)",
                 extra={"address": error.filename, "error": error.strerror},
             )
-            return wanted
+            return wanted or port + 1
         port = port_of(self._server)
         if self._tls_mode == "enforcing":
             log.warning(
@@ -134,25 +138,30 @@ class Replicas:
             )
         return port
 
+    def _wanted(self, asked_port: int, port: int) -> int:
+        """The port that is to be taken; 0: a free one."""
+        return self._config.ha_listen_port or (port + 1 if asked_port else 0)
+
     def close(self) -> None:
         """Give the port back, if nothing came of the start."""
         if self._server is not None:
             self._server.close()
 
     def _connection(self) -> Connection:
-        assert self.master is not None, "slaves are taken when all is there"
-        return self.master.connection()
+        assert self._sender is not None, "slaves are taken when all is there"
+        return self._sender.connection()
 
     def begin(
         self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None
     ) -> Service:
         """Make the master's part or the slave's, as a service; a simulation gives its loop."""
         loop = loop or asyncio.get_running_loop()
+        self._sender = Master(store, self._config, clock, loop, self._server)
         if self.is_slave:
             self.slave = Slave(store, self._config, clock, loop)
             self.slave.connected.listen(self.linked)
-            return self.slave
-        self.master = Master(store, self._config, clock, loop, self._server)
+            return _Both(self.slave, self._sender)
+        self.master = self._sender
         self.master.joined.listen(self.linked)
         self.master.refused.listen(self.linked)
         if self._config.broker_role == SYNC_MASTER and self._config.in_sync_replicas > 1:
@@ -160,6 +169,10 @@ class Replicas:
             confirming = store.copy_by(copies, self._config.slave_timeout / 1000)
             self.master.acked.listen(lambda _: confirming.answer())
         return self.master
+
+    def peer_of_log(self) -> str:
+        """Where another broker sends the same log to slaves; empty if none is known."""
+        return self._config.heal_from or (self.slave.master_address if self.slave else "")
 
     def follow(self, ha_address: str) -> None:
         """Follow the master that takes slaves there, unless the configuration says another."""
@@ -171,6 +184,30 @@ class Replicas:
         side = self.slave or self.master
         assert side is not None, "it has begun"
         return side.status()
+
+
+class _Both(Service):
+    """A slave that is sent the log, and sends it on."""
+
+    def __init__(self, slave: Slave, sender: Master) -> None:
+        super().__init__(slave.name)
+        self._slave = slave
+        self._sender = sender
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not follow."""
+        return self._slave.trouble
+
+    async def start(self) -> None:
+        """Begin to follow, and take others."""
+        await self._sender.start()
+        await self._slave.start()
+
+    async def stop(self) -> None:
+        """Follow no longer, and let go of the others."""
+        await self._slave.stop()
+        await self._sender.stop()
 
 
 class _Copies:

@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from firearrow.broker.registration import addresses_of
+from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, MessageError
@@ -50,6 +52,18 @@ def own_queues(topics: TopicTable, broker_name: str) -> Callable[[str], Queues |
         return tuple(MessageQueue(topic, broker_name, number) for number in range(count))
 
     return own
+
+
+def routes_of(settings: Settings, topics: TopicTable, clock: Clock, access: Access) -> TopicRoutes:
+    """Make them for a broker that has these topics itself."""
+    config = settings.broker
+    return TopicRoutes(
+        addresses_of(config.namesrv_addr),
+        own_queues(topics, config.broker_name),
+        lambda: settings.broker.load_balance_poll_name_server_interval / 1000,
+        clock,
+        access,
+    )
 
 
 class _Known(NamedTuple):

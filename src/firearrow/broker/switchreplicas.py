@@ -82,6 +82,8 @@ class SwitchReplicas(Replicas):
 
         If that is not configured and taken, any other will do: name servers say it.
         """
+        if self.is_slave:
+            return self._wanted(asked_port, port) or port + 1
         try:
             return await super().bind(host, asked_port, port)
         except CannotListen:
@@ -109,8 +111,12 @@ class SwitchReplicas(Replicas):
             confirming = store.copy_by(copies, config.slave_timeout / 1000)
             copies.answer = confirming.answer
             master.acked.listen(lambda _: confirming.answer())
-        self.master = master
+        self.master = self._sender = master
         return master
+
+    def peer_of_log(self) -> str:
+        """Nobody: who asks for bytes of a log speaks the protocol of brokers with a fixed role."""
+        return ""
 
     def _greeting(self) -> Greeting:
         config = self._config

@@ -1,22 +1,54 @@
-"""`firearrow cluster`: lists clusters."""
+"""`firearrow cluster`: lists clusters, takes brokers out of use, and restarts them one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Final
 
+from cyclopts import Parameter
+
+from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
 from firearrow.cli.app import group
 from firearrow.cli.brokers import rate_of, runtime_or_none
 from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.draining import (
+    LOOK_SECONDS,
+    USUAL,
+    DrainOptions,
+    Left,
+    boot,
+    check_others,
+    drain,
+    fill,
+    filled_if_it_fails,
+    one_master,
+)
+from firearrow.cli.failures import FAILED
+from firearrow.cli.fleet import masters_in, named
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.reports import Cell, Table
-from firearrow.client.admin.cluster import servers_in
+from firearrow.cli.several import read_control
+from firearrow.client.admin import Admin
+from firearrow.client.admin.cluster import Server, servers_in
 from firearrow.client.admin.many import gathered
 from firearrow.client.routequeues import MASTER
+from firearrow.errors import ConfigError
 
 COLUMNS: Final = ("cluster", "brokers", "masters", "slaves", "topics", "putRate", "getRate")
 
-app = group("cluster", "list clusters")
+DRAINED: Final = ("broker", "address", "state", "left", "seconds")
+START_SECONDS_MAX: Final = 600.0
+"""So long a broker that is restarted may take until it is registered."""
+
+Broker = Annotated[str, Parameter(help="the broker's name, or its address")]
+
+app = group("cluster", "list clusters, take brokers out of use, and restart them one by one")
 
 
 @app.command(name="list")
@@ -46,3 +78,137 @@ async def list_clusters(*, cluster: ClusterOptions = ANY, output: Output = PLAIN
 
 def _sum(facts: Iterable[Mapping[str, str] | None], name: str) -> float:
     return sum(rate_of(found, name) or 0.0 for found in facts if found is not None)
+
+
+@app.command(name="drain")
+async def drain_broker(
+    broker: Broker,
+    /,
+    *,
+    how: DrainOptions = USUAL,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have nobody send to a broker any more, and wait until consumers have read what is there."""
+    time = asyncio.get_running_loop().time
+    async with cluster.admin() as admin:
+        info = await admin.cluster()
+        master = one_master(named(info, broker))
+        check_others(info, master)
+        began = time()
+        left = await _drained(admin, master, how)
+    state = "drained" if left.nothing else "not drained"
+    row: list[Cell] = [master.broker, master.address, state, str(left), time() - began]
+    note = f"`firearrow cluster undrain {master.broker}` has clients send to it again."
+    output.show(Table("Drained", DRAINED, [row], note=note))
+    return 0 if left.nothing else FAILED
+
+
+@app.command(name="undrain")
+async def undrain_broker(
+    broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
+) -> None:
+    """Have clients send to a broker again that was drained."""
+    async with cluster.admin() as admin:
+        master = one_master(named(await admin.cluster(), broker))
+        await fill(admin, master.broker)
+    output.show(Table("Drained", DRAINED[:3], [[master.broker, master.address, "in use"]]))
+
+
+@app.command(name="restart")
+async def restart_brokers(
+    *brokers: Broker,
+    how: DrainOptions = USUAL,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Restart brokers that `serve --brokers` runs on this machine: one by one, drained first.
+
+    The next one follows when it is registered again. Without a name, all masters are restarted.
+    """
+    with _interrupts_taken():
+        async with cluster.admin() as admin:
+            info = await admin.cluster()
+            chosen = [it for name in brokers for it in named(info, name)] or masters_in(info)
+            for server in chosen:
+                await _checked_pid(admin, server)  # all or none
+                if server.number == MASTER:
+                    check_others(info, server)
+            rows = [await _restarted(admin, server, how) for server in chosen]
+    output.show(Table("Restarted", DRAINED, rows))
+    return 0
+
+
+async def _drained(admin: Admin, master: Server, how: DrainOptions) -> Left:
+    _say(f"{master.broker}: taken out of use")
+    return await drain(admin, master, how, _say)
+
+
+async def _restarted(admin: Admin, server: Server, how: DrainOptions) -> list[Cell]:
+    """Restart one; raises ConfigError where nobody would start it again."""
+    time = asyncio.get_running_loop().time
+    began, left = time(), ""
+    is_master = server.number == MASTER
+    async with filled_if_it_fails(admin, server.broker) if is_master else nullcontext():
+        if is_master:
+            left = str(await _drained(admin, server, how))
+        before, pid = await boot(admin, server), await _checked_pid(admin, server)
+        _say(f"{server.broker}: process {pid} is restarted")
+        os.kill(pid, signal.SIGTERM)
+    try:
+        async with asyncio.timeout(START_SECONDS_MAX):
+            while True:
+                if await _is_again(admin, server, before, pid):
+                    break
+                await asyncio.sleep(LOOK_SECONDS / 4)
+    except TimeoutError:
+        raise ConfigError(
+            f"{server.broker} is not registered again after {START_SECONDS_MAX:.0f} s: see its log"
+        ) from None
+    seconds = time() - began
+    _say(f"{server.broker}: in use again after {seconds:.1f} s")
+    return [server.broker, server.address, "restarted", left, seconds]
+
+
+async def _is_again(admin: Admin, server: Server, before: str | None, pid: int) -> bool:
+    """Whether a broker is known again, and is another process."""
+    if await boot(admin, server) in (None, before):
+        return False
+    return await _pid(admin, server) not in (0, pid)
+
+
+async def _checked_pid(admin: Admin, server: Server) -> int:
+    found = await _pid(admin, server)
+    if not found:
+        raise ConfigError(
+            f"{server.broker} ({server.address}) is not run by `firearrow serve --brokers` on this "
+            "machine: nothing would start it again"
+        )
+    return found
+
+
+async def _pid(admin: Admin, server: Server) -> int:
+    """The process of a broker, which is started again when it ends; 0 if there is none here."""
+    config = await admin.brokers.config(server.address)
+    control = read_control(Path(config.get("storePathRootDir", "")).parent)
+    there = {} if control is None else {it.address: it.pid for it in control.brokers.values()}
+    return there.get(server.address, 0)
+
+
+def _say(what: str) -> None:
+    print(f"firearrow: {what}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _interrupts_taken() -> Iterator[None]:
+    """Have Ctrl-C end a block as cancelled, so that a broker is not left without senders."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "a command is one"
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        sys.stderr.write(INTERRUPTED_LINE)
+        raise SystemExit(INTERRUPTED) from None
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

@@ -39,7 +39,11 @@ COMMANDS: Final = (
     ),
     Listed("offset", "look at where groups are in queues, and move them", "offsetcommands:app"),
     Listed("dlq", "look at dead letters, and send them again", "dlqcommands:app"),
-    Listed("cluster", "list clusters", "clustercommands:app"),
+    Listed(
+        "cluster",
+        "list clusters, take brokers out of use, and restart them one by one",
+        "clustercommands:app",
+    ),
     Listed("config", "look at the configuration of servers, and change it", "configcommands:app"),
     Listed("context", "keep how to reach clusters, by names of your own", "contextcommands:app"),
     Listed(

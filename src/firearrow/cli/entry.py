@@ -20,11 +20,16 @@ def mqadmin() -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line, by default that of the process, and give its exit code."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may ignore it
-        signal.signal(signal.SIGINT, _end)
+    take_interrupts()
     from firearrow.cli.main import main as run
 
     return run(arguments)
+
+
+def take_interrupts() -> None:
+    """Have Ctrl-C be one line, unless it is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may ignore it
+        signal.signal(signal.SIGINT, _end)
 
 
 def _end(number: int, frame: object) -> None:

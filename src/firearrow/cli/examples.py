@@ -17,6 +17,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow serve --store /var/lib/rocketmq --host 0.0.0.0",
         "firearrow serve --set flushDiskType=SYNC_FLUSH --log-level warning",
         "firearrow serve --ephemeral --until-stdin-closes",
+        "firearrow serve --brokers 3 --set broker-b.flushDiskType=SYNC_FLUSH",
     ),
     "firearrow namesrv": (
         "firearrow namesrv",
@@ -119,8 +120,17 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow dlq resend billing --containing timeout",
         "firearrow dlq resend billing --all --to orders-again --apply",
     ),
-    "firearrow cluster": ("firearrow cluster list",),
+    "firearrow cluster": (
+        "firearrow cluster list",
+        "firearrow cluster restart",
+    ),
     "firearrow cluster list": ("firearrow cluster list --context production",),
+    "firearrow cluster drain": ("firearrow cluster drain broker-b --deadline 600",),
+    "firearrow cluster undrain": ("firearrow cluster undrain broker-b",),
+    "firearrow cluster restart": (
+        "firearrow cluster restart",
+        "firearrow cluster restart broker-b --deadline 30",
+    ),
     "firearrow config": (
         "firearrow config get 'flush*'",
         "firearrow config set fileReservedTime=48 --all-brokers",
@@ -190,6 +200,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow store repair": (
         "firearrow store repair data/store",
         "firearrow store repair data/store --apply",
+        "firearrow store repair data/store --from 10.0.0.2:10912 --apply",
     ),
     "firearrow store rebuild": (
         "firearrow store rebuild data/store --dry-run",

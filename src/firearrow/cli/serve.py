@@ -4,6 +4,10 @@ Standard output gets one line, when every server answers and the broker is regis
 
     ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
 
+Of several brokers, each is there by its name:
+
+    ready namesrv=127.0.0.1:9876 broker-a=127.0.0.1:10911 broker-b=127.0.0.1:10921
+
 Name servers that did not take the registration are named at the end, and asked again and again:
 
     ready broker=127.0.0.1:10911 (not registered with 10.0.0.1:9876)
@@ -30,7 +34,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow import __version__
+from firearrow.cli.serveroptions import ServerOptions
 from firearrow.cli.settings import ServerPlan, reachable
+from firearrow.cli.several import OneBroker, registering_with, with_name_server
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, FirearrowError
 from firearrow.net.address import host_and_port
@@ -67,20 +73,32 @@ class Served(msgspec.Struct):
     namesrv: str | None = None
     controller: str | None = None
     broker: str | None = None
+    brokers: dict[str, str] = {}
     not_registered_with: list[str] = []
 
     def ready_line(self) -> str:
         """Give the line that says where to connect."""
-        named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker}
-        words = ["ready", *(f"{name}={at}" for name, at in named.items() if at)]
+        words = ["ready", *(f"{name}={at}" for name, at in self.named().items())]
         if self.not_registered_with:
             words.append(f"(not registered with {', '.join(self.not_registered_with)})")
         return " ".join(words)
 
+    def named(self) -> dict[str, str]:
+        """Give the address of each server by what it is called."""
+        named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker}
+        return {name: at for name, at in named.items() if at} | self.brokers
 
-def run(plan: ServerPlan, *, banner_as_log: bool = False, until_stdin_closes: bool = False) -> int:
+
+def run(
+    plan: ServerPlan,
+    options: ServerOptions | None = None,
+    *,
+    banner_as_log: bool = False,
+    until_stdin_closes: bool = False,
+) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP, or if asked the end of standard input; give the exit
-    code.
+    code. ``options`` are what the plan is from, which is asked again for brokers that are started
+    again.
 
     Raises `FirearrowError`, with one sentence on the reason, if a server cannot be started.
     """
@@ -88,7 +106,7 @@ def run(plan: ServerPlan, *, banner_as_log: bool = False, until_stdin_closes: bo
     faulthandler.register(signal.SIGQUIT, all_threads=True)
     _allow_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(plan, banner_as_log, until_stdin_closes))
+        runner.run(_serve(plan, options, banner_as_log, until_stdin_closes))
     return 0
 
 
@@ -118,7 +136,9 @@ def endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _serve(plan: ServerPlan, banner_as_log: bool, until_stdin_closes: bool) -> None:
+async def _serve(
+    plan: ServerPlan, options: ServerOptions | None, banner_as_log: bool, until_stdin_closes: bool
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     if until_stdin_closes:
@@ -132,7 +152,7 @@ async def _serve(plan: ServerPlan, banner_as_log: bool, until_stdin_closes: bool
             extra={"key": note.key, "kind": note.effect, "note": note.text},
         )
     async with AsyncExitStack() as stack:
-        served = await _start(plan, SystemClock(), stack)
+        served = await _start(plan, options, SystemClock(), stack)
         _settle_memory()
         sys.setswitchinterval(SWITCH_SECONDS)
         _announce(plan, served, banner_as_log)
@@ -167,7 +187,9 @@ def _stop_signals() -> list[signal.Signals]:
     return [it for it in STOP_SIGNALS if it is not signal.SIGHUP or not ignores_hangup]
 
 
-async def _start(plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> Served:
+async def _start(
+    plan: ServerPlan, options: ServerOptions | None, clock: Clock, stack: AsyncExitStack
+) -> Served:
     served = Served()
     if plan.namesrv is not None:
         served.namesrv = await _start_name_server(plan.namesrv, clock, stack)
@@ -177,7 +199,29 @@ async def _start(plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> Serve
         broker = _registering_with(served.namesrv, plan.broker)
         server = await _start_broker(broker, plan, clock, stack)
         served.broker, served.not_registered_with = server.address, server.not_registered_with
+    if plan.brokers:
+        assert options is not None, "who starts brokers again asks for their configuration"
+        assert served.namesrv is not None, "they have a name server here"
+        await _start_brokers(plan, options, served, stack)
     return served
+
+
+async def _start_brokers(
+    plan: ServerPlan, options: ServerOptions, served: Served, stack: AsyncExitStack
+) -> None:
+    from firearrow.cli.supervisor import Supervisor
+
+    namesrv = served.namesrv or ""
+
+    def again() -> list[OneBroker]:
+        return with_name_server(ServerPlan.from_options(options).brokers, namesrv)
+
+    log_as = options.log_level, options.log_format
+    supervisor = Supervisor(with_name_server(plan.brokers, namesrv), again, log_as)
+    await supervisor.start()
+    stack.push_async_callback(supervisor.stop)
+    served.brokers = supervisor.addresses
+    served.not_registered_with = supervisor.not_registered_with
 
 
 async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncExitStack) -> str:
@@ -216,10 +260,8 @@ async def _start_broker(
 
 def _registering_with(namesrv: str | None, config: BrokerConfig) -> BrokerConfig:
     """Put the embedded name server, if there is one, first among those of the broker."""
-    if namesrv is None:
-        return config
-    others = [at for at in config.namesrv_addr.split(";") if at and at != namesrv]
-    return msgspec.structs.replace(config, namesrv_addr=";".join([namesrv, *others]))
+    addresses = registering_with(namesrv, config.namesrv_addr)
+    return msgspec.structs.replace(config, namesrv_addr=addresses)
 
 
 @contextmanager
@@ -236,14 +278,10 @@ def _explained(server: str, host: str, port: int) -> Iterator[None]:
 
 
 def _announce(plan: ServerPlan, served: Served, as_log: bool) -> None:
-    facts = {
-        "namesrv": served.namesrv,
-        "controller": served.controller,
-        "broker": served.broker,
-        "store": plan.store and plan.store.store_path_root_dir,
-        "flush": plan.store and plan.store.loss_window,
-    }
-    facts = {name: fact for name, fact in facts.items() if fact}
+    facts = served.named()
+    if plan.store is not None:
+        facts["store"] = plan.store.store_path_root_dir
+        facts["flush"] = plan.store.loss_window
     python = f"{platform.python_implementation()} {platform.python_version()}"
     if as_log:
         log.info("serving", extra={**facts, "version": __version__, "python": python})

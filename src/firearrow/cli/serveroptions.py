@@ -10,14 +10,22 @@ from cyclopts import Parameter
 
 from firearrow.cli import EMBEDDED_STORE
 from firearrow.cli.parameters import options, repeated, switch, valued
-from firearrow.cli.values import pair
+from firearrow.cli.values import WrongValue, pair
 from firearrow.cli.values import port as as_port
 
+BROKERS_MAX = 26  # the name of each ends with a letter
 Pairs = tuple[tuple[str, str], ...]
 
 
 def _port(name: str, text: str) -> Parameter:
     return valued("N", text, as_port, name=name)
+
+
+def _brokers(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= number <= BROKERS_MAX:
+        raise WrongValue(f"{text!r} is no number of brokers: allowed is 1 to {BROKERS_MAX}")
+    return number
 
 
 @options
@@ -141,3 +149,12 @@ class ServeOptions(BrokerOptions):
         int | None,
         _port("--namesrv-port", "port of the name server, 0 for a free one (default: 9876)"),
     ] = None
+    brokers: Annotated[
+        int,
+        valued(
+            "N",
+            "run so many brokers, each in a process of its own, with ports 10 apart and a "
+            f"directory of its own below the store's (default: 1, at most {BROKERS_MAX})",
+            _brokers,
+        ),
+    ] = 1

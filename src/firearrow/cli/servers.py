@@ -24,7 +24,7 @@ _BROKER = BrokerOptions()
 
 
 def serve(options: ServeOptions = _SERVE) -> int:
-    """Run a name server and a broker in one process."""
+    """Run a name server and a broker in one process, or several brokers in one each."""
     if options.ephemeral and options.store:
         raise WrongCommandLine("argument --store: not allowed with argument --ephemeral")
     with _ephemeral_store(options) as settled:
@@ -59,7 +59,7 @@ def _run(options: ServerOptions, *, until_stdin_closes: bool = False) -> int:
 
     configure(options.log_level, options.log_format)
     as_log = options.log_format == "json"
-    return run(plan, banner_as_log=as_log, until_stdin_closes=until_stdin_closes)
+    return run(plan, options, banner_as_log=as_log, until_stdin_closes=until_stdin_closes)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from firearrow.cli.serveroptions import (
     ServeOptions,
     ServerOptions,
 )
+from firearrow.cli.several import OneBroker, apart, check_alone, check_several, several
 from firearrow.config import properties
 from firearrow.config.demands import refuse, refuse_of_jvm, shown
 from firearrow.config.table import (
@@ -63,6 +64,8 @@ class ServerPlan(msgspec.Struct, frozen=True):
     broker_file: Path | None = None
     """The properties file of the broker, which is rewritten when a client changes a key."""
     controller: ControllerConfig | None = None
+    brokers: tuple[OneBroker, ...] = ()
+    """Those that run in processes of their own, behind the name server of this one."""
 
     @classmethod
     def from_options(cls, options: ServerOptions) -> ServerPlan:
@@ -74,7 +77,7 @@ class ServerPlan(msgspec.Struct, frozen=True):
         refuse(pairs)
         match options:
             case ServeOptions():
-                return _serve(options, pairs)
+                return _several(options, pairs) if options.brokers > 1 else _serve(options, pairs)
             case BrokerOptions():
                 return _broker(options, pairs)
             case NamesrvOptions():
@@ -94,27 +97,31 @@ class ServerPlan(msgspec.Struct, frozen=True):
             "broker": self.broker,
             "store": self.store,
         }
-        return "\n".join(
+        parts = [
             f"# {title}\n{_described(config)}"
             for title, config in servers.items()
             if config is not None
-        )
+        ]
+        for one in self.brokers:
+            alone = of_broker(one.pairs)
+            assert alone.broker is not None, "it is a broker's"
+            assert alone.store is not None, "with a store"
+            parts.append(f"# {one.name}\n{_described(alone.broker, alone.store)}")
+        return "\n".join(parts)
 
 
-def _described(config: ServerConfig) -> str:
-    told = public_properties(config)
-    hidden = [f"# {key} is not shown\n" for key in as_properties(config) if key not in told]
+def _described(*configs: ServerConfig) -> str:
+    told = {key: text for it in configs for key, text in public_properties(it).items()}
+    known = {key for it in configs for key in as_properties(it)}
+    hidden = [f"# {key} is not shown\n" for key in sorted(known - told.keys())]
     return properties.dumps(told) + "".join(hidden)
 
 
 def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
-    from firearrow.broker.config import KEY_GROUPS, THROWAWAY, BrokerConfig
+    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
-    if options.ephemeral:
-        pairs = {**THROWAWAY, "listenPort": "0"} | pairs | {"storePathCommitLog": ""}
-    pairs = {"storePathRootDir": EMBEDDED_STORE, "bindAddress": "127.0.0.1"} | pairs
-    pairs |= _present(options.given())
+    pairs = _embedded(options, pairs)
     store, rest = take(StoreConfig, pairs)
     broker, rest = take(BrokerConfig, rest)
     namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
@@ -122,17 +129,64 @@ def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
     notes = review(
         rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=KEY_GROUPS + NAMESRV_GROUPS
     )
+    check_alone(store.root_path)
     return ServerPlan(
-        namesrv=msgspec.structs.replace(
-            namesrv,
-            listen_port=_namesrv_port(options),
-            bind_address=broker.bind_address,
-            **{key: getattr(broker, key) for key in TLS_FIELDS},
-        ),
+        namesrv=_beside(namesrv, options, broker),
         broker=_complete(msgspec.structs.replace(broker, extra=rest)),
         store=_absolute(store),
         notes=notes,
         controller=controller,
+    )
+
+
+def _embedded(options: ServeOptions, pairs: dict[str, str]) -> dict[str, str]:
+    """The keys of `serve`: its defaults, the file's, and those of options."""
+    if options.ephemeral:
+        from firearrow.broker.config import THROWAWAY
+
+        pairs = {**THROWAWAY, "listenPort": "0"} | pairs | {"storePathCommitLog": ""}
+    pairs = {"storePathRootDir": EMBEDDED_STORE, "bindAddress": "127.0.0.1"} | pairs
+    return pairs | _present(options.given())
+
+
+def _beside(namesrv: NamesrvConfig, options: ServeOptions, broker: BrokerConfig) -> NamesrvConfig:
+    """Settle a name server that listens where the broker does, and encrypts as that."""
+    return msgspec.structs.replace(
+        namesrv,
+        listen_port=_namesrv_port(options),
+        bind_address=broker.bind_address,
+        **{key: getattr(broker, key) for key in TLS_FIELDS},
+    )
+
+
+def _several(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
+    """Settle several brokers; what is wrong in any of them is an error before one is started."""
+    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
+    from firearrow.store.config import StoreConfig
+
+    shared, own = apart(_embedded(options, pairs), options.brokers)
+    store, rest = take(StoreConfig, shared)
+    broker, rest = take(BrokerConfig, rest)
+    namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
+    controller, rest = _in_name_server(namesrv, shared, rest)
+    root = store.root_path.absolute()
+    check_several(root, own)
+    known = NamesrvConfig, BrokerConfig, StoreConfig
+    notes = review(rest, *known, servers=KEY_GROUPS + NAMESRV_GROUPS)
+    not_theirs = keys(NamesrvConfig).keys() - keys(BrokerConfig).keys()
+    plain = {name: text for name, text in shared.items() if name not in not_theirs}
+    brokers = several(plain, own, root, thrown_away=options.ephemeral)
+    for one in brokers:
+        of_broker(one.pairs)
+        mine = {name: text for name, text in own[one.name].items() if name not in shared}
+        notes += review(take(BrokerConfig, take(StoreConfig, mine)[1])[1], *known)
+    return ServerPlan(
+        namesrv=_beside(namesrv, options, broker),
+        broker=None,
+        store=None,
+        notes=notes,
+        controller=controller,
+        brokers=brokers,
     )
 
 
@@ -194,17 +248,22 @@ def _controller(options: ControllerOptions, pairs: dict[str, str]) -> ServerPlan
 
 
 def _broker(options: BrokerOptions, pairs: dict[str, str]) -> ServerPlan:
+    pairs = _present({"namesrvAddr": os.environ.get("NAMESRV_ADDR")}) | pairs
+    return of_broker(pairs | _present(options.given()), options.file)
+
+
+def of_broker(pairs: Mapping[str, str], file: Path | None = None) -> ServerPlan:
+    """Give the plan of a broker alone by its keys; ``file`` is to be rewritten by changes."""
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
-    pairs = _present({"namesrvAddr": os.environ.get("NAMESRV_ADDR")}) | pairs
-    pairs |= _present(options.given())
     store, rest = take(StoreConfig, pairs)
+    check_alone(store.root_path)
     broker, rest = take(BrokerConfig, rest)
     notes = review(rest, StoreConfig, BrokerConfig, servers=KEY_GROUPS)
     broker = _complete(msgspec.structs.replace(broker, extra=rest))
     return ServerPlan(
-        namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=options.file
+        namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from firearrow.store.commitlog import NewMessage
     from firearrow.store.delays import DelayLevels
     from firearrow.store.engine import MessageStore
-    from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
+    from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted, RecordDamaged
     from firearrow.store.fs import OS_FILES, FileSystem
     from firearrow.store.lmq import MultiDispatch, lmq_names
     from firearrow.store.loglook import committed_halves
@@ -85,6 +85,7 @@ __all__ = [
     "QueueRange",
     "QueuesDeleted",
     "QueuesLeft",
+    "RecordDamaged",
     "Stretch",
     "TimedQueue",
     "TimerFlush",

@@ -310,6 +310,14 @@ class CommitLog:
         self.end_offset = at + len(records)
         self._noted.clear()
 
+    def put_right(self, physical_offset: int, data: bytes) -> None:
+        """Write bytes over those that are there; they are not on the disk by then."""
+        segment = self.segments.find(physical_offset)
+        assert segment is not None, "they are in the log"
+        assert physical_offset + len(data) <= min(segment.end, self.end_offset)
+        start = physical_offset - segment.base
+        segment.map[start : start + len(data)] = data
+
     def append_raw(self, at: int, data: bytes | memoryview) -> None:
         """Append the bytes that another log has at an offset: any part of it, blanks included.
 

@@ -161,6 +161,7 @@ class StoreConfig(ServerConfig, frozen=True):
     # --- other brokers ---
     broker_role: Annotated[BrokerRole, "whether it is a master, which has copies of its messages made by slaves, or a `SLAVE`; `SYNC_MASTER` answers a send once inSyncReplicas brokers have the message"] = "ASYNC_MASTER"
     ha_listen_port: Annotated[Port, "port for slaves; 0: listenPort + 1, or a free one if listenPort is 0, too"] = 0
+    heal_from: Annotated[OptionalServer, "another broker with the same log, as `host:haListenPort`, from which a damaged record is had when a read meets it; empty: a slave's master (not in RocketMQ)"] = ""
     ha_master_address: Annotated[OptionalServer, "where a slave finds its master's haListenPort, as `host:port`; empty: name servers say it"] = ""
     ha_send_heartbeat_interval: Annotated[PositiveInt, "ms without a word after which master and slave send one to the other"] = 5000
     ha_housekeeping_interval: Annotated[PositiveInt, "ms without a word after which one takes the other for gone"] = 20_000

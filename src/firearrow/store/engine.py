@@ -31,7 +31,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import STEP_RECORDS, Dispatcher, Dispatching
 from firearrow.store.doors import Doors
-from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted
+from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted, RecordDamaged
 from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flushservice import FlushService, LoopWorker, ThreadWorker
 from firearrow.store.fs import OS_FILES, FileSystem, clear_way
@@ -39,14 +39,11 @@ from firearrow.store.inventory import Inventory
 from firearrow.store.lmq import QUEUE_ID as LMQ_QUEUE_ID
 from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
+from firearrow.store.mending import Asked, asked_for, mend
 from firearrow.store.parts import in_files, index_of, lmqs_of, log_of, queues_of
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
-from firearrow.store.queues import (
-    PutCounters,
-    QueueRange,
-    QueuesLeft,
-)
+from firearrow.store.queues import PutCounters, QueueRange, QueuesLeft
 from firearrow.store.reader import Reader, tag_codes
 from firearrow.store.recovery import Recovered, Recovery
 from firearrow.store.retention import Consumed
@@ -111,7 +108,7 @@ class MessageStore(Doors):
         self._run_in_loop = _run_here if scheduler is None else scheduler.call_soon_threadsafe
         if lmq is not None:
             events.listen(QueuesDeleted, lmq.recount)
-        self._damaged = Damaged()
+        self._damaged = Damaged(events.of(RecordDamaged))
         self._check_again_at = monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
         self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged, monotonic)
@@ -749,6 +746,25 @@ class MessageStore(Doors):
         """When the first message of the log was stored, -1 if there is none."""
         first = self.record_at(self.log.start_offset)
         return decode_record(first).store_timestamp_ms if first else -1
+
+    def asked_for(self, record: RecordDamaged) -> Asked | None:
+        """What to ask a replica for, to put a damaged record right; None if it is gone."""
+        return asked_for(self.log, record)
+
+    def mend(self, record: RecordDamaged, asked: Asked, data: bytes) -> str | None:
+        """Put a damaged record right by what a replica has; give the reason if that is of no use.
+
+        `flush_mended` brings it to the disk.
+        """
+        why = mend(self.log, self.queues, record, asked, data)
+        if why is None:
+            self._damaged.forget(record.physical_offset)
+        return why
+
+    def flush_mended(self, record: RecordDamaged) -> None:
+        """Return once a record is on the disk; in any thread."""
+        at = record.physical_offset
+        self.log.segments.flush(at, at + record.size)
 
     def runtime_facts(self) -> dict[str, str]:
         """What request 28 reports of the store, under upstream's names."""

@@ -22,3 +22,10 @@ class FlushRefused(NamedTuple):
     """The disk has refused the log: from now on nothing more is confirmed."""
 
     error: OSError
+
+
+class RecordDamaged(NamedTuple):
+    """A read has met a damaged record; ``size`` is what its entry says, or it says itself."""
+
+    physical_offset: int
+    size: int

@@ -167,7 +167,7 @@ class Lookup:
     def _fault(self, physical_offset: int, record: bytes) -> Fault | None:
         fault = fault_of(record, physical_offset, check_crc=self._check_crc)
         if fault is not None:
-            self._damaged.note(physical_offset, "met by a look-up", fault)
+            self._damaged.note(physical_offset, "met by a look-up", fault, len(record))
         return fault
 
     # --- by key ---

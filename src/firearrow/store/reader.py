@@ -439,12 +439,12 @@ class Reader:
             self._found_sound(queue, queue_offset, following)
         kept: list[int] = []
         for number in everything if faults else ():
-            physical, _, queue_offset = places[number]
+            physical, size, queue_offset = places[number]
             fault = faults.get(number)
             if fault is None:
                 kept.append(number)
                 continue
-            self._note(queue, queue_offset, physical, fault)
+            self._note(queue, queue_offset, physical, fault, size)
             if fault.frames:
                 return (kept, number) if kept else ([number], number + 1)
         return (kept if faults else everything), len(copies)
@@ -456,9 +456,11 @@ class Reader:
         self._note(queue, queue_offset, physical, Fault("the log ends before it"))
         return True
 
-    def _note(self, queue: ConsumeQueue, queue_offset: int, physical: int, fault: Fault) -> None:
+    def _note(
+        self, queue: ConsumeQueue, queue_offset: int, physical: int, fault: Fault, size: int = 0
+    ) -> None:
         place = f"queue {queue.topic}-{queue.queue_id}, queue offset {queue_offset}"
-        self._damaged.note(physical, place, fault)
+        self._damaged.note(physical, place, fault, size)
 
     def _result(self, queue: ConsumeQueue, following: int, records: bytes, count: int) -> GetResult:
         lowest, highest = queue.min_offset, queue.max_offset

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import MessageError
+from firearrow.events import Event
 from firearrow.message.compress import is_as_said
 from firearrow.message.crc import crc32
 from firearrow.message.names import is_lmq
@@ -42,6 +43,7 @@ from firearrow.message.sysflag import (
     INNER_BATCH,
     STORE_HOST_V6,
 )
+from firearrow.store.events import RecordDamaged
 from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue
 from firearrow.store.scan import Columns, Ints
 
@@ -114,13 +116,18 @@ class Fault(NamedTuple):
 
 class Damaged:
     """The damaged records that were met: how many, and each named once in the log. Those that were
-    sent so are named, too."""
+    sent so are named, too. ``met`` is told of those whose ``size`` is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, met: Event[RecordDamaged] | None = None) -> None:
         self.count = 0
+        self._met = met or Event()
         self._named: dict[int, None] = {}
 
-    def note(self, physical_offset: int, place: str, fault: Fault) -> None:
+    def forget(self, physical_offset: int) -> None:
+        """Take a record for sound again."""
+        self._named.pop(physical_offset, None)
+
+    def note(self, physical_offset: int, place: str, fault: Fault, size: int = 0) -> None:
         """Name a record, unless it was named before; only so many are remembered."""
         if physical_offset in self._named:
             return
@@ -133,6 +140,8 @@ class Damaged:
         else:
             self.count += 1
             log.error("record is damaged", extra=extra)
+            if size:
+                self._met(RecordDamaged(physical_offset, size))
 
 
 class Checked:

@@ -357,7 +357,7 @@ class AckProcessor:
         Java: AckMessageProcessor#appendAck notes whatever group a client names.
         """
         known = name in self._groups.table
-        return known or (self._groups.get(name) is not None and names.validate_group(name) is None)
+        return known or (self._groups.has(name) and names.validate_group(name) is None)
 
 
 def _next_pop_ms(handle: Handle, queue_offset: int, now_ms: int) -> int:

@@ -87,6 +87,10 @@ class GroupTable:
         self.file = StateFile(storage, self._content)
         self.file.behind = True
 
+    def has(self, group: str) -> bool:
+        """Whether there is such a group."""
+        return self.get(group) is not None
+
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Give the config of a group, None if there is no such group.
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from firearrow.broker.events import TopicsChanged
+from firearrow.broker.events import TopicMade, TopicsChanged
 from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
 from firearrow.broker.state.deleted import DeletedTopics
 from firearrow.broker.state.persistence import (
@@ -87,7 +87,9 @@ class TopicTable:
     ) -> None:
         self.table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion(timestamp=clock.now_ms())
-        self.changed = (events or Events()).of(TopicsChanged)
+        events = events or Events()
+        self.changed = events.of(TopicsChanged)
+        self._made = events.of(TopicMade)
         self._settings = settings
         self._clock = clock
         self._unknown: dict[str, Any] = {}
@@ -205,6 +207,7 @@ class TopicTable:
             sys_flag,
         )
         self._accept([config])
+        self._made(TopicMade(config))
         return config
 
     def adopt(self, left: Iterable[QueuesLeft]) -> list[str]:

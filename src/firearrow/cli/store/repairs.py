@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,7 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from firearrow.store.offline import Outcome, Plan, Salvaged, Step
+    from firearrow.store.offline import Outcome, Plan, Replica, Salvaged, Step
 
 
 def verify(
@@ -79,6 +80,15 @@ def repair(
         bool,
         switch("replace also messages that can be read, but whose bytes do not match their CRC"),
     ] = False,
+    replica: Annotated[
+        str | None,
+        valued(
+            "HOST:PORT",
+            "have what is damaged in the log from this broker, which has the same log: its master "
+            "or a slave, by its haListenPort",
+            name="--from",
+        ),
+    ] = None,
     jobs: Jobs = None,
     json: Json = False,
     progress: Progress = None,
@@ -86,6 +96,7 @@ def repair(
     """Show a plan to repair a store; with --apply, carry it out."""
     from firearrow.store import offline
 
+    source = None if replica is None else _replica_at(replica)
     where, bar = layout.of(directory), ProgressBar("verifying", progress)
     found: Plan | Outcome
     if apply:
@@ -96,22 +107,39 @@ def repair(
             on_progress=bar,
             give_again=give_again,
             cover_bodies=cover_damaged_bodies,
+            replica=source,
         )
     else:
-        found = offline.plan(where, jobs=jobs, on_progress=bar, cover_bodies=cover_damaged_bodies)
+        found = offline.plan(
+            where,
+            jobs=jobs,
+            on_progress=bar,
+            cover_bodies=cover_damaged_bodies,
+            replica=source,
+        )
     if json:
         print_json(found)
     elif isinstance(found, offline.Outcome):
         _print_outcome(found)
     else:
-        _print_plan(found, "--cover-damaged-bodies" if cover_damaged_bodies else "")
+        more = [f"--from {replica}"] if replica else []
+        _print_plan(found, [*more, *(["--cover-damaged-bodies"] if cover_damaged_bodies else [])])
     return 0 if found.verdict.sound else 1
 
 
-def _print_plan(plan: Plan, more: str) -> None:
+def _replica_at(address: str) -> Replica:
+    from firearrow.net.address import host_and_port
+    from firearrow.replication.fetching import fetch
+    from firearrow.store.offline import Replica
+
+    host_and_port(address)  # a word that is none is told before a log is read
+    return Replica(address, partial(fetch, address))
+
+
+def _print_plan(plan: Plan, more: list[str]) -> None:
     _print_steps(plan.steps)
     if plan.does_something:
-        flags = ["--apply", "--give-again" if plan.given_again else "", more]
+        flags = ["--apply", "--give-again" if plan.given_again else "", *more]
         print(f"\nnothing has been changed: {' '.join(filter(None, flags))} carries this plan out")
 
 

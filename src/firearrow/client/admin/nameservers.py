@@ -31,6 +31,10 @@ class NameServers:
         """All brokers that are registered, by name, and the names in each cluster."""
         return await self._calls.read_any(Code.GET_BROKER_CLUSTER_INFO, ClusterInfo)
 
+    async def cluster_at(self, address: str) -> ClusterInfo:
+        """The same, as one name server knows it."""
+        return await self._calls.read(address, Code.GET_BROKER_CLUSTER_INFO, ClusterInfo)
+
     async def put(self, namespace: str, key: str, value: str) -> None:
         """Set the value of a key in a namespace."""
         header = headers.KvHeader(namespace, key, value)

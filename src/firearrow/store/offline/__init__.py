@@ -4,6 +4,7 @@ from firearrow.store.offline.carving import Salvaged, carved_messages, salvage
 from firearrow.store.offline.columnar import write_stream
 from firearrow.store.offline.difference import Comparison, Difference, QueueSummary, diff
 from firearrow.store.offline.findings import INVARIANTS, Finding, Repair, Severity
+from firearrow.store.offline.healing import Replica
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import ALL, Order, Planned, Rebuilt, planned, rebuild
 from firearrow.store.offline.records import Selection, as_row, find
@@ -30,6 +31,7 @@ __all__ = [
     "QueueSummary",
     "Rebuilt",
     "Repair",
+    "Replica",
     "RetentionReport",
     "Salvaged",
     "Selection",

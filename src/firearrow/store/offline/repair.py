@@ -16,9 +16,7 @@ consumers can read, and is done only where the caller asks for it (``cover_bodie
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 from collections.abc import Iterable
 from enum import Enum
 from itertools import pairwise
@@ -30,7 +28,7 @@ import numpy as np
 
 from firearrow.clock import Clock
 from firearrow.errors import StoreError
-from firearrow.files import free_path, naming
+from firearrow.files import naming
 from firearrow.message.model import MessageView
 from firearrow.message.record import encode_blank
 from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_NONE
@@ -40,6 +38,8 @@ from firearrow.store.checkpoint import Checkpoint, StoreGuard
 from firearrow.store.fs import OS_FILES
 from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import INVARIANTS, Repair, Severity
+from firearrow.store.offline.healing import Healed, Replica, damaged, healed, joined
+from firearrow.store.offline.keeping import Keeper, write_synced
 from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.metadata import sound_copies
 from firearrow.store.offline.numbering import Given, given, holding
@@ -145,9 +145,13 @@ def plan(
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
     cover_bodies: bool = False,
+    replica: Replica | None = None,
 ) -> Plan:
-    """Verify a store and say what would repair it; nothing is changed."""
-    look = _Look(layout, jobs, on_progress, cover_bodies=cover_bodies)
+    """Verify a store and say what would repair it; nothing is changed.
+
+    What is damaged in the log is had from a ``replica`` first, if there is one.
+    """
+    look = _Look(layout, jobs, on_progress, cover_bodies=cover_bodies, replica=replica)
     verdict, work = look.plan()
     return Plan(str(layout.root), verdict, work.steps, work.given_again)
 
@@ -160,6 +164,7 @@ def apply(
     on_progress: OnProgress | None = None,
     give_again: bool = False,
     cover_bodies: bool = False,
+    replica: Replica | None = None,
 ) -> Outcome:
     """Verify, repair and verify again. Raises StoreLocked while a broker runs.
 
@@ -176,7 +181,7 @@ def apply(
     guard = StoreGuard(root)
     guard.take()
     try:
-        look = _Look(layout, jobs, on_progress, owned=True, cover_bodies=cover_bodies)
+        look = _Look(layout, jobs, on_progress, True, cover_bodies, replica)
         _, work = look.plan()
         extended = [step for step in work.steps if step.action is Action.EXTEND]
         with StoreView(layout, owned=True) as view:
@@ -210,6 +215,7 @@ class _Look(msgspec.Struct):
     on_progress: OnProgress | None
     owned: bool = False
     cover_bodies: bool = False
+    replica: Replica | None = None
     extended: bool = False
     last_ms: int = 0
 
@@ -220,20 +226,48 @@ class _Look(msgspec.Struct):
         """
         with StoreView(self.layout, owned=self.owned) as view:
             verdict, evidence = self._examine(view)
-            corrections = (
-                () if verdict.sound else proved(view, _gaps(evidence), _disordered(verdict))
-            )
+            from_replica = self._healed(view, verdict, evidence)
+            proofs = self._proved(view, verdict, evidence, from_replica)
+            corrections = joined(from_replica.corrections, proofs)
             work = _Work()
             _plan_sizes(view, work)
             if work.steps:
                 return verdict, work
-            _plan_mends(view, corrections, work)
+            _plan_mends(view, from_replica.corrections, work, f"as {self._source} has them")
+            _plan_mends(view, proofs, work, "which the rest of the store proves")
+            _plan_refused(view, from_replica, work, self._source)
             if not corrections:
                 self._plan_rest(view, verdict, evidence, work)
                 return verdict, work
         with StoreView(self.layout._replace(corrections=corrections), owned=self.owned) as view:
             self._plan_rest(view, *self._examine(view), work)
         return verdict, work
+
+    @property
+    def _source(self) -> str:
+        return "" if self.replica is None else f"the replica {self.replica.name}"
+
+    def _healed(self, view: StoreView, verdict: Verdict, evidence: Evidence) -> Healed:
+        """What a replica has in place of what is damaged."""
+        if self.replica is None:
+            return Healed()
+        stretches = damaged(view, verdict, evidence)
+        return healed(view, stretches, evidence.log.end, self.replica)
+
+    def _proved(
+        self, view: StoreView, verdict: Verdict, evidence: Evidence, known: Healed
+    ) -> tuple[Correction, ...]:
+        """What the store itself proves of the rest."""
+        if verdict.sound:
+            return ()
+        if not known.corrections:
+            return proved(view, _gaps(evidence), _disordered(verdict))
+        corrected = self.layout._replace(corrections=known.corrections)
+        with StoreView(corrected, owned=self.owned) as after:
+            verdict, evidence = self._examine(after)
+            if verdict.sound:
+                return ()
+            return proved(after, _gaps(evidence), _disordered(verdict))
 
     def _examine(self, view: StoreView) -> tuple[Verdict, Evidence]:
         return examine(view, workers_for(view, self.jobs), self.on_progress)
@@ -297,8 +331,10 @@ def _plan_all(
     _plan_rest(verdict, work)
 
 
-def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work) -> None:
-    """Restore the fields of records that everything else proves."""
+def _plan_mends(
+    view: StoreView, corrections: Iterable[Correction], work: _Work, source: str
+) -> None:
+    """Restore bytes of records that everything else proves, or a replica has."""
     for correction in corrections:
         file = view.log.find(correction.physical_offset)
         assert file is not None
@@ -306,11 +342,21 @@ def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work)
         stored = view.log_bytes(correction.physical_offset, len(correction.data))
         wrong = [i for i in range(len(stored)) if stored[i] != correction.data[i]]
         first, end = wrong[0], wrong[-1] + 1
-        text = f"restore {end - first} bytes of a record, which the rest of the store proves"
+        text = f"restore {end - first} bytes of the log, {source}"
         patch = _Patch(file.path, at + first, correction.data[first:end])
         work.patches[len(work.steps)] = patch
         name = view.name_of(file.path)
         work.steps.append(Step(Action.WRITE, text, "none", name, at + first, end - first))
+
+
+def _plan_refused(view: StoreView, known: Healed, work: _Work, source: str) -> None:
+    """Say where a replica does not help; what else is done there comes later."""
+    for (start, end, _), why in known.refused:
+        file = view.log.find(start)
+        assert file is not None
+        place = view.name_of(file.path), start - file.base, end - start
+        text = f"{source} does not help: {why}"
+        work.steps.append(Step(Action.LEAVE, text, "it is repaired without a replica", *place))
 
 
 def _plan_sizes(view: StoreView, work: _Work) -> None:
@@ -636,54 +682,6 @@ def _plan_rest(verdict: Verdict, work: _Work) -> None:
 # --- carrying out ---
 
 
-class _Keeper:
-    """The directory of what was replaced; its manifest has the steps, and where each piece was.
-
-    What a rebuild replaces is there under its own name.
-    """
-
-    def __init__(self, root: Path, directory: Path, steps: list[Step]) -> None:
-        self._root = root
-        self._directory = directory
-        self._steps = msgspec.to_builtins(steps)
-        self._entries: list[dict[str, object]] = []
-        directory.mkdir()
-        self._save()
-
-    def bytes_of(self, path: Path, position: int, size: int) -> None:
-        """Keep a stretch of a file."""
-        name = f"{path.parent.name}-{path.name}-{position}.bytes"
-        with path.open("rb") as source:
-            source.seek(position)
-            data = source.read(size)
-        _write_synced(self._directory / name, data)
-        self._note(name, path, position=position, size=len(data))
-
-    def move(self, path: Path) -> None:
-        """Keep a file or directory as a whole; it is no longer in its place then."""
-        name = path.relative_to(self._root) if path.is_relative_to(self._root) else path.name
-        place = free_path(self._directory / name)
-        OS_FILES.rename(path, place)
-        self._note(str(place.relative_to(self._directory)), path)
-
-    def copy(self, path: Path) -> None:
-        """Keep a copy of a file that is about to be replaced."""
-        name = path.relative_to(self._root)
-        (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, self._directory / name)
-        self._note(str(name), path)
-
-    def _note(self, kept_as: str, path: Path, **more: int) -> None:
-        self._entries.append({"kept_as": kept_as, "was": str(path), **more})
-        self._save()
-
-    def _save(self) -> None:
-        manifest = {"steps": self._steps, "kept": self._entries}
-        text = json.dumps(manifest, indent=2, ensure_ascii=False)
-        _write_synced(self._directory / "manifest.json", text.encode())
-        OS_FILES.sync_directory(self._directory)
-
-
 def _restored(path: Path, copy: Path) -> bytes:
     """What a copy of a configuration file holds, with what has changed since by a journal, which
     does not follow on the copy."""
@@ -692,13 +690,6 @@ def _restored(path: Path, copy: Path) -> bytes:
         return data
     state, _ = read_json(path, part.tables.values())
     return data if state == object_of(data) else fastjson.dumps(state, pretty=True)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with naming(path), path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _write_at(path: Path, position: int, data: bytes) -> None:
@@ -714,7 +705,7 @@ def _carry_out(
     if all(step.action is Action.LEAVE for step in work.steps):
         return {}
     left_out: dict[str, str] = {}
-    keeper = _Keeper(view.root, kept, work.steps)
+    keeper = Keeper(view.root, kept, work.steps)
     for number, step in enumerate(work.steps):
         if step.action is Action.REBUILD:
             left_out |= _rebuild(view.layout, work, step, kept, clock)
@@ -723,7 +714,7 @@ def _carry_out(
     return left_out
 
 
-def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: _Keeper, last_ms: int) -> None:
+def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_ms: int) -> None:
     assert step.file is not None
     path = view.path_of(step.file)
     match step.action:
@@ -742,7 +733,7 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: _Keeper, last
         case Action.RESTORE:
             assert step.source is not None
             keeper.copy(path)
-            _write_synced(path, _restored(path, view.path_of(step.source)))
+            write_synced(path, _restored(path, view.path_of(step.source)))
         case _:
             fresh = _sane(view.checkpoint, last_ms, view.log.files[-1].end)
             for file in view.log.files:  # it says that all of them are on the disk

@@ -49,6 +49,7 @@ final class Producers {
         producer.setCompressType(CompressionType.of(arguments.getString("compression")));
         producer.setCompressMsgBodyOverHowmuch(arguments.getIntValue("compressOverBytes"));
         producer.setMaxMessageSize(arguments.getIntValue("maxMessageBytes"));
+        producer.setPollNameServerInterval(arguments.getIntValue("nameServerPollMs"));
         producer.start();
         return handles.add(new Opened(producer));
     }

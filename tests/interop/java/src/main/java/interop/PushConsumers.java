@@ -112,6 +112,9 @@ final class PushConsumers {
             new DefaultMQPushConsumer(arguments.getString("group"), Clients.hook(arguments));
         consumer.setNamesrvAddr(arguments.getString("namesrv"));
         consumer.setInstanceName(Clients.unique("push"));
+        if (arguments.containsKey("nameServerPollMs")) {
+            consumer.setPollNameServerInterval(arguments.getIntValue("nameServerPollMs"));
+        }
         consumer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
         // Who asks the consumer for what it does (307) has one of these threads wait for an answer that
         // another one of them takes: with one for each of two cores, two who ask at once wait in vain.

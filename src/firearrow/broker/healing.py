@@ -1,0 +1,73 @@
+"""Has a damaged record that a read meets put right by a replica of the log.
+
+A slave has its master for that, a master the broker that `healFrom` names. The read that has met it
+goes on without the record, as ever; those that come later find it. Each record is asked for once
+after a start, one after the other, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from firearrow.errors import FirearrowError
+from firearrow.replication.fetching import fetch
+from firearrow.services import Service
+from firearrow.store import MessageStore, RecordDamaged
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX: Final = 1024
+"""Records that are still to be asked for; a store with more damage has another problem."""
+
+
+class Healing(Service):
+    """Puts records of a store right; ``peer`` says where a replica is, or nothing."""
+
+    def __init__(self, store: MessageStore, peer: Callable[[], str]) -> None:
+        super().__init__("healing")
+        self._store = store
+        self._peer = peer
+        self._waiting: deque[RecordDamaged] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def met(self, record: RecordDamaged) -> None:
+        """Have a record put right soon, if there is a replica."""
+        if self._peer() and len(self._waiting) < WAITING_MAX:
+            self._waiting.append(record)
+            if self._task is None or self._task.done():
+                self._task = asyncio.get_running_loop().create_task(self._heal())
+
+    async def _heal(self) -> None:
+        while self._waiting:
+            record, address = self._waiting.popleft(), self._peer()
+            extra = {"physical_offset": record.physical_offset, "address": address}
+            try:
+                why = await self._healed(record, address)
+            except (OSError, FirearrowError) as error:
+                why = str(error)
+            if why is None:
+                log.warning("damaged record is as it was: a replica has it", extra=extra)
+            else:
+                log.error("a replica does not help", extra={**extra, "reason": why})
+
+    async def _healed(self, record: RecordDamaged, address: str) -> str | None:
+        """Put one right; give the reason if that can't be done."""
+        asked = self._store.asked_for(record)
+        if asked is None:
+            return "the log does not hold it any more"
+        data = await asyncio.to_thread(fetch, address, asked.start, asked.size)
+        why = self._store.mend(record, asked, data)
+        if why is None:
+            await asyncio.to_thread(self._store.flush_mended, record)
+        return why

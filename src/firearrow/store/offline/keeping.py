@@ -1,0 +1,70 @@
+"""What a repair replaces is kept, in a directory with a manifest."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from firearrow.files import free_path, naming
+from firearrow.store.fs import OS_FILES
+
+
+class Keeper:
+    """The directory of what was replaced; its manifest has the steps, and where each piece was.
+
+    What a rebuild replaces is there under its own name.
+    """
+
+    def __init__(self, root: Path, directory: Path, steps: Iterable[msgspec.Struct]) -> None:
+        self._root = root
+        self._directory = directory
+        self._steps = msgspec.to_builtins(list(steps))
+        self._entries: list[dict[str, object]] = []
+        directory.mkdir()
+        self._save()
+
+    def bytes_of(self, path: Path, position: int, size: int) -> None:
+        """Keep a stretch of a file."""
+        name = f"{path.parent.name}-{path.name}-{position}.bytes"
+        with path.open("rb") as source:
+            source.seek(position)
+            data = source.read(size)
+        write_synced(self._directory / name, data)
+        self._note(name, path, position=position, size=len(data))
+
+    def move(self, path: Path) -> None:
+        """Keep a file or directory as a whole; it is no longer in its place then."""
+        name = path.relative_to(self._root) if path.is_relative_to(self._root) else path.name
+        place = free_path(self._directory / name)
+        OS_FILES.rename(path, place)
+        self._note(str(place.relative_to(self._directory)), path)
+
+    def copy(self, path: Path) -> None:
+        """Keep a copy of a file that is about to be replaced."""
+        name = path.relative_to(self._root)
+        (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, self._directory / name)
+        self._note(str(name), path)
+
+    def _note(self, kept_as: str, path: Path, **more: int) -> None:
+        self._entries.append({"kept_as": kept_as, "was": str(path), **more})
+        self._save()
+
+    def _save(self) -> None:
+        manifest = {"steps": self._steps, "kept": self._entries}
+        text = json.dumps(manifest, indent=2, ensure_ascii=False)
+        write_synced(self._directory / "manifest.json", text.encode())
+        OS_FILES.sync_directory(self._directory)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file, and return once it is on the disk."""
+    with naming(path), path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
