@@ -39,7 +39,7 @@ SENT, TOOK, DEPTH, EMPTY = (
 LABELS = {"cluster": "C", "otel_scope_name": "broker-meter"}
 
 
-class Collector(service_grpc.MetricsServiceServicer):  # type: ignore[misc]
+class Collector(service_grpc.MetricsServiceServicer):
     """Keeps what it is sent."""
 
     def __init__(self) -> None:
@@ -66,7 +66,8 @@ def collecting(port: int = 0) -> Iterator[Collector]:
     """A collector on a free port."""
     collector = Collector()
     server = grpc.server(ThreadPoolExecutor(1))
-    service_grpc.add_MetricsServiceServicer_to_server(collector, server)
+    add: Any = service_grpc.add_MetricsServiceServicer_to_server  # which has no types
+    add(collector, server)
     collector.port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:
