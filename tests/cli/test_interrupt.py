@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from firearrow.clock import SystemClock
 from tests.store.stores import append, opened
 
 SECONDS_MAX = 5  # two where nothing else runs
+GONE_SECONDS_MAX = 1.0
 MARK = "FIREARROW_TEST_MARK"
 CHILDREN = """
 import subprocess, sys, time
@@ -49,11 +51,20 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
     try:
         with process:
             yield process
-        left = descendants(environment[MARK])
-        assert left == []
+        wait_for_end(descendants(environment[MARK]))
+        assert descendants(environment[MARK]) == []
     finally:
         for pid in descendants(environment[MARK]):
             os.kill(pid, signal.SIGKILL)
+
+
+def wait_for_end(pids: list[int]) -> None:
+    """Wait a moment for processes: who was killed is there until the system has taken it away."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            end = os.pidfd_open(pid)
+            select.select([end], [], [], GONE_SECONDS_MAX)
+            os.close(end)
 
 
 def descendants(mark: str) -> list[int]:

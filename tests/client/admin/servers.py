@@ -27,6 +27,7 @@ class Answers:
 
     def __init__(self, replies: Mapping[int, Reply]) -> None:
         self.replies = dict(replies)
+        self.next_reply: Callable[[int], Reply] = lambda code: self.replies[code]
         self.asked: list[AnyCommand] = []
         self.address = ""
 
@@ -35,7 +36,7 @@ class Answers:
 
     def _answer(self, peer: Peer, request: AnyCommand) -> Answer:
         self.asked.append(request)
-        reply = self.replies[request.code]
+        reply = self.next_reply(request.code)
         if reply is None or isinstance(reply, Response):
             return reply
         return Response(body=fastjson.dumps(reply))

@@ -14,7 +14,7 @@ from firearrow.errors import (
     RemoteProtocolError,
     TopicNotFound,
 )
-from firearrow.wire.bodies import TopicList
+from firearrow.wire.bodies import KVTable, TopicList
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, request
 from firearrow.wire.headers import AnyGroup, PullMessage
@@ -123,5 +123,20 @@ def test_a_servers_own_error_is_one() -> None:
         async with administering({207: refusal}) as (admin, answers):
             with pytest.raises(BrokerFailed, match="group 'g': code 1"):
                 await admin.groups.delete(answers.address, "g")
+
+    run(scene)
+
+
+def test_a_broker_that_fails_to_say_what_it_counts_is_asked_once_more() -> None:
+    refusal = Response(ResponseCode.SYSTEM_ERROR, "java.util.NoSuchElementException")
+
+    async def scene() -> None:
+        async with administering({28: refusal}) as (admin, answers):
+            with pytest.raises(BrokerFailed, match="NoSuchElement"):
+                await admin.brokers.runtime(answers.address)
+            assert len(answers.asked) == 2
+            replies = iter([refusal, KVTable({"a": "1"})])
+            answers.next_reply = lambda _: next(replies)
+            assert await admin.brokers.runtime(answers.address) == {"a": "1"}
 
     run(scene)

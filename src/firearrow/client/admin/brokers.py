@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from firearrow.client.admin.calls import Calls
 from firearrow.config import properties
+from firearrow.errors import BrokerFailed
 from firearrow.wire import headers
 from firearrow.wire.admin_bodies import HaStatus, QueueCheck, QueueEntries
 from firearrow.wire.bodies import KVTable
@@ -33,8 +34,15 @@ class Brokers:
         await self._calls.call(address, Code.UPDATE_BROKER_CONFIG, body=body, about=about)
 
     async def runtime(self, address: str) -> dict[str, str]:
-        """What a broker counts, by name."""
-        found = await self._calls.read(address, Code.GET_BROKER_RUNTIME_INFO, KVTable)
+        """What a broker counts, by name.
+
+        A broker that fails is asked once more: RocketMQ's does (``StoreStatsService``, of which
+        nothing keeps two threads from one list), if it counts in that very moment.
+        """
+        try:
+            found = await self._calls.read(address, Code.GET_BROKER_RUNTIME_INFO, KVTable)
+        except BrokerFailed:
+            found = await self._calls.read(address, Code.GET_BROKER_RUNTIME_INFO, KVTable)
         return found.table
 
     async def counter(self, address: str, name: str, key: str) -> BrokerStatsData:
