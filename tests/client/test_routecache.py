@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from firearrow.client.routecache import RouteCache
-from firearrow.client.tasks import Tasks
 from firearrow.errors import TopicNotFound
+from firearrow.net.tasks import Tasks
 from firearrow.testing import loop
 from firearrow.wire.bodies import BrokerData, QueueData, Route
 

@@ -11,9 +11,9 @@ from firearrow.client.handlers import Failure, Registration
 from firearrow.client.message import Message
 from firearrow.client.queues import Queue
 from firearrow.client.subscription import subscription_to
-from firearrow.client.tasks import Tasks
 from firearrow.client.workers import Workers
 from firearrow.message.record import encode_record
+from firearrow.net.tasks import Tasks
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 

@@ -39,6 +39,7 @@ from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
 from firearrow.net.server import Answer, Handler, Peer
+from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MemberGroupBody
@@ -148,7 +149,7 @@ class Acting(Service):
         self._release = context.held.release_all
         self._client = Client(access=access)
         self._turn = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._waits = settings.store.total_replicas > 1 and not config.skip_pre_online
         self._yields_until = 0.0
         self._trouble: str | None = None
@@ -167,9 +168,7 @@ class Acting(Service):
 
     async def stop(self) -> None:
         """Take leave."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         if self.is_online:
             await self._registration.stop()
         await self._client.close()
@@ -182,14 +181,7 @@ class Acting(Service):
         return self._registration.trouble if self.is_online else self._trouble
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("group is not watched any more", exc_info=task.exception())
+        self._tasks.begin(work, "group")
 
     async def _run(self) -> None:
         while True:

@@ -37,6 +37,7 @@ from firearrow.message import names, properties
 from firearrow.message.sysflag import HOSTS_V6_MASK, TRANSACTION_PREPARED, transaction_type
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
+from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.store import ConsumeQueue, MessageStore, NewMessage
 from firearrow.wire.bodies import PERM_WRITE, Route
@@ -132,14 +133,12 @@ class EscapingPuts(Puts, Service):
         self._known: dict[str, tuple[Route | None, float]] = {}
         self._turns = 0
         self._ways: dict[_Key, str | None] = {}  # why it failed, None as long as it is under way
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._trouble: str | None = None
 
     async def stop(self) -> None:
         """Send nothing more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._client.close()
 
     @property
@@ -149,10 +148,7 @@ class EscapingPuts(Puts, Service):
 
     async def settled(self) -> bool:
         """Wait until nothing is under way any more; False if nothing was."""
-        if not self._tasks:
-            return False
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        return True
+        return await self._tasks.settled()
 
     # --- what is put ---
 
@@ -212,9 +208,7 @@ class EscapingPuts(Puts, Service):
                 raise StoreError("too many messages are on their way to other brokers")
             del self._ways[done]
         self._ways[key] = None
-        task = asyncio.get_running_loop().create_task(self._send(key, message))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._send(key, message), "a message to another broker")
         raise PutLater("the message is on its way to another broker")
 
     # --- how it is sent ---

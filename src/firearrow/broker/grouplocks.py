@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from firearrow.errors import FirearrowError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.server import Answer, Handler, Peer
+from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import LockRequest, LockResult, body_of
@@ -48,13 +49,11 @@ class GroupLocks(Service):
         self._lock_alone = alone[RequestCode.LOCK_BATCH_MQ]
         self._unlock_alone = alone[RequestCode.UNLOCK_BATCH_MQ]
         self._client = Client(access=access)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def stop(self) -> None:
         """Ask nobody any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._client.close()
 
     def handlers(self) -> dict[int, Handler]:
@@ -83,7 +82,8 @@ class GroupLocks(Service):
             return self._lock_alone(peer, request)
         held = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id)
         peer.owed += 1
-        self._begin(self._lock(peer, request, replace(asked, mq_set=held), quorum))
+        work = self._lock(peer, request, replace(asked, mq_set=held), quorum)
+        self._tasks.begin(work, "locks of the group")
         return None
 
     async def _lock(self, peer: Peer, request: AnyCommand, asked: LockRequest, quorum: int) -> None:
@@ -99,16 +99,11 @@ class GroupLocks(Service):
         """42: give locked queues back."""
         asked = body_of(request, LockRequest)
         if self._quorum > 1 and not asked.only_this_broker:
-            self._begin(self._unlock(asked))
+            self._tasks.begin(self._unlock(asked), "locks of the group")
         return self._unlock_alone(peer, request)
 
     async def _unlock(self, asked: LockRequest) -> None:
         await self._ask(RequestCode.UNLOCK_BATCH_MQ, asked)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _ask(self, code: RequestCode, asked: LockRequest) -> list[AnyCommand | None]:
         """Ask the others of the name; None for each that did not answer."""

@@ -10,7 +10,6 @@ Source: upstream ``TopicRouteInfoManager``, ``MQClientInstance#topicRouteData2To
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, MessageError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
+from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, Route
@@ -96,7 +96,7 @@ class TopicRoutes(Service):
         self._client = Client(access=access)
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._asked: dict[str, list[Told]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._say_again_at = 0.0
 
     async def start(self) -> None:
@@ -104,9 +104,7 @@ class TopicRoutes(Service):
 
     async def stop(self) -> None:
         """Ask no more; who waits is not told anything."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._client.close()
 
     def find(self, topic: str, tell: Told) -> None:
@@ -134,9 +132,7 @@ class TopicRoutes(Service):
             asked += waiting
             return
         self._asked[topic] = waiting
-        task = asyncio.get_running_loop().create_task(self._answer(topic))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._answer(topic), "a route")
 
     async def _answer(self, topic: str) -> None:
         known = self._known.get(topic)

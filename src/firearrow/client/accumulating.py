@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 from firearrow.client.drafts import BODY_BYTES_MAX, Draft
 from firearrow.client.posting import Place
 from firearrow.client.receipt import Receipt
-from firearrow.client.tasks import Tasks
 from firearrow.errors import FirearrowError
 from firearrow.message import properties as keys_of
 from firearrow.message.names import is_retry
+from firearrow.net.tasks import Tasks
 
 BATCH_BYTES: Final = 32 * 1024  # Java: batchMaxBytes
 HOLD_SECONDS: Final = 0.01  # Java: batchMaxDelayMs

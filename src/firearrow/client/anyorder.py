@@ -19,8 +19,8 @@ from firearrow.client.handlers import Failure
 from firearrow.client.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.client.retrycopy import send_retry_copy
-from firearrow.client.tasks import Tasks
 from firearrow.errors import FirearrowError
+from firearrow.net.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

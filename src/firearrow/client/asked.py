@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from firearrow.client.tasks import Tasks
 from firearrow.errors import BrokerError, FirearrowError, MessageError
 from firearrow.message import properties as keys_of
 from firearrow.message.record import decode_record
 from firearrow.net.client import Asked, Handler
+from firearrow.net.tasks import Tasks
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand

@@ -27,9 +27,9 @@ from firearrow.client.popcalls import PopCalls
 from firearrow.client.poploop import PopQueue
 from firearrow.client.pulling import Pulling
 from firearrow.client.queues import Queue
-from firearrow.client.tasks import Running, Tasks
 from firearrow.client.workers import Workers
 from firearrow.message.names import is_retry
+from firearrow.net.tasks import Running, Tasks
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from typing import Final
 from firearrow.client.choosing import FaultTable
 from firearrow.client.queues import Queue
 from firearrow.client.session import Session
-from firearrow.client.tasks import Running
 from firearrow.errors import BrokerError
+from firearrow.net.tasks import Running
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 

@@ -19,8 +19,8 @@ from firearrow.client.message import Message
 from firearrow.client.popcalls import GONE
 from firearrow.client.queues import Queue
 from firearrow.client.simple import WAIT_SECONDS, SimpleConsumer
-from firearrow.client.tasks import Running, Tasks
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
+from firearrow.net.tasks import Running, Tasks
 
 log = logging.getLogger(__name__)
 

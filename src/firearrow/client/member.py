@@ -15,8 +15,8 @@ from firearrow.client.message import Message
 from firearrow.client.processqueue import Limits, ProcessQueue
 from firearrow.client.queues import Queue
 from firearrow.client.startoffset import Ask, StartFrom, start_offset
-from firearrow.client.tasks import Running
 from firearrow.message.names import retry_topic
+from firearrow.net.tasks import Running
 from firearrow.wire.client_bodies import SubscriptionData
 
 RECONSUME_MAX: Final = 16  # Java: maxReconsumeTimes -1 of consumers in any order

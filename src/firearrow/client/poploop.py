@@ -26,8 +26,8 @@ from firearrow.client.pulling import FAILED_SECONDS, FULL_SECONDS, PAUSED_SECOND
 from firearrow.client.queues import Queue
 from firearrow.client.startoffset import StartFrom
 from firearrow.client.subscription import wanted_of
-from firearrow.client.tasks import Tasks
 from firearrow.errors import BrokerError, FirearrowError
+from firearrow.net.tasks import Tasks
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.pop import Handle
 

@@ -38,9 +38,9 @@ from firearrow.client.runninginfo import running_info
 from firearrow.client.session import Session, SessionOptions
 from firearrow.client.startoffset import StartFrom, to_start
 from firearrow.client.subscription import subscription_to
-from firearrow.client.tasks import Tasks
 from firearrow.errors import ClientError, ConfigError
 from firearrow.net.client import Asked
+from firearrow.net.tasks import Tasks
 from firearrow.wire.allocation import AVG, Strategy
 from firearrow.wire.client_bodies import (
     CLUSTERING,

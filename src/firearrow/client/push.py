@@ -45,10 +45,10 @@ from firearrow.client.rebalance import Rebalancing
 from firearrow.client.session import Session, SessionOptions
 from firearrow.client.startoffset import StartFrom, to_start
 from firearrow.client.subscription import subscription_to
-from firearrow.client.tasks import Tasks
 from firearrow.client.tracing import Tracer
 from firearrow.errors import BrokerError, ClientError, ConfigError, TopicNotFound
 from firearrow.message.names import TRACE_TOPIC
+from firearrow.net.tasks import Tasks
 from firearrow.wire import fastjson
 from firearrow.wire.allocation import AVG, Strategy
 from firearrow.wire.client_bodies import (

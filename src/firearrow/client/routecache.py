@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from firearrow.client.routequeues import broker_addresses
-from firearrow.client.tasks import Tasks
 from firearrow.errors import FirearrowError, TopicNotFound
+from firearrow.net.tasks import Tasks
 from firearrow.wire.bodies import Route
 
 log = logging.getLogger(__name__)

@@ -35,13 +35,13 @@ from firearrow.client.routequeues import (
     address_of_id,
     hosts_of_logical,
 )
-from firearrow.client.tasks import Tasks
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError
 from firearrow.message.names import validate_group, with_namespace, without_namespace
 from firearrow.net.access import Access, Tls
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client
+from firearrow.net.tasks import Tasks
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import Route
 from firearrow.wire.client_bodies import ConsumerData, Heartbeat, ProducerData

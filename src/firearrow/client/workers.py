@@ -16,7 +16,7 @@ from typing import Final
 from firearrow.client.delivery import Delivery, Source
 from firearrow.client.handlers import Failure, Registration, failure_of
 from firearrow.client.message import Message
-from firearrow.client.tasks import Running, Tasks
+from firearrow.net.tasks import Running, Tasks
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from firearrow.errors import ConfigError
 from firearrow.net.client import Client
+from firearrow.net.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +25,17 @@ class Notices:
     def __init__(self, client: Client, what: str) -> None:
         self._client = client
         self._what = what
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def send(
         self, address: str, code: int, fields: Mapping[str, str | int], body: bytes = b""
     ) -> None:
         """Begin to send one."""
-        task = asyncio.get_running_loop().create_task(self._send(address, code, fields, body))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._send(address, code, fields, body), "a notice")
 
     async def stop(self) -> None:
         """Give up what is under way."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _send(
         self, address: str, code: int, fields: Mapping[str, str | int], body: bytes

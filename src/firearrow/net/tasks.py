@@ -1,4 +1,4 @@
-"""The tasks that a client keeps running, each of which ends with it.
+"""The tasks of a client or of a part of a server, each of which ends with its owner.
 
 A task that fails is logged, as nobody waits for it. Work that is done again and again goes on after
 a failure that another time may not meet.
@@ -62,6 +62,13 @@ class Tasks:
         task.add_done_callback(self._ended)
         return Running(task)
 
+    def begin(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        """Run a coroutine, as `start`; but nothing once the owner has ended."""
+        if self._is_closed:
+            work.close()
+        else:
+            self.start(work, name)
+
     def every(
         self,
         seconds: float,
@@ -82,6 +89,13 @@ class Tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def settled(self) -> bool:
+        """Wait until those have ended that run now; False if none does."""
+        if not self._tasks:
+            return False
+        await asyncio.wait(tuple(self._tasks))
+        return True
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -1,4 +1,4 @@
-"""The tasks of a client: all end with it, and none fails unheard."""
+"""The tasks of one owner: all end with it, and none fails unheard."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from firearrow.client.tasks import Tasks
 from firearrow.errors import ClientError
+from firearrow.net.tasks import Tasks
 from firearrow.testing import loop
 from tests.broker.serving import seconds
 from tests.loglines import told
@@ -53,6 +53,19 @@ def test_nothing_begins_after_the_end() -> None:
         await tasks.close()
         with pytest.raises(ClientError, match="late work: the session was closed"):
             tasks.start(work(), "late work")
+        tasks.begin(work(), "late work")
+
+    run(main)
+
+
+def test_who_waits_is_told_when_all_have_ended() -> None:
+    async def main(tasks: Tasks) -> None:
+        assert not await tasks.settled()
+        tasks.begin(asyncio.sleep(5), "short")
+        tasks.begin(asyncio.sleep(10), "long")
+        assert await tasks.settled()
+        assert seconds() == 10
+        assert len(tasks) == 0
 
     run(main)
 
