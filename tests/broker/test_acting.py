@@ -19,7 +19,7 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MemberGroupBody, Route
-from firearrow.wire.command import FieldValue
+from firearrow.wire.command import FieldValue, Response
 from tests.broker.popping import ack, pop, popped
 from tests.broker.replicated import caught_up, replica
 from tests.broker.serving import Caller, Serving, bodies, seconds, until
@@ -452,10 +452,36 @@ def test_a_queue_is_locked_by_most_of_a_name_if_that_is_wanted(
             await until(lambda: len(master.broker.replicas.members) == 2)
             assert await locked(to_slave, wants("other", 1, only=True)) == [1]
             assert await locked(to_master, wants("me", 0, 1)) == ([0] if strict else [0, 1])
+            if strict:  # to name it twice does not make two brokers of one
+                assert await locked(to_master, wants("me", 1, 1)) == []
             assert await locked(to_slave, wants("late", 0, only=True)) == ([] if strict else [0])
             assert (await to_master.call(42, {}, wants("me", 0, 1))).code == 0
             await asyncio.sleep(1)
             assert await locked(to_slave, wants("late", 0, only=True)) == [0]
             assert await locked(to_master, wants("late", 0, only=True)) == [0]
+
+    loop.run(main)
+
+
+def test_an_answer_that_can_not_be_read_gives_no_locks(tmp_path: Path) -> None:
+    """Who asked for the locks is answered all the same."""
+    wanted = fastjson.dumps(
+        {
+            "consumerGroup": "g", "clientId": "me", "onlyThisBroker": False,
+            "mqSet": [{"topic": "T", "brokerName": "broker-a", "queueId": 0}],
+        }
+    )  # fmt: skip
+
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            cluster(tmp_path, clock) as c,
+            c.master(lock_in_strict_mode=True) as master,
+            c.slave() as slave,
+            master.caller() as caller,
+        ):
+            await until(lambda: len(master.broker.replicas.members) == 2)
+            slave.broker._handlers[41] = lambda *_: Response(body=b"{")
+            answer = await caller.call(41, {}, wanted)
+            assert (answer.code, fastjson.loads(answer.body)) == (0, {"lockOKMQSet": []})
 
     loop.run(main)

@@ -19,14 +19,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
-from firearrow.errors import FirearrowError
+from firearrow.errors import FirearrowError, MessageError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire import fastjson
-from firearrow.wire.client_bodies import LockRequest, LockResult, body_of
+from firearrow.wire.client_bodies import LockRequest, LockResult, MessageQueue, body_of
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -87,10 +87,9 @@ class GroupLocks(Service):
         return None
 
     async def _lock(self, peer: Peer, request: AnyCommand, asked: LockRequest, quorum: int) -> None:
-        given = Counter(asked.mq_set)
+        given = Counter(set(asked.mq_set))
         for answer in await self._ask(RequestCode.LOCK_BATCH_MQ, asked):
-            if answer is not None:
-                given.update(set(fastjson.decode(answer.body, LockResult).lock_ok_mq_set))
+            given.update(_given(answer))
         peer.owed -= 1
         held = [queue for queue in asked.mq_set if given[queue] >= quorum]
         peer.reply(request, Response(body=fastjson.dumps(LockResult(held))))
@@ -118,3 +117,14 @@ class GroupLocks(Service):
         except (OSError, FirearrowError) as error:
             log.warning("broker gives no locks", extra={"address": address, "error": error})
             return None
+
+
+def _given(answer: AnyCommand | None) -> set[MessageQueue]:
+    """The queues that another broker gives; none if it did not answer, or nobody can read how."""
+    if answer is None:
+        return set()
+    try:
+        return set(fastjson.decode(answer.body, LockResult).lock_ok_mq_set)
+    except MessageError as error:
+        log.warning("broker gives no locks", extra={"error": error})
+        return set()
