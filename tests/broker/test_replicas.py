@@ -216,6 +216,16 @@ def test_a_role_that_does_not_fit_its_number(
         )
 
 
+def test_nobody_acts_for_a_master_that_controllers_choose(tmp_path: Path) -> None:
+    both = BrokerConfig(
+        enable_controller_mode=True,
+        controller_addr="127.0.0.1:9878",
+        enable_slave_acting_master=True,
+    )
+    with pytest.raises(ConfigError, match="no slave acts for one"):
+        Broker(both, small_config(tmp_path), HandClock())
+
+
 def test_a_port_that_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever asks for slaves gets the port or no broker; others can do without."""
 
