@@ -128,3 +128,4 @@ def test_a_number_of_brokers_that_can_not_be(
 
 def test_who_fails_again_and_again_is_started_ever_later() -> None:
     assert [wait_seconds(failures) for failures in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert wait_seconds(10_000) == 30  # three days and a half

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import os
 import re
 import select
 import signal
 import socket
 import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from firearrow.cli.several import Control, read_control
+import pytest
+
+from firearrow.cli import supervisor
+from firearrow.cli.several import Control, OneBroker, read_control
+from firearrow.cli.supervisor import Supervisor
 from firearrow.client import Producer
 from firearrow.client.admin import Admin
 from firearrow.errors import TopicNotFound
+from tests.broker.serving import until
 from tests.cli.test_serve import STOP_SECONDS_MAX, last_line, read_line, running, stop
+from tests.loglines import told
 
 READY = re.compile(r"ready namesrv=(\S+) broker-a=(\S+) broker-b=(\S+)\n")
 LATE_SECONDS = 30
@@ -154,3 +165,136 @@ def test_one_that_can_not_start_ends_all(tmp_path: Path) -> None:
         f"firearrow: broker-b: the broker cannot listen on 127.0.0.1:{port}: Address already in use"
     )
     assert not (tmp_path / "store" / "broker-a" / "abort").exists()
+
+
+def test_a_directory_that_can_not_be_made_is_an_error_in_words() -> None:
+    with running(*two(Path("/proc/none/store"))) as process:
+        out, err = process.communicate(timeout=STOP_SECONDS_MAX)
+    assert (process.returncode, out) == (1, "")
+    assert last_line(err) == (
+        "firearrow: the brokers cannot use /proc/none: No such file or directory"
+    )
+
+
+# --- what stands in the way of a process that is to be started again ---
+
+LIVES = "trap 'exit 0' TERM; while :; do sleep 0.01; done"
+READY_LINE = "echo ready broker=127.0.0.1:1; "
+
+
+class Stand:
+    """A supervisor whose brokers are small scripts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.script = directory / "python"
+        self.is_as(READY_LINE + LIVES)
+        self.root = directory / "store"
+        self.brokers = [OneBroker("broker-a", {"storePathRootDir": str(self.root / "broker-a")})]
+        self.again: Callable[[], Sequence[OneBroker]] = lambda: self.brokers
+
+    def is_as(self, does: str) -> None:
+        """Have processes that are started from now on do something."""
+        fresh = self.script.with_name("fresh")
+        fresh.write_text(f"#!/bin/sh\nread line\n{does}\n")
+        fresh.chmod(0o755)
+        fresh.rename(self.script)
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the broker, while it serves."""
+        found = read_control(self.root)
+        broker = None if found is None else found.brokers.get("broker-a")
+        return None if broker is None else broker.pid
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[int]:
+        """Run it; gives the first process."""
+        supervised = Supervisor(self.brokers, lambda: self.again(), ("info", "text"))
+        await supervised.start()
+        pid = self.pid
+        assert pid is not None
+        try:
+            yield pid
+        finally:
+            await supervised.stop()
+
+    async def has_other(self, pid: int) -> None:
+        """Wait until another process serves."""
+        await until(lambda: self.pid not in (None, pid))
+
+
+@pytest.fixture
+def stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Stand:
+    caplog.set_level(logging.INFO)
+    made = Stand(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(made.script))
+    monkeypatch.setattr(supervisor, "FIRST_WAIT_SECONDS", 0.01)
+    return made
+
+
+def test_a_process_that_the_system_does_not_start_is_started_later(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with stand.running() as pid:
+            away = stand.script.rename(stand.script.with_name("away"))
+            os.kill(pid, signal.SIGTERM)
+            await until(lambda: "broker does not start" in caplog.text)
+            away.rename(stand.script)
+            await stand.has_other(pid)
+
+    asyncio.run(main())
+    assert "task failed" not in caplog.text
+
+
+def test_a_broker_that_the_configuration_does_not_name_any_more_keeps_what_it_had(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with stand.running() as pid:
+            stand.again = list
+            os.kill(pid, signal.SIGKILL)
+            await stand.has_other(pid)
+
+    asyncio.run(main())
+    [line] = [it for it in told(caplog) if str(it["event"]).startswith("configuration can't")]
+    assert line["error"] == "it is of brokers with other names than broker-a"
+
+
+def test_a_full_disk_keeps_no_broker_from_coming_again(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def main() -> None:
+        async with stand.running() as pid:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pwrite", full)
+                os.kill(pid, signal.SIGKILL)
+                await until(lambda: "broker serves again" in caplog.text)
+            assert stand.pid is None  # nobody is told of the process that was
+            assert (stand.root / "brokers.json").read_bytes() == b""
+
+    asyncio.run(main())
+    assert "processes of brokers can't be noted" in caplog.text
+
+
+def test_a_process_that_ends_in_order_before_it_serves_has_failed(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with stand.running() as pid:
+            stand.is_as("exit 0")
+            os.kill(pid, signal.SIGTERM)
+            await until(lambda: caplog.text.count("broker does not start") == 3)
+            stand.is_as(READY_LINE + LIVES)
+            await stand.has_other(pid)
+
+    asyncio.run(main())
+    ends = [
+        it for it in told(caplog) if str(it["event"]).startswith("process of a broker has ended")
+    ]
+    assert [it["in_seconds"] for it in ends][:4] == ["0.0", "0.01", "0.02", "0.04"]

@@ -217,8 +217,9 @@ async def _start_brokers(
         return with_name_server(ServerPlan.from_options(options).brokers, namesrv)
 
     log_as = options.log_level, options.log_format
-    supervisor = Supervisor(with_name_server(plan.brokers, namesrv), again, log_as)
-    await supervisor.start()
+    with _explained("the brokers", "", 0):
+        supervisor = Supervisor(with_name_server(plan.brokers, namesrv), again, log_as)
+        await supervisor.start()
     stack.push_async_callback(supervisor.stop)
     served.brokers = supervisor.addresses
     served.not_registered_with = supervisor.not_registered_with

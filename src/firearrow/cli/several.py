@@ -179,14 +179,14 @@ class ControlFile:
             raise ConfigError(f"{root} is in use by {who}") from None
 
     def write(self, brokers: Mapping[str, Running]) -> None:
-        """Say which processes there are."""
-        text = msgspec.json.encode(Control(os.getpid(), dict(brokers)))
-        os.pwrite(self._fd, text + b"\n", 0)
-        os.ftruncate(self._fd, len(text) + 1)
+        """Say which processes there are. Raises OSError; then nothing is said, not what was."""
+        text = msgspec.json.encode(Control(os.getpid(), dict(brokers))) + b"\n"
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, text, 0)
 
     def close(self) -> None:
         """Say that there are none."""
-        self.write({})
+        os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
 

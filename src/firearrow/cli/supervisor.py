@@ -24,8 +24,9 @@ import msgspec
 
 from firearrow.cli.onebroker import FAILED
 from firearrow.cli.several import ControlFile, OneBroker, Running
-from firearrow.errors import FirearrowError
+from firearrow.errors import ConfigError, FirearrowError
 from firearrow.net.address import host_and_port
+from firearrow.net.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Supervisor:
         self._again = again
         self._control = ControlFile(root)
         self._keepers = [_Keeper(one, self) for one in brokers]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Return when all serve; DidNotStart, with none left, if one can't."""
@@ -74,27 +75,31 @@ class Supervisor:
         self.addresses = {it.broker.name: it.address for it in self._keepers}
         missing = [address for it in self._keepers for address in it.not_registered_with]
         self.not_registered_with = list(dict.fromkeys(missing))
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(keeper.keep()) for keeper in self._keepers]
+        for keeper in self._keepers:
+            self._tasks.start(keeper.keep(), f"keeper of {keeper.broker.name}")
 
     async def stop(self) -> None:
         """Stop all brokers in order; returns when their processes have ended."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await asyncio.gather(*(keeper.stop() for keeper in self._keepers))
         self._control.close()
 
     def changed(self) -> None:
         """Note which processes there are now."""
         running = {it.broker.name: it.running for it in self._keepers}
-        self._control.write({name: it for name, it in running.items() if it is not None})
+        try:
+            self._control.write({name: it for name, it in running.items() if it is not None})
+        except OSError as error:
+            log.error("processes of brokers can't be noted", extra={"error": error})
 
     def as_it_is_now(self, broker: OneBroker) -> OneBroker:
         """Give a broker by the configuration of now; as it was, if that can't be used."""
         try:
-            return {it.name: it for it in self._again()}[broker.name]
-        except FirearrowError as error:
+            for one in self._again():
+                if one.name == broker.name:
+                    return one
+            raise ConfigError(f"it is of brokers with other names than {broker.name}")
+        except (OSError, FirearrowError) as error:
             log.error(
                 "configuration can't be used: the broker keeps what it had",
                 extra={"broker_name": broker.name, "error": error},
@@ -149,22 +154,24 @@ class _Keeper:
         while True:
             assert self._process is not None, "it was started"
             code = await self._process.wait()
+            has_failed = bool(code) or not self._serves
             self._serves = False
             self._supervisor.changed()
-            failures = 0 if not code or time() - since > SOUND_SECONDS else failures
-            seconds = wait_seconds(failures) if code else 0.0
+            if time() - since > SOUND_SECONDS:
+                failures = 0
+            seconds = wait_seconds(failures) if has_failed else 0.0
+            failures = failures + 1 if has_failed else 0
             fields = {"broker_name": self.broker.name, "pid": self._process.pid}
             log.warning(
                 "process of a broker has ended: it is started again",
                 extra={**fields, "end": _end(code), "in_seconds": seconds},
             )
-            failures += 1
             await asyncio.sleep(seconds)
             self.broker = self._supervisor.as_it_is_now(self.broker)
             since = time()
             try:
                 await self.start()
-            except DidNotStart as error:
+            except (OSError, DidNotStart) as error:
                 log.error("broker does not start", extra={**fields, "error": error})
             else:
                 log.info(
@@ -187,7 +194,8 @@ class _Keeper:
 
 def wait_seconds(failures: int) -> float:
     """How long a broker that has failed is not started, after so many failures before."""
-    return min(FIRST_WAIT_SECONDS * (1 << failures), WAIT_SECONDS_MAX)
+    doublings = min(failures, 10)  # a thousand of them are no float
+    return min(FIRST_WAIT_SECONDS * (1 << doublings), WAIT_SECONDS_MAX)
 
 
 def _end(code: int) -> str:
