@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 
+from firearrow.broker.events import TopicMade
+from firearrow.broker.spreading import Spreading
 from firearrow.client import Producer
 from firearrow.client.admin import Admin
+from firearrow.clock import SystemClock
 from firearrow.errors import TopicNotFound
 from firearrow.net.client import Client
+from firearrow.net.server import Answer, Peer, Server
 from firearrow.testing import EmbeddedCluster
-from firearrow.wire.bodies import TopicConfig
-from tests.broker.serving import send_fields
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import BrokerData, ClusterInfo, TopicConfig
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
+from tests.broker.serving import send_fields, until
 
 LATE_SECONDS = 30
+NOBODY = "127.0.0.1:1"
 
 
 async def queues_on(cluster: EmbeddedCluster, topic: str) -> list[int | None]:
@@ -58,5 +67,40 @@ def test_without_the_key_it_is_where_it_was_sent_to() -> None:
                 sent = await producer.send("orders", "x")
             there = [4 if it.name == sent.queue.broker else None for it in cluster.brokers]
             assert await queues_on(cluster, "orders") == there
+
+    asyncio.run(main())
+
+
+def test_servers_that_are_gone_keep_it_from_no_other() -> None:
+    created: list[str] = []
+
+    def cluster_info(_: Peer, __: AnyCommand) -> Answer:
+        brokers = {"a": BrokerData("C", "a", {0: NOBODY}), "b": BrokerData("C", "b", {0: at})}
+        return Response(body=fastjson.dumps(ClusterInfo(brokers, {"C": ["a", "b"]})))
+
+    def topic_config(_: Peer, request: AnyCommand) -> Answer:
+        raise TopicNotFound(17, request.ext["topic"])
+
+    def create(_: Peer, request: AnyCommand) -> Answer:
+        created.append(request.ext["topic"])
+        return Response()
+
+    handlers = {
+        int(RequestCode.GET_BROKER_CLUSTER_INFO): cluster_info,
+        int(RequestCode.GET_TOPIC_CONFIG): topic_config,
+        int(RequestCode.UPDATE_AND_CREATE_TOPIC): create,
+    }
+    at = ""
+
+    async def main() -> None:
+        nonlocal at
+        server = Server(handlers, SystemClock())
+        at = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        spreading = Spreading(lambda: True, [NOBODY, at], "C", "127.0.0.1:2")
+        await spreading.start()
+        spreading.made(TopicMade(TopicConfig("T", 4, 4, 6)))
+        await until(lambda: created == ["T"])
+        await spreading.stop()
+        await server.stop()
 
     asyncio.run(main())

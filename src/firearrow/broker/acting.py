@@ -38,6 +38,7 @@ from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
+from firearrow.net.firstanswer import first_answer
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
@@ -309,28 +310,19 @@ class Acting(Service):
 
     async def _members(self) -> dict[int, str]:
         """The addresses of the group, by number, as the first name server knows them that answers;
-        raises an OSError or a BrokerError if none does."""
+        raises ConnectionError if none does, BrokerError as it refuses."""
         who = self._identity
         fields = {"clusterName": who.cluster_name, "brokerName": who.broker_name}
-        trouble: OSError | FirearrowError | None = None
-        for address in tuple(self._name_servers):
-            try:
-                answer = await self._client.call(
-                    address,
-                    RequestCode.GET_BROKER_MEMBER_GROUP,
-                    fields,
-                    timeout_seconds=CALL_SECONDS_MAX,
-                )
-                group = fastjson.decode(answer.body or b"{}", MemberGroupBody).broker_member_group
-            except (OSError, FirearrowError) as error:
-                trouble = error
-                self._name_servers.remove(address)
-                self._name_servers.append(address)  # another one is asked first from now on
-            else:
-                return {} if group is None else dict(group.broker_addrs)
-        if trouble is not None:
-            raise trouble
-        return {}
+
+        async def asked(address: str) -> dict[int, str]:
+            code = RequestCode.GET_BROKER_MEMBER_GROUP
+            answer = await self._client.call(
+                address, code, fields, timeout_seconds=CALL_SECONDS_MAX
+            )
+            group = fastjson.decode(answer.body or b"{}", MemberGroupBody).broker_member_group
+            return {} if group is None else dict(group.broker_addrs)
+
+        return await first_answer(self._name_servers, asked) if self._name_servers else {}
 
     # --- whose turn it is ---
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from firearrow.errors import FirearrowError
+from firearrow.net.onebyone import OneByOne
 from firearrow.replication.fetching import fetch
-from firearrow.services import Service
 from firearrow.store import MessageStore, RecordDamaged
 
 log = logging.getLogger(__name__)
@@ -24,42 +23,30 @@ WAITING_MAX: Final = 1024
 """Records that are still to be asked for; a store with more damage has another problem."""
 
 
-class Healing(Service):
+class Healing(OneByOne[RecordDamaged]):
     """Puts records of a store right; ``peer`` says where a replica is, or nothing."""
 
     def __init__(self, store: MessageStore, peer: Callable[[], str]) -> None:
-        super().__init__("healing")
+        super().__init__("healing", WAITING_MAX)
         self._store = store
         self._peer = peer
-        self._waiting: deque[RecordDamaged] = deque()
-        self._task: asyncio.Task[None] | None = None
-
-    async def stop(self) -> None:
-        """Ask no more."""
-        self._waiting.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     def met(self, record: RecordDamaged) -> None:
         """Have a record put right soon, if there is a replica."""
-        if self._peer() and len(self._waiting) < WAITING_MAX:
-            self._waiting.append(record)
-            if self._task is None or self._task.done():
-                self._task = asyncio.get_running_loop().create_task(self._heal())
+        if self._peer():
+            self._add(record)
 
-    async def _heal(self) -> None:
-        while self._waiting:
-            record, address = self._waiting.popleft(), self._peer()
-            extra = {"physical_offset": record.physical_offset, "address": address}
-            try:
-                why = await self._healed(record, address)
-            except (OSError, FirearrowError) as error:
-                why = str(error)
-            if why is None:
-                log.warning("damaged record is as it was: a replica has it", extra=extra)
-            else:
-                log.error("a replica does not help", extra={**extra, "reason": why})
+    async def _do(self, item: RecordDamaged) -> None:
+        address = self._peer()
+        extra = {"physical_offset": item.physical_offset, "address": address}
+        try:
+            why = await self._healed(item, address)
+        except (OSError, FirearrowError) as error:
+            why = str(error)
+        if why is None:
+            log.warning("damaged record is as it was: a replica has it", extra=extra)
+        else:
+            log.error("a replica does not help", extra={**extra, "reason": why})
 
     async def _healed(self, record: RecordDamaged, address: str) -> str | None:
         """Put one right; give the reason if that can't be done."""

@@ -19,15 +19,16 @@ from firearrow.broker.registration import addresses_of
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, FirearrowError, MessageError
+from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
+from firearrow.net.firstanswer import first_answer
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, Route
 from firearrow.wire.client_bodies import MessageQueue
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import RequestCode
 
 log = logging.getLogger(__name__)
 
@@ -154,31 +155,21 @@ class TopicRoutes(Service):
         return None if route is None else readable(topic, route)
 
     async def route(self, topic: str) -> Route | None:
-        """Ask one name server after another where a topic is; None if there is no such topic.
-
-        Raises what the last one's trouble was.
-        """
-        trouble: OSError | FirearrowError | None = None
-        for address in tuple(self._name_servers):
-            try:
-                answer = await self._client.call(
-                    address,
-                    RequestCode.GET_ROUTEINFO_BY_TOPIC,
-                    {"topic": topic, "acceptStandardJsonOnly": True},
-                    timeout_seconds=ASK_SECONDS_MAX,
-                )
-                return fastjson.decode(answer.body, Route)
-            except BrokerError as error:
-                if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                    return None
-                trouble = error
-            except (OSError, MessageError) as error:
-                trouble = error
-            self._name_servers.remove(address)
-            self._name_servers.append(address)  # another one is asked first from now on
-        if trouble is None:
+        """Where a topic is, as the first name server says that answers; None if there is no such
+        topic. Raises ConnectionError if none answers, BrokerError as it refuses."""
+        if not self._name_servers:
             return None
-        raise trouble
+        fields = {"topic": topic, "acceptStandardJsonOnly": True}
+
+        async def asked(address: str) -> Route:
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            answer = await self._client.call(address, code, fields, timeout_seconds=ASK_SECONDS_MAX)
+            return fastjson.decode(answer.body, Route)
+
+        try:
+            return await first_answer(self._name_servers, asked)
+        except TopicNotFound:
+            return None
 
     def _say(self, topic: str, error: Exception) -> None:
         now = self._monotonic()

@@ -8,9 +8,7 @@ the send; a master that can't be asked creates the topic when a send comes to it
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,7 +20,8 @@ from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
-from firearrow.services import Service
+from firearrow.net.firstanswer import first_answer
+from firearrow.net.onebyone import OneByOne
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import ClusterInfo, TopicConfig
 from firearrow.wire.codes import RequestCode
@@ -47,7 +46,7 @@ def spreading_of(settings: Settings, address: str) -> Spreading:
     )
 
 
-class Spreading(Service):
+class Spreading(OneByOne[TopicConfig]):
     """Has other masters create topics.
 
     ``is_wanted`` is asked each time. ``name_servers``, the cluster's name and the own address say
@@ -62,54 +61,47 @@ class Spreading(Service):
         address: str,
         access: Access = OPEN,
     ) -> None:
-        super().__init__("spreading of topics")
+        super().__init__("spreading of topics", WAITING_MAX)
         self._is_wanted = is_wanted
-        self._name_servers = name_servers
+        self._name_servers = list(name_servers)
         self._cluster = cluster
         self._address = address
         self._client = Client(access=access)
-        self._waiting: deque[TopicConfig] = deque()
-        self._task: asyncio.Task[None] | None = None
 
     async def stop(self) -> None:
         """Ask no more."""
-        self._waiting.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await super().stop()
         await self._client.close()
 
     def made(self, made: TopicMade) -> None:
         """Have the others create a topic soon, if that is wanted."""
-        if self._name_servers and self._is_wanted() and len(self._waiting) < WAITING_MAX:
-            self._waiting.append(made.config)
-            if self._task is None or self._task.done():
-                self._task = asyncio.get_running_loop().create_task(self._spread())
+        if self._name_servers and self._is_wanted():
+            self._add(made.config)
 
-    async def _spread(self) -> None:
-        while self._waiting:
-            config = self._waiting.popleft()
+    async def _do(self, item: TopicConfig) -> None:
+        try:
+            others = await self._others()
+        except (OSError, FirearrowError) as error:
+            _say(item, error)
+            return
+        for address in others:
             try:
-                for address in await self._others():
-                    await self._create(address, config)
+                await self._create(address, item)
             except (OSError, FirearrowError) as error:
-                log.warning(
-                    "topic is not created on all brokers",
-                    extra={"topic": config.topic_name, "error": error},
-                )
+                _say(item, error)
 
     async def _others(self) -> list[str]:
         """The masters of the cluster but this one."""
-        answer = await self._client.call(
-            self._name_servers[0],
-            RequestCode.GET_BROKER_CLUSTER_INFO,
-            timeout_seconds=CALL_SECONDS_MAX,
-        )
-        info = fastjson.decode(answer.body, ClusterInfo)
+        info = await first_answer(self._name_servers, self._info)
         names = info.cluster_addr_table.get(self._cluster, [])
         brokers = (info.broker_addr_table[name] for name in names if name in info.broker_addr_table)
         masters = (broker.broker_addrs.get(_MASTER) for broker in brokers)
         return [address for address in masters if address and address != self._address]
+
+    async def _info(self, name_server: str) -> ClusterInfo:
+        code = RequestCode.GET_BROKER_CLUSTER_INFO
+        answer = await self._client.call(name_server, code, timeout_seconds=CALL_SECONDS_MAX)
+        return fastjson.decode(answer.body, ClusterInfo)
 
     async def _create(self, address: str, config: TopicConfig) -> None:
         """Have a master create a topic that it lacks; one that it has stays as it is."""
@@ -134,3 +126,9 @@ class Spreading(Service):
                 },
                 timeout_seconds=CALL_SECONDS_MAX,
             )
+
+
+def _say(topic: TopicConfig, error: Exception) -> None:
+    log.warning(
+        "topic is not created on all brokers", extra={"topic": topic.topic_name, "error": error}
+    )

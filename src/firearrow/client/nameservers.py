@@ -7,20 +7,18 @@ that can't be reached is passed over for the next.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
 from firearrow.client.answers import read_body
-from firearrow.errors import MAY_PASS, TopicNotFound
+from firearrow.errors import TopicNotFound
 from firearrow.net.client import Client
+from firearrow.net.firstanswer import first_answer
 from firearrow.wire.bodies import Route
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
-
-log = logging.getLogger(__name__)
 
 ASK_SECONDS_MAX: Final = 3.0  # as Java's clients have it
 
@@ -66,20 +64,3 @@ class NameServers:
                 address, code, fields, body, timeout_seconds=ASK_SECONDS_MAX
             ),
         )
-
-
-async def first_answer(
-    addresses: list[str], ask: Callable[[str], Awaitable[AnyCommand]]
-) -> AnyCommand:
-    """Ask one server after another until one answers; those that can't be reached go to the end of
-    the list. Raises ConnectionError with what each of them said when none answers."""
-    failures: list[str] = []
-    for address in tuple(addresses):
-        try:
-            return await ask(address)
-        except MAY_PASS as error:
-            failures.append(str(error))
-            addresses.remove(address)
-            addresses.append(address)
-            log.info("name server is passed over", extra={"address": address, "error": error})
-    raise ConnectionError(f"no name server answers: {'; '.join(failures)}")

@@ -12,9 +12,9 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from firearrow.client.answers import body_or_fault
-from firearrow.client.nameservers import first_answer
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.net.client import Client
+from firearrow.net.firstanswer import first_answer
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion
 from firearrow.wire.codes import RequestCode
