@@ -61,15 +61,15 @@ class Member:
     async def start(self) -> None:
         """Start it, or start it again, when nothing is left of the last time."""
         await asyncio.gather(*self.field.ending)
-        config = BrokerConfig(
-            broker_name=NAME,
-            broker_cluster_name=CLUSTER,
-            broker_fast_failure_enable=False,
-            enable_controller_mode=True,
-            controller_addr=";".join(self.field.group.addresses.values()),
-            namesrv_addr=f"127.0.0.1:{NAME_SERVER_PORT}",
-            **self.field.config,
-        )
+        usual: dict[str, Any] = {
+            "broker_name": NAME,
+            "broker_cluster_name": CLUSTER,
+            "broker_fast_failure_enable": False,
+            "enable_controller_mode": True,
+            "controller_addr": ";".join(self.field.group.addresses.values()),
+            "namesrv_addr": f"127.0.0.1:{NAME_SERVER_PORT}",
+        }
+        config = BrokerConfig(**usual | dict(self.field.config))
         store = small_config(self.root, **self.field.store)
         self._broker = ControlledBroker(config, store, self.field.clock, background=False)
         await self._broker.start("127.0.0.1", self.port)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from firearrow.replication.epochs import Epoch
+from firearrow.broker.control import ADDRESSES_SECONDS
+from firearrow.broker.registration import Registration
+from firearrow.broker.state.topics import TopicTable
+from firearrow.controller.processor import Processor as Decider
+from firearrow.net.client import Client
+from firearrow.net.server import Answer, Peer
+from firearrow.replication.epochs import Epoch, Epochs
 from firearrow.replication.switchslave import SwitchFollowing
 from firearrow.store import MessageStore
+from firearrow.testing.loop import VirtualLoop
 from firearrow.testing.storecheck import damage_in
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
+from firearrow.wire.command import Response
 from firearrow.wire.controller_bodies import EpochsOfBroker
+from firearrow.wire.frame import AnyCommand
 from tests.broker.controlled import Field, Member, fielded
 from tests.broker.replicated import caught_up
 from tests.broker.serving import seconds, until
@@ -391,3 +403,189 @@ def test_any_history_keeps_what_was_acknowledged(
             assert damage_in(store, store.message_delay_level) == []
 
     fielded(tmp_path, 3, main, store=ALL_ACK)
+
+
+# --- what fails while a role changes, or is agreed on ---
+
+
+def full_once(monkeypatch: pytest.MonkeyPatch, where: type, name: str) -> list[str]:
+    """Have a method fail the next time, as on a full disk; gives what was refused."""
+    does = getattr(where, name)
+    refused: list[str] = []
+
+    def call(*words: Any) -> Any:
+        if refused:
+            return does(*words)
+        refused.append(name)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(where, name, call)
+    return refused
+
+
+async def elect(field: Field, member: Member) -> None:
+    """Have a broker become master."""
+    answer = await field.group.ask_leader(
+        Code.CONTROLLER_ELECT_MASTER,
+        clusterName=CLUSTER,
+        brokerName=NAME,
+        brokerId=member.broker.place.number,
+        designateElect=True,
+    )
+    assert answer.code == 0, answer.remark
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [(TopicTable, "save"), (Epochs, "save"), (Registration, "start"), (Registration, "stop")],
+    ids=["at the end of a role", "at the begin", "when services start", "when they stop"],
+)
+def test_a_disk_that_is_full_for_a_moment_keeps_no_broker_from_its_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: type, name: str
+) -> None:
+    async def main(field: Field) -> None:
+        old, new = field.members
+        async with old.serving.caller() as caller:
+            await caller.sent(b"before")
+        await caught_up(new.serving, old.serving)
+        refused = full_once(monkeypatch, where, name)
+        began = seconds()
+        await elect(field, new)
+        await until(lambda: new.is_master and old.broker.is_open and not old.is_master)
+        assert refused == [name]
+        assert seconds() - began < 2.5  # tried again after a second
+        await field.in_sync(2)
+        async with new.serving.caller() as caller:
+            await caller.sent(b"behind")
+        await same(old, new)
+        assert new.bodies() == [b"before", b"behind"]
+        assert await field.route() == {0: new.address, 1: old.address}
+
+    fielded(tmp_path, 2, main)
+
+
+def test_a_broker_that_has_no_role_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(field: Field) -> None:
+        _, new = field.members
+        monkeypatch.setattr(Epochs, "save", broken)
+        await elect(field, new)
+        await until(lambda: not new.broker.is_open)
+        monkeypatch.undo()
+        await new.stop()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.get_running_loop().create_connection(
+                asyncio.Protocol, "127.0.0.1", new.port
+            )
+
+    def broken(_: Epochs) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    fielded(tmp_path, 2, main)
+
+
+def test_a_slave_that_can_not_note_an_epoch_says_so_and_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(field: Field) -> None:
+        master, slave = field.members
+        unheard: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: unheard.append(about))
+        assert master.broker.control is not None
+        mastery = master.broker.place.mastery
+        later = mastery._replace(epoch=mastery.epoch + 1)
+        master.broker.control.told(later)
+        await until(lambda: master.broker.place.mastery == later)
+        refused = full_once(monkeypatch, Epochs, "save")
+        async with master.serving.caller() as caller:
+            await caller.sent(b"a")
+        await until(lambda: "No space left" in slave.broker.troubles.get("replication", ""))
+        await same(slave, master)
+        assert (refused, unheard) == (["save"], [])
+        kept = Epochs.load(slave.root / "epochFileCheckpoint")
+        assert kept.entries == master.broker.place.epochs.entries
+
+    fielded(tmp_path, 2, main)
+
+
+def test_a_master_notes_a_later_epoch_as_soon_as_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(field: Field) -> None:
+        [master] = field.members
+        control, mastery = master.broker.control, master.broker.place.mastery
+        assert control is not None
+        full_once(monkeypatch, Epochs, "save")
+        later = mastery._replace(epoch=mastery.epoch + 1)
+        control.told(later)
+        await until(lambda: control.trouble is not None)
+        control.told(later)
+        await until(lambda: master.broker.place.mastery == later)
+        kept = Epochs.load(master.root / "epochFileCheckpoint")
+        assert kept.last_epoch == later.epoch
+
+    fielded(tmp_path, 1, main)
+
+
+def test_an_answer_that_can_not_be_read_is_no_end_of_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give = Decider.get_next_broker_id
+    asked: list[int] = []
+
+    def nothing_at_first(decider: Decider, peer: Peer, request: AnyCommand) -> Answer:
+        asked.append(1)
+        return Response() if len(asked) == 1 else give(decider, peer, request)
+
+    async def main(field: Field) -> None:
+        field.members.append(Member(field, 0))
+        await field.members[0].start()
+        await field.in_sync(1)
+
+    monkeypatch.setattr(Decider, "get_next_broker_id", nothing_at_first)
+    fielded(tmp_path, 0, main)
+
+
+def test_controllers_are_found_again_by_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker asks those it knows while the name has no address, and is heard at a new one."""
+    told: list[str] = []
+    found: list[str] = ["127.0.0.1"]
+
+    async def getaddrinfo(_: object, host: str, port: int, **__: int) -> list[Any]:
+        if host != "controllers":
+            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
+        if not found:
+            raise socket.gaierror(socket.EAI_AGAIN, "it is away")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (it, port)) for it in found]
+
+    async def send(client: Client, address: str, code: int, *words: Any, **options: Any) -> None:
+        if code == Code.BROKER_HEARTBEAT:
+            told.append(address)
+        await sends(client, address, code, *words, **options)
+
+    sends = Client.send
+
+    async def main(field: Field) -> None:
+        [address] = field.group.addresses.values()
+        port = address.rpartition(":")[2]
+        member = Member(field, 0)
+        field.members.append(member)
+        monkeypatch.setattr(VirtualLoop, "getaddrinfo", getaddrinfo)
+        monkeypatch.setattr(Client, "send", send)
+        field.config = {
+            "controller_addr": f"controllers:{port}",
+            "fetch_controller_addr_by_dns_lookup": True,
+        }
+        await member.start()
+        await field.in_sync(1)
+        found.clear()
+        await asyncio.sleep(ADDRESSES_SECONDS + 5)
+        assert "controllers" not in member.broker.troubles
+        found.append("127.0.0.2")
+        await asyncio.sleep(ADDRESSES_SECONDS)
+        assert f"127.0.0.2:{port}" in told
+
+    fielded(tmp_path, 0, main)

@@ -92,13 +92,16 @@ def test_brokers_know_who_is_here_until_it_leaves(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session, cluster.session() as other:
             await create_topic(session, cluster)
-            session.add_consumer(Member("g"))
+            member = Member("g")
+            session.add_consumer(member)
             await session.heartbeat()
             for broker in ("a", "b"):
                 assert await members(other, cluster, broker, "g") == [session.client_id]
             await asyncio.sleep(600)
             assert await members(other, cluster, "a", "g") == [session.client_id]
-            await session.remove_consumer("g")
+            await session.remove_consumer(Member("g"))  # it is another one's
+            assert await members(other, cluster, "a", "g") == [session.client_id]
+            await session.remove_consumer(member)
             assert await members(other, cluster, "a", "g") == []
 
     clustered(tmp_path, main, ("a", "b"))

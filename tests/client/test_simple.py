@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from firearrow.client.message import Message
+from firearrow.client.pull import PullConsumer
 from firearrow.client.simple import SimpleConsumer
 from firearrow.errors import ClientError, ConfigError
+from firearrow.wire.codes import RequestCode
 from tests.broker.serving import seconds
 from tests.client.cluster import Cluster, clustered
 from tests.client.consuming import GROUP, Sender, make_topic
@@ -134,5 +136,30 @@ def test_what_cannot_be_is_named(root: Path) -> None:
                 await consumer.ack(message)
         with pytest.raises(ClientError, match="it is stopped"):
             await consumer.start()
+
+    clustered(root, main)
+
+
+def test_a_second_one_of_a_group_leaves_the_first_alone(root: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.session() as session:
+            await make_topic(cluster, session)
+            sender = Sender(session)
+            async with SimpleConsumer(session, group=GROUP, topics=["T"]) as first:
+                for second in (
+                    SimpleConsumer(session, group=GROUP, topics=["T"]),
+                    PullConsumer(session, group=GROUP),
+                ):
+                    with pytest.raises(ConfigError, match="has a consumer of group"):
+                        await second.start()
+                    with pytest.raises(ClientError, match="it is stopped"):
+                        await second.start()
+                info = await session.call(
+                    "a", RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": first.group}
+                )
+                assert session.client_id in info.body.decode()
+                await sender.send()
+                [message] = await receive_all(first, 1)
+                assert await first.ack(message)
 
     clustered(root, main)

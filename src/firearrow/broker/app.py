@@ -715,11 +715,13 @@ class Broker:
 
     async def _close(self) -> None:
         """Close what is behind the port, when no service runs any more."""
-        for each in (self._saving, *self._noting):
-            await each.finish()
-        self._save_state()
-        self._close_state()
-        self.store.close()
+        try:
+            for each in (self._saving, *self._noting):
+                await each.finish()
+            self._save_state()
+        finally:  # on a full disk, too: a broker whose role changes opens all of it again
+            self._close_state()
+            self.store.close()
 
     def cut(self) -> None:
         """End all connections at once, as a kill of the process would; ``stop`` comes after it."""

@@ -20,7 +20,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.controllers import Controllers, Mastery
 from firearrow.broker.switchreplicas import Place, SwitchReplicas
 from firearrow.errors import BrokerError, FirearrowError
-from firearrow.services import Service
+from firearrow.net.running import Running
 from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
@@ -67,7 +67,7 @@ class Player(Protocol):
         ...
 
 
-class Control(Service):
+class Control(Running):
     """Keeps a broker in the role that controllers say."""
 
     def __init__(self, player: Player, controllers: Controllers, store: StoreConfig) -> None:
@@ -75,7 +75,6 @@ class Control(Service):
         self._player = player
         self._controllers = controllers
         self._file = NumberFile(store.identity_path)
-        self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._has_role = asyncio.Event()
         self._acting = asyncio.Lock()  # while the broker changes, which is not to be broken off
@@ -96,7 +95,7 @@ class Control(Service):
         number = self._file.load(config.broker_cluster_name, config.broker_name)
         if number is not None and not number.code:
             self._player.place.number = number.broker_id
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        await super().start()
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
                 await self._has_role.wait()
@@ -105,11 +104,8 @@ class Control(Service):
 
     async def rest(self) -> None:
         """Let the broker as it is from now on; controllers still hear that it lives."""
-        if self._task is not None:
-            async with self._acting:
-                self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        async with self._acting:
+            await super().stop()
 
     async def stop(self) -> None:
         """Do nothing more, and be heard no more."""
@@ -119,7 +115,7 @@ class Control(Service):
     @property
     def trouble(self) -> str | None:
         """Why the broker may be in the wrong role."""
-        return self._trouble or None
+        return super().trouble or self._trouble or None
 
     def told(self, mastery: Mastery) -> None:
         """A controller says who is master."""
@@ -158,6 +154,7 @@ class Control(Service):
                 extra={"error": text},
             )
         self._trouble = text
+        self._asked_at = NEVER  # what could not be done is heard of again at once
 
     def _well(self) -> None:
         if self._trouble:
@@ -197,6 +194,8 @@ class Control(Service):
         if now >= self._found_at + ADDRESSES_SECONDS:
             await controllers.find()
             self._found_at = now
+            if self._is_registered:
+                controllers.beat(self._player.sign_of_life)
         if now >= self._asked_leader_at + config.sync_controller_metadata_period / 1000:
             await controllers.find_leader()
             self._asked_leader_at = now

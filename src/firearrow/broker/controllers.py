@@ -21,13 +21,15 @@ from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of, host_and_port
 from firearrow.net.client import Client
+from firearrow.net.firstanswer import first_answer
+from firearrow.net.tasks import Running, Tasks
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue, fields_of
 from firearrow.wire.controller_bodies import SyncStateSet
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import MasterOfName
+from firearrow.wire.headers import BrokerIdThatIsNext, MasterOfName
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,8 @@ class Controllers:
         self._client = Client(access=access, call_seconds=CALL_SECONDS_MAX)
         self._address = address
         self._leader = ""
-        self._beating: dict[str, asyncio.Task[None]] = {}
+        self._beating: dict[str, Running] = {}
+        self._tasks = Tasks()
         self._deaf: set[str] = set()
         self.addresses: list[str] = []
 
@@ -77,34 +80,37 @@ class Controllers:
         return {"clusterName": config.broker_cluster_name, "brokerName": config.broker_name}
 
     async def find(self) -> None:
-        """Look up where the controllers are."""
+        """Look up where the controllers are. Raises OSError if that was never found out."""
         config = self._config
         if not config.fetch_controller_addr_by_dns_lookup:
             self.addresses = addresses_of(config.controller_addr)
             return
         host, port = host_and_port(config.controller_addr)
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, family=socket.AF_INET
-        )
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, family=socket.AF_INET
+            )
+        except OSError as error:
+            if not self.addresses:
+                raise
+            log.warning("controllers are asked where they were", extra={"error": error})
+            return
         addresses = [str(to[0]) for *_, to in found]
         self.addresses = [f"{address}:{port}" for address in dict.fromkeys(addresses)]
 
     async def find_leader(self) -> None:
         """Ask who leads. Raises ConnectionError if nobody says it."""
-        reasons: list[str] = []
-        for address in self.addresses:
-            try:
-                answer = await self._client.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
-            except (OSError, FirearrowError) as error:
-                reasons.append(str(error))
-                continue
-            leader = (answer.ext or {}).get("controllerLeaderAddress")
-            if leader:
-                self._leader = leader
-                return
-            reasons.append(f"{address} knows no leader")
         self._leader = ""
-        raise ConnectionError(f"no controller leads: {'; '.join(reasons)}")
+        self._leader = await first_answer(
+            self.addresses, self._leader_by, wanted="controller says who leads"
+        )
+
+    async def _leader_by(self, address: str) -> str:
+        answer = await self._client.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+        leader: str | None = (answer.ext or {}).get("controllerLeaderAddress")
+        if not leader:
+            raise ConnectionError(f"{address} knows no leader")
+        return leader
 
     async def ask(
         self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b""
@@ -173,7 +179,7 @@ class Controllers:
                 return number.broker_id
             if number is None:
                 answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
-                next_id = int((answer.ext or {})["nextBrokerId"])
+                next_id = fields_of(answer, BrokerIdThatIsNext).next_broker_id
                 code = f"{self._address};{self._clock.now_ms()}"
                 number = Numbered(*own, next_id, code)
                 file.apply(number)
@@ -198,8 +204,8 @@ class Controllers:
         """Tell all controllers from now on, again and again, that the broker lives."""
         for address in self.addresses:
             if address not in self._beating:
-                self._beating[address] = asyncio.get_running_loop().create_task(
-                    self._beat(address, fields)
+                self._beating[address] = self._tasks.start(
+                    self._beat(address, fields), f"signs of life to {address}"
                 )
         for address in self._beating.keys() - set(self.addresses):
             self._beating.pop(address).cancel()
@@ -236,9 +242,5 @@ class Controllers:
 
     async def close(self) -> None:
         """Say nothing more."""
-        tasks = list(self._beating.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._beating.clear()
+        await self._tasks.close()
         await self._client.close()

@@ -24,6 +24,7 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import FirearrowError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
+from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire.bodies import (
     PERM_READ,
@@ -154,15 +155,15 @@ class Registration(Service):
         self._whole_of: tuple[DataVersion, int] | None = None
         self._client = Client(access=access)
         self._keepers = [_Keeper(address, self) for address in name_servers]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Register with each name server, or fail to, and keep at it in the background.
 
         Returns after 3 s at most; ``missing`` says who has not answered by then.
         """
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(keeper.run()) for keeper in self._keepers]
+        for keeper in self._keepers:
+            self._tasks.start(keeper.run(), f"registration with {keeper.address}")
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
                 await asyncio.gather(*(keeper.tried.wait() for keeper in self._keepers))
@@ -190,9 +191,7 @@ class Registration(Service):
 
     async def stop(self) -> None:
         """Take leave of every name server; none is waited for longer than 3 s."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         if self.takes_leave:
             await asyncio.gather(*(keeper.unregister() for keeper in self._keepers))
         await self._client.close()

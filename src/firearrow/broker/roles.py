@@ -32,13 +32,13 @@ from firearrow.broker.controllers import Controllers, Mastery, mastery_of
 from firearrow.broker.registration import Registration
 from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
 from firearrow.broker.requests import Check, Condition
-from firearrow.broker.serving import Serving
 from firearrow.broker.slaverefusals import SENDS, refused_by_slave
 from firearrow.broker.switchreplicas import Place, SwitchReplicas
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.replication.epochs import Epochs
+from firearrow.services import Service
 from firearrow.store import OS_FILES, FileSystem
 from firearrow.store.config import StoreConfig
 from firearrow.wire import fastjson
@@ -279,8 +279,12 @@ class ControlledBroker(Broker):
         """Become master, or stay it under another epoch. Raises StoreError or OSError."""
         self._check_epoch(mastery)
         if self.is_open and self.is_master:
-            self.place.mastery = mastery
-            self.replicas_now.lead_on(mastery)
+            before, self.place.mastery = self.place.mastery, mastery
+            try:
+                self.replicas_now.lead_on(mastery)
+            except OSError:
+                self.place.mastery = before  # so it is news when it comes again
+                raise
             self.topics.enter_epoch(mastery.epoch)
             return
         await self._remake(SYNC_MASTER, mastery)
@@ -324,13 +328,15 @@ class ControlledBroker(Broker):
         self._cut_at = cut_at
         try:
             await self._make(host, asked_port, port)
+            if cut_at is not None:
+                self.place.cut(self.max_offset)
+            for service in self._inner_services:
+                await service.start()
+        except BaseException:
+            await self._end()
+            raise
         finally:
             self._cut_at = None
-        if cut_at is not None:
-            self.place.cut(self.max_offset)
-        for service in self.services:
-            if service is not self._serving and service is not self.operations:
-                await service.start()
         self._is_started = True
         log.info(
             "broker is made again",
@@ -343,6 +349,11 @@ class ControlledBroker(Broker):
             },
         )
 
+    @property
+    def _inner_services(self) -> list[Service]:
+        """All but those that stay, whatever the role is."""
+        return [it for it in self.services if it not in (self._serving, self.operations)]
+
     async def _end(self) -> None:
         """End all but the port and its connections."""
         self._server.gathering.answer()
@@ -353,16 +364,17 @@ class ControlledBroker(Broker):
             return
         self.replicas_now.hurry()
         self._registration.takes_leave = False
-        services, self.services = self.services, []
-        for service in reversed(services):
-            if not isinstance(service, Serving) and service is not self.operations:
+        try:
+            for service in reversed(self._inner_services):
+                self.services.remove(service)
                 await service.stop()
-        await self._close()
-        self.replicas.close()
-        for peer in tuple(self._server.peers):
-            if peer.owed or peer.is_planned:  # nobody is left who would answer
-                peer.abort()
-        self.events.silence()
+            await self._close()
+        finally:
+            self.replicas.close()
+            for peer in tuple(self._server.peers):
+                if peer.owed or peer.is_planned:  # nobody is left who would answer
+                    peer.abort()
+            self.events.silence()
 
 
 def _changing(_: Peer, __: AnyCommand) -> Answer:

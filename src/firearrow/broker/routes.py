@@ -29,6 +29,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, Route
 from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import FieldValue
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +160,7 @@ class TopicRoutes(Service):
         topic. Raises ConnectionError if none answers, BrokerError as it refuses."""
         if not self._name_servers:
             return None
-        fields = {"topic": topic, "acceptStandardJsonOnly": True}
+        fields: dict[str, FieldValue] = {"topic": topic, "acceptStandardJsonOnly": True}
 
         async def asked(address: str) -> Route:
             code = RequestCode.GET_ROUTEINFO_BY_TOPIC

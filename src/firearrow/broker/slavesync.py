@@ -51,7 +51,7 @@ from firearrow.errors import BrokerError, FirearrowError, RemoteProtocolError
 from firearrow.events import Event
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
-from firearrow.services import Service
+from firearrow.net.running import Running
 from firearrow.store import TimerStore, told_progress
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import HaStatus
@@ -111,7 +111,7 @@ class _Modes(Body, frozen=True):
     )
 
 
-class SlaveSync(Service):
+class SlaveSync(Running):
     """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
     serves clients, empty as long as nobody knows; ``access`` is how to get in there. ``timer_told``
     is told how far the master's timer is; without ``timer_counts`` that is not asked for. With
@@ -145,28 +145,22 @@ class SlaveSync(Service):
         self.timer_told: Event[MasterTimer] = Event()
         self._monotonic = clock.monotonic
         self._client = Client(access=access)
-        self._task: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
         self._failed: dict[str, str] = {}
         self.master_address = ""
         self.whole_seconds = WHOLE_SECONDS
         self.rounds = 0  # that were made as a whole
 
-    async def start(self) -> None:
-        """Ask from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
     async def stop(self) -> None:
         """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await super().stop()
         await self._client.close()
 
     @property
     def trouble(self) -> str | None:
         """What can't be had from the master."""
+        if (ended := super().trouble) is not None:
+            return ended
         if not self.master_address:
             return "no name server says where the master is"
         return "; ".join(f"{what}: {why}" for what, why in self._failed.items()) or None

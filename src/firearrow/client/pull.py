@@ -18,9 +18,9 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
+from firearrow.client.consumerlife import ConsumerLife
 from firearrow.client.consumeroffsets import (
     PERSIST_FIRST_SECONDS,
     PERSIST_SECONDS,
@@ -58,7 +58,7 @@ CACHED_MESSAGES_MAX: Final = 10_000  # of all queues
 HALF_AN_HOUR_MS: Final = 30 * 60 * 1000
 
 
-class PullConsumer:
+class PullConsumer(ConsumerLife):
     """A consumer that polls.
 
     ``cluster`` is where the name servers are, or a `Session` that others use as well; without one
@@ -77,7 +77,7 @@ class PullConsumer:
         auto_commit: bool = True,
         **session: Unpack[SessionOptions],
     ) -> None:
-        self.session, self._owns_session = Session.of(cluster, **session)
+        super().__init__(Session.of(cluster, **session))
         calls = GroupCalls(self.session, self.session.group(group))
         start_from, start_at_ms = to_start(start)
         if start_at_ms is None:
@@ -96,7 +96,6 @@ class PullConsumer:
         self._cached = 0
         self._arrived = asyncio.Event()
         self._started_ms = 0
-        self._state = "new"
 
     @property
     def group(self) -> str:
@@ -121,25 +120,7 @@ class PullConsumer:
 
     # --- its life ---
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Begin; raises if that can't be."""
-        if self._state != "new":
-            raise ClientError(f"group {self.group!r} can't be started: it is {self._state}")
-        self._state = "running"
-        if self._owns_session:
-            await self.session.start()
+    async def _begin(self) -> None:
         self._committed_at = asyncio.get_running_loop().time()
         self.session.add_consumer(self)
         self._started_ms = self.session.clock.now_ms()
@@ -154,17 +135,12 @@ class PullConsumer:
             first_seconds=PERSIST_FIRST_SECONDS,
         )
 
-    async def stop(self) -> None:
-        """End; what was committed reaches the brokers. Does no harm when it has ended."""
-        if self._state != "running":
-            return
-        self._state = "stopped"
+    async def _end(self) -> None:
         self._arrived.set()
-        await self._persist()
-        await self._tasks.close()
-        await self.session.remove_consumer(self.group)
-        if self._owns_session:
-            await self.session.close()
+        try:
+            await self._persist()
+        finally:
+            await self._tasks.close()
 
     async def _persist(self) -> None:
         await self.member.store.write(self.member.offsets.known(self._pulls))
@@ -363,7 +339,3 @@ class PullConsumer:
 
     def _has_room(self) -> bool:
         return self._cached <= CACHED_MESSAGES_MAX
-
-    def _check_running(self) -> None:
-        if self._state != "running":
-            raise ClientError(f"group {self.group!r} does not run: it is {self._state}")

@@ -22,11 +22,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self, TypeVar, Unpack
+from typing import Final, Literal, TypeVar, Unpack
 
 from firearrow.client.assignment import Assignment
 from firearrow.client.consumerates import ConsumeRates
+from firearrow.client.consumerlife import ConsumerLife
 from firearrow.client.consumeroffsets import (
     PERSIST_FIRST_SECONDS,
     PERSIST_SECONDS,
@@ -74,7 +74,7 @@ Mode = Literal["pull", "pop", "broker"]
 """How messages are got: pulled; popped; or as the broker was told by an administrator."""
 
 
-class PushConsumer:
+class PushConsumer(ConsumerLife):
     """A member of a consumer group.
 
     ``cluster`` is where the name servers are, or a `Session` that others use as well; without one
@@ -115,7 +115,7 @@ class PushConsumer:
             raise ConfigError(f"group {group!r}: messages can't be invisible for {invisible:g} s")
         if broadcasting and not isinstance(cluster, Session):
             session.setdefault("instance", INSTANCE)
-        self.session, self._owns_session = Session.of(cluster, **session)
+        super().__init__(Session.of(cluster, **session))
         start_from, start_at_ms = to_start(start)
         if start_at_ms is None:
             start_at_ms = self.session.clock.now_ms() - HALF_AN_HOUR_MS
@@ -142,7 +142,6 @@ class PushConsumer:
         self._trace_topic = trace if isinstance(trace, str) else TRACE_TOPIC if trace else None
         self._tracer: Tracer | None = None
         self._tasks = Tasks()
-        self._state = "new"
         self._ending = asyncio.Event()
         self._assignment: Assignment
         self._rebalancing: Rebalancing
@@ -224,18 +223,6 @@ class PushConsumer:
 
     # --- its life ---
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
-
     async def run(self) -> None:
         """Start unless that is done, and consume until the task is cancelled or ``stop`` called."""
         if self._state == "new":
@@ -247,23 +234,13 @@ class PushConsumer:
 
     async def start(self) -> None:
         """Begin; returns once the brokers know of it, and raises if that can't be."""
-        member = self.member
-        if self._state != "new":
-            raise ClientError(f"group {self.group!r} can't be started: it is {self._state}")
-        if not member.registrations:
+        if self._state == "new" and not self.member.registrations:
             raise ConfigError(f"group {self.group!r} has no handler for any topic")
-        self._state = "running"
-        self.started_ms = self.session.clock.now_ms()
-        if self._owns_session:
-            await self.session.start()
-        try:
-            await self._start()
-        except BaseException:
-            await self.stop()
-            raise
+        await super().start()
 
-    async def _start(self) -> None:
+    async def _begin(self) -> None:
         member = self.member
+        self.started_ms = self.session.clock.now_ms()
         if member.is_clustering:
             retry = member.own_retry_topic
             member.subscriptions[retry] = subscription_to(retry, self.started_ms)
@@ -335,9 +312,9 @@ class PushConsumer:
     async def stop(self) -> None:
         """End: handlers that are at work may go on for ``drain`` seconds, then what is consumed is
         committed, and the brokers hear of the leave. Does no harm when it has ended."""
-        if self._state != "running":
-            return
-        self._state = "stopped"
+        await super().stop()
+
+    async def _end(self) -> None:
         self._ending.set()
         if hasattr(self, "_assignment"):
             await self._assignment.end()
@@ -346,9 +323,6 @@ class PushConsumer:
             registration.close()
         if self._tracer is not None:
             await self._tracer.close()
-        await self.session.remove_consumer(self.group)
-        if self._owns_session:
-            await self.session.close()
 
     # --- while it runs ---
 

@@ -215,8 +215,8 @@ class Session:
         self._state = "closed"
         for group in tuple(self._producers):
             await self.remove_producer(group)
-        for group in tuple(self._consumers):
-            await self.remove_consumer(group)
+        for consumer in tuple(self._consumers.values()):
+            await self.remove_consumer(consumer)
         await self.tasks.close()
         await self.client.close()
 
@@ -375,9 +375,11 @@ class Session:
             raise ConfigError(f"this session has a consumer of group {consumer.group!r} already")
         self._consumers[consumer.group] = consumer
 
-    async def remove_consumer(self, group: str) -> None:
-        """Take leave of all brokers for a consumer group."""
-        if self._consumers.pop(group, None) is not None:
+    async def remove_consumer(self, consumer: ConsumerMember) -> None:
+        """Take leave of all brokers for a consumer, if it is the one of its group."""
+        group = consumer.group
+        if self._consumers.get(group) is consumer:
+            del self._consumers[group]
             self._asked.off(group, of_producer=False)
             await self._take_leave({"consumerGroup": group})
 

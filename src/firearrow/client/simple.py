@@ -18,9 +18,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
+from firearrow.client.consumerlife import ConsumerLife
 from firearrow.client.groupcalls import GroupCalls
 from firearrow.client.message import Message
 from firearrow.client.popcalls import (
@@ -36,7 +36,7 @@ from firearrow.client.routequeues import subscribe_queues
 from firearrow.client.session import Session, SessionOptions
 from firearrow.client.startoffset import StartFrom
 from firearrow.client.subscription import subscription_to, wanted_of
-from firearrow.errors import ClientError, ConfigError
+from firearrow.errors import ConfigError
 from firearrow.message import properties as keys_of
 from firearrow.wire.client_bodies import (
     CLUSTERING,
@@ -50,7 +50,7 @@ INVISIBLE: Final = timedelta(seconds=60)
 FULL_SECONDS: Final = 0.1  # before a broker that has too many waiting pops is asked again
 
 
-class SimpleConsumer:
+class SimpleConsumer(ConsumerLife):
     """A member of a group that pops.
 
     ``cluster`` is where the name servers are, or a `Session` that others use as well; without one
@@ -68,7 +68,7 @@ class SimpleConsumer:
         start: StartFrom = StartFrom.FIRST,
         **session: Unpack[SessionOptions],
     ) -> None:
-        self.session, self._owns_session = Session.of(cluster, **session)
+        super().__init__(Session.of(cluster, **session))
         self._calls = GroupCalls(self.session, self.session.group(group))
         self._pops = PopCalls(self._calls)
         self._start_from = start
@@ -78,7 +78,6 @@ class SimpleConsumer:
         if not self._subscriptions:
             raise ConfigError(f"group {group!r} subscribes to no topic")
         self._turn = 0
-        self._state = "new"
 
     @property
     def group(self) -> str:
@@ -97,42 +96,11 @@ class SimpleConsumer:
 
     # --- its life ---
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Begin; returns once the brokers know of it, and raises if that can't be."""
-        if self._state != "new":
-            raise ClientError(f"group {self.group!r} can't be started: it is {self._state}")
-        self._state = "running"
-        if self._owns_session:
-            await self.session.start()
-        try:
-            self.session.add_consumer(self)
-            for topic in self._subscriptions:
-                await self.session.route(topic)
-            await self.session.heartbeat()
-        except BaseException:
-            await self.stop()
-            raise
-
-    async def stop(self) -> None:
-        """End; what was received can't be acknowledged any more. Does no harm when it has ended."""
-        if self._state != "running":
-            return
-        self._state = "stopped"
-        await self.session.remove_consumer(self.group)
-        if self._owns_session:
-            await self.session.close()
+    async def _begin(self) -> None:
+        self.session.add_consumer(self)
+        for topic in self._subscriptions:
+            await self.session.route(topic)
+        await self.session.heartbeat()
 
     # --- what is wanted ---
 
@@ -243,10 +211,6 @@ class SimpleConsumer:
 
     def _topic_of(self, message: Message) -> str:
         return self.session.topic(message.topic)
-
-    def _check_running(self) -> None:
-        if self._state != "running":
-            raise ClientError(f"group {self.group!r} does not run: it is {self._state}")
 
 
 def _expressions(topics: Iterable[str] | Mapping[str, str]) -> Mapping[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from firearrow.net.tasks import say_if_failed
 from firearrow.services import Service
 
 
@@ -19,7 +20,8 @@ class Running(Service):
     async def start(self) -> None:
         """Begin."""
         loop = self._task_loop or asyncio.get_running_loop()
-        self._task = loop.create_task(self._run())
+        self._task = loop.create_task(self._run(), name=self.name)
+        self._task.add_done_callback(say_if_failed)
 
     async def stop(self) -> None:
         """End, also what is under way."""

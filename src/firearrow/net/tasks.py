@@ -99,8 +99,13 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("task failed", extra={"task": task.get_name()}, exc_info=error)
+        say_if_failed(task)
+
+
+def say_if_failed(task: asyncio.Task[Any]) -> None:
+    """Have the log say why a task has failed, when it has ended."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("task failed", extra={"task": task.get_name()}, exc_info=error)
 
 
 async def _again_and_again(

@@ -189,7 +189,7 @@ class Following(asyncio.Protocol):
         before = self._end_there
         try:
             self._take(data)
-        except (RemoteProtocolError, StoreError) as error:
+        except (OSError, RemoteProtocolError, StoreError) as error:
             slave.fail(error)
             self.close()
             return

@@ -429,6 +429,12 @@ class MasterOfName(Header):
     sync_state_set_epoch: Int32 | None = None
 
 
+class BrokerIdThatIsNext(Header):
+    """The answer to 1012: the number that no broker of the name has."""
+
+    next_broker_id: Int64
+
+
 class RegisterToController(Header):
     """1003: a broker has started, at an address."""
 

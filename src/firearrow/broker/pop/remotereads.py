@@ -21,6 +21,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.errors import FirearrowError, MessageError, PutLater
 from firearrow.message.record import Content, decode_content
 from firearrow.net.client import Client
+from firearrow.net.tasks import Tasks
 from firearrow.wire.codes import RequestCode, ResponseCode
 
 PULL_SECONDS_MAX: Final = 10.0  # Java: EscapeBridge#DEFAULT_PULL_TIMEOUT_MILLIS
@@ -47,22 +48,21 @@ class RemoteReads:
         self._arrived = arrived
         self._client = Client(access=access_of(context.settings.broker))
         self._found: dict[Place, Content | MessageError | None] = {}
-        self._tasks: dict[Place, asyncio.Task[None]] = {}
+        self._under_way: set[Place] = set()
+        self._tasks = Tasks()
 
     async def stop(self) -> None:
         """Read nothing more."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._tasks.close()
         await self._client.close()
 
     def content(self, place: Place) -> Content | None:
         """Give a message; None if it is gone. Raises PutLater as long as it is being read, and
         MessageError if it can't be had now."""
         if place not in self._found:
-            if place not in self._tasks and len(self._tasks) < UNDER_WAY_MAX:
-                task = asyncio.get_running_loop().create_task(self._read(place))
-                self._tasks[place] = task
+            if place not in self._under_way and len(self._under_way) < UNDER_WAY_MAX:
+                self._under_way.add(place)
+                self._tasks.begin(self._read(place), "a message of another broker")
             raise PutLater(f"the message is read from {place.broker_name}")
         found = self._found.pop(place)
         if isinstance(found, MessageError):
@@ -76,7 +76,7 @@ class RemoteReads:
         except (OSError, FirearrowError) as error:
             found = MessageError(f"it can't be read from {place.broker_name}: {error}", "broker")
         finally:
-            del self._tasks[place]
+            self._under_way.discard(place)
             if len(self._found) >= UNDER_WAY_MAX:
                 del self._found[next(iter(self._found))]
             self._found[place] = found
