@@ -116,6 +116,22 @@ def test_one_account_that_can_not_be_hinders_no_other(
     metadata.close()
 
 
+def test_a_word_that_acl_1_does_not_know_denies_as_it_did_there(tmp_path: Path) -> None:
+    text = (
+        "accounts: [{accessKey: x, secretKey: s, defaultTopicPerm: ANY, "
+        "topicPerms: [a=PUBSUB, 'b= '], groupPerms: [g=sub]}]"
+    )
+    metadata = Metadata(tmp_path / "config", Events())
+    assert migrate(metadata, accounts_below(written(tmp_path, plain_acl=text))) == ["x"]
+    acl = metadata.acl_of("x")
+    assert acl is not None
+    entries = [it for policy in acl.info().policies or [] for it in policy.entries or []]
+    assert {it.resource: (it.actions, it.decision) for it in entries} == dict.fromkeys(
+        ["Topic:a", "Topic:b", "Group:g", "Topic:*"], (["All"], "Deny")
+    )
+    metadata.close()
+
+
 def test_addresses_that_needed_no_signature_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

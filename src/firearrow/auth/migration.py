@@ -56,7 +56,6 @@ _ACTIONS: Final[Mapping[str, list[Action]]] = {
     "PUB|SUB": [Action.PUB, Action.SUB],
     "SUB|PUB": [Action.PUB, Action.SUB],
 }
-_DENY: Final = "DENY"
 
 
 class Account(msgspec.Struct, rename="camel", kw_only=True):
@@ -200,9 +199,11 @@ def _entries(kind: Kind, perms: Sequence[str]) -> list[Entry]:
 
 
 def _entry(resource: Resource, text: str) -> Entry:
-    perm = text.strip()
-    return Entry(
-        actions=_ACTIONS.get(perm, [Action.ALL]),
-        decision=Decision.DENY if perm == _DENY else Decision.ALLOW,
-        resource=resource,
-    )
+    """Give the entry for a word of ACL 1, to which one that it does not know is ``DENY``.
+
+    Java: AuthMigrator#parseDecision allows everything then.
+    """
+    actions = _ACTIONS.get(text.strip())
+    if actions is None:
+        return Entry(actions=[Action.ALL], decision=Decision.DENY, resource=resource)
+    return Entry(actions=actions, decision=Decision.ALLOW, resource=resource)
