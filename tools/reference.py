@@ -54,9 +54,21 @@ def _thing(name: str, thing: object) -> Iterator[str]:
         return
     assert isinstance(node, ast.ClassDef)
     yield f"{_constructor(name, node)}\n\n{_text(node)}\n"
-    for member in node.body:
-        if isinstance(member, Function) and not member.name.startswith("_"):
-            yield _member(name, member)
+    own = list(_public(node))
+    yield from (_member(name, member) for member in own)
+    known = {member.name for member in own}
+    entries = {*client.__all__, *testing.__all__, *vars(errors)}
+    for base in thing.__mro__[1:]:
+        if base.__name__ in entries or not base.__module__.startswith("firearrow."):
+            continue
+        (above,) = ast.parse(inspect.getsource(base)).body
+        assert isinstance(above, ast.ClassDef)
+        yield from (_member(name, it) for it in _public(above) if it.name not in known)
+
+
+def _public(node: ast.ClassDef) -> Iterator[Function]:
+    members = (it for it in node.body if isinstance(it, Function))
+    return (member for member in members if not member.name.startswith("_"))
 
 
 def _constructor(name: str, node: ast.ClassDef) -> str:

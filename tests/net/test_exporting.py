@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as
 
 from firearrow.config.metrics import MetricsKeys
 from firearrow.errors import ConfigError
-from firearrow.net.exporting import Exporting, log_them, otlp_sender
+from firearrow.net.exporting import Exporting, in_deltas, log_them, otlp_sender
 from firearrow.net.exposition import Family, Metrics, Sample
 from firearrow.net.meter import Histogram
 from firearrow.services import Service
@@ -30,6 +30,7 @@ from tests.loglines import told
 from tests.net.conftest import Run
 
 SECONDS_MAX = 20
+DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA
 SENT, TOOK, DEPTH, EMPTY = (
     Family("rocketmq_messages_in_total", "counter", "Messages", ("topic",)),
     Family("rocketmq_rpc_latency_milliseconds", "histogram", "Took", ("code",)),
@@ -134,6 +135,60 @@ def test_a_collector_gets_all_with_rocketmqs_names_and_units(run: Run) -> None:
         depth = found["rocketmq_storage_flush_behind_bytes"]
         assert (depth.unit, depth.gauge.data_points[0].as_int) == ("", 7)
         assert "rocketmq_half_messages" not in found
+
+    run(main())
+
+
+def test_in_deltas_a_collector_gets_what_came_since_it_took_the_last(run: Run) -> None:
+    took, sent = Histogram((1, 5)), 0
+
+    def counted() -> Metrics:
+        samples: list[tuple[Family, list[Sample]] | None] = [
+            (SENT, [Sample({"topic": "T"}, sent)]),
+            (TOOK, [Sample({"code": "send"}, took)]),
+            (DEPTH, [Sample({}, 7)]),
+        ]
+        return Metrics(iter(samples), LABELS)
+
+    def told(found: dict[str, Any]) -> tuple[int, list[int], float, int]:
+        number, spread = (
+            found["rocketmq_messages_in_total"].sum,
+            found["rocketmq_rpc_latency"].histogram,
+        )
+        assert {number.aggregation_temporality, spread.aggregation_temporality} == {DELTA}
+        [point], [of_spread] = number.data_points, spread.data_points
+        [depth] = found["rocketmq_storage_flush_behind_bytes"].gauge.data_points
+        assert of_spread.start_time_unix_nano == point.start_time_unix_nano
+        starts.append((point.start_time_unix_nano, point.time_unix_nano))
+        return point.as_int, list(of_spread.bucket_counts), of_spread.sum, depth.as_int
+
+    starts: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        nonlocal sent
+        with collecting() as collector:
+            send = otlp_sender(keys(collector.port, metrics_in_delta=True))
+            exporting_ = Exporting(0.01, counted, in_deltas(send))
+            sent = 3
+            took.add(0)
+            async with running(exporting_):
+                assert told((await collector.next())[1]) == (3, [1, 0, 0], 0, 7)
+                assert told((await collector.next())[1]) == (0, [0, 0, 0], 0, 7)
+                collector.may_answer.clear()  # nobody takes the next one
+                sent = 5
+                took.add(100, 2)
+                await until(lambda: exporting_.trouble is not None)
+                while not collector.got.empty():
+                    collector.got.get()
+                collector.may_answer.set()
+                after = [told((await collector.next())[1]) for _ in range(3)]
+                assert (2, [0, 0, 2], 200, 7) in after
+                assert after[-1] == (0, [0, 0, 0], 0, 7)
+                sent = 1  # what is counted was made anew
+                while (begun := told((await collector.next())[1]))[0] == 0:
+                    pass
+                assert begun[0] == 1
+        assert starts[1][0] == starts[0][1]
 
     run(main())
 

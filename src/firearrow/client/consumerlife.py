@@ -53,7 +53,8 @@ class ConsumerLife:
             raise
 
     async def stop(self) -> None:
-        """End; the brokers hear of the leave. Does no harm when it has ended."""
+        """End: what was committed reaches the brokers, which hear of the leave; what was received
+        can't be acknowledged any more. Does no harm when it has ended."""
         if self._state != "running":
             return
         self._state = "stopped"

@@ -4,7 +4,8 @@ What is sent is what `net.exposition` tells, gathered in the event loop, a famil
 thread hands it to the exporter of OpenTelemetry's SDK (the extra ``otel``): so a collector that is
 slow or away keeps nobody waiting. Names are those of RocketMQ's instruments, to which Prometheus
 adds the unit: ``rocketmq_rpc_latency`` in ``milliseconds``. All counts are from the start of the
-server on, so what a collector did not get is in what it gets next.
+server on or, in deltas, from what was taken last: so what a collector did not get is in what it
+gets next.
 
 Source: upstream ``BrokerMetricsManager``, ``ControllerMetricsManager``.
 """
@@ -118,6 +119,50 @@ def _kept(sample: Sample) -> Sample:
     return sample._replace(value=copy)
 
 
+# --- in deltas ------------------------------------------------------------------------------
+
+
+def in_deltas(send: Send) -> Send:
+    """Have of counters and histograms sent what they got since the last that was taken."""
+    taken: dict[tuple[str, frozenset[tuple[str, object]]], Value] = {}
+
+    def send_deltas(labels: Labels, found: Sequence[Gathered]) -> None:
+        now = {
+            (each.family.name, frozenset(sample.labels.items())): sample.value
+            for each in found
+            if each.family.kind != "gauge"
+            for sample in each.samples
+        }
+
+        def delta(family: Family, sample: Sample) -> Sample:
+            before = taken.get((family.name, frozenset(sample.labels.items())))
+            return sample if before is None else sample._replace(value=_since(before, sample.value))
+
+        deltas = [
+            each._replace(samples=[delta(each.family, sample) for sample in each.samples])
+            for each in found
+        ]
+        send(labels, deltas)
+        taken.clear()
+        taken.update(now)
+
+    return send_deltas
+
+
+def _since(before: Value, value: Value) -> Value:
+    """What was added; all of it where what is counted has begun anew, as a topic may."""
+    if isinstance(value, Histogram) and isinstance(before, Histogram):
+        counts = [now - then for now, then in zip(value.counts, before.counts, strict=True)]
+        if min(counts) < 0:
+            return value
+        added = Histogram(value.bounds)
+        added.counts, added.sum = counts, value.sum - before.sum
+        return added
+    assert not isinstance(value, Histogram), "a family has values of one kind"
+    assert not isinstance(before, Histogram), "a family has values of one kind"
+    return value - before if value >= before else value
+
+
 # --- to the log -----------------------------------------------------------------------------
 
 
@@ -163,21 +208,41 @@ def otlp_sender(keys: MetricsKeys) -> Send:
     began_ns = clock.now_ms() * NS_OF_MS
 
     def send(labels: Labels, found: Sequence[Gathered]) -> None:
-        data = _metrics_data(labels, found, began_ns, clock.now_ms() * NS_OF_MS)
+        nonlocal began_ns
+        now_ns = clock.now_ms() * NS_OF_MS
+        span = _Span(began_ns, now_ns, in_delta=keys.metrics_in_delta)
+        data = _metrics_data(labels, found, span)
         if exporter.export(data, timeout_millis=millis) is not MetricExportResult.SUCCESS:
             raise ConnectionError(f"the collector at {target} does not take them")
+        if keys.metrics_in_delta:
+            began_ns = now_ns
 
     return send
 
 
-def _metrics_data(labels: Labels, found: Sequence[Gathered], began_ns: int, now_ns: int) -> Any:
+class _Span(NamedTuple):
+    """From when to when something was counted, and whether that is only since it was sent last."""
+
+    began_ns: int
+    now_ns: int
+    in_delta: bool
+
+    @property
+    def temporality(self) -> Any:
+        """The same in OpenTelemetry's words."""
+        from opentelemetry.sdk.metrics.export import AggregationTemporality as Temporality
+
+        return Temporality.DELTA if self.in_delta else Temporality.CUMULATIVE
+
+
+def _metrics_data(labels: Labels, found: Sequence[Gathered], span: _Span) -> Any:
     from opentelemetry.sdk.metrics import export
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     common = {name: value for name, value in labels.items() if name != SCOPE}
     metrics = [
-        export.Metric(each.name, each.family.help, each.unit, _data(each, common, began_ns, now_ns))
+        export.Metric(each.name, each.family.help, each.unit, _data(each, common, span))
         for each in found
         if each.samples
     ]
@@ -185,25 +250,25 @@ def _metrics_data(labels: Labels, found: Sequence[Gathered], began_ns: int, now_
     return export.MetricsData([export.ResourceMetrics(Resource.get_empty(), [scope], "")])
 
 
-def _data(each: Gathered, common: Labels, began_ns: int, now_ns: int) -> Any:
+def _data(each: Gathered, common: Labels, span: _Span) -> Any:
     from opentelemetry.sdk.metrics import export
 
     if each.family.kind == "histogram":
-        points = list(_spreads(each.samples, common, began_ns, now_ns))
-        return export.Histogram(points, export.AggregationTemporality.CUMULATIVE)
+        points = list(_spreads(each.samples, common, span))
+        return export.Histogram(points, span.temporality)
     numbers = [
-        export.NumberDataPoint(_attributes(common, sample), began_ns, now_ns, sample.value)
+        export.NumberDataPoint(
+            _attributes(common, sample), span.began_ns, span.now_ns, sample.value
+        )
         for sample in each.samples
         if not isinstance(sample.value, Histogram)
     ]
     if each.family.kind == "counter":
-        return export.Sum(numbers, export.AggregationTemporality.CUMULATIVE, is_monotonic=True)
+        return export.Sum(numbers, span.temporality, is_monotonic=True)
     return export.Gauge(numbers)
 
 
-def _spreads(
-    samples: Sequence[Sample], common: Labels, began_ns: int, now_ns: int
-) -> Iterator[Any]:
+def _spreads(samples: Sequence[Sample], common: Labels, span: _Span) -> Iterator[Any]:
     from opentelemetry.sdk.metrics.export import HistogramDataPoint
 
     for sample in samples:
@@ -211,8 +276,8 @@ def _spreads(
         assert isinstance(value, Histogram), "its family is one of histograms"
         yield HistogramDataPoint(
             attributes=_attributes(common, sample),
-            start_time_unix_nano=began_ns,
-            time_unix_nano=now_ns,
+            start_time_unix_nano=span.began_ns,
+            time_unix_nano=span.now_ns,
             count=value.count,
             sum=value.sum,
             bucket_counts=value.counts,

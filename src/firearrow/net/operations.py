@@ -22,7 +22,7 @@ import msgspec
 
 from firearrow import __version__
 from firearrow.config.metrics import MetricsKeys
-from firearrow.net.exporting import Exporting, log_them, otlp_sender
+from firearrow.net.exporting import Exporting, in_deltas, log_them, otlp_sender
 from firearrow.net.exposition import CONTENT_TYPE, Metrics, pieces
 from firearrow.net.http import JSON, Answer, HttpServer, Request, plain
 from firearrow.net.server import Peer, Server
@@ -88,12 +88,12 @@ class Operations(Service):
 
 def _exporting(keys: MetricsKeys, metrics: Callable[[], Metrics]) -> Exporting | None:
     if keys.metrics_exporter_type == "OTLP_GRPC":
-        seconds = keys.metric_grpc_exporter_interval_in_mills / 1000
-        return Exporting(seconds, metrics, otlp_sender(keys))
-    if keys.metrics_exporter_type == "LOG":
-        seconds = keys.metric_logging_exporter_interval_in_mills / 1000
-        return Exporting(seconds, metrics, log_them)
-    return None
+        millis, send = keys.metric_grpc_exporter_interval_in_mills, otlp_sender(keys)
+    elif keys.metrics_exporter_type == "LOG":
+        millis, send = keys.metric_logging_exporter_interval_in_mills, log_them
+    else:
+        return None
+    return Exporting(millis / 1000, metrics, in_deltas(send) if keys.metrics_in_delta else send)
 
 
 def pages_of_server(
