@@ -43,6 +43,29 @@ def test_labels_that_are_asked_for_are_those_of_their_metric() -> None:
             assert asked <= of[family if family in of else name], expression
 
 
+def test_each_chart_shows_something_of_the_originals_scrape_by_its_legend() -> None:
+    families = scrapes.parse(scrapes.GOLDEN.read_text(encoding="utf-8"), common=())
+    values = [it for family in families.values() for it in family.values]
+    for panel in (panel for _, charts in monitoring.BOARD for panel in charts):
+        for query, legend in panel.queries:
+            [name] = monitoring.metrics_in(query)
+            [grouped] = re.findall(r"by \(([^)]*)\)", query)
+            by = {label.strip() for label in grouped.split(",")} - {"le"}
+            assert set(re.findall(r"{{(\w+)}}", legend)) == by, panel.title
+            found = [dict(labels) for own, labels in values if own == name]
+            assert found, panel.title
+            assert "" not in {of[label] for of in found for label in by}, panel.title
+
+
+def test_ages_are_not_added_up() -> None:
+    expressions = [
+        query for _, charts in monitoring.BOARD for it in charts for query, _ in it.queries
+    ]
+    ages = [it for it in expressions if re.search(r"rocketmq_\w+(latency|time)_milliseconds{", it)]
+    assert len(ages) == 3
+    assert [it for it in ages if not it.startswith("max by")] == []
+
+
 def test_the_alerts_are_written_as_they_are_meant() -> None:
     written = re.findall(r"^ +expr: (.*)$", monitoring.alerts(), re.MULTILINE)
     assert [json.loads(text) for text in written] == [it.expression for it in monitoring.RULES]

@@ -49,6 +49,11 @@ def _sum(name: str, by: str) -> str:
     return f"sum by ({by}) (rocketmq_{name}{_OF})"
 
 
+def _largest(name: str, by: str) -> str:
+    """Of what is no amount: the ages on two brokers have no sum."""
+    return f"max by ({by}) (rocketmq_{name}{_OF})"
+
+
 def _quantile(share: float, name: str, by: str) -> str:
     return f"histogram_quantile({share}, {_rate(f'{name}_bucket', f'le, {by}')})"
 
@@ -86,7 +91,7 @@ BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                                     "{{consumer_group}} {{topic}}"),)),
             Panel(
                 "Age of the first",
-                ((_sum("consumer_lag_latency_milliseconds", "consumer_group, topic"),
+                ((_largest("consumer_lag_latency_milliseconds", "consumer_group, topic"),
                   "{{consumer_group}} {{topic}}"),),
                 "ms",
             ),
@@ -132,7 +137,7 @@ BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "bytes",
             ),
             Panel("Age of the first message",
-                  ((_sum("storage_message_reserve_time_milliseconds", "node_id"),
+                  ((_largest("storage_message_reserve_time_milliseconds", "node_id"),
                     "{{node_id}}"),), "ms"),
         ),
     ),
@@ -141,7 +146,8 @@ BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         (
             Panel("Wait for their time", ((_sum("timing_messages", "topic"), "{{topic}}"),)),
             Panel("The timer is late",
-                  ((_sum("timer_dequeue_latency_milliseconds", "node_id"), "{{node_id}}"),), "ms"),
+                  ((_largest("timer_dequeue_latency_milliseconds", "node_id"),
+                    "{{node_id}}"),), "ms"),
             Panel("Open transactions", ((_sum("half_messages", "topic"), "{{topic}}"),)),
             Panel("Popped and come again",
                   ((_rate("pop_revive_retry_messages_total", "consumer_group"),
