@@ -58,6 +58,16 @@ def test_nobody_sends_to_a_drained_broker_until_it_is_in_use_again(pair: Shell) 
     assert perms(name_server) == {"broker-a": 6, "broker-b": 6}
 
 
+def test_a_name_server_that_is_gone_keeps_a_broker_out_of_use_at_no_other(pair: Shell) -> None:
+    name_server = pair.cluster.name_server
+    pair.rows("cluster", "drain", "broker-a", *SOON)
+    both = f"127.0.0.1:1;{name_server}"
+    code, said = pair.fails("cluster", "undrain", "broker-a", "-n", both)
+    assert code == 1
+    assert "127.0.0.1:1 can't be reached" in said
+    assert perms(name_server) == {"broker-a": 6, "broker-b": 6}
+
+
 def test_what_a_group_that_is_online_has_to_read_is_waited_for(pair: Shell) -> None:
     let_go = threading.Event()
     pair.rows("group", "create", "readers")

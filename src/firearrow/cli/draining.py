@@ -128,9 +128,15 @@ async def drain(admin: Admin, master: Server, how: DrainOptions, tell: Tell) -> 
 
 
 async def fill(admin: Admin, broker: str) -> None:
-    """Have clients send to a broker again."""
-    for name_server in admin.name_servers.addresses:
-        await admin.name_servers.add_write_perm(name_server, broker)
+    """Have clients send to a broker again; a name server that fails is told when all were asked."""
+    servers = admin.name_servers
+    answers = await asyncio.gather(
+        *(servers.add_write_perm(address, broker) for address in servers.addresses),
+        return_exceptions=True,
+    )
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
 
 
 @asynccontextmanager
