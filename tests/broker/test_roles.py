@@ -19,6 +19,7 @@ from firearrow.controller.processor import Processor as Decider
 from firearrow.net.client import Client
 from firearrow.net.server import Answer, Peer
 from firearrow.replication.epochs import Epoch, Epochs
+from firearrow.replication.switching import MASTER_HANDSHAKE, Greeting, report
 from firearrow.replication.switchslave import SwitchFollowing
 from firearrow.store import MessageStore
 from firearrow.testing.loop import VirtualLoop
@@ -29,7 +30,7 @@ from firearrow.wire.command import Response
 from firearrow.wire.controller_bodies import EpochsOfBroker
 from firearrow.wire.frame import AnyCommand
 from tests.broker.controlled import Field, Member, fielded
-from tests.broker.replicated import caught_up
+from tests.broker.replicated import caught_up, ha_status
 from tests.broker.serving import seconds, until
 from tests.controller.serving import CLUSTER, NAME
 from tests.store.stores import append, opened
@@ -403,6 +404,32 @@ def test_any_history_keeps_what_was_acknowledged(
             assert damage_in(store, store.message_delay_level) == []
 
     fielded(tmp_path, 3, main, store=ALL_ACK)
+
+
+def test_a_slave_counts_once_by_its_newest_connection(tmp_path: Path) -> None:
+    async def main(field: Field) -> None:
+        master, slave = field.members
+
+        async def counted() -> tuple[int, int]:
+            async with master.serving.caller() as caller:
+                status = await ha_status(caller)
+            return status.in_sync_slave_nums, len(status.ha_connection_info)
+
+        async with master.serving.caller() as caller:
+            await caller.sent(b"a")
+        await caught_up(slave.serving, master.serving)
+        port = master.broker.settings.store.ha_listen_port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(Greeting(slave.broker.place.number).encode())
+        writer.write(report(master.broker.max_offset))
+        await reader.readexactly(MASTER_HANDSHAKE.size)
+        assert await counted() == (1, 1)
+        while await reader.read(1 << 16):  # until the slave itself has come again
+            pass
+        assert await counted() == (1, 1)
+        writer.close()
+
+    fielded(tmp_path, 2, main)
 
 
 # --- what fails while a role changes, or is agreed on ---

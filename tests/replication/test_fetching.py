@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,19 @@ def test_who_is_not_there_is_named() -> None:
         address = f"127.0.0.1:{gone.getsockname()[1]}"
     with pytest.raises(NoReplica, match=f"{address}: Connection refused"):
         fetch(address, 1, 1)
+
+
+def test_who_speaks_another_protocol_is_named() -> None:
+    def answer(listening: socket.socket) -> None:
+        line, _ = listening.accept()
+        with line:
+            line.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        address = f"127.0.0.1:{there.getsockname()[1]}"
+        threading.Thread(target=answer, args=(there,)).start()
+        with pytest.raises(NoReplica, match=f"{address}: no frame of a log has "):
+            fetch(address, 1, 1)
 
 
 @pytest.mark.parametrize("of_slave", [False, True])

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Final
 
 from firearrow.clock import SystemClock
-from firearrow.errors import FirearrowError
+from firearrow.errors import FirearrowError, RemoteProtocolError
 from firearrow.net.address import host_and_port
 from firearrow.replication.stream import Receiving, report
 
@@ -39,6 +39,8 @@ def fetch(address: str, physical_offset: int, size: int) -> bytes:
             return _received(line, physical_offset, size)
     except OSError as error:
         raise NoReplica(f"{address}: {error.strerror or error}") from error
+    except RemoteProtocolError as error:
+        raise NoReplica(f"{address}: {error}") from error
 
 
 def _received(line: socket.socket, physical_offset: int, size: int) -> bytes:

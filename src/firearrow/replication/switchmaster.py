@@ -109,8 +109,15 @@ class SwitchMaster(Master):
         return greeting is not None and greeting.broker_id in self.in_sync.members
 
     def began(self, slave: Connection) -> None:
-        """A slave says for the first time what it has, which counts: epochs were compared."""
+        """A slave says for the first time what it has, which counts: epochs were compared. What it
+        said on an earlier connection it may have lost by now."""
         super().began(slave)
+        greeting = greeting_of(slave)
+        assert greeting is not None, "a slave shakes hands before it reports"
+        for other in self.following:
+            earlier = greeting_of(other)
+            if other is not slave and earlier and earlier.broker_id == greeting.broker_id:
+                other.close()
         self.reported(slave)
 
     def reported(self, slave: Connection) -> None:
