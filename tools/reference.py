@@ -53,6 +53,7 @@ def _thing(name: str, thing: object) -> Iterator[str]:
         yield f"{_signature(name, node)}\n\n{_text(node)}\n"
         return
     assert isinstance(node, ast.ClassDef)
+    assert inspect.isclass(thing)
     yield f"{_constructor(name, node)}\n\n{_text(node)}\n"
     own = list(_public(node))
     yield from (_member(name, member) for member in own)
