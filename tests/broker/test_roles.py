@@ -79,6 +79,18 @@ def test_brokers_that_start_at_once_get_numbers_of_their_own(tmp_path: Path) -> 
     fielded(tmp_path, 0, main)
 
 
+async def elect(field: Field, member: Member) -> int:
+    """Have a broker become master; gives the code of the answer."""
+    answer = await field.group.ask_leader(
+        Code.CONTROLLER_ELECT_MASTER,
+        clusterName=CLUSTER,
+        brokerName=NAME,
+        brokerId=member.broker.place.number,
+        designateElect=True,
+    )
+    return answer.code
+
+
 class Producer:
     """Sends messages, one after the other, to whoever takes them; knows which were taken."""
 
@@ -208,14 +220,7 @@ def test_another_broker_is_wanted_as_master_and_then_the_first_again(tmp_path: P
                 caller, elsewhere = (
                     (to_second, to_first) if member is second else (to_first, to_second)
                 )
-                answer = await field.group.ask_leader(
-                    Code.CONTROLLER_ELECT_MASTER,
-                    clusterName=CLUSTER,
-                    brokerName=NAME,
-                    brokerId=member.broker.place.number,
-                    designateElect=True,
-                )
-                assert answer.code == 0, answer.remark
+                assert await elect(field, member) == 0
                 assert await field.master(but=other) is member
                 await until(lambda: all(it.broker.is_open for it in field.members))
                 assert not other.is_master
@@ -287,13 +292,7 @@ def test_timed_messages_wait_at_the_slave_and_those_that_were_cut_do_not_come(
         await asyncio.sleep(80)
         await caught_up(old.serving, new.serving)
         assert new.bodies() == old.bodies() == [b"second", b"first"]
-        await field.group.ask_leader(
-            Code.CONTROLLER_ELECT_MASTER,
-            clusterName=CLUSTER,
-            brokerName=NAME,
-            brokerId=old.broker.place.number,
-            designateElect=True,
-        )
+        assert await elect(field, old) == 0
         assert await field.master(but=new) is old
         await timed(old, b"third", 5)
         await asyncio.sleep(20)
@@ -374,13 +373,7 @@ def test_any_history_keeps_what_was_acknowledged(
             elif not member.runs or len(running) == 1:
                 continue
             elif random.random() < 0.3:
-                await field.group.ask_leader(
-                    Code.CONTROLLER_ELECT_MASTER,
-                    clusterName=CLUSTER,
-                    brokerName=NAME,
-                    brokerId=member.broker.place.number,
-                    designateElect=True,
-                )
+                await elect(field, member)
             else:
                 await (member.kill() if random.random() < 0.7 else member.stop())
         for member in field.members:
@@ -450,18 +443,6 @@ def full_once(monkeypatch: pytest.MonkeyPatch, where: type, name: str) -> list[s
     return refused
 
 
-async def elect(field: Field, member: Member) -> None:
-    """Have a broker become master."""
-    answer = await field.group.ask_leader(
-        Code.CONTROLLER_ELECT_MASTER,
-        clusterName=CLUSTER,
-        brokerName=NAME,
-        brokerId=member.broker.place.number,
-        designateElect=True,
-    )
-    assert answer.code == 0, answer.remark
-
-
 @pytest.mark.parametrize(
     ("where", "name"),
     [(TopicTable, "save"), (Epochs, "save"), (Registration, "start"), (Registration, "stop")],
@@ -477,7 +458,7 @@ def test_a_disk_that_is_full_for_a_moment_keeps_no_broker_from_its_role(
         await caught_up(new.serving, old.serving)
         refused = full_once(monkeypatch, where, name)
         began = seconds()
-        await elect(field, new)
+        assert await elect(field, new) == 0
         await until(lambda: new.is_master and old.broker.is_open and not old.is_master)
         assert refused == [name]
         assert seconds() - began < 2.5  # tried again after a second
@@ -497,7 +478,7 @@ def test_a_broker_that_has_no_role_can_be_stopped(
     async def main(field: Field) -> None:
         _, new = field.members
         monkeypatch.setattr(Epochs, "save", broken)
-        await elect(field, new)
+        assert await elect(field, new) == 0
         await until(lambda: not new.broker.is_open)
         monkeypatch.undo()
         await new.stop()

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.parameters import options, repeated, switch, valued
+from firearrow.cli.parameters import Pairs, options, repeated, switch, valued
 from firearrow.cli.values import WrongValue, pair
 from firearrow.cli.values import port as as_port
 
 BROKERS_MAX = 26  # the name of each ends with a letter
-Pairs = tuple[tuple[str, str], ...]
+Host = Annotated[str | None, Parameter(help="address to listen on (default: bindAddress, 0.0.0.0)")]
 
 
 def _port(name: str, text: str) -> Parameter:
@@ -65,9 +65,7 @@ class NamesrvOptions(ServerOptions):
         int | None,
         _port("--port", "port to listen on, 0 for a free one (default: listenPort, 9876)"),
     ] = None
-    host: Annotated[
-        str | None, Parameter(help="address to listen on (default: bindAddress, 0.0.0.0)")
-    ] = None
+    host: Host = None
 
     def given(self) -> Mapping[str, str | int | None]:
         """Give the keys of the configuration that options set."""
@@ -86,9 +84,7 @@ class ControllerOptions(ServerOptions):
             "~/DLedgerController)",
         ),
     ] = None
-    host: Annotated[
-        str | None, Parameter(help="address to listen on (default: bindAddress, 0.0.0.0)")
-    ] = None
+    host: Host = None
 
     def given(self) -> Mapping[str, str | int | None]:
         """Give the keys of the configuration that options set."""
@@ -109,9 +105,7 @@ class BrokerOptions(ServerOptions):
         int | None,
         _port("--broker-port", "port of the broker, 0 for a free one (default: listenPort, 10911)"),
     ] = None
-    host: Annotated[
-        str | None, Parameter(help="address to listen on (default: bindAddress, 0.0.0.0)")
-    ] = None
+    host: Host = None
 
     def given(self) -> Mapping[str, str | int | None]:
         """Give the keys of the configuration that options set."""
