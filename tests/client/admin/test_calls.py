@@ -14,7 +14,9 @@ from firearrow.errors import (
     RemoteProtocolError,
     TopicNotFound,
 )
-from firearrow.wire.bodies import KVTable, TopicList
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import DataVersion, KVTable, TopicList
+from firearrow.wire.client_bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, request
 from firearrow.wire.headers import AnyGroup, PullMessage
@@ -138,5 +140,39 @@ def test_a_broker_that_fails_to_say_what_it_counts_is_asked_once_more() -> None:
             replies = iter([refusal, KVTable({"a": "1"})])
             answers.next_reply = lambda _: next(replies)
             assert await admin.brokers.runtime(answers.address) == {"a": "1"}
+
+    run(scene)
+
+
+def page_of(total: str, changes: int = 0) -> Response:
+    group = SubscriptionGroupConfig("g")
+    table = SubscriptionGroupTable(DataVersion(changes), {"g": group}, {})
+    return Response(fields={"totalGroupNum": total}, body=fastjson.dumps(table))
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (page_of("many"), "sent totalGroupNum='many'"),
+        (Response(fields={"totalGroupNum": "1"}, body=b"{"), "the answer can't be read"),
+    ],
+)
+def test_what_is_no_page_of_a_table_is_an_error_that_names_who_sent_it(
+    reply: Response, why: str
+) -> None:
+    async def scene() -> None:
+        async with administering({201: reply}) as (admin, answers):
+            with pytest.raises(RemoteProtocolError, match=f"{answers.address}.*{why}"):
+                await admin.groups.configs(answers.address)
+
+    run(scene)
+
+
+def test_a_table_that_changes_all_the_time_is_not_read_for_ever() -> None:
+    async def scene() -> None:
+        async with administering({201: page_of("2")}) as (admin, answers):
+            answers.next_reply = lambda _: page_of("2", len(answers.asked))
+            with pytest.raises(RemoteProtocolError, match="changes faster than it can be read"):
+                await admin.groups.configs(answers.address)
 
     run(scene)

@@ -11,8 +11,8 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from firearrow.client.answers import body_or_fault
-from firearrow.errors import BrokerError, ConfigError
+from firearrow.client.answers import body_or_fault, read_number
+from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError
 from firearrow.net.client import Client
 from firearrow.net.firstanswer import first_answer
 from firearrow.wire import fastjson
@@ -36,6 +36,7 @@ class Page(Protocol):
 P = TypeVar("P", bound=Page)
 
 CALL_SECONDS: Final = 5.0  # as upstream's tools have it
+CHANGES_MAX: Final = 100  # of a table while it is read
 
 
 class Calls:
@@ -117,26 +118,29 @@ class Calls:
     ) -> list[P]:
         """Read a table that a broker gives page by page; again if it changes meanwhile.
 
-        ``header_of`` makes the header for what begins after so many entries, of a version.
+        ``header_of`` makes the header for what begins after so many entries, of a version. Raises
+        RemoteProtocolError for what is no page, or if it changes again and again.
         """
         found: list[P] = []
         names: set[str] = set()
-        version = ""
-        while True:
+        version, changes = "", 0
+        while changes < CHANGES_MAX:
             answer = await self.call(address, code, header_of(len(names), version))
-            page = fastjson.decode(answer.body, kind)
+            page = read_body(answer, kind, address)
             changed = fastjson.dumps(page.data_version).decode()
             if version and changed != version:
                 found.clear()
                 names.clear()
-                version = ""
+                version, changes = "", changes + 1
                 continue
             version = changed
             found.append(page)
             names.update(table_of(page))
-            total = answer.ext.get(total_field)
-            if total is None or len(names) >= int(total) or not table_of(page):
+            if total_field not in answer.ext or not table_of(page):
                 return found
+            if len(names) >= read_number(answer, total_field, address):
+                return found
+        raise RemoteProtocolError(f"{address}: its table changes faster than it can be read")
 
     async def ask(
         self, code: RequestCode, header: Header | None = None, *, about: str = ""
