@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -20,12 +21,14 @@ from firearrow.config.table import take
 from firearrow.errors import MessageError
 from firearrow.namesrv.app import NameServer
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.net.client import Client
 from firearrow.store.config import StoreConfig
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
+from firearrow.wire.codes import RequestCode
 from tests.broker.replicated import caught_up, replica
 from tests.broker.serving import Caller, Serving, bodies, until
 from tests.pages import ROOT, blocks
@@ -129,6 +132,30 @@ def test_tables_come_in_pages(tmp_path: Path, count: int, monkeypatch: pytest.Mo
             await round_(slave)
             assert slave.broker.topics.table == broker.topics.table
             assert slave.broker.groups.table == broker.groups.table
+
+    loop.run(main)
+
+
+def test_a_page_that_can_not_be_read_is_no_end_of_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = Client.call
+
+    async def odd(client: Client, address: str, code: int, *words: Any, **options: Any) -> Any:
+        answer = await asks(client, address, code, *words, **options)
+        if code == RequestCode.GET_ALL_TOPIC_CONFIG:
+            answer.ext = {"totalTopicNum": "many"}
+        return answer
+
+    async def main(clock: VirtualClock) -> None:
+        async with pair(tmp_path, clock) as (_, slave, __):
+            await until(lambda: bool(slave.broker._sync.master_address))
+            with monkeypatch.context() as patch:
+                patch.setattr(Client, "call", odd)
+                await slave.broker._sync.ask_all()
+            assert "sent totalTopicNum='many'" in str(slave.broker._sync.trouble)
+            await round_(slave)
+            assert slave.broker._sync.trouble is None
 
     loop.run(main)
 

@@ -370,6 +370,8 @@ class SlaveSync(Running):
             before = len(found)
             found |= entries
             total = (answer.ext or {}).get(total_field)
+            if total is not None and not total.isdecimal():
+                raise RemoteProtocolError(f"the master sent {total_field}={total!r}")
             if total is None or len(found) >= int(total):
                 return page, found
             if len(found) == before:
