@@ -4,7 +4,8 @@
 where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a
 busy machine is no counterexample.
 
-Tests that share what takes ten seconds to start share a worker of pytest-xdist.
+Tests that share what takes ten seconds to start share a worker of pytest-xdist. Of its workers half
+begin with the tests that wait, half with those that compute, so that neither leave a core idle.
 """
 
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 from firearrow.logs import KeyValueFormatter
 from tests.net.certificates import make_certificate
@@ -58,6 +60,20 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
         kind = re.search(r"\[(real|firearrow)\b", name)
         return f"{path} {kind[1]}" if kind else path
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give workers with an odd number the last of what is left, others the first."""
+        if int(node.gateway.id.removeprefix("gw")) % 2:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
+
+    def mark_test_complete(self, node: WorkerController, *report: Any) -> None:
+        """Forget what is done: all that a worker was ever given is looked through at each test."""
+        super().mark_test_complete(node, *report)
+        given = self.assigned_work[node]
+        self.assigned_work[node] = {
+            scope: tests for scope, tests in given.items() if not all(tests.values())
+        }
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
@@ -65,11 +81,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
     return Together(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use Spark."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that use Spark; have workers see tests that wait first, short ones between."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    if hasattr(config, "workerinput"):
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    slow = item.get_closest_marker("slow") is not None
+    waits = any(item.get_closest_marker(name) for name in ("interop", "spark"))
+    return (0 if slow else 1) if waits else (3 if slow else 2)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -46,7 +46,8 @@ else
 fi
 
 what=('.[compress]')
-if [ "$level" = dev ]; then what+=(--group dev); fi
+# Of what tests and tools need, a quarter is ever imported: it is compiled then.
+if [ "$level" = dev ]; then what+=(--group dev --no-compile); fi
 say "setting up .venv with $(.venv/bin/python --version), to $level"
 .venv/bin/python -m pip install --quiet --upgrade 'pip>=25.1' # the first that knows --group
 .venv/bin/python -m pip install --quiet --editable "${what[@]}"

@@ -12,11 +12,11 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from tests.interop.toolchain import java_command
+from tests.interop.toolchain import DRIVER, java_command
 
 T = TypeVar("T")
 
-CALL_TIMEOUT_S = 60
+CALL_TIMEOUT_S = 120
 
 
 class _Error(msgspec.Struct):
@@ -49,6 +49,7 @@ class Driver:
         self.kill = kill
         self.log = log
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._unanswered = 0
         self._reader = threading.Thread(target=self._read, args=(answers,), daemon=True)
         self._reader.start()
 
@@ -62,7 +63,10 @@ class Driver:
         request = msgspec.json.encode({"op": op, "arguments": arguments})
         self._requests.write(request + b"\n")
         self._requests.flush()
-        line = self._answers.get(timeout=CALL_TIMEOUT_S)
+        self._unanswered += 1
+        while self._unanswered:  # answers to calls that were given up come first
+            line = self._answers.get(timeout=CALL_TIMEOUT_S)
+            self._unanswered -= 1
         assert line, f"the Java process ended during {op}"
         answer = msgspec.json.decode(line, type=_Answer)
         if answer.error is not None:
@@ -87,7 +91,7 @@ def running_driver(directory: Path, *options: str) -> Iterator[Driver]:
         "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
         "-Dcom.rocketmq.remoting.client.connect.timeout=30000",
     )
-    command = java_command("interop.Driver", jvm=jvm)
+    command = java_command(DRIVER, jvm=jvm)
     pipe = subprocess.PIPE
     with (
         (directory / "driver.log").open("wb") as log,

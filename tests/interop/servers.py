@@ -22,7 +22,7 @@ from random import SystemRandom
 from typing import Literal, TypeAlias
 
 from firearrow.wire.signature import Credentials
-from tests.interop.toolchain import java_command
+from tests.interop.toolchain import ORIGINAL, java_command
 from tests.interop.waiting import wait_until
 
 Kind: TypeAlias = Literal["firearrow", "real"]
@@ -39,7 +39,7 @@ ALL_HANDOVERS = bool(os.environ.get("FIREARROW_ALL_HANDOVERS"))
 if ALL_HANDOVERS:
     HANDOVERS += [("default", _BACK), ("defaultRocksDB", _THERE)]
 
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 
 CLUSTER_NAME = "DefaultCluster"
@@ -159,14 +159,15 @@ def _real(
     namesrv = settings.get("namesrvAddr") or f"127.0.0.1:{namesrv_port}"
     server = Server("real", namesrv, f"127.0.0.1:{broker_port}", store, logs)
     names = {key: value for key, value in settings.items() if key in NAMESRV_KEYS}
+    tls = [f"-D{key}={value}" for key, value in settings.items() if key.startswith("tls.")]
     others = {key: value for key, value in settings.items() if key not in names}
     confs = (
         write_properties(logs / "namesrv.conf", {"listenPort": str(namesrv_port), **names}),
         write_properties(logs / "broker.conf", _broker_keys(server) | others),
     )
     # Libraries of a broker that is killed are left behind: not in the system's directory.
-    jvm = ("-Xms1g", "-Xmx1g", f"-Duser.home={logs}", f"-Djava.io.tmpdir={logs}")
-    command = java_command("interop.Original", *map(str, confs), jvm=jvm)
+    jvm = ("-Xms1g", "-Xmx1g", f"-Duser.home={logs}", f"-Djava.io.tmpdir={logs}", *tls)
+    command = java_command(ORIGINAL, *map(str, confs), jvm=jvm, killed=killed)
     with running(command, logs / "original.log", ROCKETMQ_HOME=str(logs)) as process:
         wait_until(
             lambda: process.is_alive() and _is_there(server),

@@ -31,6 +31,8 @@ from tests.interop.servers import SMALL_FILES, Kind, Server, free_port, serve
 from tests.interop.waiting import wait_until
 from tests.namesrv.strategies import body, header, topic
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 60
 LEVELS = "1s 6s 25s"
 SOON_S, LATE_S = 6, 25  # the second and the third level

@@ -37,6 +37,8 @@ from tests.interop.waiting import wait_until
 from tests.mqadminscript import golden, ours, run_ours, write_golden, writes_golden
 from tests.scrapes import Scraped
 
+pytestmark = pytest.mark.slow
+
 
 class Followed(NamedTuple):
     """Controllers of ours and the original brokers that follow them, of one name server."""

@@ -16,6 +16,8 @@ from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Outgoing
 from tests.interop.servers import ALL_HANDOVERS, SMALL_FILES, Kind, serve
 
+pytestmark = pytest.mark.slow
+
 QUEUES = 3
 TOPICS = ("Single", "Batched")
 # Who serves, and whether it is killed. A leg takes up to 15 s; the last two are like others.

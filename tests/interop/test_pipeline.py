@@ -32,10 +32,11 @@ SECRET = {"accessKey": ROOT.access_key, "secretKey": ROOT.secret_key}
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The original, with users."""
+    """The original, with users, which takes clients that encrypt as well as others."""
     directory = tmp_path_factory.mktemp("pipeline")
     where = directory / "store", directory / "logs"
-    with serve("real", *where, settings=AUTHENTICATED) as server:
+    settings = {**AUTHENTICATED, "tls.server.mode": "permissive"}
+    with serve("real", *where, settings=settings) as server:
         yield server
 
 

@@ -27,6 +27,8 @@ from tests.interop.javaclient import JavaClient, Outgoing
 from tests.interop.servers import SMALL_FILES, Kind, Server, serve
 from tests.interop.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 KILL_ROUNDS: Final = int(os.environ.get("FIREARROW_REPLICA_KILL_ROUNDS", "0"))
 TIMEOUT_S: Final = 60
 QUEUES: Final = 2

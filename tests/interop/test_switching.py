@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from firearrow.net.client import Client
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
@@ -25,6 +27,8 @@ from tests.interop.controllers import (
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME
 from tests.interop.test_controller import wait_for_state
 from tests.interop.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 WITHIN_S = 60
 SAFE = {"allAckInSyncStateSet": "true", "defaultTopicQueueNums": "1"}

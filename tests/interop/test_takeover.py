@@ -33,6 +33,8 @@ from tests.interop.servers import ALL_HANDOVERS, HANDOVERS, SMALL_FILES, Kind, s
 from tests.interop.waiting import wait_until
 from tests.store.stores import contents
 
+pytestmark = pytest.mark.slow
+
 QUEUES = 4
 LONG_QUEUE = 1000  # three queue files of 300 entries and a part of a fourth
 MORE = [b"more %d" % i for i in range(5)]

@@ -11,7 +11,7 @@ from tests.golden import expected, extract
 from tests.spark.cluster import run_driver, standalone, zip_package
 from tests.store.stores import contents
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 GOLDEN = "file-cq-clean"
 TIMEOUT_S = 240
