@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from benchmarks.following import Following
 from benchmarks.generator import Load
 from benchmarks.queues import ManyQueues, name_of
 from benchmarks.restart import Restart
+from benchmarks.servers import ALONE, Shape
 from benchmarks.verifying import Verify
 from benchmarks.workloads import (
     BenchmarkConsumer,
@@ -58,7 +60,8 @@ class Case:
     title: str
     workload: Paired | Fresh
     targets: tuple[Target, ...]
-    firearrow_brokers: int = 1
+    shape: Shape = ALONE
+    encrypted: bool = False
     keys: tuple[tuple[str, str], ...] = ()
 
 
@@ -92,6 +95,9 @@ TIMED = Load("push", connections=4, rate=1000, due_ms=1000, due_step_ms=1000)
 TIMED_BETWEEN = Load("push", connections=4, rate=1000, property="TIMER_DELAY_MS=1000", due_ms=1000)
 PROPERTY_FILTER = (("enablePropertyFilter", "true"),)
 SYNC_FLUSH = (("flushDiskType", "SYNC_FLUSH"),)
+FOLLOWED = Shape(followed=True)
+SYNC_MASTER = (("brokerRole", "SYNC_MASTER"),)
+COPIED = (*SYNC_MASTER, ("inSyncReplicas", "2"))
 
 CASES = (
     Case(
@@ -105,7 +111,7 @@ CASES = (
         "the same load on two broker processes behind one name server",
         RawLoad(PIPELINED),
         (at_least(1.8),),
-        firearrow_brokers=2,
+        shape=Shape(brokers=2),
     ),
     Case(
         "round-trip",
@@ -126,6 +132,39 @@ CASES = (
         RawLoad(UNPIPELINED),
         (at_least(1.0),),
         keys=SYNC_FLUSH,
+    ),
+    Case(
+        "send-tls",
+        "single sends, 128 bytes, encrypted by TLS 1.3, 4 connections × 32 in flight",
+        RawLoad(PIPELINED),
+        (at_least(1.3),),
+        encrypted=True,
+    ),
+    Case(
+        "send-followed",
+        "single sends, 128 bytes, to a SYNC_MASTER that waits for no slave, 4 × 32 in flight",
+        RawLoad(PIPELINED),
+        (at_least(1.3),),
+        shape=FOLLOWED,
+        keys=SYNC_MASTER,
+    ),
+    Case(
+        "send-copied",
+        "the same, answered once the slave has the message (inSyncReplicas=2)",
+        RawLoad(PIPELINED),
+        (at_least(1.3),),
+        shape=FOLLOWED,
+        keys=COPIED,
+    ),
+    Case(
+        "lag",
+        "how far a slave is behind, single sends to an ASYNC_MASTER, 4 connections × 32 in flight",
+        Following(PIPELINED),
+        (
+            Target("lag_mb_p99", Compare.AT_MOST, 1),
+            Target("lag_mb_max", Compare.AT_MOST, 1),
+        ),
+        shape=FOLLOWED,
     ),
     Case(
         "batch",
