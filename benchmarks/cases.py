@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from benchmarks.following import Following
 from benchmarks.generator import Load
 from benchmarks.queues import ManyQueues, name_of
 from benchmarks.restart import Restart
+from benchmarks.servers import ALONE, Shape
 from benchmarks.verifying import Verify
 from benchmarks.workloads import (
     BenchmarkConsumer,
@@ -58,7 +60,8 @@ class Case:
     title: str
     workload: Paired | Fresh
     targets: tuple[Target, ...]
-    firearrow_brokers: int = 1
+    shape: Shape = ALONE
+    encrypted: bool = False
     keys: tuple[tuple[str, str], ...] = ()
 
 
@@ -68,6 +71,11 @@ def at_least(ratio: float) -> Target:
 
 
 READABLE = Target("readable_per_s", Compare.RATIO_AT_LEAST, 1.2)
+
+CLOSE_BEHIND = (
+    Target("lag_mb_p99", Compare.AT_MOST, 1),
+    Target("lag_mb_max", Compare.AT_MOST, 1),
+)
 
 HALF_THE_CPU = Target("cpu_us_per_message", Compare.RATIO_AT_MOST, 0.5)
 
@@ -92,6 +100,9 @@ TIMED = Load("push", connections=4, rate=1000, due_ms=1000, due_step_ms=1000)
 TIMED_BETWEEN = Load("push", connections=4, rate=1000, property="TIMER_DELAY_MS=1000", due_ms=1000)
 PROPERTY_FILTER = (("enablePropertyFilter", "true"),)
 SYNC_FLUSH = (("flushDiskType", "SYNC_FLUSH"),)
+FOLLOWED = Shape(followed=True)
+SYNC_MASTER = (("brokerRole", "SYNC_MASTER"),)
+COPIED = (*SYNC_MASTER, ("inSyncReplicas", "2"))
 
 CASES = (
     Case(
@@ -105,7 +116,7 @@ CASES = (
         "the same load on two broker processes behind one name server",
         RawLoad(PIPELINED),
         (at_least(1.8),),
-        firearrow_brokers=2,
+        shape=Shape(brokers=2),
     ),
     Case(
         "round-trip",
@@ -126,6 +137,43 @@ CASES = (
         RawLoad(UNPIPELINED),
         (at_least(1.0),),
         keys=SYNC_FLUSH,
+    ),
+    Case(
+        "send-tls",
+        "single sends, 128 bytes, encrypted by TLS 1.3, 4 connections × 32 in flight",
+        RawLoad(PIPELINED),
+        (at_least(1.3),),
+        encrypted=True,
+    ),
+    Case(
+        "send-followed",
+        "single sends, 128 bytes, to a SYNC_MASTER with a slave, as it is by default, 4 × 32",
+        RawLoad(PIPELINED),
+        (at_least(1.3),),
+        shape=FOLLOWED,
+        keys=SYNC_MASTER,
+    ),
+    Case(
+        "send-copied",
+        "single sends, 128 bytes, answered once the slave has them (inSyncReplicas=2), 4 × 32",
+        RawLoad(PIPELINED),
+        (at_least(1.3),),
+        shape=FOLLOWED,
+        keys=COPIED,
+    ),
+    Case(
+        "lag",
+        "how far a slave is behind, single sends to an ASYNC_MASTER, 4 connections × 32 in flight",
+        Following(PIPELINED),
+        CLOSE_BEHIND,
+        shape=FOLLOWED,
+    ),
+    Case(
+        "lag-batch",
+        "the same of batches of 32 × 128 bytes, 4 connections × 8 in flight",
+        Following(BATCHED),
+        CLOSE_BEHIND,
+        shape=FOLLOWED,
     ),
     Case(
         "batch",

@@ -32,6 +32,7 @@ from benchmarks.generator import Generator, Load
 from benchmarks.process import ServerProcess
 from benchmarks.remoting import until
 from benchmarks.servers import (
+    ALONE,
     FIREARROW,
     ROCKETMQ,
     Deployment,
@@ -96,7 +97,7 @@ def main() -> None:
     tools = toolchain.prepare(rocketmq=True)
     with tempfile.TemporaryDirectory(prefix="client-") as directory:
         launch = launchers(tools)[options.broker]
-        with launch(Path(directory) / options.broker, 1, {}) as deployment:
+        with launch(Path(directory) / options.broker, ALONE, {}) as deployment:
             deployment.wait_ready()
             deployment.wait_acknowledged(0.1)
             proxy = 0

@@ -119,6 +119,8 @@ class Generator:
         command: list[str | Path] = [self._binary, *words]
         for broker in deployment.brokers:
             command += ["--broker", f"{broker.name}={broker.address}"]
+        if deployment.certificate is not None:
+            command += ["--trust", deployment.certificate.binary]
         for pid in deployment.pids:
             command += ["--pid", str(pid)]
         try:

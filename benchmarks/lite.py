@@ -30,7 +30,7 @@ from benchmarks import toolchain
 from benchmarks.admin import NOTIFY, ask_all, probe
 from benchmarks.process import memory
 from benchmarks.remoting import SUCCESS, Answer, Line, decode, encode, one_message, records_of
-from benchmarks.servers import ROCKETMQ, Deployment, launchers
+from benchmarks.servers import ALONE, ROCKETMQ, Deployment, launchers
 
 PARENT, GROUP, CROWD, EVERYTHING = "lites", "some", "crowd", "all"
 CLIENTS, EACH, RATE, SECONDS = 100, 1000, 1000, 10
@@ -378,7 +378,7 @@ def main() -> None:
         if args.rocketmq:
             tools = toolchain.prepare(rocketmq=True)
             given = dict(key.split("=", 1) for key in keys)
-            with launchers(tools)[ROCKETMQ](Path(directory, "run"), 1, given) as deployment:
+            with launchers(tools)[ROCKETMQ](Path(directory, "run"), ALONE, given) as deployment:
                 deployment.wait_ready()
                 scales(Original(deployment), args.most)
             return

@@ -19,7 +19,7 @@ from typing import Self
 
 from benchmarks import remoting
 from benchmarks.errors import BenchmarkError
-from benchmarks.servers import Deployment, Launch
+from benchmarks.servers import ALONE, Deployment, Launch
 from benchmarks.workloads import Bench, Metrics
 
 QUEUES_A_TOPIC = 1000
@@ -64,7 +64,7 @@ class ManyQueues:
 def _measure(bench: Bench, launch: Launch, count: int) -> Metrics:
     parent = Path(tempfile.mkdtemp(prefix="queues-", dir=bench.directory))
     try:
-        with launch(parent / "run", 1, KEYS) as deployment:
+        with launch(parent / "run", ALONE, KEYS) as deployment:
             deployment.wait_ready()
             _create_topics(deployment, count)
             _fill(deployment, count)
@@ -73,7 +73,7 @@ def _measure(bench: Bench, launch: Launch, count: int) -> Metrics:
             again.mkdir()
             (deployment.directory / "store").rename(again / "store")
         start = time.monotonic()
-        with launch(again, 1, KEYS) as deployment:
+        with launch(again, ALONE, KEYS) as deployment:
             deployment.wait_acknowledged(START_PAUSE_S)
             start_s = time.monotonic() - start
             rate = _load(deployment, count, bench.settings.seconds)

@@ -22,6 +22,7 @@ GET_BROKER_RUNTIME_INFO = 28
 SEND_MESSAGE_V2 = 310
 GET_MAX_OFFSET = 30
 GET_ROUTEINFO_BY_TOPIC = 105
+GET_BROKER_HA_STATUS = 907
 SUCCESS = 0
 TEMPLATE_TOPIC = "TBW102"  # every broker that creates topics by itself offers it
 CLIENT_VERSION = 497
@@ -144,6 +145,15 @@ def undispatched_bytes(broker_address: str) -> int:
     """Ask how much of the log is not in its queues yet."""
     table = json.loads(call(broker_address, encode(GET_BROKER_RUNTIME_INFO, {})).body)["table"]
     return int(table["dispatchBehindBytes"])
+
+
+def lags(broker_address: str) -> list[int]:
+    """Ask a master how many bytes of its log each slave that follows it has not reported yet."""
+    answer = call(broker_address, encode(GET_BROKER_HA_STATUS, {}))
+    if answer.code != SUCCESS:
+        raise ConnectionError(f"{broker_address} does not say who follows it: {answer.code}")
+    slaves = json.loads(answer.body)["haConnectionInfo"]
+    return [int(slave["diff"]) for slave in slaves]
 
 
 def pull(group: str, topic: str, queue_id: int, queue_offset: int, suspend_ms: int = 0) -> bytes:

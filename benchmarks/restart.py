@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import remoting
-from benchmarks.servers import Deployment, Launch
+from benchmarks.servers import ALONE, Deployment, Launch
 from benchmarks.workloads import Bench, Metrics, fill
 
 QUEUES = 4
@@ -46,7 +46,7 @@ class Restart:
                 run.mkdir()
                 (run / "store").symlink_to(store)
             start = time.monotonic()
-            with launch(run, 1, {}) as deployment:
+            with launch(run, ALONE, {}) as deployment:
                 remoting.until(
                     f"{deployment.side}: {messages} messages in their queues",
                     lambda: _messages(deployment) >= messages,
@@ -70,7 +70,7 @@ class Restart:
         store.mkdir()
         run.mkdir()
         (run / "store").symlink_to(store)
-        with launch(run, 1, {}) as deployment:
+        with launch(run, ALONE, {}) as deployment:
             deployment.wait_ready()
             fill(bench, deployment, TOPIC, bench.settings.restart_messages)
             messages = _messages(deployment)

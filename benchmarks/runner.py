@@ -10,11 +10,12 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.cases import Case
+from benchmarks.certificate import make_certificate
 from benchmarks.errors import BenchmarkError
-from benchmarks.servers import FIREARROW, Deployment, Launch
+from benchmarks.servers import Deployment, Launch
 from benchmarks.workloads import Bench, Fresh, Metrics, Paired
 
 SETTLE_S = 1
@@ -66,9 +67,11 @@ def run_paired(
     """Start and prepare every side, then alternate."""
     with ExitStack() as stack:
         deployments: dict[str, Deployment] = {}
+        shape = case.shape
+        if case.encrypted:
+            shape = replace(shape, certificate=make_certificate(bench.directory))
         for side, launch in launches.items():
-            brokers = case.firearrow_brokers if side == FIREARROW else 1
-            deployment = stack.enter_context(bench.start(launch, brokers, dict(case.keys)))
+            deployment = stack.enter_context(bench.start(launch, shape, dict(case.keys)))
             deployment.wait_ready()
             rounds.notes += workload.prepare(bench, deployment)
             cores = deployment.idle_cores(IDLE_WINDOW_S)

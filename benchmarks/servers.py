@@ -3,7 +3,8 @@
 Both listen on loopback, on free ports, with an empty store (or one that a case has laid there) in
 a directory of their own that is deleted when they stop. RocketMQ gets 2 GiB of heap, G1 and its
 default asynchronous flush; Firearrow gets its defaults. A case may set keys of the broker's
-configuration, on both sides.
+configuration, on both sides, have each broker followed by a slave of its own kind, and give both a
+certificate.
 """
 
 import shutil
@@ -11,12 +12,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from benchmarks import process, remoting
+from benchmarks.certificate import Certificate
 from benchmarks.errors import BenchmarkError
 from benchmarks.process import Memory, ServerProcess
 from benchmarks.toolchain import Tools
@@ -24,6 +26,8 @@ from benchmarks.toolchain import Tools
 FIREARROW = "firearrow"
 ROCKETMQ = "rocketmq"
 READY_TIMEOUT_S = 90  # the original registers within 5 s, on a busy machine within 30
+COPIED_PAUSE_S = 0.05
+NEIGHBOURS = 3  # from port - 2 to port + 1
 OPENS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -31,6 +35,7 @@ OPENS = (
 )
 BROKER_MEMORY = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=2g")
 NAMESRV_MEMORY = ("-Xms256m", "-Xmx256m")
+SLAVE_KEYS = {"brokerRole": "SLAVE", "brokerId": "1"}
 
 
 @dataclass(frozen=True)
@@ -41,15 +46,44 @@ class Broker:
     address: str
 
 
+@dataclass(frozen=True)
+class Shape:
+    """What a side consists of: so many brokers, a slave for each if they are followed, and what
+    they show to clients that encrypt."""
+
+    brokers: int = 1
+    followed: bool = False
+    certificate: Certificate | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many brokers there are, slaves included."""
+        return self.brokers * (2 if self.followed else 1)
+
+    @property
+    def tls_keys(self) -> Mapping[str, str]:
+        """What its processes are told of the certificate."""
+        return {} if self.certificate is None else self.certificate.keys
+
+
+ALONE = Shape()
+"""One broker."""
+
+
 @dataclass
 class Deployment:
-    """One side, running: its processes, addresses and directory. A context that stops it."""
+    """One side, running: its processes, addresses and directory. A context that stops it.
+
+    ``brokers`` take messages, ``slaves`` follow them. With a certificate clients encrypt.
+    """
 
     side: str
     processes: list[ServerProcess]
     namesrv: str
     brokers: tuple[Broker, ...]
     directory: Path
+    slaves: tuple[Broker, ...] = ()
+    certificate: Certificate | None = None
 
     def __enter__(self) -> Self:
         """Give itself."""
@@ -92,6 +126,18 @@ class Deployment:
             timeout_s=READY_TIMEOUT_S,
             check=self.check,
         )
+        self.wait_copied()
+
+    def wait_copied(self) -> None:
+        """Wait until slaves, if there are any, have all that their masters have."""
+        if self.slaves:
+            remoting.until(
+                f"{self.side}: slaves that have the whole log",
+                lambda: all(remoting.lags(broker.address) == [0] for broker in self.brokers),
+                timeout_s=READY_TIMEOUT_S,
+                pause_s=COPIED_PAUSE_S,
+                check=self.check,
+            )
 
     def wait_acknowledged(self, pause_s: float) -> None:
         """Wait until the first broker acknowledges a message."""
@@ -134,8 +180,52 @@ class Deployment:
 Keys = Mapping[str, str]
 """Broker configuration under RocketMQ's names."""
 
-Launch = Callable[[Path, int, Keys], Deployment]
-"""Starts a side in a directory with so many brokers and some keys; does not wait for it."""
+Launch = Callable[[Path, Shape, Keys], Deployment]
+"""Starts a side in a directory, in a shape and with some keys; does not wait for it."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A broker that is to be started: the name of its process, its store and its keys."""
+
+    name: str
+    broker: Broker
+    store: Path
+    keys: Keys
+
+
+def members(directory: Path, shape: Shape, keys: Keys, ports: list[int]) -> list[Member]:
+    """Give the brokers of a side, and behind them the slaves, in the same order."""
+    found: list[Member] = []
+    left = iter(ports)
+    for broker_id in range(2 if shape.followed else 1):
+        for letter in "abcdefgh"[: shape.brokers]:
+            broker_name, port = f"broker-{letter}", next(left)
+            name = f"{broker_name}-slave" if broker_id else broker_name
+            own = {
+                "brokerName": broker_name,
+                "brokerIP1": "127.0.0.1",
+                "brokerIP2": "127.0.0.1",
+                "haListenPort": str(port + 1),
+                **keys,
+                **(SLAVE_KEYS if broker_id else {}),
+            }
+            store = directory / ("store" if shape.brokers == 1 and not broker_id else name)
+            found.append(Member(name, Broker(broker_name, f"127.0.0.1:{port}"), store, own))
+    return found
+
+
+def deployed(
+    side: str, directory: Path, shape: Shape, keys: Keys
+) -> tuple[Deployment, list[Member]]:
+    """Give a side on free ports of which nothing runs yet, and what it consists of."""
+    directory.mkdir(parents=True, exist_ok=True)
+    namesrv_port, *ports = free_ports(1 + shape.processes)
+    started = members(directory, shape, keys, ports)
+    namesrv, all_of_them = f"127.0.0.1:{namesrv_port}", tuple(it.broker for it in started)
+    brokers, slaves = all_of_them[: shape.brokers], all_of_them[shape.brokers :]
+    side_to_be = Deployment(side, [], namesrv, brokers, directory, slaves, shape.certificate)
+    return side_to_be, started
 
 
 def launchers(tools: Tools, *, firearrow: bool = True) -> dict[str, Launch]:
@@ -146,50 +236,50 @@ def launchers(tools: Tools, *, firearrow: bool = True) -> dict[str, Launch]:
     if tools.java and tools.jars:
         java, jars = tools.java, tools.jars
         # However many brokers Firearrow runs, it is compared with one of the original.
-        sides[ROCKETMQ] = lambda directory, _brokers, keys: launch_rocketmq(
-            java, jars, directory, keys
+        sides[ROCKETMQ] = lambda directory, shape, keys: launch_rocketmq(
+            java, jars, directory, replace(shape, brokers=1), keys
         )
     return sides
 
 
-def launch_rocketmq(java: Path, jars: Path, directory: Path, keys: Keys) -> Deployment:
-    """Start the original's name server and broker."""
-    directory.mkdir(parents=True, exist_ok=True)
-    namesrv_port, broker_port = free_port(), free_port()
-    deployment = Deployment(
-        ROCKETMQ,
-        [],
-        f"127.0.0.1:{namesrv_port}",
-        (Broker("broker-a", f"127.0.0.1:{broker_port}"),),
-        directory,
-    )
-    namesrv = {"bindAddress": "127.0.0.1", "listenPort": namesrv_port}
-    broker = {
-        "bindAddress": "127.0.0.1",
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": "broker-a",
-        "brokerId": 0,
-        "brokerIP1": "127.0.0.1",
-        "listenPort": broker_port,
-        "haListenPort": broker_port + 1,
-        "namesrvAddr": deployment.namesrv,
-        "autoCreateTopicEnable": "true",
-        "flushDiskType": "ASYNC_FLUSH",
-        "storePathRootDir": directory / "store",
-        "storePathCommitLog": directory / "store" / "commitlog",
-        **keys,
-    }
-    for name, main, settings, memory in (
-        ("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", namesrv, NAMESRV_MEMORY),
-        ("broker", "org.apache.rocketmq.broker.BrokerStartup", broker, BROKER_MEMORY),
-    ):
+def launch_rocketmq(
+    java: Path, jars: Path, directory: Path, shape: Shape, keys: Keys
+) -> Deployment:
+    """Start the original's name server and brokers."""
+    deployment, started = deployed(ROCKETMQ, directory, shape, keys)
+    properties = tuple(f"-D{key}={value}" for key, value in shape.tls_keys.items())
+
+    def start(name: str, main: str, settings: Keys, memory: tuple[str, ...]) -> None:
         conf = directory / f"{name}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = java_command(java, jars, directory, memory, main, "-c", conf)
+        options, home = (*memory, *properties), directory / name
+        command = java_command(java, jars, home, options, main, "-c", conf)
         environment = {"ROCKETMQ_HOME": str(directory)}
         log = directory / f"{name}.log"
         deployment.processes.append(ServerProcess.start(command, log, environment))
+
+    own = {"bindAddress": "127.0.0.1", "listenPort": deployment.namesrv.rpartition(":")[2]}
+    start("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", own, NAMESRV_MEMORY)
+    for member in started:
+        settings = _rocketmq_keys(member, deployment.namesrv)
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        start(member.name, main, settings, BROKER_MEMORY)
     return deployment
+
+
+def _rocketmq_keys(member: Member, namesrv: str) -> Keys:
+    return {
+        "bindAddress": "127.0.0.1",
+        "brokerClusterName": "DefaultCluster",
+        "brokerId": "0",
+        "listenPort": member.broker.address.rpartition(":")[2],
+        "namesrvAddr": namesrv,
+        "autoCreateTopicEnable": "true",
+        "flushDiskType": "ASYNC_FLUSH",
+        "storePathRootDir": str(member.store),
+        "storePathCommitLog": str(member.store / "commitlog"),
+        **member.keys,
+    }
 
 
 def java_command(
@@ -199,44 +289,49 @@ def java_command(
     return [java, *memory, *OPENS, f"-Duser.home={home}", "-cp", f"{jars}/*", main, *arguments]
 
 
-def launch_firearrow(directory: Path, brokers: int, keys: Keys) -> Deployment:
-    """Start Firearrow: one `serve` process, or a name server and several brokers."""
-    directory.mkdir(parents=True, exist_ok=True)
-    namesrv_port = free_port()
-    ports = [free_port() for _ in range(brokers)]
-    names = [f"broker-{letter}" for letter in "abcdefgh"[:brokers]]
-    addresses = tuple(
-        Broker(name, f"127.0.0.1:{port}") for name, port in zip(names, ports, strict=True)
-    )
-    namesrv = f"127.0.0.1:{namesrv_port}"
-    deployment = Deployment(FIREARROW, [], namesrv, addresses, directory)
-    for name, arguments in firearrow_commands(directory, namesrv_port, ports, names, keys):
+def launch_firearrow(directory: Path, shape: Shape, keys: Keys) -> Deployment:
+    """Start Firearrow: one `serve` process and its slave, or a name server and brokers."""
+    deployment, started = deployed(FIREARROW, directory, shape, {**shape.tls_keys, **keys})
+    for name, arguments in firearrow_commands(deployment.namesrv, shape, started):
         command: list[str | Path] = [sys.executable, "-m", "firearrow", *arguments]
         deployment.processes.append(ServerProcess.start(command, directory / f"{name}.log"))
     return deployment
 
 
 def firearrow_commands(
-    directory: Path, namesrv_port: int, ports: list[int], names: list[str], keys: Keys
+    namesrv: str, shape: Shape, started: list[Member]
 ) -> list[tuple[str, list[str]]]:
     """Give each process of Firearrow as a name and its command line: all that knows our CLI."""
-    host = ["--host", "127.0.0.1"]
-    if len(ports) == 1:
-        store = ["--store", str(directory / "store")]
-        where = ["--namesrv-port", str(namesrv_port), "--broker-port", str(ports[0])]
-        return [("serve", ["serve", *host, *store, *where, *_settings(names[0], ports[0], keys)])]
-    commands = [("namesrv", ["namesrv", *host, "--port", str(namesrv_port)])]
-    for port, name in zip(ports, names, strict=True):
-        store = ["--store", str(directory / name)]
-        where = ["-n", f"127.0.0.1:{namesrv_port}", "--broker-port", str(port)]
-        commands.append((name, ["broker", *host, *store, *where, *_settings(name, port, keys)]))
+    host, namesrv_port = ["--host", "127.0.0.1"], namesrv.rpartition(":")[2]
+    commands: list[tuple[str, list[str]]] = []
+    if shape.brokers == 1:
+        first, *started = started
+        where = ["--namesrv-port", namesrv_port, *_settings(first)]
+        commands.append(("serve", ["serve", *host, *where]))
+    else:
+        commands.append(("namesrv", ["namesrv", *host, "--port", namesrv_port]))
+    for member in started:
+        where = ["-n", namesrv, *_settings(member)]
+        commands.append((member.name, ["broker", *host, *where]))
     return commands
 
 
-def _settings(name: str, port: int, keys: Keys) -> list[str]:
-    given = [f"brokerName={name}", "brokerIP1=127.0.0.1", f"haListenPort={port + 1}"]
-    given += [f"{key}={value}" for key, value in keys.items()]
-    return [word for setting in given for word in ("--set", setting)]
+def _settings(member: Member) -> list[str]:
+    words = ["--store", str(member.store)]
+    words += ["--broker-port", member.broker.address.rpartition(":")[2]]
+    for key, value in member.keys.items():
+        words += ["--set", f"{key}={value}"]
+    return words
+
+
+def free_ports(count: int) -> list[int]:
+    """Find so many ports for brokers, none a neighbour of another one."""
+    found: list[int] = []
+    while len(found) < count:
+        port = free_port()
+        if all(abs(port - other) > NEIGHBOURS for other in found):
+            found.append(port)
+    return found
 
 
 def free_port() -> int:

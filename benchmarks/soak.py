@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import process, remoting
 from benchmarks.errors import BenchmarkError
-from benchmarks.servers import Deployment, launch_firearrow
+from benchmarks.servers import ALONE, Deployment, launch_firearrow
 
 HEART_BEAT = 34
 TOPIC = "soak"
@@ -409,7 +409,7 @@ def main() -> int:
         allow_connections(size.connections)
         with (
             tempfile.TemporaryDirectory() as directory,
-            launch_firearrow(Path(directory) / "side", 1, {}) as side,
+            launch_firearrow(Path(directory) / "side", ALONE, {}) as side,
         ):
             side.wait_ready()
             soak = Soak(side, size, say)

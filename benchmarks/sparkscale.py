@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks import remoting, toolchain
 from benchmarks.generator import Generator, Load
 from benchmarks.machine import commit
-from benchmarks.servers import Deployment, launch_firearrow
+from benchmarks.servers import ALONE, Deployment, launch_firearrow
 from benchmarks.spark import MB, QUEUES, SIZES, TOPICS, GiB, best, make_store, session
 from firearrow.message.record import iter_records
 from firearrow.spark.jobs.archive import archive, source
@@ -90,7 +90,7 @@ def of_places(run: Callable[[Path], object], homes: Path, rounds: int) -> float:
 def sink(homes: Path, rounds: int) -> Iterator[Found]:
     """Messages per second through the sink, and by the generator's batches, alternating."""
     generator = Generator(toolchain.prepare(rocketmq=False).generator)
-    with launch_firearrow(homes / "broker", 1, {}) as deployment, session(2) as spark:
+    with launch_firearrow(homes / "broker", ALONE, {}) as deployment, session(2) as spark:
         deployment.wait_ready()
         written: list[float] = []
         sent: list[float] = []
@@ -139,7 +139,7 @@ def peers(homes: Path, rounds: int) -> Iterator[Found]:
     holder = homes / "holder"
     holder.mkdir()
     root.rename(holder / "store")
-    with launch_firearrow(holder, 1, {}) as deployment:
+    with launch_firearrow(holder, ALONE, {}) as deployment:
         deployment.wait_ready()
         address = deployment.brokers[0].address
         for topic in range(TOPICS):

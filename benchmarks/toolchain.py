@@ -60,7 +60,7 @@ def build_generator(cargo: Path) -> Path:
     """Compile `benchmarks/load`; a moment if nothing changed."""
     target = cache_dir() / "load"
     manifest = HERE / "load" / "Cargo.toml"
-    command: list[str | Path] = [cargo, "build", "--release", "--quiet", "--locked", "--offline"]
+    command: list[str | Path] = [cargo, "build", "--release", "--quiet", "--locked"]
     command += ["--manifest-path", manifest, "--target-dir", target]
     _run(command, "the load generator")
     return target / "release" / "firearrow-load"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.servers import Launch
+from benchmarks.servers import ALONE, Launch
 from benchmarks.workloads import Bench, Metrics, fill
 
 TOPIC = "verify"
@@ -49,7 +49,7 @@ class Verify:
 
 def _fill(bench: Bench, launch: Launch) -> Path:
     parent = Path(tempfile.mkdtemp(prefix="verified-", dir=bench.directory))
-    with launch(parent / "run", 1, {}) as deployment:
+    with launch(parent / "run", ALONE, {}) as deployment:
         deployment.wait_ready()
         fill(bench, deployment, TOPIC, bench.settings.restart_messages)
         deployment.stop()

@@ -18,7 +18,7 @@ from typing import Protocol, runtime_checkable
 from benchmarks import clients, remoting
 from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load, Warmth, WarmUp
-from benchmarks.servers import Deployment, Keys, Launch
+from benchmarks.servers import ALONE, Deployment, Keys, Launch, Shape
 from benchmarks.toolchain import Tools
 from benchmarks.visibility import delays_ms, percentile
 
@@ -48,6 +48,7 @@ class Settings:
     idle_seconds: float
     growth_seconds: float
     queues_max: int
+    following_seconds: float
 
 
 FULL = Settings(
@@ -62,6 +63,7 @@ FULL = Settings(
     idle_seconds=3,
     growth_seconds=20,
     queues_max=1_000_000,
+    following_seconds=25,
 )
 """What the targets are judged by."""
 
@@ -77,6 +79,7 @@ QUICK = Settings(
     idle_seconds=1,
     growth_seconds=3,
     queues_max=1_000,
+    following_seconds=2,
 )
 """Whether everything works; its numbers are of cold servers and say nothing."""
 
@@ -92,12 +95,12 @@ class Bench:
 
     @contextmanager
     def start(
-        self, launch: Launch, brokers: int = 1, keys: Keys = MappingProxyType({})
+        self, launch: Launch, shape: Shape = ALONE, keys: Keys = MappingProxyType({})
     ) -> Iterator[Deployment]:
         """Launch a side in a new directory; stop it and delete the directory in the end."""
         parent = Path(tempfile.mkdtemp(prefix="side-", dir=self.directory))
         try:
-            with launch(parent / "run", brokers, keys) as deployment:
+            with launch(parent / "run", shape, keys) as deployment:
                 yield deployment
         finally:
             shutil.rmtree(parent, ignore_errors=True)
@@ -362,10 +365,12 @@ def fill(
 
 
 def wait_dispatched(deployment: Deployment) -> None:
-    """Wait until all messages are in their queues."""
+    """Wait until all messages are in their queues, those of slaves as well."""
+    deployment.wait_copied()
+    brokers = deployment.brokers + deployment.slaves
 
     def is_done() -> bool:
-        return not any(remoting.undispatched_bytes(broker.address) for broker in deployment.brokers)
+        return not any(remoting.undispatched_bytes(broker.address) for broker in brokers)
 
     remoting.until(
         f"{deployment.side}: all messages in their queues",

@@ -1,19 +1,17 @@
 //! One socket and the answers that come over it.
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::path::Path;
 
 use crate::frames::find;
+use crate::stream::Stream;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that says nothing for so long has failed; Java's clients give up after 3 s.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 256 << 10;
 /// Larger answers are an error: no request here can be answered with as much.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
 pub struct Connection {
-    socket: TcpStream,
+    stream: Stream,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -28,16 +26,14 @@ pub struct Answer<'a> {
 }
 
 impl Connection {
-    pub fn open(address: SocketAddr) -> Result<Connection> {
-        let socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(SILENCE_MAX))?;
-        socket.set_write_timeout(Some(SILENCE_MAX))?;
-        Ok(Connection { socket, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
+    pub fn open(address: SocketAddr, trusted: Option<&Path>) -> Result<Connection> {
+        let stream = Stream::open(address, trusted)?;
+        Ok(Connection { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.socket.write_all(bytes)
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// Waits for the next whole frame.
@@ -74,7 +70,7 @@ impl Connection {
         if self.end == self.buffer.len() {
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
-        match self.socket.read(&mut self.buffer[self.end..])? {
+        match self.stream.read(&mut self.buffer[self.end..])? {
             0 => Err(Error::new(ErrorKind::UnexpectedEof, "the server closed the connection")),
             count => {
                 self.end += count;

@@ -1,10 +1,11 @@
 //! A raw load generator for the remoting protocol.
 //!
 //! It writes frames with JSON headers, the same fields an official Java client sends, over plain
-//! sockets, so that what it measures is the server and not a client library. One thread serves
-//! one connection: it writes DEPTH requests at once, reads DEPTH answers, and times that round.
-//! Every request is a template made once, of which only the digits that differ are rewritten
-//! (`frames`), so that the generator takes as little as possible of the cores the server needs.
+//! or encrypted sockets, so that what it measures is the server and not a client library. One
+//! thread serves one connection: it writes DEPTH requests at once, reads DEPTH answers, and times
+//! that round. Every request is a template made once, of which only the digits that differ are
+//! rewritten (`frames`), so that the generator takes as little as possible of the cores the server
+//! needs.
 //!
 //! The result is one line of JSON on stdout; what went wrong is one line on stderr and exit 1.
 //! It talks to loopback addresses only and always ends within the times it was given.
@@ -16,6 +17,7 @@ mod histogram;
 mod options;
 mod pops;
 mod report;
+mod stream;
 mod warmup;
 mod worker;
 

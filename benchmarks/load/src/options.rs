@@ -1,5 +1,6 @@
 //! The command line: `firearrow-load MODE --broker NAME=HOST:PORT ... [--key value ...]`; see `Mode`.
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// No run lasts longer, whatever was asked for.
@@ -100,6 +101,8 @@ pub struct Options {
     pub order: bool,
     /// An SQL92 expression to pull by, instead of all messages.
     pub expression: Option<String>,
+    /// The certificate (DER) of servers to which connections are encrypted.
+    pub trusted: Option<PathBuf>,
     pub messages: u64,
     pub pids: Vec<u32>,
     pub plan: Plan,
@@ -137,6 +140,7 @@ impl Options {
                 "--pops" => options.pops = number(key, value)?,
                 "--order" => options.order = number(key, value)?,
                 "--expression" => options.expression = Some(expression(key, value)?),
+                "--trust" => options.trusted = Some(PathBuf::from(value)),
                 "--messages" => options.messages = number(key, value)?,
                 "--pid" => options.pids.push(number(key, value)?),
                 "--seconds" => window = seconds(key, value)?,
@@ -183,6 +187,7 @@ impl Options {
             pops: false,
             order: false,
             expression: None,
+            trusted: None,
             messages: u64::MAX,
             pids: Vec::new(),
             plan: Plan::Measure { lead: Duration::ZERO, window: Duration::ZERO },
@@ -273,11 +278,14 @@ mod tests {
 
     #[test]
     fn reads_a_whole_line() {
-        let options =
-            parse("batch --broker a=127.0.0.1:1 --broker b=127.0.0.1:2 --depth 8 --pid 7").unwrap();
+        let options = parse(
+            "batch --broker a=127.0.0.1:1 --broker b=127.0.0.1:2 --depth 8 --pid 7 --trust x",
+        )
+        .unwrap();
         assert_eq!(options.mode, Mode::Batch);
         assert_eq!(options.brokers[1].name, "b");
         assert_eq!((options.depth, options.pids), (8, vec![7]));
+        assert_eq!(options.trusted, Some(PathBuf::from("x")));
     }
 
     #[test]

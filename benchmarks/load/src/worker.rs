@@ -88,7 +88,7 @@ impl Worker {
         shared: Arc<Shared>,
     ) -> Result<Worker, String> {
         let broker = &options.brokers[number % options.brokers.len()];
-        let connection = Connection::open(broker.address)
+        let connection = Connection::open(broker.address, options.trusted.as_deref())
             .map_err(|error| format!("{} at {}: {error}", broker.name, broker.address))?;
         let (options, broker) = (options.clone(), broker.name.clone());
         let (places, rounds) = (Vec::new(), Histogram::default());
