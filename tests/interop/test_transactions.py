@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Received
+from tests.interop.goclient import GoClient, Half
+from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Outgoing, Received
 from tests.interop.servers import HANDOVERS, SMALL_FILES, Kind, serve, target_kind
 from tests.interop.test_takeover import Handover
+from tests.interop.toolchain import go_program
 from tests.interop.waiting import wait_until
 
 COMMIT, ROLLBACK, UNKNOWN = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"
@@ -101,6 +103,31 @@ def test_a_producer_that_never_knows_is_asked_no_more(java: JavaClient, topic: s
     assert consumer.read(topic) == []
     assert java.call("admin.checkAgain", bool, topic=GIVEN_UP, id=given_up.offset_msg_id)
     wait_until(lambda: len(producer.checked()) > 3, ARRIVAL_TIMEOUT_S, "a check again")
+
+
+def test_a_producer_in_go_decides_and_is_asked(java: JavaClient, topic: str) -> None:
+    halves = [
+        Half(Outgoing(body=b"committed", tags="T", flag=1), COMMIT),
+        Half(Outgoing(body=b"rolled back"), ROLLBACK),
+        Half(Outgoing(body=b"committed later", tags="T", flag=3), UNKNOWN, [UNKNOWN, COMMIT]),
+        Half(Outgoing(body=b"rolled back later"), UNKNOWN, [ROLLBACK]),
+    ]
+    go = GoClient(go_program(), java.server.namesrv)
+    done = go.transact(topic, f"{topic}_group", halves)
+    assert [report.status for report in done.reports] == ["SEND_OK"] * 4
+    asked = [
+        (message.body, message.properties["TRANSACTION_CHECK_TIMES"]) for message in done.checked
+    ]
+    assert asked == [
+        (b"committed later", "1"),
+        (b"committed later", "2"),
+        (b"rolled back later", "1"),
+    ]
+    end = java.max_offset(HALF, 0)
+    wait_until(lambda: half_offset(java) >= end, ARRIVAL_TIMEOUT_S, "all halves done")
+    messages = java.pull_consumer().read(topic)
+    found = sorted((message.body, message.tags, message.flag) for message in messages)
+    assert found == [(b"committed", "T", 1), (b"committed later", "T", 3)]
 
 
 def half_offset(java: JavaClient) -> int:

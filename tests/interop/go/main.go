@@ -1,7 +1,10 @@
-// The official Go client, as a program that sends or consumes once and prints JSON.
+// The official Go client, as a program that does one thing and prints JSON.
 //
-//	client send    -namesrv HOST:PORT -topic T < messages.json
-//	client consume -namesrv HOST:PORT -topic T -group G -expression E -count N -timeout 20s
+//	client send     -namesrv HOST:PORT -topic T < messages.json
+//	client consume  -namesrv HOST:PORT -topic T -group G -expression E -count N -timeout 20s
+//	client transact -namesrv HOST:PORT -topic T -group G -count CHECKS < halves.json
+//	client request  -namesrv HOST:PORT -topic T -group G < body
+//	client reply    -namesrv HOST:PORT -topic T -group G, until its input ends
 //
 // Messages have the form that the Java programs use; bodies are base64. Nothing is judged here.
 package main
@@ -13,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2"
@@ -24,7 +28,8 @@ import (
 
 type options struct {
 	namesrv, topic, group, expression string
-	count                             int
+	count, failures, level, timesMax  int
+	orderly, sql                      bool
 	timeout                           time.Duration
 }
 
@@ -34,6 +39,7 @@ type outgoing struct {
 	Keys       string            `json:"keys"`
 	Properties map[string]string `json:"properties"`
 	Flag       int32             `json:"flag"`
+	Level      int               `json:"level"`
 }
 
 type sendReport struct {
@@ -68,12 +74,19 @@ func main() {
 	flags.StringVar(&o.namesrv, "namesrv", "", "name server, HOST:PORT")
 	flags.StringVar(&o.topic, "topic", "", "topic")
 	flags.StringVar(&o.group, "group", "interop_go", "group")
-	flags.StringVar(&o.expression, "expression", "*", "tags to subscribe to")
-	flags.IntVar(&o.count, "count", 0, "messages to wait for")
+	flags.StringVar(&o.expression, "expression", "*", "tags to subscribe to, or SQL")
+	flags.BoolVar(&o.sql, "sql", false, "whether the expression is SQL")
+	flags.BoolVar(&o.orderly, "orderly", false, "whether each queue is consumed in order")
+	flags.IntVar(&o.failures, "failures", 0, "how often each message fails")
+	flags.IntVar(&o.level, "level", 0, "delay level of a message that fails")
+	flags.IntVar(&o.timesMax, "times-max", -1, "how often it is consumed again")
+	flags.IntVar(&o.count, "count", 0, "messages, or checks of transactions, to wait for")
 	flags.DurationVar(&o.timeout, "timeout", 20*time.Second, "how long to wait for them")
-	commands := map[string]func(options) (any, error){"send": send, "consume": consume}
+	commands := map[string]func(options) (any, error){
+		"send": send, "consume": consume, "transact": transact, "request": request, "reply": reply,
+	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fail(fmt.Errorf("usage: client send|consume OPTIONS"))
+		fail(fmt.Errorf("usage: client send|consume|transact|request|reply OPTIONS"))
 	}
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fail(err)
@@ -97,13 +110,8 @@ func send(o options) (any, error) {
 	if err := json.NewDecoder(os.Stdin).Decode(&messages); err != nil {
 		return nil, err
 	}
-	client, err := rocketmq.NewProducer(
-		producer.WithNameServer([]string{o.namesrv}),
-		producer.WithGroupName(o.group))
+	client, err := startProducer(o, o.group)
 	if err != nil {
-		return nil, err
-	}
-	if err := client.Start(); err != nil {
 		return nil, err
 	}
 	reports := []sendReport{}
@@ -117,6 +125,16 @@ func send(o options) (any, error) {
 	return reports, client.Shutdown()
 }
 
+func startProducer(o options, group string) (rocketmq.Producer, error) {
+	client, err := rocketmq.NewProducer(
+		producer.WithNameServer([]string{o.namesrv}),
+		producer.WithGroupName(group))
+	if err != nil {
+		return nil, err
+	}
+	return client, client.Start()
+}
+
 func (m outgoing) message(topic string) *primitive.Message {
 	message := primitive.NewMessage(topic, m.Body)
 	message.Flag = m.Flag
@@ -126,6 +144,9 @@ func (m outgoing) message(topic string) *primitive.Message {
 	}
 	if m.Keys != "" {
 		message.WithKeys(strings.Fields(m.Keys))
+	}
+	if m.Level != 0 {
+		message.WithDelayTimeLevel(m.Level)
 	}
 	return message
 }
@@ -138,29 +159,13 @@ func report(r *primitive.SendResult) sendReport {
 	return sendReport{status, r.MsgID, r.OffsetMsgID, r.MessageQueue.QueueId, r.QueueOffset}
 }
 
-// consume returns what arrived when there are enough messages or the time is over.
 const settledFor = 500 * time.Millisecond
 
+// consume returns what arrived when there are enough messages or the time is over.
 func consume(o options) (any, error) {
-	client, err := rocketmq.NewPushConsumer(
-		consumer.WithNameServer([]string{o.namesrv}),
-		consumer.WithGroupName(o.group),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	arrived := make(chan received, 1024)
+	client, err := startConsumer(o, failing(o, arrived))
 	if err != nil {
-		return nil, err
-	}
-	arrived := make(chan *primitive.MessageExt, 1024)
-	listener := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
-		for _, message := range messages {
-			arrived <- message
-		}
-		return consumer.ConsumeSuccess, nil
-	}
-	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: o.expression}
-	if err := client.Subscribe(o.topic, selector, listener); err != nil {
-		return nil, err
-	}
-	if err := client.Start(); err != nil {
 		return nil, err
 	}
 	messages := collect(arrived, o.count, o.timeout)
@@ -169,13 +174,62 @@ func consume(o options) (any, error) {
 	return append(messages, drain(arrived)...), err
 }
 
-func collect(arrived <-chan *primitive.MessageExt, count int, timeout time.Duration) []received {
+type listener func(context.Context, ...*primitive.MessageExt) (consumer.ConsumeResult, error)
+
+func startConsumer(o options, listener listener) (rocketmq.PushConsumer, error) {
+	client, err := rocketmq.NewPushConsumer(
+		consumer.WithNameServer([]string{o.namesrv}),
+		consumer.WithGroupName(o.group),
+		consumer.WithConsumerOrder(o.orderly),
+		consumer.WithMaxReconsumeTimes(int32(o.timesMax)),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	if err != nil {
+		return nil, err
+	}
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: o.expression}
+	if o.sql {
+		selector.Type = consumer.SQL92
+	}
+	if err := client.Subscribe(o.topic, selector, listener); err != nil {
+		return nil, err
+	}
+	return client, client.Start()
+}
+
+// failing tells of all messages that come, and fails each as often as is asked for.
+func failing(o options, arrived chan<- received) listener {
+	var lock sync.Mutex
+	failures := map[string]int{}
+	return func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		lock.Lock()
+		defer lock.Unlock()
+		result := consumer.ConsumeSuccess
+		for _, message := range messages {
+			arrived <- view(message)
+			if failures[message.MsgId] < o.failures {
+				failures[message.MsgId]++
+				result = consumer.ConsumeRetryLater
+			}
+		}
+		if result == consumer.ConsumeRetryLater {
+			if concurrent, ok := primitive.GetConcurrentlyCtx(ctx); ok {
+				concurrent.DelayLevelWhenNextConsume = o.level
+			}
+			if o.orderly {
+				result = consumer.SuspendCurrentQueueAMoment
+			}
+		}
+		return result, nil
+	}
+}
+
+func collect(arrived <-chan received, count int, timeout time.Duration) []received {
 	messages := []received{}
 	deadline := time.After(timeout)
 	for len(messages) < count {
 		select {
 		case message := <-arrived:
-			messages = append(messages, view(message))
+			messages = append(messages, message)
 		case <-deadline:
 			return messages
 		}
@@ -197,10 +251,10 @@ func settle(client rocketmq.PushConsumer, topic string, timeout time.Duration) {
 	}
 }
 
-func drain(arrived <-chan *primitive.MessageExt) []received {
+func drain(arrived <-chan received) []received {
 	messages := []received{}
 	for len(arrived) > 0 {
-		messages = append(messages, view(<-arrived))
+		messages = append(messages, <-arrived)
 	}
 	return messages
 }
