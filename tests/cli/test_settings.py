@@ -251,6 +251,9 @@ def test_a_controller_is_one_of_its_group(tmp_path: Path) -> None:
         (GROUP.replace("n1-", "n0-") + "controllerDLegerSelfId=n0", "a name or an address twice"),
         (GROUP.replace("0.2", "0.1") + "controllerDLegerSelfId=n0", "a name or an address twice"),
         (GROUP + "controllerDLegerSelfId=n1\ncontrollerType=jRaft", "agree by JRaft"),
+        (GROUP + "controllerDLegerSelfId=n1\ncontrollerType=etcd", "needs controllerEtcdEndpoints"),
+        (GROUP + "controllerDLegerSelfId=n1\ncontrollerEtcdEndpoints=10.0.0.1:2379",
+         "controllerEtcdEndpoints=10.0.0.1:2379: allowed is http://host:port or https"),
     ],
 )  # fmt: skip
 def test_a_controller_without_a_group_does_not_start(tmp_path: Path, keys: str, says: str) -> None:

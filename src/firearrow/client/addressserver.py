@@ -16,6 +16,7 @@ from typing import Final, Self
 
 from firearrow.errors import ConfigError
 from firearrow.net.address import addresses_of, host_and_port
+from firearrow.net.httprequest import ask
 
 DOMAIN_VARIABLE: Final = "ROCKETMQ_NAMESRV_DOMAIN"
 SUBGROUP_VARIABLE: Final = "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"
@@ -30,7 +31,7 @@ class AddressServer:
 
     def __init__(self, domain: str, subgroup: str = SUBGROUP, unit: str = "") -> None:
         self._place = domain if ":" in domain else f"{domain}:{PORT}"
-        self._host, self._port = host_and_port(self._place)
+        host_and_port(self._place)  # ConfigError for what is none
         self._path = f"/rocketmq/{subgroup}" + (f"-{unit}?nofix=1" if unit else "")
 
     @classmethod
@@ -47,32 +48,13 @@ class AddressServer:
         """The name servers; ConnectionError if it can't be reached or gives none."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                answer = await self._ask()
+                answer = await ask(str(self), bytes_max=ANSWER_BYTES_MAX)
         except OSError as error:
             raise ConnectionError(f"{self} does not tell the name servers: {error}") from error
-        head, _, body = answer.partition(b"\r\n\r\n")
-        status = head.split(b"\r\n")[0].decode(errors="replace")
-        if status.split()[1:2] != ["200"]:
-            raise ConnectionError(f"{self} does not tell the name servers: {status!r}")
-        line = body.decode(errors="replace").strip().partition("\n")[0]
+        if not answer.is_ok:
+            raise ConnectionError(f"{self} does not tell the name servers: {answer.status!r}")
+        line = answer.body.decode(errors="replace").strip().partition("\n")[0]
         try:
             return addresses_of(line)
         except ConfigError as error:
             raise ConnectionError(f"{self} gives no name servers: {error}") from None
-
-    async def _ask(self) -> bytes:
-        reader, writer = await asyncio.open_connection(self._host, self._port)
-        try:
-            # By 1.0 the answer comes in one piece and ends with the connection.
-            writer.write(f"GET {self._path} HTTP/1.0\r\nHost: {self._place}\r\n\r\n".encode())
-            return await _all_of(reader)
-        finally:
-            writer.close()
-            await writer.wait_closed()
-
-
-async def _all_of(reader: asyncio.StreamReader) -> bytes:
-    found = b""
-    while len(found) < ANSWER_BYTES_MAX and (data := await reader.read(ANSWER_BYTES_MAX)):
-        found += data
-    return found

@@ -54,7 +54,7 @@ DEMANDS: Final[Mapping[str, Demand]] = {
               "enableAutoInSyncReplicas", "enableDLegerCommitLog",
               "syncMasterFlushOffsetWhenStartup"),
     **_asking("two masters that copy each other", _OFF, "duplicationEnable"),
-    **_asking("controllers that agree by JRaft", "(?i:DLedger)", "controllerType"),
+    **_asking("controllers that agree by JRaft", "(?i:DLedger|etcd)", "controllerType"),
     **_asking("a lookup of name servers by DNS or HTTP instead of namesrvAddr", _OFF,
               "fetchNameSrvAddrByDnsLookup", "fetchNamesrvAddrByAddressServer"),
     **_asking("a proxy between it and other servers", r"(\{\s*\})?", "socksProxyConfig"),

@@ -20,12 +20,15 @@ from firearrow.controller.agreement import Agreement
 from firearrow.controller.config import ControllerConfig
 from firearrow.controller.decisions import Decision
 from firearrow.controller.election import NOBODY_ASKED
+from firearrow.controller.etcd import PARTS_OF_LEASE, EtcdAgreement
+from firearrow.controller.etcdclient import Etcd
 from firearrow.controller.heartbeats import Heartbeats, Identity
 from firearrow.controller.metrics import Sources, Tally, metrics_of
 from firearrow.controller.processor import Processor
-from firearrow.controller.replicas import Sets
-from firearrow.controller.state import Council, ReplicaState
+from firearrow.controller.replicas import ReplicaState, Sets
+from firearrow.controller.state import AnyAgreement, Council
 from firearrow.events import Events
+from firearrow.net.access import Tls
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
 from firearrow.net.exposition import Metrics
@@ -50,19 +53,13 @@ class Controller:
 
     def __init__(self, config: ControllerConfig, clock: Clock) -> None:
         members, access = config.members(), access_of(config)
-        self._file = OsFile(Path(config.controller_store_path) / LOG_NAME)
+        self._file: OsFile | None = None
         self._heartbeats = Heartbeats(clock)
         state = ReplicaState()
-        self._agreement = Agreement(
-            config.controller_d_leger_group,
-            config.controller_d_leger_self_id,
-            members,
-            LogFile(self._file, str(Path(config.controller_store_path) / LOG_NAME)),
-            state,
-            SystemRandom().randrange,
-            self._begin,
-            access,
-        )
+        if config.agrees_by_etcd:
+            self._agreement: AnyAgreement = self._by_etcd(config, state, clock)
+        else:
+            self._agreement = self._by_raft(config, state)
         self._tally = tally = Tally(clock.monotonic)
         self._council = Council(state, self._agreement, tally.now, tally.agreed_on)
         self._processor = Processor(
@@ -86,6 +83,34 @@ class Controller:
         self._began = 0.0  # to lead, or ceased to
         self._has_stopped = False
         self.services: list[Service] = []
+
+    def _by_raft(self, config: ControllerConfig, state: ReplicaState) -> Agreement:
+        path = Path(config.controller_store_path) / LOG_NAME
+        self._file = OsFile(path)
+        return Agreement(
+            config.controller_d_leger_group,
+            config.controller_d_leger_self_id,
+            config.members(),
+            LogFile(self._file, str(path)),
+            state,
+            SystemRandom().randrange,
+            self._begin,
+            access_of(config),
+        )
+
+    def _by_etcd(
+        self, config: ControllerConfig, state: ReplicaState, clock: Clock
+    ) -> EtcdAgreement:
+        return EtcdAgreement(
+            _etcd_of(config),
+            f"{config.controller_etcd_prefix.rstrip('/')}/{config.controller_d_leger_group}",
+            config.controller_d_leger_self_id,
+            config.members(),
+            state,
+            config.controller_etcd_lease_seconds,
+            clock.monotonic,
+            self._begin,
+        )
 
     @property
     def config(self) -> ControllerConfig:
@@ -127,7 +152,8 @@ class Controller:
         await self._client.close()
         await self._server.stop()
         await self._agreement.close()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     # --- what is told ------------------------------------------------------------------------
 
@@ -236,3 +262,18 @@ class Controller:
             if member.address and self._heartbeats.is_alive(found.cluster, name, broker_id):
                 code = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
                 self._notices.send(member.address, code, fields, body)
+
+
+def _etcd_of(config: ControllerConfig) -> Etcd:
+    endpoints = config.etcd_endpoints()
+    tls = Tls(
+        config.controller_etcd_trust_cert_path or None,
+        config.controller_etcd_cert_path or None,
+        config.controller_etcd_key_path or None,
+    )
+    return Etcd(
+        endpoints,
+        config.controller_etcd_lease_seconds / PARTS_OF_LEASE,
+        (config.controller_etcd_user, config.controller_etcd_password),
+        tls.context() if any(url.startswith("https:") for url in endpoints) else None,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from msgspec import field
+from msgspec import Meta, field
 
 from firearrow.config.metrics import MetricsKeys
 from firearrow.config.table import (
@@ -13,6 +13,7 @@ from firearrow.config.table import (
     FilePath,
     KeyList,
     OptionalName,
+    OptionalPath,
     PeerList,
     PositiveInt,
     PositiveLong,
@@ -22,6 +23,18 @@ from firearrow.errors import ConfigError
 # The groups of RocketMQ's keys that belong to a controller, see `firearrow.config.table.load`.
 KEY_GROUPS = ("controller", "server", "client")
 MEMBERS_MAX: Final = 9  # more would only have each change wait for more machines
+
+
+ControllerType = Annotated[str, Meta(pattern="(?i:DLedger|etcd)", title="DLedger or etcd")]
+_URL: Final = r"https?://(\[[0-9a-fA-F:.]+\]|[^\s:;/@\[\]]+)(:[0-9]{1,5})?/?"
+UrlList = Annotated[
+    str,
+    Meta(
+        pattern=rf"[\s;]*({_URL}(\s*;[\s;]*{_URL})*[\s;]*)?",
+        title="http://host:port or https://host:port, several separated by ;",
+    ),
+]
+LeaseSeconds = Annotated[int, Meta(ge=2, le=600)]  # etcd's least is 2, by its usual heartbeats
 
 
 def _at_home(*names: str) -> str:
@@ -38,6 +51,17 @@ class ControllerConfig(MetricsKeys, frozen=True):
     controller_d_leger_self_id: Annotated[str, "which of them this is, `n0`"] = ""
     controller_store_path: Annotated[FilePath, "directory of what the controllers have agreed on"] = field(default_factory=lambda: _at_home("DLedgerController"))
 
+    # --- another way to agree ---
+    controller_type: Annotated[ControllerType, "how they agree: `DLedger` is by Raft among themselves, `etcd` by an etcd that there is"] = "DLedger"
+    controller_etcd_endpoints: Annotated[UrlList, "etcd: all its members, `http://host:2379;http://host2:2379`"] = ""
+    controller_etcd_prefix: Annotated[OptionalName, "etcd: begins the keys of all groups"] = "/firearrow/controller"
+    controller_etcd_lease_seconds: Annotated[LeaseSeconds, "etcd: how long a controller leads that no longer reaches it, and how long one that was killed is missed"] = 5
+    controller_etcd_user: Annotated[str, "etcd: a user who may read and write below the prefix, if it asks for one"] = ""
+    controller_etcd_password: Annotated[str, "etcd: the password of that user"] = ""
+    controller_etcd_trust_cert_path: Annotated[OptionalPath, "etcd: file with the authorities that sign its certificates; empty: those that the system trusts"] = ""
+    controller_etcd_cert_path: Annotated[OptionalPath, "etcd: file with the certificate that the controller shows (PEM)"] = ""
+    controller_etcd_key_path: Annotated[OptionalPath, "etcd: file with its key; empty: it is in the same file"] = ""
+
     # --- files ---
     config_store_path: Annotated[FilePath, "file that a changed configuration is written to"] = field(default_factory=lambda: _at_home("controller", "controller.properties"))
     config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;configStorePath"
@@ -50,6 +74,22 @@ class ControllerConfig(MetricsKeys, frozen=True):
     process_read_event: Annotated[bool, "whether also what only asks is agreed on before it is answered", LIVE] = False
     notify_broker_role_changed: Annotated[bool, "whether brokers are told of a new master at once, not when they ask", LIVE] = True
     # fmt: on
+
+    def __post_init__(self) -> None:
+        """Refuse etcd without a place."""
+        super().__post_init__()
+        if self.agrees_by_etcd and not self.etcd_endpoints():
+            raise ConfigError("controllerType=etcd needs controllerEtcdEndpoints: http://host:2379")
+
+    @property
+    def agrees_by_etcd(self) -> bool:
+        """Whether it is etcd that controllers agree by."""
+        return self.controller_type.lower() == "etcd"
+
+    def etcd_endpoints(self) -> list[str]:
+        """Give the members of etcd, one by one."""
+        urls = (url.strip() for url in self.controller_etcd_endpoints.split(";"))
+        return [url.rstrip("/") for url in urls if url]
 
     def members(self) -> dict[str, str]:
         """Give the addresses of all controllers by name; ConfigError if this one has none."""

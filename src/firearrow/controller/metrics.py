@@ -19,9 +19,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from firearrow.controller.agreement import PEER_MESSAGES, Agreement
+from firearrow.controller.agreement import PEER_MESSAGES
 from firearrow.controller.config import ControllerConfig
 from firearrow.controller.heartbeats import Heartbeats
+from firearrow.controller.state import AnyAgreement
 from firearrow.errors import BrokerError
 from firearrow.net.counts import Counts, Histograms
 from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels
@@ -108,7 +109,7 @@ class Sources(NamedTuple):
 
     config: ControllerConfig
     tally: Tally
-    agreement: Agreement
+    agreement: AnyAgreement
     heartbeats: Heartbeats
 
 

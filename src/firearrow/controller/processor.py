@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from firearrow.controller import decisions
-from firearrow.controller.agreement import PEER_MESSAGES, Agreement
+from firearrow.controller.agreement import PEER_MESSAGES
 from firearrow.controller.config import KEY_GROUPS, ControllerConfig
 from firearrow.controller.decisions import Decision
 from firearrow.controller.heartbeats import Heartbeats
 from firearrow.controller.metrics import Tally
 from firearrow.controller.replicas import Sets
-from firearrow.controller.state import Council
+from firearrow.controller.state import AnyAgreement, Council
 from firearrow.errors import BrokerError
 from firearrow.net.ownconfig import changed, save, text_of
 from firearrow.net.server import Answer, Handler, Peer
@@ -38,7 +38,7 @@ class Processor:
     def __init__(
         self,
         config: ControllerConfig,
-        agreement: Agreement,
+        agreement: AnyAgreement,
         council: Council,
         heartbeats: Heartbeats,
         on_elected: Callable[[str, Decision], None],

@@ -9,7 +9,8 @@ Source: upstream ``ReplicasInfoManager#applyEvent``, ``BrokerReplicaInfo``, ``Sy
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Final
 
 import msgspec
@@ -104,6 +105,11 @@ def after(sets: Sets, event: AnyEvent) -> Sets:
     return others if changed is None else {**others, event.broker: changed}
 
 
+def after_all(sets: Sets, events: Iterable[AnyEvent]) -> Sets:
+    """Give the state after several events."""
+    return reduce(after, events, sets)
+
+
 def _changed(found: BrokerSet, event: AnyEvent) -> BrokerSet | None:
     """The set after an event; None: there is none any more."""
     match event:
@@ -180,3 +186,22 @@ def encode_sets(sets: Sets) -> bytes:
 def decode_sets(data: bytes) -> Sets:
     """Read a whole state."""
     return _sets.decode(data) if data else {}
+
+
+class ReplicaState:
+    """The state machine of an `Agreement`: ``sets`` are what is agreed on."""
+
+    def __init__(self) -> None:
+        self.sets: Sets = NO_SETS
+
+    def apply(self, data: bytes) -> None:
+        """Take the next entry that was agreed on."""
+        self.sets = after_all(self.sets, decode_events(data))
+
+    def restore(self, data: bytes) -> None:
+        """Be as a snapshot says."""
+        self.sets = decode_sets(data)
+
+    def snapshot(self) -> bytes:
+        """Give all of it."""
+        return encode_sets(self.sets)

@@ -8,46 +8,19 @@ another leader could elect another master for the same epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable
 from typing import Final
 
 from firearrow.controller.agreement import Agreement
 from firearrow.controller.decisions import Decision
-from firearrow.controller.replicas import (
-    NO_SETS,
-    AnyEvent,
-    Sets,
-    after,
-    decode_events,
-    decode_sets,
-    encode_events,
-    encode_sets,
-)
+from firearrow.controller.etcd import EtcdAgreement
+from firearrow.controller.replicas import NO_SETS, ReplicaState, Sets, after_all, encode_events
 from firearrow.wire.codes import ResponseCode
 
+AnyAgreement = Agreement | EtcdAgreement
 NOT_LEADER: Final = Decision(
     ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state"
 )
-
-
-class ReplicaState:
-    """The state machine of an `Agreement`: ``sets`` are what is agreed on."""
-
-    def __init__(self) -> None:
-        self.sets: Sets = NO_SETS
-
-    def apply(self, data: bytes) -> None:
-        """Take the next entry that was agreed on."""
-        self.sets = _after_all(self.sets, decode_events(data))
-
-    def restore(self, data: bytes) -> None:
-        """Be as a snapshot says."""
-        self.sets = decode_sets(data)
-
-    def snapshot(self) -> bytes:
-        """Give all of it."""
-        return encode_sets(self.sets)
 
 
 class Council:
@@ -59,7 +32,7 @@ class Council:
     def __init__(
         self,
         state: ReplicaState,
-        agreement: Agreement,
+        agreement: AnyAgreement,
         now: Callable[[], float] = lambda: 0.0,
         on_known: Callable[[bool, float], None] = lambda is_agreed, since: None,
     ) -> None:
@@ -103,7 +76,7 @@ class Council:
             then(decision if is_agreed else NOT_LEADER)
 
         if decision.events or is_agreed_on:
-            self._ahead = _after_all(self._ahead, decision.events)
+            self._ahead = after_all(self._ahead, decision.events)
             data = encode_events(list(decision.events)) if decision.events else b""
             since = self._now()
 
@@ -114,7 +87,3 @@ class Council:
             self._agreement.propose(data, known)
         else:
             self._agreement.when_agreed(answer)
-
-
-def _after_all(sets: Sets, events: Sequence[AnyEvent]) -> Sets:
-    return reduce(after, events, sets)
