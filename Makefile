@@ -41,8 +41,9 @@ fuzz: setup ## the property tests of codec, server, filters and delivery, for a 
 	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz tests/filter tests/broker/test_world.py --timeout 0 $(ARGS)
 	@FIREARROW_SQL_PAIRS=1000000 .venv/bin/python -m pytest tests/interop/test_filters.py $(ARGS)
 
-chaos: setup ## kills, pauses, losses of power and damage, of brokers alone and in pairs, thousands of them
-	@FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 FIREARROW_ARCHIVE_KILL_ROUNDS=400 \
+chaos: setup ## kills, pauses, losses of power, damage and cuts of the network, of brokers alone and in groups
+	@seed=$${FIREARROW_CUT_SEED:-$$(date +%s)}; echo "FIREARROW_CUT_SEED=$$seed"; \
+		FIREARROW_CUT_SEED=$$seed FIREARROW_CUT_ROUNDS=50 FIREARROW_KILL_ROUNDS=200 FIREARROW_POWER_LOSS_SEEDS=2000 FIREARROW_ARCHIVE_KILL_ROUNDS=400 \
 		FIREARROW_SPARK_KILL_ROUNDS=20 FIREARROW_REPLICAS_KILL_ROUNDS=50 FIREARROW_REPLICA_KILL_ROUNDS=3 \
 		FIREARROW_DAMAGE_SEEDS=200 FIREARROW_REPLICA_POWER_SEEDS=60 .venv/bin/python -m pytest -n 2 \
 		tests/crash tests/replication tests/interop/test_replication.py tests/store/test_power_loss.py \

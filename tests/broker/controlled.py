@@ -111,12 +111,13 @@ class Field:
         clock: VirtualClock,
         config: Mapping[str, Any],
         store: Mapping[str, Any],
+        controllers: int,
     ) -> None:
         self.directory = directory
         self.clock = clock
         self.config = config
         self.store = store
-        self.group = Group(directory, 1, clock)
+        self.group = Group(directory, controllers, clock)
         self.members: list[Member] = []
         self.ending: list[asyncio.Task[None]] = []  # what is left of brokers that were killed
         self.client = Client()
@@ -188,12 +189,13 @@ def fielded(
     main: Callable[[Field], Awaitable[None]],
     *,
     store: Mapping[str, Any] | None = None,
+    controllers: int = 1,
     **config: Any,
 ) -> None:
     """Run ``main`` with so many brokers in virtual time."""
 
     async def run(clock: VirtualClock) -> None:
-        field = Field(directory, clock, config, store or {})
+        field = Field(directory, clock, config, store or {}, controllers)
         async with asyncio.timeout(WITHIN_SECONDS):
             await field.start(brokers)
             await main(field)

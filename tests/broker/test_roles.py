@@ -14,8 +14,10 @@ import pytest
 
 from firearrow.broker.control import ADDRESSES_SECONDS
 from firearrow.broker.registration import Registration
+from firearrow.broker.roles import UNCONFIRMED
 from firearrow.broker.state.topics import TopicTable
 from firearrow.controller.processor import Processor as Decider
+from firearrow.message.record import iter_records
 from firearrow.net.client import Client
 from firearrow.net.server import Answer, Peer
 from firearrow.replication.epochs import Epoch, Epochs
@@ -31,7 +33,7 @@ from firearrow.wire.controller_bodies import EpochsOfBroker
 from firearrow.wire.frame import AnyCommand
 from tests.broker.controlled import Field, Member, fielded
 from tests.broker.replicated import caught_up, ha_status
-from tests.broker.serving import seconds, until
+from tests.broker.serving import seconds, send_fields, until
 from tests.controller.serving import CLUSTER, NAME
 from tests.store.stores import append, opened
 
@@ -260,6 +262,61 @@ def test_consumers_see_what_all_have_that_are_in_sync(
             assert seconds() - began < 0.1
 
     fielded(tmp_path, 2, main, store=ALL_ACK)
+
+
+def test_the_leading_controller_is_lost_and_then_the_master(tmp_path: Path) -> None:
+    """Brokers find the controller that leads then, and that one elects."""
+
+    async def main(field: Field) -> None:
+        old = await field.master()
+        producer = Producer(field)
+        sending = asyncio.create_task(producer.run())
+        await until(lambda: len(producer.acked) > 10)
+        first = await field.group.leader()
+        await field.group.stop(first)
+        await old.kill()
+        new = await field.master(but=old)
+        taken = len(producer.acked)
+        await until(lambda: len(producer.acked) > taken + 10)
+        await old.start()
+        await field.in_sync(3)
+        await field.group.start(first)
+        producer.stop()
+        await sending
+        await same(old, new)
+        assert [body for body in new.bodies() if body in set(producer.acked)] == producer.acked
+
+    fielded(tmp_path, 3, main, store=ALL_ACK, controllers=3)
+
+
+def test_what_may_be_cut_yet_is_read_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former master comes back with a message that no other one has."""
+
+    async def main(field: Field) -> None:
+        old, new = field.members
+        async with old.serving.caller() as caller:
+            await caller.sent(b"a")
+            await until(lambda: new.bodies() == [b"a"])
+            monkeypatch.setattr(SwitchFollowing, "data_received", lambda *_: None)
+            caller.tell(310, send_fields(), b"cut")
+            await until(lambda: old.broker.max_offset > new.broker.max_offset)
+            await old.kill()
+        await field.master(but=old)
+        await old.start()
+        async with old.serving.caller() as caller:
+            refused = await caller.pull()
+            assert (refused.code, refused.remark) == (2, UNCONFIRMED)
+            monkeypatch.undo()
+            await field.in_sync(2)
+            async with new.serving.caller() as other:
+                await other.sent(b"b")
+            await until(lambda: old.bodies() == new.bodies() == [b"a", b"b"])
+            found = await caller.pull()
+            assert [view.body for view in iter_records(found.body)] == [b"a", b"b"]
+
+    fielded(tmp_path, 2, main, store=ALL_ACK, slave_read_enable=True)
 
 
 def test_timed_messages_wait_at_the_slave_and_those_that_were_cut_do_not_come(

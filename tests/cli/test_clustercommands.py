@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from firearrow.cli import draining
+from firearrow.cli import clustercommands, draining
+from firearrow.cli.clustercommands import COMES_BACK, NOT_RESTARTED
 from firearrow.cli.main import main
 from firearrow.cli.several import read_control
 from firearrow.client import Message
 from firearrow.client.admin import Admin
+from firearrow.client.admin.cluster import Server
 from firearrow.client.blocking import Producer, PushConsumer
 from tests.cli.shell import Shell, shop
 from tests.cli.test_serve import running, stop
 from tests.cli.test_supervisor import start, two
 from tests.cli.traffic import Traffic
+from tests.interop.waiting import wait_until
 
 SOON = ("--route-seconds", "0.2")
 
@@ -135,3 +139,72 @@ def test_all_brokers_are_restarted_and_no_send_fails(
             it for it in before.brokers if before.brokers[it].pid == after.brokers[it].pid
         ] == []
         stop(process)
+
+
+@pytest.mark.parametrize(
+    ("moment", "a_state"),
+    [("taken out of use", NOT_RESTARTED), ("is restarted", COMES_BACK)],
+    ids=["while it is drained", "while it starts"],
+)
+def test_an_interrupted_restart_leaves_all_in_use_and_says_how_far_it_came(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    moment: str,
+    a_state: str,
+) -> None:
+    """Ctrl-C comes twice: the second time while the broker is put in use again."""
+    say, fill = clustercommands._say, draining.fill
+
+    def say_and_interrupt(what: str) -> None:
+        say(what)
+        if moment in what:
+            signal.raise_signal(signal.SIGINT)
+
+    async def interrupt_and_fill(admin: Admin, broker: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0.05)  # the loop has heard of it then
+        await fill(admin, broker)
+
+    monkeypatch.setattr(clustercommands, "_say", say_and_interrupt)
+    monkeypatch.setattr(draining, "fill", interrupt_and_fill)
+    store = tmp_path / "store"
+    with running(*two(store)) as process:
+        name_server, *_ = start(process)
+        monkeypatch.setenv("NAMESRV_ADDR", name_server)
+        assert main(["topic", "create", "orders", "--queues", "2"]) == 0
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main(["cluster", "restart", "--route-seconds", "0.2"])
+        assert end.value.code == 130
+        said = capsys.readouterr().err.splitlines()
+        assert re.fullmatch(rf"firearrow: broker-a \(\S+\): {re.escape(a_state)}", said[-3])
+        assert re.fullmatch(rf"firearrow: broker-b \(\S+\): {NOT_RESTARTED}", said[-2])
+        assert said[-1] == "firearrow: interrupted"
+        wait_until(
+            lambda: perms(name_server) == {"broker-a": 6, "broker-b": 6}, 30, "both in use again"
+        )
+        stop(process)
+
+
+def test_an_interrupted_drain_says_that_the_broker_is_out_of_use(
+    pair: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lags = draining._lags
+
+    async def interrupt_and_look(admin: Admin, master: Server) -> dict[str, int]:
+        signal.raise_signal(signal.SIGINT)
+        return await lags(admin, master)
+
+    monkeypatch.setattr(draining, "_lags", interrupt_and_look)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(["cluster", "drain", "broker-a", "-n", pair.cluster.name_server])
+    assert end.value.code == 130
+    assert re.search(
+        r"broker-a \(\S+\): out of use, and perhaps not drained. "
+        "`firearrow cluster undrain broker-a` has clients send to it again.\n"
+        "firearrow: interrupted\n",
+        capsys.readouterr().err,
+    )
+    assert perms(pair.cluster.name_server) == {"broker-a": 4, "broker-b": 6}

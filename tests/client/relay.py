@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, NamedTuple
 
+from tests.net.passing import End, Passing
+
 HOST = "127.0.0.1"
-CHUNK_BYTES = 1 << 16
 HEAD_BYTES = 8  # of a frame: its length, the kind and length of its header
 
 
@@ -41,7 +42,7 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         self._connect: Callable[..., Any] = self._loop.create_connection
         self._own_port = 0
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._passing = Passing()
 
     @asynccontextmanager
     async def between(self) -> AsyncIterator[None]:
@@ -54,10 +55,7 @@ class Relay:
         finally:
             self._loop.create_connection = self._connect  # type: ignore[method-assign]
             server.close()
-            for task in self._pumps:
-                task.cancel()
-            if self._pumps:
-                await asyncio.wait(self._pumps)
+            await self._passing.close()
 
     async def _redirect(
         self, factory: Any, host: str | None = None, port: int | None = None, **options: Any
@@ -74,31 +72,13 @@ class Relay:
             writer.transport.abort()
             return
         there = asyncio.StreamWriter(transport, protocol, there_reader, self._loop)
-        for source, target in ((reader, there), (there_reader, writer)):
-            task = asyncio.create_task(self._pump(source, target, (writer, there)))
-            self._pumps.add(task)
-            task.add_done_callback(self._pumps.discard)
-
-    async def _pump(
-        self,
-        source: asyncio.StreamReader,
-        target: asyncio.StreamWriter,
-        both: tuple[asyncio.StreamWriter, asyncio.StreamWriter],
-    ) -> None:
-        try:
-            while data := await source.read(CHUNK_BYTES):
-                passed = await self._through(data)
-                target.write(passed)
-                if len(passed) < len(data):
-                    break
-        except OSError:
-            pass  # the other direction has ended it
-        finally:
-            for writer in both:
-                writer.close()
+        ends = End(reader, writer), [End(there_reader, there)]
+        self._passing.join(*ends, self._through, self._through)
 
     async def _through(self, data: bytes) -> bytes:
         """What is passed on of a piece; less than all if the connection is to be cut."""
+        if not data:
+            return data
         faults, chance = self.faults, self._chance
         drawn = chance.random()
         if drawn < faults.cut:

@@ -34,6 +34,18 @@ PATIENT: Final = (
 )
 
 
+async def until_followed(port: int) -> None:
+    """Wait until a master's first slave has all of its log."""
+    async with asyncio.timeout(FOLLOWS_SECONDS), talking(port) as talker:
+        while True:
+            talker.ask(request(907, {}))
+            status = fastjson.decode((await talker.answer()).body, HaStatus)
+            slaves = status.ha_connection_info
+            if slaves and slaves[0].slave_ack_offset == status.master_commit_log_max_offset:
+                return
+            await asyncio.sleep(0.01)
+
+
 class Running(NamedTuple):
     """A broker: where it serves, and how it is killed, told to stop, and sent another signal."""
 
@@ -64,7 +76,7 @@ class Replicas(Victim):
         with ExitStack() as self._stack, ThreadPoolExecutor(2) as threads:
             starts = threads.submit(self._start_master), threads.submit(self._start_slave)
             self._master, self._slave = (start.result() for start in starts)
-            asyncio.run(self._until_followed())
+            asyncio.run(until_followed(self._master.port))
             yield
 
     def _start_master(self) -> Running:
@@ -85,16 +97,6 @@ class Replicas(Victim):
             assert process.wait(30) == 0
 
         return Running(port, process.kill, stop, process.send_signal)
-
-    async def _until_followed(self) -> None:
-        async with asyncio.timeout(FOLLOWS_SECONDS), talking(self._master.port) as talker:
-            while True:
-                talker.ask(request(907, {}))
-                status = fastjson.decode((await talker.answer()).body, HaStatus)
-                slaves = status.ha_connection_info
-                if slaves and slaves[0].slave_ack_offset == status.master_commit_log_max_offset:
-                    return
-                await asyncio.sleep(0.01)
 
     # --- kills ---
 

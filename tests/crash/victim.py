@@ -1,7 +1,6 @@
 """A real broker process that is killed under load, again and again, and what must be left of it.
 
-Everything that was acknowledged must be there after each restart: once, at the queue offset that
-the answer named, with its bytes. What was sent and not acknowledged may be there, at most once.
+What must be left after each restart is what `tests.crash.history` says.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from firearrow.message.batch import encode_batch
 from firearrow.message.record import iter_records
 from firearrow.wire.command import Command, request
 from tests.broker.serving import pull_fields, send_fields
+from tests.crash.history import History
 from tests.net.talker import Talker, talking
 
 READY = re.compile(r"ready namesrv=127\.0\.0\.1:\d+ broker=127\.0\.0\.1:(\d+)\n")
@@ -65,15 +65,18 @@ def serving(
 
 
 class Victim:
-    """The store of one broker, through many kills. ``kept`` is what each queue is known to hold."""
+    """The store of one broker, through many kills."""
 
     def __init__(self, seed: int, store: Path) -> None:
         self._random = Random(seed)
         self._store = store
         self._numbers = itertools.count()
-        self._sent: set[bytes] = set()
-        self._acknowledged: dict[tuple[int, int], bytes] = {}
-        self.kept: list[list[bytes]] = [[] for _ in range(QUEUES)]
+        self._history = History(QUEUES)
+
+    @property
+    def kept(self) -> list[list[bytes]]:
+        """What each queue is known to hold."""
+        return self._history.kept
 
     def round(self, *settings: str) -> None:
         """Start, compare, send until some are acknowledged, kill."""
@@ -95,18 +98,9 @@ class Victim:
 
     async def _compare_new(self, port: int) -> None:
         """Read what each queue has got since the last time, and check it."""
-        starts = [len(bodies) for bodies in self.kept]
-        if not self._sent:
-            return
-        for queue_id, bodies in enumerate(await self._read(port, starts)):
-            for queue_offset, body in enumerate(bodies, starts[queue_id]):
-                assert body in self._sent, "a message that nobody sent, or for the second time"
-                self._sent.remove(body)
-                expected = self._acknowledged.pop((queue_id, queue_offset), body)
-                assert body == expected
-            self.kept[queue_id] += bodies
-        assert not self._acknowledged, f"{len(self._acknowledged)} acknowledged messages are lost"
-        self._sent.clear()
+        if self._history.sent:
+            starts = [len(bodies) for bodies in self.kept]
+            self._history.compare(await self._read(port, starts))
 
     async def _read(self, port: int, starts: list[int]) -> list[list[bytes]]:
         found: list[list[bytes]] = []
@@ -149,7 +143,7 @@ class Victim:
             b"%d " % next(self._numbers) + self._random.randbytes(self._random.randrange(600))
             for _ in range(count)
         ]
-        self._sent.update(bodies)
+        self._history.sent.update(bodies)
         if count == 1:
             talker.ask(request(310, send_fields("T", queue_id), bodies[0], opaque=opaque))
         else:
@@ -158,16 +152,16 @@ class Victim:
         return queue_id, bodies
 
     def _acknowledge(self, fields: dict[str, str], queue_id: int, bodies: list[bytes]) -> None:
-        first = int(fields["queueOffset"])
-        for queue_offset, body in enumerate(bodies, first):
-            self._acknowledged[queue_id, queue_offset] = body
+        self._history.acknowledge(queue_id, int(fields["queueOffset"]), bodies)
 
 
-async def bodies_of_queue(talker: Talker, queue_id: int, start: int) -> list[bytes]:
+async def bodies_of_queue(
+    talker: Talker, queue_id: int, start: int, topic: str = "T"
+) -> list[bytes]:
     """The bodies of a queue from an offset to its end."""
     found: list[bytes] = []
     for opaque in itertools.count(1):
-        fields = pull_fields(start + len(found), topic="T", queueId=queue_id)
+        fields = pull_fields(start + len(found), topic=topic, queueId=queue_id)
         talker.ask(request(11, fields, opaque=opaque))
         answer = await talker.answer()
         if answer.code != 0:

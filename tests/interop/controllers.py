@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from firearrow.net.client import Client
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
+from firearrow.wire.controller_bodies import EpochsOfBroker
 from tests.controllerscript import DATA, NAMES, WITHIN_S
 from tests.interop.servers import (
     BROKER_NAME,
@@ -26,6 +30,7 @@ from tests.interop.toolchain import java_command
 from tests.interop.waiting import wait_until
 
 GROUP = "controllers"
+HERE = ("--host", "127.0.0.1")
 JVM = ("-Xms256m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m")
 
 
@@ -48,9 +53,11 @@ class Controllers:
 
 
 @contextmanager
-def controllers(kind: Kind, directory: Path, size: int, **more: str) -> Iterator[Controllers]:
-    """Run a group of controllers for a ``with`` block."""
-    addresses = {f"n{number}": f"127.0.0.1:{free_port(0)}" for number in range(size)}
+def controllers(
+    kind: Kind, directory: Path, size: int, *, host: str = "127.0.0.1", **more: str
+) -> Iterator[Controllers]:
+    """Run a group of controllers for a ``with`` block. ``host`` is where others find them."""
+    addresses = {f"n{number}": f"{host}:{free_port(0)}" for number in range(size)}
     peers = ";".join(f"{name}-{address}" for name, address in addresses.items())
     group = Controllers(addresses, {}, {name: free_port(0) for name in addresses})
     with ExitStack() as stack:
@@ -96,7 +103,7 @@ def wait_for_leader(group: Controllers) -> str:
 
 def _command(kind: Kind, conf: Path, directory: Path) -> list[str]:
     if kind == "firearrow":
-        return [sys.executable, "-m", "firearrow", "controller", "-c", str(conf)]
+        return [sys.executable, "-m", "firearrow", "controller", "-c", str(conf), *HERE]
     jvm = (*JVM, f"-Duser.home={directory}")
     main = "org.apache.rocketmq.controller.ControllerStartup"
     return java_command(main, "-c", str(conf), jvm=jvm)
@@ -105,9 +112,18 @@ def _command(kind: Kind, conf: Path, directory: Path) -> list[str]:
 @contextmanager
 def name_server(directory: Path) -> Iterator[str]:
     """Run a name server of ours for a ``with`` block; give its address."""
-    command = [sys.executable, "-m", "firearrow", "namesrv", "--port", "0", "--host", "127.0.0.1"]
+    with name_server_process(directory) as (address, _):
+        yield address
+
+
+@contextmanager
+def name_server_process(directory: Path, **keys: str) -> Iterator[tuple[str, int]]:
+    """The same with some keys; give also its process's id."""
+    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "firearrow", "namesrv", "--port", "0", *HERE, *words]
     with running(command, directory / "namesrv.log") as process:
-        yield process.wait_for_line("ready ").removeprefix("ready namesrv=").strip()
+        ready = process.wait_for_line("ready ")
+        yield ready.removeprefix("ready namesrv=").strip(), process.popen.pid
 
 
 class OriginalBroker:
@@ -172,5 +188,79 @@ class OurBroker(OriginalBroker):
     kind: Kind = "firearrow"
 
     def _command(self) -> list[str]:
-        host = ["--host", "127.0.0.1"]
-        return [sys.executable, "-m", "firearrow", "broker", "-c", str(self._conf), *host]
+        return [sys.executable, "-m", "firearrow", "broker", "-c", str(self._conf), *HERE]
+
+
+def ask(address: str, code: int, fields: dict[str, Any], body: bytes = b"") -> Any:
+    """Ask a server; give its answer."""
+
+    async def asked() -> Any:
+        client = Client()
+        try:
+            return await client.answer(address, code, fields, body, timeout_seconds=10)
+        finally:
+            await client.close()
+
+    return asyncio.run(asked())
+
+
+def epochs_of(broker: OriginalBroker) -> EpochsOfBroker:
+    """What a broker says of its epochs."""
+    answer = ask(broker.address, Code.GET_BROKER_EPOCH_CACHE, {})
+    assert answer.code == 0, answer.remark
+    return fastjson.decode(answer.body, EpochsOfBroker)
+
+
+def log_of(broker: OriginalBroker) -> bytes:
+    """The bytes of a broker's log."""
+    end = epochs_of(broker).max_offset
+    files = sorted((broker.directory / "store" / "commitlog").iterdir())
+    return b"".join(path.read_bytes() for path in files)[:end]
+
+
+def wait_for_same_log(brokers: Sequence[OriginalBroker]) -> bytes:
+    """Wait until all brokers have one log with the same epochs; give it."""
+    first, *others = brokers
+
+    def same() -> bytes | None:
+        log, epochs = log_of(first), epochs_of(first)
+        starts = [(it.epoch, it.start_offset) for it in epochs.epoch_list]
+        for other in others:
+            theirs = [(it.epoch, it.start_offset) for it in epochs_of(other).epoch_list]
+            if theirs != starts or log_of(other) != log:
+                return None
+        return log
+
+    found: bytes = wait_until(same, WITHIN_S, "brokers with one log")
+    return found
+
+
+async def known_by(client: Client, address: str) -> dict[str, Any] | None:
+    """What a controller that leads knows of the brokers; None from another one."""
+    try:
+        answer = await client.answer(address, DATA, {}, NAMES)
+    except OSError:  # it does not listen yet
+        return None
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    state: dict[str, Any] | None = fastjson.loads(answer.body)["replicasInfoTable"].get(BROKER_NAME)
+    return state
+
+
+def wait_for_state(
+    group: Controllers, is_wanted: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Wait until what the leader knows of the brokers is as wanted; give it."""
+
+    async def asked() -> dict[str, Any] | None:
+        client = Client()
+        try:
+            for name in group.processes:
+                state = await known_by(client, group.addresses[name])
+                if state is not None:
+                    return state if is_wanted(state) else None
+            return None
+        finally:
+            await client.close()
+
+    return wait_until(lambda: asyncio.run(asked()), WITHIN_S, "brokers that follow")

@@ -8,18 +8,13 @@ comes back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
-from firearrow.net.client import Client
-from firearrow.wire import fastjson
 from tests import scrapes
 from tests.controllerscript import (
-    DATA,
-    NAMES,
-    WITHIN_S,
     printed_by_tools,
     tell_all,
     with_common_keys,
@@ -30,10 +25,10 @@ from tests.interop.controllers import (
     controllers,
     name_server,
     wait_for_leader,
+    wait_for_state,
 )
 from tests.interop.driver import Driver
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Kind
-from tests.interop.waiting import wait_until
 from tests.mqadminscript import golden, ours, run_ours, write_golden, writes_golden
 from tests.scrapes import Scraped
 
@@ -187,27 +182,3 @@ def test_original_brokers_follow_our_controllers(followed: Followed, driver: Dri
         f"#BrokerMasterAddr\t{first.address}\n#MasterEpoch\t3\n#SyncStateSetEpoch\t5\n" in elected
     )
     wait_for_state(group, lambda state: state.get("masterAddress") == first.address)
-
-
-def wait_for_state(
-    group: Controllers, is_wanted: Callable[[dict[str, Any]], bool]
-) -> dict[str, Any]:
-    """Wait until what the leader knows of the brokers is as wanted; give it."""
-
-    async def asked() -> dict[str, Any] | None:
-        client = Client()
-        try:
-            for name in group.processes:
-                try:
-                    answer = await client.answer(group.addresses[name], DATA, {}, NAMES)
-                except OSError:  # it does not listen yet
-                    continue
-                if answer.code == 0:
-                    table = fastjson.loads(answer.body)["replicasInfoTable"]
-                    state: dict[str, Any] | None = table.get(BROKER_NAME)
-                    return state if state and is_wanted(state) else None
-            return None
-        finally:
-            await client.close()
-
-    return wait_until(lambda: asyncio.run(asked()), WITHIN_S, "brokers that follow")

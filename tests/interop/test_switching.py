@@ -5,46 +5,32 @@ What was acknowledged by any master must be in the log of the next one, byte for
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from firearrow.net.client import Client
-from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
-from firearrow.wire.controller_bodies import EpochsOfBroker
 from tests.broker.serving import send_fields
 from tests.interop.controllers import (
     Controllers,
     OriginalBroker,
     OurBroker,
+    ask,
     controllers,
+    epochs_of,
     name_server,
+    wait_for_same_log,
+    wait_for_state,
 )
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME
-from tests.interop.test_controller import wait_for_state
 from tests.interop.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 WITHIN_S = 60
 SAFE = {"allAckInSyncStateSet": "true", "defaultTopicQueueNums": "1"}
-
-
-def ask(address: str, code: int, fields: dict[str, Any], body: bytes = b"") -> Any:
-    """Ask a server; give its answer."""
-
-    async def asked() -> Any:
-        client = Client()
-        try:
-            return await client.answer(address, code, fields, body, timeout_seconds=10)
-        finally:
-            await client.close()
-
-    return asyncio.run(asked())
 
 
 def send(broker: OriginalBroker, *words: str) -> None:
@@ -59,37 +45,6 @@ def send(broker: OriginalBroker, *words: str) -> None:
             return bool(answer.code == 0)
 
         wait_until(taken, WITHIN_S, f"{broker.kind} takes a message")
-
-
-def epochs_of(broker: OriginalBroker) -> EpochsOfBroker:
-    """What a broker says of its epochs."""
-    answer = ask(broker.address, Code.GET_BROKER_EPOCH_CACHE, {})
-    assert answer.code == 0, answer.remark
-    return fastjson.decode(answer.body, EpochsOfBroker)
-
-
-def log_of(broker: OriginalBroker) -> bytes:
-    """The bytes of a broker's log."""
-    end = epochs_of(broker).max_offset
-    files = sorted((broker.directory / "store" / "commitlog").iterdir())
-    return b"".join(path.read_bytes() for path in files)[:end]
-
-
-def wait_for_same_log(brokers: list[OriginalBroker]) -> bytes:
-    """Wait until all brokers have one log with the same epochs; give it."""
-    first, *others = brokers
-
-    def same() -> bytes | None:
-        log, epochs = log_of(first), epochs_of(first)
-        starts = [(it.epoch, it.start_offset) for it in epochs.epoch_list]
-        for other in others:
-            theirs = [(it.epoch, it.start_offset) for it in epochs_of(other).epoch_list]
-            if theirs != starts or log_of(other) != log:
-                return None
-        return log
-
-    found: bytes = wait_until(same, WITHIN_S, "brokers with one log")
-    return found
 
 
 def elect(group: Controllers, broker: OriginalBroker, state: dict[str, Any]) -> None:

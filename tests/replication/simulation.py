@@ -5,6 +5,7 @@ The stores, `Master`, `Slave` and what waits for copies are the real ones; netwo
 that happens the promises are checked, see `World.check`. In the end everything is repaired.
 
     python -m tests.replication.simulation 5000          runs so many seeds, and says how fast
+    python -m tests.replication.simulation 5000 --first 9000     the same, with others
     python -m tests.replication.simulation --seed 17     runs one
 """
 
@@ -432,9 +433,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", nargs="?", type=int, default=100_000)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args()
     logging.disable()
-    seeds = range(options.seeds) if options.seed is None else [options.seed]
+    seeds = range(options.first, options.first + options.seeds)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
     began = time.perf_counter()
     events = 0
     for seed in seeds:

@@ -54,6 +54,16 @@ UNNUMBERED: Final = 1
 """The number of a slave that the controller has not given one yet; nobody is told it."""
 SYNC_SECONDS: Final = 10.0  # between questions for what the master knows, as upstream
 SEEK_MS: Final = 500  # between questions for where a new master takes slaves
+READS: Final = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.POP_LITE_MESSAGE,
+    }
+)
+UNCONFIRMED: Final = "the end of the log is not known to be on all brokers in sync yet"
 NOBODY: Final = Mastery(None, "", 0, frozenset(), 0)
 
 
@@ -212,7 +222,8 @@ class ControlledBroker(Broker):
         }
 
     def _role_conditions(self) -> list[Condition]:
-        return [refused_by_slave if self.replicas.is_slave else self._refused_alone]
+        by_role = refused_by_slave if self.replicas.is_slave else self._refused_alone
+        return [by_role, self._refused_unconfirmed]
 
     def _refused_alone(self, row: Row) -> Check | None:
         """Give the check by which a master with too few others refuses messages.
@@ -230,6 +241,20 @@ class ControlledBroker(Broker):
                     ResponseCode.SYSTEM_ERROR,
                     f"in-sync replicas not enough: {count}, minInSyncReplicas is {least}",
                 )
+
+        return check
+
+    def _refused_unconfirmed(self, row: Row) -> Check | None:
+        """Give the check by which nobody gets messages that may be lost yet.
+
+        Java: a slave shows what its last run has confirmed, as its checkpoint says.
+        """
+        if row.code not in READS or not self._store_config.all_ack_in_sync_state_set:
+            return None
+
+        def check(_: Peer, __: AnyCommand) -> None:
+            if self.replicas_now.may_show_lost:
+                raise BrokerError(ResponseCode.SYSTEM_BUSY, UNCONFIRMED)
 
         return check
 

@@ -76,6 +76,7 @@ class SwitchReplicas(Replicas):
         self.place = place
         self.cut_wanted: Event[int] = Event()
         self._asked_ha_port = asked_ha_port
+        self._opened_end = 0  # what the log had when it was opened: queues show all of that
 
     async def bind(self, host: str, asked_port: int, port: int) -> int:
         """Take the port for slaves, if it is a master; give it, as others are to be told.
@@ -98,6 +99,7 @@ class SwitchReplicas(Replicas):
         """Make the master's part or the slave's, as a service."""
         loop = loop or asyncio.get_running_loop()
         place, config = self.place, self._config
+        self._opened_end = store.log_end_offset
         if self.is_slave:
             slave = SwitchSlave(store, config, clock, loop, place.epochs, self._greeting)
             slave.ahead.listen(self.cut_wanted)
@@ -133,6 +135,14 @@ class SwitchReplicas(Replicas):
         if self.master is not None:
             return cast(SwitchMaster, self.master).confirmed_offset
         return cast(SwitchSlave, self.slave).confirmed_offset
+
+    @property
+    def may_show_lost(self) -> bool:
+        """Whether queues may show what some that must have it lack: a later master may be without.
+
+        It was in the log when that was opened; the rest is shown only when it is confirmed.
+        """
+        return self._config.all_ack_in_sync_state_set and self.confirmed_offset < self._opened_end
 
     def lead_on(self, mastery: Mastery) -> None:
         """Stay master under another epoch. Raises OSError."""

@@ -42,6 +42,9 @@ from firearrow.errors import ConfigError
 
 COLUMNS: Final = ("cluster", "brokers", "masters", "slaves", "topics", "putRate", "getRate")
 
+NOT_RESTARTED: Final = "not restarted, in use"
+COMES_BACK: Final = "ended, and started again by `firearrow serve`; not seen in use yet"
+RESTARTED: Final = "restarted"
 DRAINED: Final = ("broker", "address", "state", "left", "seconds")
 START_SECONDS_MAX: Final = 600.0
 """So long a broker that is restarted may take until it is registered."""
@@ -91,15 +94,17 @@ async def drain_broker(
 ) -> int:
     """Have nobody send to a broker any more, and wait until consumers have read what is there."""
     time = asyncio.get_running_loop().time
-    async with cluster.admin() as admin:
-        info = await admin.cluster()
-        master = one_master(named(info, broker))
-        check_others(info, master)
-        began = time()
-        left = await _drained(admin, master, how)
+    with _interrupts_taken():
+        async with cluster.admin() as admin:
+            info = await admin.cluster()
+            master = one_master(named(info, broker))
+            check_others(info, master)
+            began = time()
+            note = f"`firearrow cluster undrain {master.broker}` has clients send to it again."
+            with _told_if_it_fails({master: f"out of use, and perhaps not drained. {note}"}):
+                left = await _drained(admin, master, how)
     state = "drained" if left.nothing else "not drained"
     row: list[Cell] = [master.broker, master.address, state, str(left), time() - began]
-    note = f"`firearrow cluster undrain {master.broker}` has clients send to it again."
     output.show(Table("Drained", DRAINED, [row], note=note))
     return 0 if left.nothing else FAILED
 
@@ -134,7 +139,8 @@ async def restart_brokers(
                 await _checked_pid(admin, server)  # all or none
                 if server.number == MASTER:
                     check_others(info, server)
-            rows = [await _restarted(admin, server, how) for server in chosen]
+            with _told_if_it_fails(dict.fromkeys(chosen, NOT_RESTARTED)) as states:
+                rows = [await _restarted(admin, server, how, states) for server in chosen]
     output.show(Table("Restarted", DRAINED, rows))
     return 0
 
@@ -144,7 +150,9 @@ async def _drained(admin: Admin, master: Server, how: DrainOptions) -> Left:
     return await drain(admin, master, how, _say)
 
 
-async def _restarted(admin: Admin, server: Server, how: DrainOptions) -> list[Cell]:
+async def _restarted(
+    admin: Admin, server: Server, how: DrainOptions, states: dict[Server, str]
+) -> list[Cell]:
     """Restart one; raises ConfigError where nobody would start it again."""
     time = asyncio.get_running_loop().time
     began, left = time(), ""
@@ -155,6 +163,7 @@ async def _restarted(admin: Admin, server: Server, how: DrainOptions) -> list[Ce
         before, pid = await boot(admin, server), await _checked_pid(admin, server)
         _say(f"{server.broker}: process {pid} is restarted")
         os.kill(pid, signal.SIGTERM)
+        states[server] = COMES_BACK
     try:
         async with asyncio.timeout(START_SECONDS_MAX):
             while True:
@@ -165,9 +174,10 @@ async def _restarted(admin: Admin, server: Server, how: DrainOptions) -> list[Ce
         raise ConfigError(
             f"{server.broker} is not registered again after {START_SECONDS_MAX:.0f} s: see its log"
         ) from None
+    states[server] = RESTARTED
     seconds = time() - began
     _say(f"{server.broker}: in use again after {seconds:.1f} s")
-    return [server.broker, server.address, "restarted", left, seconds]
+    return [server.broker, server.address, RESTARTED, left, seconds]
 
 
 async def _is_again(admin: Admin, server: Server, before: str | None, pid: int) -> bool:
@@ -200,11 +210,28 @@ def _say(what: str) -> None:
 
 
 @contextmanager
+def _told_if_it_fails(states: dict[Server, str]) -> Iterator[dict[Server, str]]:
+    """Say how far each broker is where a block does not come to its end."""
+    try:
+        yield states
+    except BaseException:
+        for server, state in states.items():
+            _say(f"{server.broker} ({server.address}): {state}")
+        raise
+
+
+@contextmanager
 def _interrupts_taken() -> Iterator[None]:
-    """Have Ctrl-C end a block as cancelled, so that a broker is not left without senders."""
+    """Have Ctrl-C end a block as cancelled, so that a broker is not left without senders, or not
+    without a word. What is done for that then is not interrupted again."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "a command is one"
-    loop.add_signal_handler(signal.SIGINT, task.cancel)
+
+    def interrupt() -> None:
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
         yield
     except asyncio.CancelledError:

@@ -54,7 +54,8 @@ class SwitchMaster(Master):
         self.in_sync = in_sync
         self.wants: Event[None] = Event()
         self.copies = Copies(self, loop)
-        self._confirmed = store.log_end_offset
+        self._began_at = store.log_end_offset  # any of it may have been acknowledged before
+        self._confirmed = 0
         self._telling = Alarm(loop, self._tell)
         self._stops = False
         # Of each slave: what it must have to be caught up, since when, and when it was last.
@@ -174,7 +175,8 @@ class SwitchMaster(Master):
         if broker_id not in self._candidates:
             if not is_close:
                 return
-            needed = max(last.start, self.confirmed_offset, self.copies.acknowledged)
+            known = max(self.confirmed_offset, self.copies.acknowledged)
+            needed = max(last.start, self._began_at, known)
             self._candidates[broker_id] = needed, self.clock.monotonic()
             self.in_sync.candidates.add(broker_id)
         needed, _ = self._candidates[broker_id]
