@@ -15,7 +15,7 @@ from firearrow.wire.frame import AnyCommand
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME
 from tests.mqadminscript import Runner, words_of
 
-WITHIN_S: Final = 60
+WITHIN_S: Final = 120
 NAMED = {"clusterName": CLUSTER_NAME, "brokerName": BROKER_NAME}
 ADDRESSES = {1: "127.0.0.1:1001", 2: "127.0.0.1:1002", 3: "127.0.0.1:1003"}
 
