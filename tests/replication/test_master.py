@@ -1,0 +1,64 @@
+"""What a master sends in the turns of its event loop."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+from firearrow.replication.master import Connection, Master
+from firearrow.replication.stream import FRAME_HEAD, report
+from firearrow.store import MessageStore
+from tests.broker.fakes import HandClock, HandScheduler
+from tests.store.stores import KiB, make_store
+
+TURN_SECONDS = 0.004
+BATCHES_BYTES = 232 * KiB  # of the log: what batches of 32 make in a turn, from 32 in flight
+START = 1  # a slave that begins there has all that is before
+
+
+class Socket(asyncio.Transport):
+    """Counts the bytes of the log that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent_bytes = 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("10.0.0.1", 4711)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.sent_bytes += sum(len(data) for data in list_of_data if len(data) != FRAME_HEAD.size)
+
+
+def led(root: Path, scheduler: HandScheduler) -> tuple[MessageStore, Connection, Socket]:
+    """A log of a byte, and the connection of a slave that has this."""
+    store = make_store(root, broker_role="SLAVE", mapped_file_size_commit_log=16 * 1024 * KiB)
+    store.open(background=False)
+    store.put_raw(0, b"x")
+    loop = cast(asyncio.AbstractEventLoop, scheduler)
+    master = Master(store, store.config, scheduler.clock, loop, None)
+    connection, socket = master.connection(), Socket()
+    connection.connection_made(socket)
+    connection.data_received(report(START))
+    return store, connection, socket
+
+
+def test_a_slave_that_was_held_up_catches_up_while_batches_come(tmp_path: Path) -> None:
+    scheduler = HandScheduler(HandClock())
+    store, connection, socket = led(tmp_path, scheduler)
+
+    def turn() -> int:
+        """A turn in which batches come; gives how much the slave was not sent at its end."""
+        scheduler.turn()
+        store.put_raw(store.log_end_offset, bytes(BATCHES_BYTES))
+        scheduler.clock.seconds += TURN_SECONDS
+        return store.log_end_offset - START - socket.sent_bytes
+
+    assert max(turn() for _ in range(10)) < 4 * BATCHES_BYTES
+    connection.pause_writing()
+    assert max(turn() for _ in range(8)) > 8 * BATCHES_BYTES
+    connection.resume_writing()
+    assert min(turn() for _ in range(12)) < 2 * BATCHES_BYTES
+    store.close()
