@@ -33,5 +33,5 @@ async def first_answer(
             if address in addresses:  # it may have been replaced meanwhile
                 addresses.remove(address)
                 addresses.append(address)
-            log.info("server is passed over", extra={"address": address, "error": error})
+            log.debug("server is passed over", extra={"address": address, "error": error})
     raise ConnectionError(f"no {wanted}: {'; '.join(failures)}")
