@@ -40,9 +40,9 @@ from tests.interop.controllers import (
     controllers,
     name_server,
     wait_for_leader,
+    wait_for_state,
 )
 from tests.interop.servers import BROKER_NAME, free_port, running
-from tests.interop.test_controller import wait_for_state
 from tests.interop.toolchain import etcd_command
 from tests.interop.waiting import wait_until
 from tests.net.certificates import make_certificate
