@@ -1,19 +1,20 @@
 """What `Containerfile` and the unit for systemd run does what they expect of it.
 
 Neither an engine for containers nor systemd is needed: their commands are run as they stand there,
-but for the ports and the store.
+with the variables that they are given and no others, but for the ports and the places.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,13 +39,15 @@ def unit() -> ConfigParser:
 
 
 @contextmanager
-def served(command: Sequence[str], store: Path) -> Iterator[tuple[str, str]]:
+def served(
+    command: Sequence[str], store: Path, variables: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     """Run servers on free ports; gives the ports. They must end well by SIGTERM."""
     at = command.index("--store") + 1
     changed = [*command[:at], str(store), *command[at + 1 :]]
     changed += ["--namesrv-port", "0", "--broker-port", "0"]
     with subprocess.Popen(
-        [BIN / "firearrow", *changed], stdout=subprocess.PIPE, text=True
+        [BIN / "firearrow", *changed], stdout=subprocess.PIPE, text=True, env=variables
     ) as process:
         assert process.stdout is not None
         found = re.fullmatch(
@@ -63,12 +66,17 @@ def test_a_container_serves_and_knows_whether_it_does(tmp_path: Path) -> None:
     assert json.loads(given["ENTRYPOINT"]) == ["firearrow"]
     command = json.loads(given["CMD"])
     assert command[command.index("--store") + 1].startswith(given["VOLUME"])
-    python, option, code = json.loads(given["HEALTHCHECK"].partition(" CMD ")[2])
-    assert python == "python"
-    with served(command, tmp_path / "store") as (name_server, broker):
+    variables = dict(pair.split("=", 1) for pair in shlex.split(given["ENV"]))
+    assert variables["HOME"] == given["VOLUME"] == given["WORKDIR"]
+    variables["HOME"] = str(tmp_path)
+    variables["PATH"] = variables["PATH"].replace("/opt/firearrow/bin", str(BIN))
+    variables["PATH"] = variables["PATH"].replace("$PATH", os.defpath)
+    *python, code = json.loads(given["HEALTHCHECK"].partition(" CMD ")[2])
+    python[0] = shutil.which(python[0], path=variables["PATH"])
+    with served(command, tmp_path / "store", variables) as (name_server, broker):
         code = code.replace("9876", name_server).replace("10911", broker)
-        subprocess.run([sys.executable, option, code], check=True)
-    ended = subprocess.run([sys.executable, option, code], stderr=subprocess.PIPE, check=False)
+        subprocess.run([*python, code], check=True, env=variables)
+    ended = subprocess.run([*python, code], stderr=subprocess.PIPE, check=False, env=variables)
     assert ended.returncode == 1
 
 
@@ -90,7 +98,7 @@ def test_a_service_serves_and_stops(tmp_path: Path) -> None:
     program, *command = shlex.split(line.replace("$FIREARROW_OPTIONS", options))
     assert program == "/opt/firearrow/bin/firearrow"
     store = Path(command[command.index("--store") + 1])
-    with served(command, store):
+    with served(command, store, {"STATE_DIRECTORY": str(tmp_path)}):
         assert service["KillSignal"] == "SIGTERM"
     assert service["Restart"] == "on-failure"
 

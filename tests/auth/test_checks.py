@@ -109,6 +109,6 @@ def test_what_is_signed_is_what_is_read(value: str, secret: str, binary: bool) -
     command = request(310, {"b": value, "a": "1"}, b"body", opaque=1)
     command.binary = binary
     sign(command.ext, b"body", Credentials("u", secret))
-    [read] = Connection(hot_decoders={}).receive(encode_request(command))
+    [read] = Connection(decoders={}).receive(encode_request(command))
     assert read.ext == command.ext
     assert is_signed(read.ext, read.body, secret, 513)

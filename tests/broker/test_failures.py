@@ -11,6 +11,7 @@ from firearrow.message.record import Content
 
 HOST = Host("127.0.0.1", 10911)
 FIRST = "UNIQ_KEY\x01U\x02WAIT\x01true\x02TAGS\x01A\x02"
+SILENT = "UNIQ_KEY\x01U\x02TAGS\x01A\x02"  # as other clients than Java's have it
 AGAIN = (
     "UNIQ_KEY\x01U\x02WAIT\x01false\x02TAGS\x01A\x02"
     "RETRY_TOPIC\x01T\x02ORIGIN_MESSAGE_ID\x017F0000010000\x02"
@@ -39,7 +40,7 @@ pairs = st.lists(st.sampled_from(PAIRS), max_size=3).map("\x02".join)
 texts = st.builds(
     "{}{}{}{}".format,
     st.builds(lambda text: text and text + "\x02", pairs),
-    st.sampled_from(["", FIRST, AGAIN, AGAIN[:-1], AGAIN[20:]]),
+    st.sampled_from(["", FIRST, SILENT, AGAIN, AGAIN[:-1], AGAIN[20:]]),
     pairs,
     st.sampled_from(["", "\x02"]),
 )
@@ -48,6 +49,8 @@ texts = st.builds(
 @given(texts, st.sampled_from(["T", "é", "%RETRY%g"]), st.sampled_from([0, 1, 4, 8, 12]))
 @example(FIRST, "T", 0)
 @example(FIRST[:-1], "T", 0)
+@example(SILENT, "T", 0)
+@example("", "T", 0)
 @example(AGAIN, "%RETRY%g", 8)
 def test_a_plain_copy_is_what_it_would_be_if_all_were_read(
     text: str, topic: str, sys_flag: int
@@ -55,7 +58,7 @@ def test_a_plain_copy_is_what_it_would_be_if_all_were_read(
     failed = content(text, topic, sys_flag)
     copy, draft = plain_copy(failed), copy_of(failed)
     if copy is None:
-        assert text not in (FIRST, FIRST[:-1], AGAIN) or sys_flag & 4
+        assert text not in (FIRST, FIRST[:-1], SILENT, "", AGAIN) or sys_flag & 4
         return
     expected = {**properties.parse(draft.stored), **draft.properties}
     assert copy.origin == expected["RETRY_TOPIC"]
@@ -81,3 +84,16 @@ def test_a_copy_says_where_its_message_was_at_first() -> None:
         copy = plain_copy(content(text))
         assert copy is not None
         assert copy.origin == "T"
+
+
+def test_who_does_not_say_whether_he_waits_does_so_no_more() -> None:
+    """Again and again: the copy's own copy is plain, too."""
+    copy = plain_copy(content(SILENT))
+    assert copy is not None
+    assert properties.parse(copy.stored) == {
+        "UNIQ_KEY": "U", "TAGS": "A", "WAIT": "false",
+        "RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": encode_offset_id(HOST, 3),
+    }  # fmt: skip
+    waited = copy.stored.decode() + "DELAY\x013\x02REAL_TOPIC\x01%RETRY%g\x02REAL_QID\x010\x02"
+    again = plain_copy(content(waited, "%RETRY%g", times=1))
+    assert again == copy

@@ -83,6 +83,24 @@ def test_who_runs_no_command_of_cyclopts_does_not_import_it(command: str) -> Non
     assert out.endswith("False\n")
 
 
+@pytest.mark.parametrize("words", [["topic", "list"], ["lag"], ["mqadmin", "clusterList"]])
+def test_who_asks_a_cluster_imports_no_more_than_that_needs(
+    words: list[str], tmp_path: Path
+) -> None:
+    heavy = {"tomllib", "numpy", "firearrow.net.blocking", "firearrow.net.server"}
+    program = (
+        "import sys, firearrow.cli.main as m\n"
+        f"m.main({[*words, '-n', '127.0.0.1:1']!r})\n"
+        f"print('asyncio' in sys.modules, *sorted({heavy!r} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program]
+    environment = os.environ | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    out = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    ).stdout
+    assert out.endswith("True\n")
+
+
 def test_a_name_server_needs_no_store() -> None:
     program = (
         "import sys\n"

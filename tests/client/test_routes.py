@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from firearrow.client.queues import Queue
-from firearrow.client.routes import ROUTE_SECONDS_MAX, Cluster, Routes, Target, address_of, writable
+from firearrow.client.routequeues import address_of
+from firearrow.client.routes import ROUTE_SECONDS_MAX, Cluster, Routes, Target, writable
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError, TopicNotFound
 from firearrow.net.blocking import BlockingClient
 from firearrow.net.server import Answer, Handler, Peer

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from firearrow.client.answers import read_body
-from firearrow.client.routes import address_of
+from firearrow.client.routequeues import address_of
 from firearrow.errors import NotFound
 from firearrow.message.record import iter_records
 from firearrow.net.client import Client

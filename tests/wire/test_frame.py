@@ -21,7 +21,6 @@ from firearrow.wire.frame import (
     FRAME_BYTES_MAX,
     GENERAL_HEADER_BYTES_MAX,
     HEADER_BYTES_MAX,
-    HOT_DECODERS,
     HOT_PREFIX_BYTES,
     KIND_JSON,
     LENGTHS,
@@ -31,6 +30,7 @@ from firearrow.wire.frame import (
     decode_header,
     encode_request,
     encode_response,
+    hot_decoders,
     response_frame,
 )
 from firearrow.wire.headers import EndTransaction, SendBack
@@ -146,7 +146,7 @@ def test_a_bare_yes_is_written_like_any_other_answer(opaque: int) -> None:
 def test_typed_headers_are_read_as_others_are(code: int, fields: dict[str, str]) -> None:
     kind = {36: SendBack, 37: EndTransaction}[code]
     header = encode_request(request(code, fields))[8:]
-    typed = HOT_DECODERS[header[:HOT_PREFIX_BYTES]](header)
+    typed = hot_decoders()[header[:HOT_PREFIX_BYTES]](header)
     assert type(typed.ext) is kind
     assert fields_of(typed, kind) == fields_of(decode_header(0, header), kind)
 

@@ -28,6 +28,7 @@ from firearrow.message.sysflag import TRANSACTION_PREPARED
 _WAIT: Final = b"WAIT\x01"
 _WAITS: Final = b"\x02WAIT\x01true\x02"
 _WAITS_NOT: Final = b"\x02WAIT\x01false\x02"
+_NO_MORE: Final = b"WAIT\x01false\x02"
 _NOTED: Final = (b"RETRY_TOPIC\x01", b"ORIGIN_MESSAGE_ID\x01", b"TRAN_MSG\x01")
 # What nearly every message has. All that is looked for has an underscore, too, or is DELAY.
 _USUAL: Final = b"UNIQ_KEY\x01", b"MSG_REGION\x01", b"TRACE_ON\x01"
@@ -55,29 +56,26 @@ def plain_copy(content: Content) -> PlainCopy | None:
     if content.sys_flag & TRANSACTION_PREPARED:  # or rolled back: such a one is not delayed
         return None
     stored = _closed(content.properties)
-    if _has_one(stored, _WAITS):  # and so no RETRY_TOPIC
+    kept = _left_unread(stored)
+    if kept is not None:  # and so no RETRY_TOPIC
         topic = content.topic
-        kept = stored.replace(_WAITS, _WAITS_NOT)
         notes = _first_notes(topic, content.store_host)
         return PlainCopy(b"%b%b%016X\x02" % (kept, notes, content.physical_offset), topic)
     at = stored.rfind(_RETRY_TOPIC) + 1
     again = _NOTES.fullmatch(stored, at) if at else None
     kept = stored[:at]
-    if again is None or not _has_one(kept, _WAITS_NOT):
+    if again is None or not _waits_once(kept, _WAITS_NOT) or not _asks_nothing(kept):
         return None
     return PlainCopy(kept + again[1], str(again[2], "utf-8", "replace"))
 
 
 def copy_of(content: Content) -> Draft:
     """Give a failed message as it comes again, but for where it goes."""
-    stored, found = _closed(content.properties), {}
-    if _has_one(stored, _WAITS):
-        stored = stored.replace(_WAITS, _WAITS_NOT)
-    else:
-        stored, found = b"", properties.parse(stored)
-    found.setdefault(properties.RETRY_TOPIC, content.topic)
-    if not stored:
+    stored, found = _left_unread(_closed(content.properties)), {}
+    if stored is None:
+        stored, found = b"", properties.parse(content.properties)
         found[properties.WAIT_STORE] = "false"
+    found.setdefault(properties.RETRY_TOPIC, content.topic)
     if not found.get(properties.ORIGIN_MESSAGE_ID, "").strip():
         host = unpack_host(content.store_host)
         found[properties.ORIGIN_MESSAGE_ID] = encode_offset_id(host, content.physical_offset)
@@ -86,14 +84,26 @@ def copy_of(content: Content) -> Draft:
     return draft
 
 
-def _has_one(stored: bytes, waits: bytes) -> bool:
-    """Whether properties say exactly once whether their sender waits, and that is so, and nothing
-    of what is looked at when a copy is made or put."""
-    return (
-        stored.count(_WAIT) == 1
-        and stored.find(waits) >= 0
-        and (_is_usual(stored) or (asks_nothing(stored) and properties.lacks(stored, _NOTED)))
-    )
+def _left_unread(stored: bytes) -> bytes | None:
+    """Properties of a message that fails for the first time, as its copy has them; None if they
+    have to be read for that. Clients other than Java's may not say whether they wait."""
+    if _WAIT not in stored:
+        kept = stored + _NO_MORE
+    elif _waits_once(stored, _WAITS):
+        kept = stored.replace(_WAITS, _WAITS_NOT)
+    else:
+        return None
+    return kept if _asks_nothing(stored) else None
+
+
+def _waits_once(stored: bytes, waits: bytes) -> bool:
+    """Whether properties say exactly once whether their sender waits, and that is so."""
+    return stored.count(_WAIT) == 1 and stored.find(waits) >= 0
+
+
+def _asks_nothing(stored: bytes) -> bool:
+    """Whether properties have nothing of what is looked at when a copy is made or put."""
+    return _is_usual(stored) or (asks_nothing(stored) and properties.lacks(stored, _NOTED))
 
 
 def _is_usual(stored: bytes) -> bool:
@@ -108,7 +118,7 @@ def _is_usual(stored: bytes) -> bool:
 
 def _closed(stored: bytes) -> bytes:
     """Properties that others may follow. Those of a batch's member end without a separator."""
-    return stored if stored[-1:] == _PAIR_END else stored + _PAIR_END
+    return stored if stored[-1:] in {b"", _PAIR_END} else stored + _PAIR_END
 
 
 @lru_cache(maxsize=1024)  # topics, usually of one broker

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from cyclopts import App, Parameter
 from cyclopts.exceptions import CycloptsError
 
 from firearrow.cli.commands import COMMANDS, PROGRAM
-from firearrow.cli.described import Described, described
+from firearrow.cli.described import described
 from firearrow.cli.failures import carried_out, exit_code
 from firearrow.cli.helpdata import HELP, before_end
 from firearrow.cli.listing import Output
@@ -40,24 +41,20 @@ def group(name: str, summary: str) -> App:
 def run_app(words: Sequence[str]) -> int:
     """Run a command line and give its exit code; SystemExit for one that can't be read."""
     app = build_app()
-    command, is_group = find(app, words)
+    chain, apps, _ = app.parse_commands(list(before_end(words)))
+    named = partial(described, apps[-1], " ".join([PROGRAM, *chain]))  # as far as it is refused
     try:
         function, bound, _ = app.parse_args(list(words), exit_on_error=False, print_error=False)
     except CycloptsError as error:
+        command = named()
         refuse(command, reason_of(error, command))
-    if is_group:
+    if apps[-1].default_command is None:  # but a group of commands
+        command = named()
         refuse(command, without_command(command))
     try:
         return _carry_out(function, bound)
     except WrongCommandLine as error:
-        refuse(command, str(error))
-
-
-def find(app: App, words: Sequence[str]) -> tuple[Described, bool]:
-    """Give the command that a command line names, and whether it is but a group of commands."""
-    chain, apps, _ = app.parse_commands(list(before_end(words)))
-    found = apps[-1]
-    return described(found, " ".join([PROGRAM, *chain])), found.default_command is None
+        refuse(named(), str(error))
 
 
 def _carry_out(function: Callable[..., Any], bound: inspect.BoundArguments) -> int:

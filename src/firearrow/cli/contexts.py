@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -94,10 +93,13 @@ def load_contexts() -> Contexts:
     """Read the file; without one there are none. ConfigError says what is wrong with it."""
     path = path_of_contexts()
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-        return msgspec.convert(found, Contexts)
+        data = path.read_bytes()
     except FileNotFoundError:
         return Contexts()
+    import tomllib  # who has no such file need not wait for it
+
+    try:
+        return msgspec.convert(tomllib.loads(data.decode()), Contexts)
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f"{path}: {error}") from None
 

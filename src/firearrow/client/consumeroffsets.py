@@ -1,7 +1,8 @@
 """How far a consumer is in its queues, and where that is kept.
 
-Offsets are noted in memory as messages are consumed, and written every few seconds, when a queue is
-given up and in the end: by a group to the brokers, by a client for itself to a file.
+Offsets are noted in memory as messages are consumed, and written every few seconds if they have
+changed, when a queue is given up and in the end: by a group to the brokers, by a client for itself
+to a file.
 
 Source: upstream ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``.
 """
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 PERSIST_SECONDS: Final = 5.0
 PERSIST_FIRST_SECONDS: Final = 10.0
+SAID_AGAIN_SECONDS: Final = 60.0  # what a broker was told may have been lost on its way
 
 
 class OffsetTable:
@@ -76,12 +78,17 @@ class OffsetStore(Protocol):
         """Keep offsets; what can't be written is logged, as the next time repeats it."""
         ...
 
+    async def write_changed(self, offsets: dict[Queue, int]) -> None:
+        """The same, of all offsets there are: those that are kept already may be left out."""
+        ...
+
 
 class BrokerOffsets:
     """Keeps the offsets of a group at the brokers."""
 
     def __init__(self, calls: GroupCalls) -> None:
         self._calls = calls
+        self._told: dict[Queue, tuple[int, float]] = {}  # an offset, and when a broker heard of it
 
     async def stored(self, queue: Queue) -> int:
         """The offset that the queue's broker has."""
@@ -94,6 +101,23 @@ class BrokerOffsets:
                 await self._calls.commit(queue, queue_offset)
             except (OSError, FirearrowError) as error:
                 log.warning("offset is not committed", extra={**queue.fields, "error": error})
+            else:
+                self._told[queue] = queue_offset, asyncio.get_running_loop().time()
+
+    async def write_changed(self, offsets: dict[Queue, int]) -> None:
+        """Tell the brokers what they have not been told in the last minute.
+
+        Of a queue without messages each pull tells it, too.
+        """
+        # Java: RemoteBrokerOffsetStore#persistAll tells all of them each time.
+        since = asyncio.get_running_loop().time() - SAID_AGAIN_SECONDS
+        told = self._told
+        self._told = {
+            queue: told[queue]
+            for queue, queue_offset in offsets.items()
+            if queue in told and told[queue][0] == queue_offset and told[queue][1] > since
+        }
+        await self.write({queue: at for queue, at in offsets.items() if queue not in self._told})
 
 
 class FileOffsets:
@@ -101,6 +125,7 @@ class FileOffsets:
 
     def __init__(self, file: LocalOffsets) -> None:
         self._file = file
+        self._written: dict[Queue, int] | None = None  # by the last write
 
     async def stored(self, queue: Queue) -> int:
         """The offset in the file."""
@@ -113,3 +138,11 @@ class FileOffsets:
             await asyncio.to_thread(self._file.write, offsets)
         except (OSError, FirearrowError) as error:
             log.warning("offsets are not written", extra={"path": self._file.path, "error": error})
+            self._written = None
+        else:
+            self._written = dict(offsets)
+
+    async def write_changed(self, offsets: dict[Queue, int]) -> None:
+        """Write the file if it says anything else."""
+        if offsets != self._written:
+            await self.write(offsets)

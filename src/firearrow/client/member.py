@@ -161,6 +161,13 @@ class Member:
 
     async def persist(self) -> None:
         """Write how far all queues are."""
+        await self.store.write(self._progress())
+
+    async def persist_changed(self) -> None:
+        """Write how far queues are, as far as that is not known already."""
+        await self.store.write_changed(self._progress())
+
+    def _progress(self) -> dict[Queue, int]:
         for assigned in self.queues.values():
             self.note_progress(assigned)
-        await self.store.write(self.offsets.known(self.queues))
+        return self.offsets.known(self.queues)

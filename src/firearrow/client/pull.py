@@ -130,7 +130,7 @@ class PullConsumer(ConsumerLife):
         self.session.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info, self.group)
         self._tasks.every(
             PERSIST_SECONDS,
-            self._persist,
+            self._persist_changed,
             f"offsets of {self.group}",
             first_seconds=PERSIST_FIRST_SECONDS,
         )
@@ -144,6 +144,9 @@ class PullConsumer(ConsumerLife):
 
     async def _persist(self) -> None:
         await self.member.store.write(self.member.offsets.known(self._pulls))
+
+    async def _persist_changed(self) -> None:
+        await self.member.store.write_changed(self.member.offsets.known(self._pulls))
 
     # --- what is wanted ---
 

@@ -262,7 +262,7 @@ class PushConsumer(ConsumerLife):
         self._tasks.start(self._rebalancing.run(), f"queues of {self.group}")
         self._tasks.every(
             PERSIST_SECONDS,
-            member.persist,
+            member.persist_changed,
             f"offsets of {self.group}",
             first_seconds=PERSIST_FIRST_SECONDS,
         )

@@ -114,7 +114,7 @@ class RouteCache:
         self._addresses |= broker_addresses(route)
         before = self._routes.get(topic)
         self._routes[topic] = route
-        if before is None or _in_order(before) != _in_order(route):
+        if before is None or (before != route and _in_order(before) != _in_order(route)):
             for listener in tuple(self._listeners):
                 listener(topic, route)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from firearrow.client.queues import Queue
 from firearrow.errors import RemoteProtocolError
-from firearrow.wire.bodies import PERM_READ, PERM_WRITE, Route
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, Route
 
 MASTER: Final = 0
 LOGICAL_BROKER: Final = "__syslo__global__"  # of the queues of static topics
@@ -94,3 +94,8 @@ def _logical(topic: str, route: Route) -> Iterator[Queue]:
     mappings = route.topic_queue_mapping_by_broker or {}
     for queue_id in range(max((it.total_queues for it in mappings.values()), default=0)):
         yield Queue(topic, LOGICAL_BROKER, queue_id)
+
+
+def address_of(broker: BrokerData) -> str:
+    """The address of a broker's master, else of the slave with the lowest id."""
+    return broker.broker_addrs[min(broker.broker_addrs)]

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 from firearrow.client.answers import read_body
 from firearrow.client.queues import Queue
-from firearrow.client.routequeues import MASTER, publish_queues
+from firearrow.client.routequeues import MASTER, address_of, publish_queues
 from firearrow.clock import Clock
 from firearrow.errors import MAY_PASS, ConfigError, TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.blocking import BlockingClient
-from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, ClusterInfo, Route, TopicList
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, ClusterInfo, Route, TopicList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
@@ -167,8 +167,3 @@ def create_topic(
         "order": False,
     }
     client.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-
-
-def address_of(broker: BrokerData) -> str:
-    """The address of a broker's master, else of the slave with the lowest id."""
-    return broker.broker_addrs[min(broker.broker_addrs)]

@@ -49,12 +49,12 @@ from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response, not_supported
 from firearrow.wire.frame import (
     FRAME_BYTES_MAX,
-    HOT_DECODERS,
     NO_HOT_DECODERS,
     AnyCommand,
     Connection,
     encode_request,
     encode_response,
+    hot_decoders,
 )
 
 log = logging.getLogger(__name__)
@@ -603,7 +603,7 @@ class Server:
     ) -> None:
         self.door = Door(tls, lambda: self.loop)
         self.handlers = handlers
-        self.hot_decoders = NO_HOT_DECODERS if plain_ext else HOT_DECODERS
+        self.hot_decoders = NO_HOT_DECODERS if plain_ext else hot_decoders()
         self.unserved = unserved
         self.now_ms = clock.now_ms
         self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)

@@ -15,7 +15,13 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from firearrow.errors import BrokerError
 from firearrow.wire.command import Response, not_supported
-from firearrow.wire.frame import AnyCommand, Connection, encode_request, encode_response
+from firearrow.wire.frame import (
+    NO_HOT_DECODERS,
+    AnyCommand,
+    Connection,
+    encode_request,
+    encode_response,
+)
 
 OPAQUE_MAX: Final = (1 << 31) - 1  # the binary header has 32 signed bits for it
 CALLS_MAX: Final = 65_536  # some 400 bytes each, besides what the caller keeps
@@ -145,7 +151,7 @@ class Line(Generic[W]):
     ) -> None:
         self.calls: Calls[W] = Calls(address, calls_max)
         self._handlers = handlers
-        self._wire = Connection()
+        self._wire = Connection(decoders=NO_HOT_DECODERS)
 
     @property
     def violation(self) -> str | None:

@@ -44,6 +44,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -112,9 +113,14 @@ HOT_HEADERS: Final[Mapping[RequestCode, type[msgspec.Struct]]] = {
 }
 """Codes whose headers are decoded straight into their typed form."""
 
-HOT_DECODERS: Final[dict[bytes, Any]] = dict(
-    _hot(code, header) for code, header in HOT_HEADERS.items()
-)
+
+@cache
+def hot_decoders() -> Mapping[bytes, Any]:
+    """The decoders of these headers, by how the JSON begins. Only who serves needs them, and a
+    command that asks for one thing has not the time to make them."""
+    return dict(_hot(code, header) for code, header in HOT_HEADERS.items())
+
+
 NO_HOT_DECODERS: Final[dict[bytes, Any]] = {}
 """For who needs every ext field as it was written: a signature is over all of them."""
 
@@ -321,10 +327,10 @@ class Connection:
     def __init__(
         self,
         frame_bytes_max: int = FRAME_BYTES_MAX,
-        hot_decoders: Mapping[bytes, Any] = HOT_DECODERS,
+        decoders: Mapping[bytes, Any] | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._hot_decoders = hot_decoders
+        self._hot_decoders = hot_decoders() if decoders is None else decoders
         self._chunks: list[bytes] = []
         self._needed_bytes = 0
         self.held_bytes = 0  # of a frame that is not whole yet

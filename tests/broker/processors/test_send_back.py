@@ -112,12 +112,12 @@ def test_what_is_left_unread_comes_again_as_if_it_were_read(
     chance = Random(level)
     left_unread = plain = 0
 
-    has_one = failures._has_one
+    asks_nothing = failures._asks_nothing
 
-    def counted(stored: bytes, waits: bytes) -> bool:
+    def counted(stored: bytes) -> bool:
         nonlocal left_unread
-        left_unread += has_one(stored, waits)
-        return has_one(stored, waits)
+        left_unread += asks_nothing(stored)
+        return asks_nothing(stored)
 
     def counted_plain(content: Content) -> PlainCopy | None:
         nonlocal plain
@@ -141,9 +141,9 @@ def test_what_is_left_unread_comes_again_as_if_it_were_read(
             queue = store.queue("T", 0)
             place = store.put(queue, b"x", text.encode(), *flags, 5, host, START_MS, number % 3)
             view, records = store.view_at(place), []
-            for name, asks in ("g", counted), ("h", lambda *_: False):
+            for name, asks in ("g", counted), ("h", lambda _: False):
                 with monkeypatch.context() as patch:
-                    patch.setattr(failures, "_has_one", asks)
+                    patch.setattr(failures, "_asks_nothing", asks)
                     patch.setattr(send_back, "plain_copy", counted_plain)
                     assert (await back(caller, view, delayLevel=level, group=name)).code == 0
                 [last] = stored(served, topic.format(name), max(min(level, 18) - 1, 0))[-1:]

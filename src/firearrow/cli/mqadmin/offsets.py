@@ -15,7 +15,7 @@ from firearrow.cli.mqadmin.javatext import (
     shown,
 )
 from firearrow.client.admin.cluster import Reset
-from firearrow.client.routes import address_of
+from firearrow.client.routequeues import address_of
 from firearrow.errors import ConfigError, NotFound
 from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import ResponseCode

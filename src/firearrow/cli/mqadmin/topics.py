@@ -16,8 +16,7 @@ from firearrow.cli.mqadmin.javatext import (
 )
 from firearrow.client.admin.cluster import cluster_with
 from firearrow.client.admin.nameservers import ORDER_NAMESPACE
-from firearrow.client.routequeues import MASTER
-from firearrow.client.routes import address_of
+from firearrow.client.routequeues import MASTER, address_of
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.message.names import is_dlq, is_retry
 from firearrow.wire import fastjson
