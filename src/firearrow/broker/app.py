@@ -104,7 +104,7 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.broker.takeover import warn_of_waiting
 from firearrow.broker.timercounts import TimerCounts
-from firearrow.broker.timing import TimedMessages, TimerRedirection, open_timers
+from firearrow.broker.timing import Delivering, TimedMessages, TimerRedirection, open_timers
 from firearrow.broker.transactions import Transactions
 from firearrow.broker.unserved import NOT_YET
 from firearrow.broker.unservedtopics import refuse_static_topics, warn_of_compaction
@@ -353,7 +353,6 @@ class Broker:
             self._timer_counts if self._store_config.timer_wheel_enable else None,
             self._clock,
             access,
-            self._timers if self._store_config.timer_wheel_enable else None,
             often=self.config.enable_slave_acting_master,
         )
         self._registration = self._make_registration()
@@ -364,10 +363,12 @@ class Broker:
         self._replication = self.replicas.begin(self.store, self._clock)
         context = self._context_made = self._context()
         self._serve(context)
-        timing = self._timing(context)
+        timing, deliveries = self._timing(context)
         self._acting: Acting | None = None
         if self.config.enable_slave_acting_master:
-            self._acting = self._make_acting(context, timing)
+            self._acting = self._make_acting(context, deliveries)
+        elif not self.replicas.is_slave:
+            timing += deliveries
         self.services = self._make_services(timing)
 
     def _progress(self) -> Iterable[Consumed]:
@@ -377,26 +378,25 @@ class Broker:
         )
 
     def _open_timers(self) -> None:
-        """Bring the timer's files in line with the log, and with who was followed."""
+        """Bring the timer's files in line with the log."""
         if self._store_config.timer_wheel_enable:
             open_timers(self.store, self._timers, self._clock.now_ms())
             self._timer_counts.load(self.topics.table)
 
     def _before_acting(self) -> None:
-        """Go on where the other broker is that acted before."""
+        """Have what a slave changes from now on be later than what its master had."""
         self.store.catch_up()
-        if self._timers.follows:
-            self._open_timers()
         if self.replicas.is_slave:
             self.offsets.lead()
             self.delay_offsets.lead()
             self._timers.lead(LEAD)
 
-    def _timing(self, context: BrokerContext) -> list[Service]:
-        """What delivers messages with a delivery time, and what was popped for a time."""
+    def _timing(self, context: BrokerContext) -> tuple[list[Service], list[Service]]:
+        """What keeps messages with a delivery time, and what delivers them and what was popped for
+        a time when it is this broker's turn."""
         config, loop = self._store_config, self._loop
         if not config.timer_wheel_enable:
-            return []
+            return [], []
         flush = TimerFlush(
             self._timers,
             self.store.flush_log,
@@ -408,12 +408,13 @@ class Broker:
         timed = TimedMessages(context, flush, loop)
         self.events.listen(WaitsElsewhere, timed.waits)
         self._sync.timer_told.listen(timed.follow)
+        self._sync.timer_back.listen(timed.take_back)
         self.store.keep_from(timed.let_go)
         self._revive_queues = lambda: reviving.queues
         reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
         self.events.listen(MessagesArrived, reviving.arrived)
-        follows = self.replicas.is_slave and not self.config.enable_slave_acting_master
-        return [flush, timed] if follows else [flush, timed, reviving]
+        acts = self.config.enable_slave_acting_master
+        return [flush, timed], [Delivering(timed), reviving] if acts else [reviving]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -600,7 +601,7 @@ class Broker:
             *operations,
             *store.services,
             self._replication,
-            *(timing if acting is None else ()),
+            *timing,
             *([self._books] if timing and is_master else ()),
             *(self._kv_reviving if own else ()),
             self._every("retention", clean_seconds, store.clean),
@@ -643,9 +644,9 @@ class Broker:
     def _every(self, name: str, seconds: float, call: Callable[[], float | None]) -> Service:
         return Every(name, seconds, call, self._loop)
 
-    def _make_acting(self, context: BrokerContext, timing: list[Service]) -> Acting:
+    def _make_acting(self, context: BrokerContext, deliveries: list[Service]) -> Acting:
         """Make the part in a group whose slaves act for their master."""
-        services = [*timing, *self._kv_reviving, self._transactions, self._delayed]
+        services = [*deliveries, *self._kv_reviving, self._transactions, self._delayed]
         self._special = Special(services, self._before_acting)
         self._puts.moved.listen(lambda _: self._special.go_on())
         who, access = self._identity, access_of(self.config)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from firearrow.store.timers import (
         TimedQueue,
         TimerStore,
+        ToldProgress,
         due_ms_of,
         timed_message,
         told_progress,
@@ -92,6 +93,7 @@ __all__ = [
     "TimerLog",
     "TimerStore",
     "TimerUnit",
+    "ToldProgress",
     "Wanted",
     "committed_halves",
     "committed_offsets",
