@@ -21,7 +21,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import MemberGroupBody, Route
 from firearrow.wire.command import FieldValue, Response
 from tests.broker.popping import ack, pop, popped
-from tests.broker.replicated import caught_up, replica
+from tests.broker.replicated import caught_up, ha_status, replica
 from tests.broker.serving import Caller, Serving, bodies, seconds, until
 
 
@@ -468,5 +468,64 @@ def test_an_answer_that_can_not_be_read_gives_no_locks(tmp_path: Path) -> None:
             slave.broker._handlers[41] = lambda *_: Response(body=b"{")
             answer = await caller.call(41, {}, wanted)
             assert (answer.code, fastjson.loads(answer.body)) == (0, {"lockOKMQSet": []})
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize(
+    ("keys", "refusal"),
+    [
+        ({}, "in-sync replicas not enough: 1, inSyncReplicas is 2"),
+        ({"enable_auto_in_sync_replicas": True}, None),
+        (
+            {"enable_auto_in_sync_replicas": True, "min_in_sync_replicas": 2},
+            "in-sync replicas not enough: 1, minInSyncReplicas is 2",
+        ),
+    ],
+)
+def test_a_master_whose_slave_is_gone_refuses_messages_or_goes_by_fewer(
+    tmp_path: Path, keys: dict[str, Any], refusal: str | None
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c:
+            c.keys |= {"in_sync_replicas": 2, **keys}
+            async with c.master(role="SYNC_MASTER") as master, master.caller() as caller:
+                replicas = master.broker.replicas
+                async with c.slave() as slave:
+                    await until(lambda: replicas.in_sync_count == 2)
+                    assert replicas.needed() == 2
+                    await caller.sent(b"both")
+                    assert bodies(slave) == [b"both"]
+                await until(lambda: replicas.in_sync_count == 1)
+                began, answer = seconds(), await caller.send(b"one")
+                assert (answer.code, answer.remark) == ((1, refusal) if refusal else (0, None))
+                assert seconds() - began < 1
+                await caller.sent(b"waits for nobody", i="UNIQ_KEY\x01W\x02WAIT\x01false\x02")
+                taken = [] if refusal else [b"one"]
+                assert bodies(master) == [b"both", *taken, b"waits for nobody"]
+
+    loop.run(main)
+
+
+def test_a_slave_notes_how_far_its_master_had_flushed(tmp_path: Path) -> None:
+    async def flushed(caller: Caller) -> int:
+        return (await ha_status(caller)).ha_client_runtime_info.master_flush_offset
+
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c:
+            c.keys["sync_master_flush_offset_when_startup"] = True
+            async with c.master() as master, master.caller() as caller:
+                await caller.sent(b"a")
+            end = master.broker.store.log_end_offset
+            async with c.master() as master, master.caller() as to_master:
+                await to_master.sent(b"b")
+                async with c.slave() as slave, slave.caller() as caller:
+                    assert await flushed(caller) == end
+                    for asked in (caller, to_master):
+                        assert (await asked.call(908, {"masterFlushOffset": 77})).code == 0
+                    assert await flushed(caller) == 77
+                    assert await flushed(to_master) == 0
+                async with c.slave() as slave, slave.caller() as caller:
+                    assert await flushed(caller) == 77
 
     loop.run(main)

@@ -38,6 +38,7 @@ from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.grouplocks import GroupLocks
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.healing import Healing
+from firearrow.broker.insyncrefusals import refused_by_acting_master
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.metrics.creating import measured
@@ -70,7 +71,7 @@ from firearrow.broker.registration import (
     identity_of,
     registration_of,
 )
-from firearrow.broker.replicas import Replicas, check_role
+from firearrow.broker.replicas import SYNC_MASTER, Replicas, check_role
 from firearrow.broker.requests import (
     NOTING,
     Admission,
@@ -229,7 +230,8 @@ class Broker:
             raise
 
     def _make_replicas(self) -> Replicas:
-        return Replicas(self._store_config, self.config.tls_server_mode)
+        acts = self.config.enable_slave_acting_master
+        return Replicas(self._store_config, self.config.tls_server_mode, acts=acts)
 
     def _open(self, host: str, port: int) -> None:
         """Open the store and make all parts."""
@@ -530,10 +532,12 @@ class Broker:
 
     def _role_conditions(self) -> list[Condition]:
         """What is refused by the role."""
-        if not self.replicas.is_slave:
+        acts, replicas = self.config.enable_slave_acting_master, self.replicas
+        if replicas.is_slave:
+            return [refused_by_acting_slave if acts else refused_by_slave]
+        if not acts or self._store_config.broker_role != SYNC_MASTER:
             return []
-        acts = self.config.enable_slave_acting_master
-        return [refused_by_acting_slave if acts else refused_by_slave]
+        return [refused_by_acting_master(replicas, self._store_config)]
 
     def _make_books(self, context: BrokerContext) -> BufferedBooks:
         """Make what notes pops; with a database, also what has messages come again by it, and has

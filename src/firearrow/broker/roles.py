@@ -29,11 +29,12 @@ from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control import Control
 from firearrow.broker.controllers import Controllers, Mastery, mastery_of
+from firearrow.broker.insyncrefusals import refused_alone
 from firearrow.broker.registration import Registration
 from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
-from firearrow.broker.requests import Check, Condition
+from firearrow.broker.requests import Condition
 from firearrow.broker.serving import Serving
-from firearrow.broker.slaverefusals import SENDS, refused_by_slave
+from firearrow.broker.slaverefusals import refused_by_slave
 from firearrow.broker.switchreplicas import Place, SwitchReplicas
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ConfigError
@@ -46,7 +47,6 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response
 from firearrow.wire.controller_bodies import EpochOfLog, EpochsOfBroker
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.requests import Row
 
 log = logging.getLogger(__name__)
 
@@ -212,26 +212,12 @@ class ControlledBroker(Broker):
         }
 
     def _role_conditions(self) -> list[Condition]:
-        return [refused_by_slave if self.replicas.is_slave else self._refused_alone]
-
-    def _refused_alone(self, row: Row) -> Check | None:
-        """Give the check by which a master with too few others refuses messages.
-
-        Java: CommitLog#asyncPutMessage, which lets those with ``WAIT=false`` pass.
-        """
-        if row.code not in SENDS or self._store_config.min_in_sync_replicas <= 1:
-            return None
+        if self.replicas.is_slave:
+            return [refused_by_slave]
         place, least = self.place, self._store_config.min_in_sync_replicas
-
-        def check(_: Peer, __: AnyCommand) -> None:
-            count = place.in_sync_count
-            if count < least:
-                raise BrokerError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"in-sync replicas not enough: {count}, minInSyncReplicas is {least}",
-                )
-
-        return check
+        if least <= 1:
+            return []
+        return [refused_alone(lambda: least, lambda: place.in_sync_count, "minInSyncReplicas")]
 
     # --- requests ---
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from firearrow.errors import DiskFull
 
 if TYPE_CHECKING:
-    from firearrow.store.acknowledging import Outcome
+    from firearrow.store.acknowledging import Acknowledging, Outcome
     from firearrow.store.batch import (
         Appended,
         Part,
@@ -60,6 +60,7 @@ __all__ = [
     "OS_FILES",
     "ROLL",
     "WHEEL_SLOTS",
+    "Acknowledging",
     "Appended",
     "Boundary",
     "ConsumeQueue",
