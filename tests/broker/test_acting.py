@@ -20,7 +20,7 @@ from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MemberGroupBody, Route
 from firearrow.wire.command import FieldValue, Response
-from tests.broker.popping import ack, pop, popped
+from tests.broker.popping import ack, ack_fields, pop, popped
 from tests.broker.replicated import caught_up, ha_status, replica
 from tests.broker.serving import Caller, Serving, bodies, seconds, until
 
@@ -282,26 +282,104 @@ def test_what_rolled_at_the_master_is_delivered_once_by_its_slave(tmp_path: Path
     loop.run(main)
 
 
+async def send_some(g: Group, count: int) -> None:
+    """Have messages 0, 1 ... in queue 0 of T, at the master and its slave."""
+    for number in range(count):
+        await g.caller.sent(b"%d" % number, i=f"UNIQ_KEY\x01P{number}\x02")
+    await g.master.dispatched()
+
+
 def test_what_was_popped_comes_again_at_another_master(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            group(tmp_path, clock) as g,
-            g.slave.caller() as to_slave,
-        ):
-            for number in range(3):
-                await g.caller.sent(b"%d" % number, i=f"UNIQ_KEY\x01P{number}\x02")
-            await g.master.dispatched()
+        async with group(tmp_path, clock) as g:
+            await send_some(g, 3)
             found = await popped(g.caller, invisibleTime=40_000)
             assert len(found) == 3
             assert (await ack(g.caller, found[1][1])).code == 0
             await g.lose()
 
-            assert (await pop(to_slave)).code == 14
             await asyncio.sleep(60)
             assert bodies(g.other, "%RETRY%g_T") == [b"0", b"2"]
             async with g.cluster.master() as master:
                 await asyncio.sleep(60)
                 assert bodies(master, "%RETRY%g_T") == []
+
+    loop.run(main)
+
+
+async def unacknowledged(g: Group) -> list[bytes]:
+    """What has come again at broker-b after a while."""
+    await asyncio.sleep(90)
+    return sorted(bodies(g.other, "%RETRY%g_T"))
+
+
+def test_an_acting_slave_serves_pops_and_another_master_has_the_rest_come_again(
+    tmp_path: Path,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock) as g, g.slave.caller() as to_slave:
+            await send_some(g, 9)
+            assert (await pop(to_slave)).code == 14
+            before = await popped(g.caller, maxMsgNums=3, invisibleTime=120_000)
+            assert (await ack(g.caller, before[0][1])).code == 0
+            await synced(g.slave)
+            await g.lose()
+            at_once = await popped(to_slave, maxMsgNums=3)
+            later = await popped(to_slave, maxMsgNums=3)
+            assert [view.body for view, _ in at_once + later] == [b"%d" % it for it in range(3, 9)]
+            for _, handle in at_once:
+                assert (await ack(to_slave, handle)).code == 0
+            await asyncio.sleep(15)  # by now the other master knows of it
+            for _, handle in later[1:]:
+                assert (await ack(to_slave, handle)).code == 0
+            assert await popped(to_slave) == []
+            assert await unacknowledged(g) == [b"1", b"2", b"6"]
+            async with g.cluster.master() as master, master.caller() as caller:
+                assert await popped(caller) == []
+                await asyncio.sleep(90)
+                assert bodies(master, "%RETRY%g_T") == []
+                assert len(bodies(g.other, "%RETRY%g_T")) == 3
+
+    loop.run(main)
+
+
+def test_what_is_in_hand_when_the_master_comes_back_is_noted_before_it_leads(
+    tmp_path: Path,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock) as g, g.slave.caller() as to_slave:
+            await send_some(g, 4)
+            await popped(g.caller, maxMsgNums=1, invisibleTime=120_000)
+            await synced(g.slave)
+            await g.lose()
+            found = await popped(to_slave)
+            assert (await ack(to_slave, found[1][1])).code == 0
+            fields = ack_fields(found[2][1], invisibleTime=20_000)
+            assert (await to_slave.call(200053, fields)).code == 0
+            async with g.cluster.master() as master, master.caller() as caller:
+                assert await popped(caller) == []
+                assert await unacknowledged(g) == [b"1", b"3"]
+                assert bodies(master, "%RETRY%g_T") == [b"0"]
+
+    loop.run(main)
+
+
+def test_a_slave_that_can_note_pops_nowhere_loses_none(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock) as g:
+            await send_some(g, 2)
+            await popped(g.caller, maxMsgNums=1, invisibleTime=300_000)
+            await synced(g.slave)
+            async with g.other.caller() as to_other:
+                assert (await to_other.call(25, {}, b"brokerPermission=4")).code == 0
+            await g.lose()
+            async with g.slave.caller() as to_slave:
+                assert [view.body for view, _ in await popped(to_slave)] == [b"1"]
+                await asyncio.sleep(40)
+                assert g.slave.broker.offsets.query("g", "T", 0) == 1
+                assert "no other master has the topic" in str(g.slave.broker.troubles)
+            async with g.cluster.master() as master, master.caller() as caller:
+                assert [view.body for view, _ in await popped(caller)] == [b"1"]
 
     loop.run(main)
 

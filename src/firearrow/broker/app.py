@@ -20,6 +20,7 @@ from msgspec import structs
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.access import AccessControl, access_of, metadata_for
 from firearrow.broker.acting import Acting, Special
+from firearrow.broker.catchingup import CATCH_UP_SECONDS, CatchingUp
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
@@ -47,6 +48,7 @@ from firearrow.broker.metrics.operations import Told, pages_of
 from firearrow.broker.metrics.tally import Tally
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.escaped import EscapedBooks
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.kvbooks import KvBooks
 from firearrow.broker.pop.kvrevive import KvReviving
@@ -131,8 +133,6 @@ from firearrow.wire.bodies import LEAD
 
 log = logging.getLogger(__name__)
 
-CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
-RESTING_SECONDS: Final = 5.0  # the same where the log did not grow since the last look
 ORDER_SECONDS: Final = 10.0  # between writes of what is popped in order, as upstream
 CLIENT_SWEEP_SECONDS: Final = 10.0
 FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as upstream
@@ -308,7 +308,6 @@ class Broker:
             root, keys.mapped_file_size_timer_log, keys.timer_precision_ms, self._fs
         )
         self._timer_counts = TimerCounts(self._timers, clock, root / "config")
-        self._looked_at = -1  # where the log ended when it was looked for queues that are left out
 
     def _flush_pops(self) -> None:
         """Return once all that says what was popped is on the disk, in any thread."""
@@ -508,6 +507,9 @@ class Broker:
         handlers |= pop_handlers_of(context, books, self._lite, pops, acks)
         bulk_handlers = self._saving.holding_several(bulk_send_backs_of(sends_back))
         bulk_handlers |= bulk_handlers_of(sends, ends, pops, acks)
+        if isinstance(self._puts, EscapingPuts):
+            handlers |= self._puts.run_again({code: handlers[code] for code in NOTING})
+            bulk_handlers = {code: it for code, it in bulk_handlers.items() if code not in NOTING}
         for noting in self._noting:
             handlers |= noting.holding({code: handlers[code] for code in NOTING})
             for code in NOTING:  # their answers wait
@@ -534,17 +536,23 @@ class Broker:
         """What is refused by the role."""
         acts, replicas = self.config.enable_slave_acting_master, self.replicas
         if replicas.is_slave:
-            return [refused_by_acting_slave if acts else refused_by_slave]
+            return [refused_by_acting_slave(self._takes_pops) if acts else refused_by_slave]
         if not acts or self._store_config.broker_role != SYNC_MASTER:
             return []
         return [refused_by_acting_master(replicas, self._store_config)]
+
+    def _takes_pops(self) -> bool:
+        """Whether this slave notes pops, at another master."""
+        goes = self.settings.broker.enable_remote_escape and self._special.runs
+        return goes and isinstance(self._books, EscapedBooks)
 
     def _make_books(self, context: BrokerContext) -> BufferedBooks:
         """Make what notes pops; with a database, also what has messages come again by it, and has
         answers wait for it."""
         records = self._kv
         if records is None:
-            return BufferedBooks(context, self._loop)
+            kind = EscapedBooks if isinstance(context.puts, EscapingPuts) else BufferedBooks
+            return kind(context, self._loop)
         reviving = KvReviving(context, records, self._loop)
         self._kv_reviving.append(reviving)
         self._noting.append(Saving((records,), "saving of pops"))
@@ -609,7 +617,7 @@ class Broker:
             *([self._books] if timing and is_master else ()),
             *(self._kv_reviving if own else ()),
             self._every("retention", clean_seconds, store.clean),
-            self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
+            self._every("queues left out", CATCH_UP_SECONDS, CatchingUp(store).step),
             *((self._transactions,) if own else ()),
             *([self._puts] if isinstance(self._puts, EscapingPuts) else ()),
             *([self._group_locks, self._special] if acting is not None else ()),
@@ -651,6 +659,7 @@ class Broker:
     def _make_acting(self, context: BrokerContext, deliveries: list[Service]) -> Acting:
         """Make the part in a group whose slaves act for their master."""
         services = [*deliveries, *self._kv_reviving, self._transactions, self._delayed]
+        services += [self._books] if isinstance(self._books, EscapedBooks) else []
         self._special = Special(services, self._before_acting)
         self._puts.moved.listen(lambda _: self._special.go_on())
         who, access = self._identity, access_of(self.config)
@@ -735,14 +744,6 @@ class Broker:
         """What keeps services from their work at present, by their names."""
         found = {service.name: service.trouble for service in self.services}
         return {name: trouble for name, trouble in found.items() if trouble is not None}
-
-    def _catch_up(self) -> float:
-        """Let queues that were left out catch up; look again soon whether there are any."""
-        wait = self.store.catch_up_left_out()
-        looked_at, self._looked_at = self._looked_at, self.store.log_end_offset
-        if wait is None and looked_at == self._looked_at:
-            return RESTING_SECONDS
-        return CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
 
     def _write_delay_offsets(self) -> None:
         self.delay_offsets.settle(self.store.flushed_offset)
