@@ -26,10 +26,12 @@ WITHIN_SECONDS: Final = 600
 
 
 class Member:
-    """One broker: started, stopped, killed and started again on its store, at its port."""
+    """One broker: started, stopped, killed and started again on its store, at its port; ``store``
+    are keys of its own."""
 
-    def __init__(self, field: Field, number: int) -> None:
+    def __init__(self, field: Field, number: int, **store: Any) -> None:
         self.field = field
+        self.store = store
         self.number = number
         self.port = BROKER_PORT + 10 * number
         self.address = f"127.0.0.1:{self.port}"
@@ -70,7 +72,7 @@ class Member:
             "namesrv_addr": f"127.0.0.1:{NAME_SERVER_PORT}",
         }
         config = BrokerConfig(**usual | dict(self.field.config))
-        store = small_config(self.root, **self.field.store)
+        store = small_config(self.root, **{**self.field.store, **self.store})
         self._broker = ControlledBroker(config, store, self.field.clock, background=False)
         await self._broker.start("127.0.0.1", self.port)
 

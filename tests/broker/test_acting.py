@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,8 +20,8 @@ from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MemberGroupBody, Route
 from firearrow.wire.command import FieldValue, Response
-from tests.broker.popping import ack, pop, popped
-from tests.broker.replicated import caught_up, replica
+from tests.broker.popping import ack, ack_fields, pop, popped
+from tests.broker.replicated import caught_up, ha_status, replica
 from tests.broker.serving import Caller, Serving, bodies, seconds, until
 
 
@@ -94,6 +94,40 @@ async def cluster(root: Path, clock: Clock) -> AsyncIterator[Cluster]:
     finally:
         await client.close()
         await server.stop()
+
+
+class Group(NamedTuple):
+    """broker-a's master, which ``lose`` stops when its slave has had five seconds to copy it and
+    to ask, and the slave, which acts then; and the master of broker-b. Both masters have T."""
+
+    cluster: Cluster
+    other: Serving
+    master: Serving
+    caller: Caller
+    slave: Serving
+    lose: Callable[[], Awaitable[None]]
+
+
+@asynccontextmanager
+async def group(
+    root: Path, clock: Clock, *, store: Mapping[str, Any] | None = None, **of_slave: Any
+) -> AsyncIterator[Group]:
+    """A cluster that has lost nobody yet."""
+    async with cluster(root, clock) as c, c.other() as other, AsyncExitStack() as masters:
+        c.keys |= store or {}
+        master = await masters.enter_async_context(c.master())
+        caller = await masters.enter_async_context(master.caller())
+        for served in (master, other):
+            served.broker.topics.create("T", 4)
+        async with c.slave(**of_slave) as slave:
+
+            async def lose() -> None:
+                await caught_up(slave, master)
+                await asyncio.sleep(5)
+                await masters.aclose()
+                await acting(slave)
+
+            yield Group(c, other, master, caller, slave, lose)
 
 
 async def online(served: Serving) -> None:
@@ -173,142 +207,179 @@ def test_what_is_due_goes_to_another_master_once_and_the_rest_is_left_to_the_own
 ) -> None:
     async def main(clock: VirtualClock) -> None:
         async with (
-            cluster(tmp_path, clock) as c,
-            c.other() as other,
-            other.caller() as to_other,
-            AsyncExitStack() as masters,
+            group(tmp_path, clock) as g,
+            g.other.caller() as to_other,
         ):
-            master = await masters.enter_async_context(c.master())
-            caller = await masters.enter_async_context(master.caller())
-            other.broker.topics.create("T", 4)
-            master.broker.topics.create("T", 4)
-            async with c.slave() as slave:
-                await caller.sent(b"level, before", i="DELAY\x013\x02UNIQ_KEY\x01A\x02")
-                await caller.sent(b"time, before", i="TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01B\x02")
-                await asyncio.sleep(13)
-                assert sorted(bodies(master)) == [b"level, before", b"time, before"]
-                for number in range(20):
-                    soon, late = f"UNIQ_KEY\x01S{number}\x02", f"UNIQ_KEY\x01L{number}\x02"
-                    await caller.sent(b"l%d" % number, i="DELAY\x014\x02" + soon)
-                    await caller.sent(b"t%d" % number, i="TIMER_DELAY_SEC\x0130\x02" + soon)
-                    await caller.sent(b"late l%d" % number, i="DELAY\x017\x02" + late)
-                    await caller.sent(b"late t%d" % number, i="TIMER_DELAY_SEC\x01180\x02" + late)
-                await caught_up(slave, master)
-                await asyncio.sleep(5)
-                await masters.aclose()
-                await acting(slave)
-                await asyncio.sleep(40)
-                found = await to_other.stored()
-                assert sorted(view.body for view in found) == sorted(
-                    b"%b%d" % (kind, number) for kind in (b"l", b"t") for number in range(20)
+            await g.caller.sent(b"level, before", i="DELAY\x013\x02UNIQ_KEY\x01A\x02")
+            await g.caller.sent(b"time, before", i="TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01B\x02")
+            await asyncio.sleep(13)
+            assert sorted(bodies(g.master)) == [b"level, before", b"time, before"]
+            for number in range(20):
+                soon, late = f"UNIQ_KEY\x01S{number}\x02", f"UNIQ_KEY\x01L{number}\x02"
+                await g.caller.sent(b"l%d" % number, i="DELAY\x014\x02" + soon)
+                await g.caller.sent(b"t%d" % number, i="TIMER_DELAY_SEC\x0130\x02" + soon)
+                await g.caller.sent(b"late l%d" % number, i="DELAY\x017\x02" + late)
+                await g.caller.sent(b"late t%d" % number, i="TIMER_DELAY_SEC\x01180\x02" + late)
+            await g.lose()
+            await asyncio.sleep(40)
+            found = await to_other.stored()
+            assert sorted(view.body for view in found) == sorted(
+                b"%b%d" % (kind, number) for kind in (b"l", b"t") for number in range(20)
+            )
+            levels = [view.body for view in found if view.body.startswith(b"l")]
+            assert levels == [b"l%d" % number for number in range(20)]
+            assert not {"DELAY", "TIMER_DELAY_SEC"} & {
+                name for view in found for name in view.properties
+            }
+            before = len(bodies(g.slave))
+            async with g.cluster.master() as master:
+                await asyncio.sleep(240)
+                new = bodies(master)[before:]
+                assert sorted(new) == sorted(
+                    b"late %b%d" % (kind, number) for kind in (b"l", b"t") for number in range(20)
                 )
-                levels = [view.body for view in found if view.body.startswith(b"l")]
-                assert levels == [b"l%d" % number for number in range(20)]
-                assert not {"DELAY", "TIMER_DELAY_SEC"} & {
-                    name for view in found for name in view.properties
-                }
-                before = len(bodies(slave))
-                async with c.master() as master:
-                    await asyncio.sleep(240)
-                    new = bodies(master)[before:]
-                    assert sorted(new) == sorted(
-                        b"late %b%d" % (kind, number)
-                        for kind in (b"l", b"t")
-                        for number in range(20)
-                    )
-                    assert len(bodies(other)) == 40
-                    await caught_up(slave, master)
-                    assert "special services" not in slave.broker.troubles
+                assert len(bodies(g.other)) == 40
+                await caught_up(g.slave, master)
+                assert "special services" not in g.slave.broker.troubles
 
     loop.run(main)
 
 
 def test_without_escape_what_is_due_waits_for_its_master(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            cluster(tmp_path, clock) as c,
-            c.other() as other,
-            AsyncExitStack() as masters,
-        ):
-            master = await masters.enter_async_context(c.master())
-            caller = await masters.enter_async_context(master.caller())
-            other.broker.topics.create("T", 4)
-            async with c.slave(enable_remote_escape=False) as slave:
-                await caller.sent(b"l", i="DELAY\x013\x02")
-                await caller.sent(b"t", i="TIMER_DELAY_SEC\x0110\x02")
-                await caught_up(slave, master)
-                await masters.aclose()
-                await acting(slave)
+        async with group(tmp_path, clock, enable_remote_escape=False) as g:
+            await g.caller.sent(b"l", i="DELAY\x013\x02")
+            await g.caller.sent(b"t", i="TIMER_DELAY_SEC\x0110\x02")
+            await g.lose()
+            await asyncio.sleep(30)
+            assert "enableRemoteEscape" in g.slave.broker.troubles["special services"]
+            async with g.cluster.master() as master:
+                await until(lambda: sorted(bodies(master)) == [b"l", b"t"])
                 await asyncio.sleep(30)
-                assert "enableRemoteEscape" in slave.broker.troubles["special services"]
-                async with c.master() as master:
-                    await until(lambda: sorted(bodies(master)) == [b"l", b"t"])
-                    await asyncio.sleep(30)
-                    assert sorted(bodies(master)) == [b"l", b"t"]
-                    assert bodies(other) == []
+                assert sorted(bodies(master)) == [b"l", b"t"]
+                assert bodies(g.other) == []
 
     loop.run(main)
 
 
 def test_what_rolled_at_the_master_is_delivered_once_by_its_slave(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            cluster(tmp_path, clock) as c,
-            c.other() as other,
-            AsyncExitStack() as masters,
-        ):
-            c.keys["timer_roll_window_slot"] = 10
-            master = await masters.enter_async_context(c.master())
-            caller = await masters.enter_async_context(master.caller())
-            other.broker.topics.create("T", 4)
-            async with c.slave() as slave:
-                for number in range(3):
-                    unique = f"UNIQ_KEY\x01R{number}\x02"
-                    await caller.sent(b"%d" % number, i="TIMER_DELAY_SEC\x0145\x02" + unique)
-                await asyncio.sleep(15)
-                assert master.broker.store.max_queue_offset("rmq_sys_wheel_timer", 0) == 6
-                await caught_up(slave, master)
-                await asyncio.sleep(5)
-                await masters.aclose()
-                await acting(slave)
-                await asyncio.sleep(20)
-                assert bodies(other) == []
-                await asyncio.sleep(40)
-                assert sorted(bodies(other)) == [b"0", b"1", b"2"]
-                async with c.master() as master:
-                    await asyncio.sleep(60)
-                    assert bodies(master) == []
+        async with group(tmp_path, clock, store={"timer_roll_window_slot": 10}) as g:
+            for number in range(3):
+                unique = f"UNIQ_KEY\x01R{number}\x02"
+                await g.caller.sent(b"%d" % number, i="TIMER_DELAY_SEC\x0145\x02" + unique)
+            await asyncio.sleep(15)
+            assert g.master.broker.store.max_queue_offset("rmq_sys_wheel_timer", 0) == 6
+            await g.lose()
+            await asyncio.sleep(20)
+            assert bodies(g.other) == []
+            await asyncio.sleep(40)
+            assert sorted(bodies(g.other)) == [b"0", b"1", b"2"]
+            async with g.cluster.master() as master:
+                await asyncio.sleep(60)
+                assert bodies(master) == []
 
     loop.run(main)
 
 
+async def send_some(g: Group, count: int) -> None:
+    """Have messages 0, 1 ... in queue 0 of T, at the master and its slave."""
+    for number in range(count):
+        await g.caller.sent(b"%d" % number, i=f"UNIQ_KEY\x01P{number}\x02")
+    await g.master.dispatched()
+
+
 def test_what_was_popped_comes_again_at_another_master(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            cluster(tmp_path, clock) as c,
-            c.other() as other,
-            AsyncExitStack() as masters,
-        ):
-            master = await masters.enter_async_context(c.master())
-            caller = await masters.enter_async_context(master.caller())
-            async with c.slave() as slave, slave.caller() as to_slave:
-                for number in range(3):
-                    await caller.sent(b"%d" % number, i=f"UNIQ_KEY\x01P{number}\x02")
-                await master.dispatched()
-                found = await popped(caller, invisibleTime=40_000)
-                assert len(found) == 3
-                assert (await ack(caller, found[1][1])).code == 0
-                await caught_up(slave, master)
-                await asyncio.sleep(5)
-                await masters.aclose()
-                await acting(slave)
+        async with group(tmp_path, clock) as g:
+            await send_some(g, 3)
+            found = await popped(g.caller, invisibleTime=40_000)
+            assert len(found) == 3
+            assert (await ack(g.caller, found[1][1])).code == 0
+            await g.lose()
 
-                assert (await pop(to_slave)).code == 14
+            await asyncio.sleep(60)
+            assert bodies(g.other, "%RETRY%g_T") == [b"0", b"2"]
+            async with g.cluster.master() as master:
                 await asyncio.sleep(60)
-                assert bodies(other, "%RETRY%g_T") == [b"0", b"2"]
-                async with c.master() as master:
-                    await asyncio.sleep(60)
-                    assert bodies(master, "%RETRY%g_T") == []
+                assert bodies(master, "%RETRY%g_T") == []
+
+    loop.run(main)
+
+
+async def unacknowledged(g: Group) -> list[bytes]:
+    """What has come again at broker-b after a while."""
+    await asyncio.sleep(90)
+    return sorted(bodies(g.other, "%RETRY%g_T"))
+
+
+def test_an_acting_slave_serves_pops_and_another_master_has_the_rest_come_again(
+    tmp_path: Path,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock) as g, g.slave.caller() as to_slave:
+            await send_some(g, 9)
+            assert (await pop(to_slave)).code == 14
+            before = await popped(g.caller, maxMsgNums=3, invisibleTime=120_000)
+            assert (await ack(g.caller, before[0][1])).code == 0
+            await synced(g.slave)
+            await g.lose()
+            at_once = await popped(to_slave, maxMsgNums=3)
+            later = await popped(to_slave, maxMsgNums=3)
+            assert [view.body for view, _ in at_once + later] == [b"%d" % it for it in range(3, 9)]
+            for _, handle in at_once:
+                assert (await ack(to_slave, handle)).code == 0
+            await asyncio.sleep(15)  # by now the other master knows of it
+            for _, handle in later[1:]:
+                assert (await ack(to_slave, handle)).code == 0
+            assert await popped(to_slave) == []
+            assert await unacknowledged(g) == [b"1", b"2", b"6"]
+            async with g.cluster.master() as master, master.caller() as caller:
+                assert await popped(caller) == []
+                await asyncio.sleep(90)
+                assert bodies(master, "%RETRY%g_T") == []
+                assert len(bodies(g.other, "%RETRY%g_T")) == 3
+
+    loop.run(main)
+
+
+def test_what_is_in_hand_when_the_master_comes_back_is_noted_before_it_leads(
+    tmp_path: Path,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock) as g, g.slave.caller() as to_slave:
+            await send_some(g, 4)
+            await popped(g.caller, maxMsgNums=1, invisibleTime=120_000)
+            await synced(g.slave)
+            await g.lose()
+            found = await popped(to_slave)
+            assert (await ack(to_slave, found[1][1])).code == 0
+            fields = ack_fields(found[2][1], invisibleTime=20_000)
+            assert (await to_slave.call(200053, fields)).code == 0
+            async with g.cluster.master() as master, master.caller() as caller:
+                assert await popped(caller) == []
+                assert await unacknowledged(g) == [b"1", b"3"]
+                assert bodies(master, "%RETRY%g_T") == [b"0"]
+
+    loop.run(main)
+
+
+def test_a_slave_that_can_note_pops_nowhere_loses_none(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock) as g:
+            await send_some(g, 2)
+            await popped(g.caller, maxMsgNums=1, invisibleTime=300_000)
+            await synced(g.slave)
+            async with g.other.caller() as to_other:
+                assert (await to_other.call(25, {}, b"brokerPermission=4")).code == 0
+            await g.lose()
+            async with g.slave.caller() as to_slave:
+                assert [view.body for view, _ in await popped(to_slave)] == [b"1"]
+                await asyncio.sleep(40)
+                assert g.slave.broker.offsets.query("g", "T", 0) == 1
+                assert "no other master has the topic" in str(g.slave.broker.troubles)
+            async with g.cluster.master() as master, master.caller() as caller:
+                assert [view.body for view, _ in await popped(caller)] == [b"1"]
 
     loop.run(main)
 
@@ -316,34 +387,24 @@ def test_what_was_popped_comes_again_at_another_master(tmp_path: Path) -> None:
 def test_halves_are_moved_to_another_master_who_asks_their_producer(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         half = "TRAN_MSG\x01true\x02PGROUP\x01producers\x02UNIQ_KEY\x01H{}\x02"
-        async with (
-            cluster(tmp_path, clock) as c,
-            c.other() as other,
-            AsyncExitStack() as masters,
-        ):
-            master = await masters.enter_async_context(c.master())
-            caller = await masters.enter_async_context(master.caller())
-            other.broker.topics.create("T", 4)
-            async with c.slave() as slave:
-                for number in range(3):
-                    sent = await caller.sent(b"h%d" % number, i=half.format(number), f=4)
-                end: dict[str, FieldValue] = {
-                    "producerGroup": "producers", "tranStateTableOffset": sent["queueOffset"],
-                    "commitLogOffset": int(sent["msgId"][-16:], 16), "commitOrRollback": 8,
-                    "fromTransactionCheck": False, "transactionId": "H2", "msgId": "H2",
-                }  # fmt: skip
-                assert (await caller.call(37, end)).code == 0
-                await asyncio.sleep(5)
-                await caught_up(slave, master)
-                await masters.aclose()
-                await acting(slave)
-                halves = "RMQ_SYS_TRANS_HALF_TOPIC"
-                await asyncio.sleep(40)
-                assert bodies(other, halves) == [b"h0", b"h1"]
-                async with c.master() as master:
-                    await asyncio.sleep(120)
-                    assert bodies(master) == [b"h2"]
-                    assert len(bodies(master, halves)) == 3
+        async with group(tmp_path, clock) as g:
+            for number in range(3):
+                sent = await g.caller.sent(b"h%d" % number, i=half.format(number), f=4)
+            end: dict[str, FieldValue] = {
+                "producerGroup": "producers", "tranStateTableOffset": sent["queueOffset"],
+                "commitLogOffset": int(sent["msgId"][-16:], 16), "commitOrRollback": 8,
+                "fromTransactionCheck": False, "transactionId": "H2", "msgId": "H2",
+            }  # fmt: skip
+            assert (await g.caller.call(37, end)).code == 0
+            await asyncio.sleep(5)
+            await g.lose()
+            halves = "RMQ_SYS_TRANS_HALF_TOPIC"
+            await asyncio.sleep(40)
+            assert bodies(g.other, halves) == [b"h0", b"h1"]
+            async with g.cluster.master() as master:
+                await asyncio.sleep(120)
+                assert bodies(master) == [b"h2"]
+                assert len(bodies(master, halves)) == 3
 
     loop.run(main)
 
@@ -400,6 +461,8 @@ def test_a_broker_that_skips_it_is_online_at_once(tmp_path: Path) -> None:
             await acting(slave)
             assert 2 < seconds() - began < 6
             assert (await c.members()) == {1: slave.broker.address}
+
+    loop.run(main)
 
 
 def test_a_slave_with_another_log_keeps_no_master_waiting(
@@ -483,5 +546,64 @@ def test_an_answer_that_can_not_be_read_gives_no_locks(tmp_path: Path) -> None:
             slave.broker._handlers[41] = lambda *_: Response(body=b"{")
             answer = await caller.call(41, {}, wanted)
             assert (answer.code, fastjson.loads(answer.body)) == (0, {"lockOKMQSet": []})
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize(
+    ("keys", "refusal"),
+    [
+        ({}, "in-sync replicas not enough: 1, inSyncReplicas is 2"),
+        ({"enable_auto_in_sync_replicas": True}, None),
+        (
+            {"enable_auto_in_sync_replicas": True, "min_in_sync_replicas": 2},
+            "in-sync replicas not enough: 1, minInSyncReplicas is 2",
+        ),
+    ],
+)
+def test_a_master_whose_slave_is_gone_refuses_messages_or_goes_by_fewer(
+    tmp_path: Path, keys: dict[str, Any], refusal: str | None
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c:
+            c.keys |= {"in_sync_replicas": 2, **keys}
+            async with c.master(role="SYNC_MASTER") as master, master.caller() as caller:
+                replicas = master.broker.replicas
+                async with c.slave() as slave:
+                    await until(lambda: replicas.in_sync_count == 2)
+                    assert replicas.needed() == 2
+                    await caller.sent(b"both")
+                    assert bodies(slave) == [b"both"]
+                await until(lambda: replicas.in_sync_count == 1)
+                began, answer = seconds(), await caller.send(b"one")
+                assert (answer.code, answer.remark) == ((1, refusal) if refusal else (0, None))
+                assert seconds() - began < 1
+                await caller.sent(b"waits for nobody", i="UNIQ_KEY\x01W\x02WAIT\x01false\x02")
+                taken = [] if refusal else [b"one"]
+                assert bodies(master) == [b"both", *taken, b"waits for nobody"]
+
+    loop.run(main)
+
+
+def test_a_slave_notes_how_far_its_master_had_flushed(tmp_path: Path) -> None:
+    async def flushed(caller: Caller) -> int:
+        return (await ha_status(caller)).ha_client_runtime_info.master_flush_offset
+
+    async def main(clock: VirtualClock) -> None:
+        async with cluster(tmp_path, clock) as c:
+            c.keys["sync_master_flush_offset_when_startup"] = True
+            async with c.master() as master, master.caller() as caller:
+                await caller.sent(b"a")
+            end = master.broker.store.log_end_offset
+            async with c.master() as master, master.caller() as to_master:
+                await to_master.sent(b"b")
+                async with c.slave() as slave, slave.caller() as caller:
+                    assert await flushed(caller) == end
+                    for asked in (caller, to_master):
+                        assert (await asked.call(908, {"masterFlushOffset": 77})).code == 0
+                    assert await flushed(caller) == 77
+                    assert await flushed(to_master) == 0
+                async with c.slave() as slave, slave.caller() as caller:
+                    assert await flushed(caller) == 77
 
     loop.run(main)

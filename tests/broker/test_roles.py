@@ -37,6 +37,7 @@ from tests.broker.serving import seconds, send_fields, until
 from tests.controller.serving import CLUSTER, NAME
 from tests.store.stores import append, opened
 
+KINDS = ["default", "defaultRocksDB"]
 ALL_ACK = {"all_ack_in_sync_state_set": True}
 TAKEOVER_SECONDS_MAX = 3.0
 
@@ -128,7 +129,10 @@ class Producer:
         self._goes_on = False
 
 
-def test_a_master_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_master_is_killed_and_nothing_that_was_acknowledged_is_lost(
+    tmp_path: Path, kind: str
+) -> None:
     async def main(field: Field) -> None:
         producer = Producer(field)
         sending = asyncio.create_task(producer.run())
@@ -154,7 +158,7 @@ def test_a_master_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path: 
             assert kept == producer.acked
             assert [it.epoch for it in member.broker.place.epochs.entries] == [1, 2]
 
-    fielded(tmp_path, 3, main, store=ALL_ACK)
+    fielded(tmp_path, 3, main, store={**ALL_ACK, "store_type": kind})
 
 
 def test_a_master_that_stops_leaves_its_last_messages_to_the_next(
@@ -177,8 +181,7 @@ def test_a_master_that_stops_leaves_its_last_messages_to_the_next(
 
 def own_end(member: Member, *words: bytes) -> None:
     """Have a broker that does not run have messages of its own at the end of its log."""
-    sizes: dict[str, Any] = {}
-    with opened(member.root, background=False, **sizes) as store:
+    with opened(member.root, background=False, **member.field.store) as store:
         for word in words:
             put(store, word)
 
@@ -187,7 +190,8 @@ def put(store: MessageStore, body: bytes) -> None:
     append(store, body, properties={"KEYS": body.decode()})
 
 
-def test_what_only_the_killed_master_had_is_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_only_the_killed_master_had_is_cut(tmp_path: Path, kind: str) -> None:
     async def main(field: Field) -> None:
         old, new = field.members
         async with old.serving.caller() as caller:
@@ -208,7 +212,45 @@ def test_what_only_the_killed_master_had_is_cut(tmp_path: Path) -> None:
         await old.start()
         assert old.bodies() == [b"common", b"later"]
 
-    fielded(tmp_path, 2, main)
+    fielded(tmp_path, 2, main, store={"store_type": kind})
+
+
+def test_a_learner_is_never_in_sync_and_never_master(tmp_path: Path) -> None:
+    async def main(field: Field) -> None:
+        [master] = field.members
+        learner = Member(field, 1, async_learner=True)
+        field.members.append(learner)
+        await learner.start()
+        async with master.serving.caller() as caller:
+            for number in range(20):
+                await caller.sent(b"%d" % number)
+                await asyncio.sleep(1)
+        await same(learner, master)
+        number = learner.broker.place.number
+        state = await field.group.state()
+        assert [it["brokerId"] for it in state["inSyncReplicas"]] == [1]
+        assert [it["brokerId"] for it in state["notInSyncReplicas"]] == [number] == [2]
+        await master.kill()
+        await field.state(lambda it: not any(broker["alive"] for broker in it["inSyncReplicas"]))
+        answer = await field.group.ask_leader(
+            Code.CONTROLLER_ELECT_MASTER,
+            clusterName=CLUSTER,
+            brokerName=NAME,
+            brokerId=number,
+            designateElect=True,
+        )
+        assert answer.code == 2012
+        await asyncio.sleep(30)
+        assert not learner.is_master
+        async with learner.serving.caller() as caller:
+            assert (await caller.send(b"x")).code != 0
+        await master.start()
+        assert await field.master() is master
+        async with master.serving.caller() as caller:
+            await caller.sent(b"again")
+        await same(learner, master)
+
+    fielded(tmp_path, 1, main, store=ALL_ACK)
 
 
 def test_another_broker_is_wanted_as_master_and_then_the_first_again(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Received
+from tests.interop.popper import Popped, Popper, messages_of
 from tests.interop.servers import SMALL_FILES, Kind, Server, free_port, serve
 from tests.interop.waiting import wait_until
 from tests.namesrv.strategies import body, header, topic
@@ -34,6 +35,7 @@ from tests.namesrv.strategies import body, header, topic
 pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 60
+SERVICE_NOT_AVAILABLE = 14
 LEVELS = "1s 6s 25s"
 SOON_S, LATE_S = 6, 25  # the second and the third level
 ORDERED, DELAYED = "ordered", "delayed"
@@ -211,6 +213,46 @@ def test_consumers_go_on_and_the_master_comes_back(
         wait_until(lambda: set(everywhere()) == set(every), LATE_S + 15, "what was late")
         assert everywhere() == every
         java.close()
+
+
+@pytest.mark.parametrize(("leads", "acts"), PAIRS, ids=["java-acts", "java-leads"])
+def test_a_consumer_that_pops_goes_on_and_what_it_acknowledges_stays_so(
+    driver: Driver, other: Server, tmp_path: Path, leads: Kind, acts: Kind
+) -> None:
+    name, group = f"popped-{acts}", f"poppers-{acts}"
+    retries = f"%RETRY%{group}_{name}"
+    pair = Pair(tmp_path, other.namesrv, leads, acts)
+    java = JavaClient(driver, other)
+    popper = Popper(name, group)
+    with ExitStack() as masters, ExitStack() as slaves:
+        master = pair.start(masters, "master", killed=True)
+        java.mqadmin("updateTopic", "-c", "DefaultCluster", "-t", name, "-r", "2", "-w", "2")
+        java.mqadmin("updateSubGroup", "-c", "DefaultCluster", "-g", group)
+        slave = pair.start(slaves, "slave")
+        if acts == "real":  # as above
+            java.mqadmin("updateTopic", "-b", slave.broker, "-t", name, "-r", "2", "-w", "2")
+            java.mqadmin("updateSubGroup", "-b", slave.broker, "-g", group)
+        for number in range(6):
+            sent(master, name, 0, b"%d" % number)
+        wait_until(lambda: len(bodies(slave, name)) == 6, TIMEOUT_S, "copied messages")
+        masters.close()
+        found: list[Popped] = []
+
+        def popped() -> bool:
+            answer = popper.begin_pop(invisible_ms=15_000).answer()
+            found.extend([] if answer.code == SERVICE_NOT_AVAILABLE else messages_of(answer))
+            return len(found) >= 6
+
+        with popper.opened(slave.broker):
+            wait_until(popped, 10, "messages of the slave")
+            assert [popper.ack(message) for message in found[::2]] == [0, 0, 0]
+        left = {message.body for message in found[1::2]}
+        wait_until(lambda: left <= set(bodies(other, retries)), 2 * TIMEOUT_S, "what is left")
+        assert sorted(bodies(other, retries)) == sorted(left)
+        master = pair.start(masters, "master")
+        with popper.opened(master.broker):
+            assert popper.pop() == []
+    java.close()
 
 
 TOPICS = topic("acting-T", 4), topic("acting-U", 4, perm=4)

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, cast
 
-from firearrow.broker.app import CATCH_UP_SECONDS
+from firearrow.broker.catchingup import CATCH_UP_SECONDS
 from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
 from firearrow.errors import DiskFull
 from firearrow.services import Every, Service

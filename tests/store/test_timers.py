@@ -20,7 +20,7 @@ from firearrow.message.properties import encode
 from firearrow.message.record import encode_record
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.timerfiles import CHECK, DELETE, NORMAL, ROLL, SLOT, UNIT
-from firearrow.store.timers import TimedQueue, TimerStore
+from firearrow.store.timers import TimedQueue, TimerStore, ToldProgress
 from firearrow.store.timerunits import UNIT_BYTES, TimerUnit
 from firearrow.testing.fs import CrashableFileSystem, PowerLoss
 
@@ -417,52 +417,42 @@ def test_a_file_ends_with_a_blank(tmp_path: Path) -> None:
     assert driver.store.units.end == FILE_BYTES + UNIT_BYTES
 
 
-def test_a_timer_goes_on_where_that_of_another_broker_is(tmp_path: Path) -> None:
-    """Both have the same log; what the one has delivered the other does not deliver."""
-    master = placed(tmp_path / "m", [START_MS + 3000 * number for number in range(1, 7)])
-    master.deliver(START_MS + 9_000)
-    log, check = master.log, master.store.content(master.store.progress)
-    slave = Driver(tmp_path / "s", log, START_MS + 1000)
-    slave.store.follow(check)
-    assert slave.store.follows
-    slave.store.close()
-    slave = Driver(tmp_path / "s", log, START_MS + 16_000)  # the file has it, too
-    slave.store.follow(check[:20])
-    assert not slave.store.follows
-    slave.place(START_MS + 16_000)
-    slave.deliver(START_MS + 60_000)
-    assert [one.number for one in log.stored if one.delivered] == [0, 1, 2, 3, 4, 5]
-    said = CHECK.unpack_from(slave.store.content(slave.store.progress))
-    assert said[0] == START_MS + 60_000
-    assert said[3] == 6
-
-
-def test_a_timer_that_follows_again_and_again_goes_by_the_last(tmp_path: Path) -> None:
-    log = Log()
-    for number in range(1, 7):
-        log.add(Stored(number, START_MS + 5000 * number))
-    slave = Driver(tmp_path, log, START_MS)
-    for counter, read_ms in enumerate((5000, 10_000, 15_000)):
-        slave.store.follow(CHECK.pack(START_MS + read_ms, 52, 6, 6, 0, 0, counter))
-    slave.store.open_again(START_MS + 16_000, log.queue, 1000 * len(log.stored))
-    slave.place(START_MS + 16_000)
-    slave.deliver(START_MS + 60_000)
-    assert [one.number for one in log.stored if one.delivered] == [3, 4, 5, 6]
+def told(read_ms: int, queue_offset: int) -> ToldProgress:
+    return ToldProgress(START_MS + read_ms, queue_offset, (0, 0, 9))
 
 
 def test_a_master_delivers_what_the_slave_did_not_have_that_acted_for_it(tmp_path: Path) -> None:
+    """Whenever it is killed before that is delivered."""
     dues = [5000, 10_000, 15_000, 17_000, 19_000, 17_000]  # the slave did not have the last one
     master = placed(tmp_path, [START_MS + due_ms for due_ms in dues])
     master.deliver(START_MS + 12_000)
     master.flush()
-    master.store.close()
     log = master.log
-    again = Driver(tmp_path, log, START_MS + 41_000)
-    again.store.take_back(CHECK.pack(START_MS + 10_000, 52, 5, 5, 0, 0, 9))
-    assert not again.store.follows  # it is behind
-    again.store.take_back(CHECK.pack(START_MS + 18_000, 52, 5, 5, 0, 0, 9))
     [unhandled] = [1000 * at for at, one in log.waiting if one.number == 5]
-    again.store.open_again(START_MS + 41_000, log.queue, unhandled)
-    again.place(START_MS + 41_000)
-    again.deliver(START_MS + 60_000)
+    master.store.go_on_from(told(18_000, 5), START_MS + 41_000, log.queue, unhandled)
+    for _ in range(3):
+        master.store.close()
+        master = Driver(tmp_path, log, START_MS + 41_000)
+        assert master.store.version >= (0, 0, 9)
+        master.place(START_MS + 41_000)
+    master.deliver(START_MS + 60_000)
     assert [one.number for one in log.stored if one.delivered] == [0, 1, 5, 4]
+    assert CHECK.unpack_from(master.store.content(master.store.progress))[3] == 6
+
+
+def test_who_has_messages_that_are_late_tells_of_those_before_them(tmp_path: Path) -> None:
+    """They are in a later slot than that of their time: nobody may take them for delivered."""
+    driver = placed(tmp_path, [START_MS + 5000, START_MS + 15_000])
+    driver.deliver(START_MS + 8000)
+    driver.log.add(Stored(8, START_MS + 18_000))
+    driver.log.add(Stored(9, START_MS + 7000))
+    driver.place(START_MS + 8000)
+    for _ in range(2):
+        progress = driver.store.progress
+        assert (progress.queue_offset, driver.store.told_offset(progress)) == (4, 3)
+        driver.flush()
+        driver.store.close()
+        driver = Driver(tmp_path, driver.log, START_MS + 8000)
+    driver.deliver(START_MS + 9000)
+    assert driver.store.told_offset(driver.store.progress) == 4
+    assert [one.number for one in driver.log.stored if one.delivered] == [0, 9]

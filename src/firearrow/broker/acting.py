@@ -33,6 +33,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.registration import Identity, Registration, addresses_of
+from firearrow.broker.replicas import MASTER_ID
 from firearrow.broker.slavesync import SlaveSync
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import OPEN, Access
@@ -51,7 +52,6 @@ from firearrow.wire.headers import ExchangeHaInfo, MinBrokerId
 
 log = logging.getLogger(__name__)
 
-MASTER_ID: Final = 0
 RETRY_SECONDS: Final = 1.0  # between attempts to come online
 CALL_SECONDS_MAX: Final = 3.0
 CONNECT_SECONDS_MAX: Final = 10.0
@@ -146,6 +146,8 @@ class Acting(Service):
         self._special = special
         self._registration = registration
         self._sync = sync
+        self._store = context.store
+        self._takes_flushed = settings.store.sync_master_flush_offset_when_startup
         self._log_end = context.store.log_end_offset  # at the start
         self._release = context.held.release_all
         self._client = Client(access=access)
@@ -233,6 +235,7 @@ class Acting(Service):
         said = await self._client.call(
             address, RequestCode.EXCHANGE_BROKER_HA_INFO, timeout_seconds=CALL_SECONDS_MAX
         )
+        self._note_flushed(fields_of(said, ExchangeHaInfo).master_flush_offset)
         ha_address = (said.ext or {}).get("masterHaAddress")
         if ha_address:
             self._follow(ha_address, address)
@@ -303,7 +306,7 @@ class Acting(Service):
     async def _look(self) -> None:
         """Look who is there, and what follows from it."""
         members = await self._members()
-        self._replicas.members = members
+        self._replicas.meet(members)
         if members:
             lowest = min(members)
             await self._lowest_is(lowest, members[lowest], None)
@@ -353,11 +356,12 @@ class Acting(Service):
 
     async def _master_is(self, address: str, ha_address: str | None) -> None:
         """A master is online."""
-        if not ha_address:
+        if not ha_address or self._lacks_flushed:
             said = await self._client.call(
                 address, RequestCode.EXCHANGE_BROKER_HA_INFO, timeout_seconds=CALL_SECONDS_MAX
             )
-            ha_address = (said.ext or {}).get("masterHaAddress", "")
+            self._note_flushed(fields_of(said, ExchangeHaInfo).master_flush_offset)
+            ha_address = ha_address or (said.ext or {}).get("masterHaAddress", "")
         await self._special.run(False)
         self._follow(ha_address, address)
         self._release()
@@ -366,6 +370,15 @@ class Acting(Service):
         self._replicas.follow(ha_address)
         self._replicas.master_is_online = True
         self._sync.follow(address)
+
+    @property
+    def _lacks_flushed(self) -> bool:
+        return self._takes_flushed and self._store.checkpoint.master_flushed_offset == 0
+
+    def _note_flushed(self, physical_offset: int | None) -> None:
+        """Note how far a master had flushed, if nothing is known of that yet and it is wanted."""
+        if self._lacks_flushed and physical_offset is not None:
+            self._store.checkpoint.master_flushed_offset = physical_offset
 
     # --- what others ask ---
 
@@ -405,6 +418,7 @@ class Acting(Service):
             )
         if not self._replicas.is_slave:
             return Response()
+        self._note_flushed(header.master_flush_offset)
         peer.owed += 1
         self._begin(self._give_way(peer, request, header.master_ha_address))
         return None

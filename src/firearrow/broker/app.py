@@ -20,6 +20,7 @@ from msgspec import structs
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.access import AccessControl, access_of, metadata_for
 from firearrow.broker.acting import Acting, Special
+from firearrow.broker.catchingup import CATCH_UP_SECONDS, CatchingUp
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
@@ -38,6 +39,7 @@ from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.grouplocks import GroupLocks
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.healing import Healing
+from firearrow.broker.insyncrefusals import refused_by_acting_master
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.metrics.creating import measured
@@ -46,6 +48,7 @@ from firearrow.broker.metrics.operations import Told, pages_of
 from firearrow.broker.metrics.tally import Tally
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.escaped import EscapedBooks
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.kvbooks import KvBooks
 from firearrow.broker.pop.kvrevive import KvReviving
@@ -70,7 +73,7 @@ from firearrow.broker.registration import (
     identity_of,
     registration_of,
 )
-from firearrow.broker.replicas import Replicas, check_role
+from firearrow.broker.replicas import SYNC_MASTER, Replicas, check_role
 from firearrow.broker.requests import (
     NOTING,
     Admission,
@@ -104,7 +107,7 @@ from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.broker.takeover import warn_of_waiting
 from firearrow.broker.timercounts import TimerCounts
-from firearrow.broker.timing import TimedMessages, TimerRedirection, open_timers
+from firearrow.broker.timing import Delivering, TimedMessages, TimerRedirection, open_timers
 from firearrow.broker.transactions import Transactions
 from firearrow.broker.unserved import NOT_YET
 from firearrow.broker.unservedtopics import refuse_static_topics, warn_of_compaction
@@ -130,8 +133,6 @@ from firearrow.wire.bodies import LEAD
 
 log = logging.getLogger(__name__)
 
-CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
-RESTING_SECONDS: Final = 5.0  # the same where the log did not grow since the last look
 ORDER_SECONDS: Final = 10.0  # between writes of what is popped in order, as upstream
 CLIENT_SWEEP_SECONDS: Final = 10.0
 FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as upstream
@@ -229,7 +230,8 @@ class Broker:
             raise
 
     def _make_replicas(self) -> Replicas:
-        return Replicas(self._store_config, self.config.tls_server_mode)
+        acts = self.config.enable_slave_acting_master
+        return Replicas(self._store_config, self.config.tls_server_mode, acts=acts)
 
     def _open(self, host: str, port: int) -> None:
         """Open the store and make all parts."""
@@ -306,7 +308,6 @@ class Broker:
             root, keys.mapped_file_size_timer_log, keys.timer_precision_ms, self._fs
         )
         self._timer_counts = TimerCounts(self._timers, clock, root / "config")
-        self._looked_at = -1  # where the log ended when it was looked for queues that are left out
 
     def _flush_pops(self) -> None:
         """Return once all that says what was popped is on the disk, in any thread."""
@@ -353,7 +354,6 @@ class Broker:
             self._timer_counts if self._store_config.timer_wheel_enable else None,
             self._clock,
             access,
-            self._timers if self._store_config.timer_wheel_enable else None,
             often=self.config.enable_slave_acting_master,
         )
         self._registration = self._make_registration()
@@ -364,10 +364,12 @@ class Broker:
         self._replication = self.replicas.begin(self.store, self._clock)
         context = self._context_made = self._context()
         self._serve(context)
-        timing = self._timing(context)
+        timing, deliveries = self._timing(context)
         self._acting: Acting | None = None
         if self.config.enable_slave_acting_master:
-            self._acting = self._make_acting(context, timing)
+            self._acting = self._make_acting(context, deliveries)
+        elif not self.replicas.is_slave:
+            timing += deliveries
         self.services = self._make_services(timing)
 
     def _progress(self) -> Iterable[Consumed]:
@@ -377,26 +379,25 @@ class Broker:
         )
 
     def _open_timers(self) -> None:
-        """Bring the timer's files in line with the log, and with who was followed."""
+        """Bring the timer's files in line with the log."""
         if self._store_config.timer_wheel_enable:
             open_timers(self.store, self._timers, self._clock.now_ms())
             self._timer_counts.load(self.topics.table)
 
     def _before_acting(self) -> None:
-        """Go on where the other broker is that acted before."""
+        """Have what a slave changes from now on be later than what its master had."""
         self.store.catch_up()
-        if self._timers.follows:
-            self._open_timers()
         if self.replicas.is_slave:
             self.offsets.lead()
             self.delay_offsets.lead()
             self._timers.lead(LEAD)
 
-    def _timing(self, context: BrokerContext) -> list[Service]:
-        """What delivers messages with a delivery time, and what was popped for a time."""
+    def _timing(self, context: BrokerContext) -> tuple[list[Service], list[Service]]:
+        """What keeps messages with a delivery time, and what delivers them and what was popped for
+        a time when it is this broker's turn."""
         config, loop = self._store_config, self._loop
         if not config.timer_wheel_enable:
-            return []
+            return [], []
         flush = TimerFlush(
             self._timers,
             self.store.flush_log,
@@ -408,12 +409,13 @@ class Broker:
         timed = TimedMessages(context, flush, loop)
         self.events.listen(WaitsElsewhere, timed.waits)
         self._sync.timer_told.listen(timed.follow)
+        self._sync.timer_back.listen(timed.take_back)
         self.store.keep_from(timed.let_go)
         self._revive_queues = lambda: reviving.queues
         reviving = Reviving(context, self._books.put_checkpoint, timed.delivered_ms, loop)
         self.events.listen(MessagesArrived, reviving.arrived)
-        follows = self.replicas.is_slave and not self.config.enable_slave_acting_master
-        return [flush, timed] if follows else [flush, timed, reviving]
+        acts = self.config.enable_slave_acting_master
+        return [flush, timed], [Delivering(timed), reviving] if acts else [reviving]
 
     def _make_puts(self) -> None:
         """Make what puts messages, and what delivers those that wait for a delay."""
@@ -505,6 +507,9 @@ class Broker:
         handlers |= pop_handlers_of(context, books, self._lite, pops, acks)
         bulk_handlers = self._saving.holding_several(bulk_send_backs_of(sends_back))
         bulk_handlers |= bulk_handlers_of(sends, ends, pops, acks)
+        if isinstance(self._puts, EscapingPuts):
+            handlers |= self._puts.run_again({code: handlers[code] for code in NOTING})
+            bulk_handlers = {code: it for code, it in bulk_handlers.items() if code not in NOTING}
         for noting in self._noting:
             handlers |= noting.holding({code: handlers[code] for code in NOTING})
             for code in NOTING:  # their answers wait
@@ -529,17 +534,24 @@ class Broker:
 
     def _role_conditions(self) -> list[Condition]:
         """What is refused by the role."""
-        if not self.replicas.is_slave:
-            return []
-        acts = self.config.enable_slave_acting_master
-        return [refused_by_acting_slave if acts else refused_by_slave]
+        acts, replicas = self.config.enable_slave_acting_master, self.replicas
+        if replicas.is_slave:
+            return [refused_by_acting_slave(self._takes_pops) if acts else refused_by_slave]
+        alone = acts and self._store_config.broker_role == SYNC_MASTER
+        return [refused_by_acting_master(replicas, self._store_config)] if alone else []
+
+    def _takes_pops(self) -> bool:
+        """Whether this slave notes pops, at another master."""
+        goes = self.settings.broker.enable_remote_escape and self._special.runs
+        return goes and isinstance(self._books, EscapedBooks)
 
     def _make_books(self, context: BrokerContext) -> BufferedBooks:
         """Make what notes pops; with a database, also what has messages come again by it, and has
         answers wait for it."""
         records = self._kv
         if records is None:
-            return BufferedBooks(context, self._loop)
+            escapes = isinstance(context.puts, EscapingPuts)
+            return (EscapedBooks if escapes else BufferedBooks)(context, self._loop)
         reviving = KvReviving(context, records, self._loop)
         self._kv_reviving.append(reviving)
         self._noting.append(Saving((records,), "saving of pops"))
@@ -592,6 +604,7 @@ class Broker:
         ttl_seconds = self.config.min_lite_ttl / 1000
         lite_seconds = self.config.lite_subscription_check_interval / 1000
         store, saving = self.store, self._saving
+        write_counts = partial(saving.write, self.open_counts.file)
         operations = [self.operations] if self._measures else []
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
         is_master, acting = not self.replicas.is_slave, self._acting
@@ -600,11 +613,11 @@ class Broker:
             *operations,
             *store.services,
             self._replication,
-            *(timing if acting is None else ()),
+            *timing,
             *([self._books] if timing and is_master else ()),
             *(self._kv_reviving if own else ()),
             self._every("retention", clean_seconds, store.clean),
-            self._every("queues left out", CATCH_UP_SECONDS, self._catch_up),
+            self._every("queues left out", CATCH_UP_SECONDS, CatchingUp(store).step),
             *((self._transactions,) if own else ()),
             *([self._puts] if isinstance(self._puts, EscapingPuts) else ()),
             *([self._group_locks, self._special] if acting is not None else ()),
@@ -614,9 +627,7 @@ class Broker:
             Following(saving, tables, self._loop),
             self._every("offsets", offsets_seconds, partial(saving.write, self.offsets.file)),
             self._every("delay offsets", delays_seconds, self._write_delay_offsets),
-            self._every(
-                "open transactions", counts_seconds, partial(saving.write, self.open_counts.file)
-            ),
+            self._every("open transactions", counts_seconds, write_counts),
             *((self._delayed,) if own else ()),
             self._every("filters", FILTER_SECONDS, self._write_filters),
             self._every("orders", ORDER_SECONDS, self._write_orders),
@@ -643,9 +654,10 @@ class Broker:
     def _every(self, name: str, seconds: float, call: Callable[[], float | None]) -> Service:
         return Every(name, seconds, call, self._loop)
 
-    def _make_acting(self, context: BrokerContext, timing: list[Service]) -> Acting:
+    def _make_acting(self, context: BrokerContext, deliveries: list[Service]) -> Acting:
         """Make the part in a group whose slaves act for their master."""
-        services = [*timing, *self._kv_reviving, self._transactions, self._delayed]
+        services = [*deliveries, *self._kv_reviving, self._transactions, self._delayed]
+        services += [self._books] if isinstance(self._books, EscapedBooks) else []
         self._special = Special(services, self._before_acting)
         self._puts.moved.listen(lambda _: self._special.go_on())
         who, access = self._identity, access_of(self.config)
@@ -732,14 +744,6 @@ class Broker:
         """What keeps services from their work at present, by their names."""
         found = {service.name: service.trouble for service in self.services}
         return {name: trouble for name, trouble in found.items() if trouble is not None}
-
-    def _catch_up(self) -> float:
-        """Let queues that were left out catch up; look again soon whether there are any."""
-        wait = self.store.catch_up_left_out()
-        looked_at, self._looked_at = self._looked_at, self.store.log_end_offset
-        if wait is None and looked_at == self._looked_at:
-            return RESTING_SECONDS
-        return CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
 
     def _write_delay_offsets(self) -> None:
         self.delay_offsets.settle(self.store.flushed_offset)

@@ -19,34 +19,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 
+from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.puts import Draft, Placed, Puts, Redirection
 from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, FirearrowError, PutLater, StoreError
+from firearrow.errors import BrokerError, FirearrowError, MessageError, PutLater, StoreError
 from firearrow.events import Events
 from firearrow.message import names, properties
 from firearrow.message.sysflag import HOSTS_V6_MASK, TRANSACTION_PREPARED, transaction_type
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
+from firearrow.net.server import Answer, Finished, Handler, Peer, Steps
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.store import ConsumeQueue, MessageStore, NewMessage
 from firearrow.wire.bodies import PERM_WRITE, Route
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import SendMessageV2
 
 log = logging.getLogger(__name__)
 
 SEND_SECONDS_MAX: Final = 3.0  # Java: EscapeBridge#SEND_TIMEOUT
+ANSWER_SECONDS_MAX: Final = 2 * SEND_SECONDS_MAX
+NOTED_MAX: Final = 10_000  # records about pops that were sent, and are known if put again
 UNDER_WAY_MAX: Final = 64
 """Messages that are on their way, or of which nobody has asked what came of them."""
 ROUTES_MAX: Final = 1000
@@ -134,10 +140,14 @@ class EscapingPuts(Puts, Service):
         self._turns = 0
         self._ways: dict[_Key, str | None] = {}  # why it failed, None as long as it is under way
         self._tasks = Tasks()
+        self._noted: dict[_Key, None] = {}
+        self._waiting = Tasks()  # answers that wait for what is under way
+        self._has_moved = asyncio.Event()
         self._trouble: str | None = None
 
     async def stop(self) -> None:
         """Send nothing more."""
+        await self._waiting.close()
         await self._tasks.close()
         await self._client.close()
 
@@ -152,9 +162,28 @@ class EscapingPuts(Puts, Service):
 
     # --- what is put ---
 
-    def put_waiting(self, *_: Any) -> int:
-        """Raise a StoreError: what was popped is noted by masters only."""
-        raise StoreError("a slave notes nothing of what was popped")
+    def put_waiting(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        stored: bytes,
+        waits: WaitsElsewhere | None,
+        now_ms: int,
+    ) -> int:
+        """Send what is noted of pops to another broker, where it waits for its time; raises as
+        `put_again`. What was sent is known for a while, so it may be put once more."""
+        found = properties.parse(stored)
+        topic = found.pop(properties.REAL_TOPIC, queue.topic)
+        queue_id = _number(found.pop(properties.REAL_QUEUE_ID, str(queue.queue_id)))
+        found.pop(properties.TIMER_OUT_MS, None)
+        unique = f"{found.get(properties.UNIQUE_KEY, '')}@{crc32(body)}"
+        key = _Key(topic, queue_id, 0, 0, unique)
+        if key not in self._noted:
+            self._put_away(_Message(topic, queue_id, body, found, 0, 0, now_ms, 0), key)
+            if len(self._noted) >= NOTED_MAX:
+                del self._noted[next(iter(self._noted))]
+            self._noted[key] = None
+        return -1
 
     def put_again(self, message: NewMessage, now_ms: int) -> None:
         """Send a message to another broker; raises PutLater until that has answered, and StoreError
@@ -187,13 +216,13 @@ class EscapingPuts(Puts, Service):
         )  # fmt: skip
         return _NOWHERE
 
-    def _put_away(self, message: _Message) -> None:
+    def _put_away(self, message: _Message, known: _Key | None = None) -> None:
         if not self._settings.broker.enable_remote_escape:
             raise StoreError(
                 "messages wait for their master: only with enableRemoteEscape=true a slave that "
                 "acts for it sends them to another one"
             )
-        key = message.key
+        key = known or message.key
         if key in self._ways:
             failure = self._ways[key]
             if failure is None:
@@ -210,6 +239,60 @@ class EscapingPuts(Puts, Service):
         self._ways[key] = None
         self._tasks.begin(self._send(key, message), "a message to another broker")
         raise PutLater("the message is on its way to another broker")
+
+    # --- requests that put ---
+
+    def run_again(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """Give handlers that are run again until what they put is at another broker; they must do
+        no harm twice."""
+        return {code: self._run_again(handler) for code, handler in handlers.items()}
+
+    def _run_again(self, handler: Handler) -> Handler:
+        def handle(peer: Peer, request: AnyCommand) -> Answer:
+            try:
+                answer = handler(peer, request)
+            except PutLater:
+                hold(peer, request)
+                return None
+            return in_steps(peer, request, answer) if isinstance(answer, Generator) else answer
+
+        def in_steps(peer: Peer, request: AnyCommand, steps: Steps) -> Steps:
+            try:
+                return (yield from steps)
+            except PutLater:
+                hold(peer, request)
+                return None
+
+        def hold(peer: Peer, request: AnyCommand) -> None:
+            peer.owed += 1
+            self._waiting.begin(self._answer(peer, request, handler), "an answer")
+
+        return handle
+
+    async def _answer(self, peer: Peer, request: AnyCommand, handler: Handler) -> None:
+        """Run a handler until it needs to wait for nothing."""
+        answer: Finished = Response(
+            ResponseCode.SERVICE_NOT_AVAILABLE, "no other master has noted it in time"
+        )
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                while True:
+                    moved = self._has_moved
+                    try:
+                        answer = _finished(handler(peer, request))
+                        break
+                    except PutLater:
+                        await moved.wait()
+        except TimeoutError:
+            pass
+        except BrokerError as error:
+            answer = Response(error.code, error.remark)
+        except (StoreError, MessageError) as error:
+            answer = Response(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        finally:
+            peer.owed -= 1
+            if answer is not None:
+                peer.reply(request, answer)
 
     # --- how it is sent ---
 
@@ -239,6 +322,8 @@ class EscapingPuts(Puts, Service):
                 )
             self._trouble = failure or None
             self._ways[key] = failure
+            moved, self._has_moved = self._has_moved, asyncio.Event()
+            moved.set()
         asyncio.get_running_loop().call_soon(self.moved, None)
 
     def _fields(self, message: _Message, target: _Target) -> dict[str, str | int | bool]:
@@ -286,6 +371,16 @@ class EscapingPuts(Puts, Service):
         if route is not None:
             self._known[topic] = route, now
         return route
+
+
+def _finished(answer: Answer) -> Finished:
+    """Take all steps of an answer."""
+    while isinstance(answer, Generator):
+        try:
+            next(answer)
+        except StopIteration as end:
+            answer = end.value
+    return answer
 
 
 def _wait_no_more(found: dict[str, str]) -> None:

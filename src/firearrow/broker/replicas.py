@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from firearrow.broker.config import BrokerConfig
@@ -17,12 +18,13 @@ from firearrow.net.listening import listen, port_of
 from firearrow.replication.master import Connection, Master
 from firearrow.replication.slave import Slave
 from firearrow.services import Service
-from firearrow.store import MessageStore
+from firearrow.store import Acknowledging, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaStatus
 
 log = logging.getLogger(__name__)
 
+MASTER_ID: Final = 0
 SLAVE: Final = "SLAVE"
 SYNC_MASTER: Final = "SYNC_MASTER"
 
@@ -33,14 +35,17 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
     Java: BrokerStartup sets the number of a master to 0, whatever the file says.
     """
     if not broker.enable_controller_mode and (
-        store.min_in_sync_replicas > 1
-        or store.all_ack_in_sync_state_set
-        or store.async_learner
-        or store.sync_from_last_file
+        store.all_ack_in_sync_state_set or store.async_learner or store.sync_from_last_file
     ):
         raise ConfigError(
-            "minInSyncReplicas, allAckInSyncStateSet, asyncLearner and syncFromLastFile need "
+            "allAckInSyncStateSet, asyncLearner and syncFromLastFile need "
             "enableControllerMode=true: only controllers say who is in sync"
+        )
+    goes_by_fewer = broker.enable_slave_acting_master and store.enable_auto_in_sync_replicas
+    if store.min_in_sync_replicas > 1 and not (broker.enable_controller_mode or goes_by_fewer):
+        raise ConfigError(
+            "minInSyncReplicas needs enableControllerMode=true, or enableSlaveActingMaster=true "
+            "and enableAutoInSyncReplicas=true: else nobody says who is in sync"
         )
     if broker.enable_controller_mode and store.heal_from:
         raise ConfigError(
@@ -64,11 +69,15 @@ class Replicas:
     """The broker's part in replication: ``master`` or ``slave`` is there, the other one None.
 
     ``tls_mode`` is that of the broker's own port: under ``enforcing`` the log says that slaves are
-    not encrypted.
+    not encrypted. ``acts``: slaves act for their master here.
     """
 
-    def __init__(self, config: StoreConfig, tls_mode: str = "disabled") -> None:
+    def __init__(
+        self, config: StoreConfig, tls_mode: str = "disabled", *, acts: bool = False
+    ) -> None:
         self._config = config
+        self._acts = acts
+        self._confirming: Acknowledging | None = None
         self._tls_mode = tls_mode
         self._server: asyncio.Server | None = None
         self.master: Master | None = None
@@ -85,6 +94,31 @@ class Replicas:
     def is_slave(self) -> bool:
         """Whether another broker is the master."""
         return self._config.broker_role == SLAVE
+
+    @property
+    def in_sync_count(self) -> int:
+        """How many brokers of the name are there and in sync with this master, itself among them;
+        where slaves act for their master."""
+        master = self.master
+        known = [] if master is None else master.following
+        in_sync = 1 + sum(master.is_in_sync(it) for it in known) if master is not None else 1
+        return min(len(self.members.keys() - {MASTER_ID}) + 1, in_sync)
+
+    def needed(self) -> int:
+        """How many brokers must have a message before its sender is answered.
+
+        Java: CommitLog#calcNeedAckNums, once for each message.
+        """
+        config = self._config
+        if not self._acts or not config.enable_auto_in_sync_replicas:
+            return config.in_sync_replicas
+        return max(min(config.in_sync_replicas, self.in_sync_count), config.min_in_sync_replicas)
+
+    def meet(self, members: dict[int, str]) -> None:
+        """Know the brokers of the name that are there."""
+        self.members = members
+        if self._confirming is not None:
+            self._confirming.answer()
 
     @property
     def has_master(self) -> bool:
@@ -164,9 +198,10 @@ class Replicas:
         self.master = self._sender
         self.master.joined.listen(self.linked)
         self.master.refused.listen(self.linked)
-        if self._config.broker_role == SYNC_MASTER and self._config.in_sync_replicas > 1:
-            copies = _Copies(self.master, self._config.in_sync_replicas - 1, store)
-            confirming = store.copy_by(copies, self._config.slave_timeout / 1000)
+        most = max(self._config.in_sync_replicas, self._config.min_in_sync_replicas)
+        if self._config.broker_role == SYNC_MASTER and most > 1:
+            copies = _Copies(self.master, self.needed, store)
+            self._confirming = confirming = store.copy_by(copies, self._config.slave_timeout / 1000)
             self.master.acked.listen(lambda _: confirming.answer())
         return self.master
 
@@ -211,22 +246,23 @@ class _Both(Service):
 
 
 class _Copies:
-    """That so many slaves have a message; a condition of its acknowledgement.
+    """That so many brokers have a message; a condition of its acknowledgement.
 
     Java: GroupTransferService looks at each waiting send once a millisecond.
     """
 
     is_broken = False
 
-    def __init__(self, master: Master, count: int, store: MessageStore) -> None:
-        self._count = count
+    def __init__(self, master: Master, needed: Callable[[], int], store: MessageStore) -> None:
+        self._needed = needed
         self._store = store
         self._master = master
 
     @property
     def reached(self) -> int:
         """Up to where enough slaves have the log."""
-        return self._master.copied_offset(self._count, self._store.confirming.first_offset)
+        slaves = max(self._needed() - 1, 0)
+        return self._master.copied_offset(slaves, self._store.confirming.first_offset)
 
     def ask(self) -> None:
         """Send slaves what they lack."""

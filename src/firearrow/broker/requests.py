@@ -170,6 +170,7 @@ def _admin_handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.GET_TIMER_CHECK_POINT: broker.timer_progress,
             RequestCode.GET_TIMER_METRICS: broker.timer_counts,
             RequestCode.GET_BROKER_HA_STATUS: broker.ha_status,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: broker.reset_master_flush,
             RequestCode.GET_ALL_DELAY_OFFSET: broker.delays,
         }
     )

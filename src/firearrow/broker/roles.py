@@ -29,10 +29,11 @@ from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control import Control
 from firearrow.broker.controllers import Controllers, Mastery, mastery_of
+from firearrow.broker.insyncrefusals import refused_alone
 from firearrow.broker.registration import Registration
 from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
 from firearrow.broker.requests import Check, Condition
-from firearrow.broker.slaverefusals import SENDS, refused_by_slave
+from firearrow.broker.slaverefusals import refused_by_slave
 from firearrow.broker.switchreplicas import Place, SwitchReplicas
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ConfigError
@@ -222,27 +223,14 @@ class ControlledBroker(Broker):
         }
 
     def _role_conditions(self) -> list[Condition]:
-        by_role = refused_by_slave if self.replicas.is_slave else self._refused_alone
-        return [by_role, self._refused_unconfirmed]
-
-    def _refused_alone(self, row: Row) -> Check | None:
-        """Give the check by which a master with too few others refuses messages.
-
-        Java: CommitLog#asyncPutMessage, which lets those with ``WAIT=false`` pass.
-        """
-        if row.code not in SENDS or self._store_config.min_in_sync_replicas <= 1:
-            return None
         place, least = self.place, self._store_config.min_in_sync_replicas
-
-        def check(_: Peer, __: AnyCommand) -> None:
-            count = place.in_sync_count
-            if count < least:
-                raise BrokerError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"in-sync replicas not enough: {count}, minInSyncReplicas is {least}",
-                )
-
-        return check
+        conditions: list[Condition] = [self._refused_unconfirmed]
+        if self.replicas.is_slave:
+            conditions.append(refused_by_slave)
+        elif least > 1:
+            in_sync = refused_alone(lambda: least, lambda: place.in_sync_count, "minInSyncReplicas")
+            conditions.append(in_sync)
+        return conditions
 
     def _refused_unconfirmed(self, row: Row) -> Check | None:
         """Give the check by which nobody gets messages that may be lost yet.

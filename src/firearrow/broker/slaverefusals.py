@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from firearrow.broker.flowcontrol import REJECTED
-from firearrow.broker.requests import Check
+from firearrow.broker.requests import Check, Condition
 from firearrow.errors import BrokerError
 from firearrow.net.server import Peer
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -27,6 +28,14 @@ SENDS: Final = frozenset(
         RequestCode.CONSUMER_SEND_MSG_BACK,
     }
 )
+_POPS: Final = frozenset(
+    {
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    }
+)
 _CHANGES: Final = frozenset(
     {
         RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -41,9 +50,22 @@ _CHANGES: Final = frozenset(
 )
 
 
-def refused_by_acting_slave(row: Row) -> Check | None:
-    """The same where slaves act for their master: its producers are to try another one."""
-    return _refused(row, _NO_ACTING_PUT if row.code in SENDS else None)
+def refused_by_acting_slave(takes_pops: Callable[[], bool]) -> Condition:
+    """The same where slaves act for their master: its producers are to try another one; pops are
+    taken while they can be noted elsewhere."""
+
+    def condition(row: Row) -> Check | None:
+        refusal = _refused(row, _NO_ACTING_PUT if row.code in SENDS else None)
+        if refusal is None or row.code not in _POPS:
+            return refusal
+
+        def check(peer: Peer, request: AnyCommand) -> None:
+            if not takes_pops():
+                refusal(peer, request)
+
+        return check
+
+    return condition
 
 
 def refused_by_slave(row: Row) -> Check | None:

@@ -14,7 +14,6 @@ request  what the slave does with the answer
 402      has these request modes and no others
 61       takes the names of the topics of which messages wait for their time
 60       has its timer follow, as far as the log goes that the master has then, which 907 says
-         (where slaves act for their master: 60 alone, see `TimerStore.follow`)
 ======== ========================================================================================
 
 A slave that may act for its master asks every few seconds for 45 and 60, and whether 21 and 201
@@ -52,7 +51,7 @@ from firearrow.events import Event
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.running import Running
-from firearrow.store import TimerStore, told_progress
+from firearrow.store import ToldProgress, told_progress
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import HaStatus
 from firearrow.wire.bodies import Body, DataVersion, TopicConfig
@@ -114,8 +113,9 @@ class _Modes(Body, frozen=True):
 class SlaveSync(Running):
     """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
     serves clients, empty as long as nobody knows; ``access`` is how to get in there. ``timer_told``
-    is told how far the master's timer is; without ``timer_counts`` that is not asked for. With
-    ``often`` it asks every few seconds for what it must know to act for the master."""
+    is told how far the master's timer is, ``timer_back`` how far that of a slave is that acted for
+    this master; without ``timer_counts`` that is not asked for. With ``often`` it asks every few
+    seconds for what it must know to act for the master."""
 
     def __init__(
         self,
@@ -128,12 +128,10 @@ class SlaveSync(Running):
         timer_counts: TimerCounts | None,
         clock: Clock,
         access: Access = OPEN,
-        timers: TimerStore | None = None,
         *,
         often: bool = False,
     ) -> None:
         super().__init__("what the master knows")
-        self._timers = timers
         self._often = often
         self._topics = topics
         self._groups = groups
@@ -143,6 +141,7 @@ class SlaveSync(Running):
         self._saving = saving
         self._timer_counts = timer_counts
         self.timer_told: Event[MasterTimer] = Event()
+        self.timer_back: Event[ToldProgress] = Event()
         self._monotonic = clock.monotonic
         self._client = Client(access=access)
         self._told = asyncio.Event()
@@ -282,40 +281,39 @@ class SlaveSync(Running):
             )
 
     async def _ask_timer(self) -> None:
-        """In this order: all that was put for what is delivered is before the end of the log. A
-        slave that may act for its master notes only how far that is."""
+        """In this order: all that was put for what is delivered is before the end of the log."""
         if self._timer_counts is None:
             return
-        if self._often and self._timers is not None:
-            answer = await self._call(RequestCode.GET_TIMER_CHECK_POINT, {})
-            self._timers.follow(answer.body)
-            return
-        answer = await self._call(RequestCode.GET_TIMER_CHECK_POINT, {})
+        told = await self._timer_of(self.master_address)
+        status = await self._ask(RequestCode.GET_BROKER_HA_STATUS, {}, HaStatus)
+        if told.read_ms > 0:  # else it never ran
+            self.timer_told(MasterTimer(*told, status.master_commit_log_max_offset))
+
+    async def _timer_of(self, address: str) -> ToldProgress:
+        answer = await self._call(RequestCode.GET_TIMER_CHECK_POINT, {}, address)
         told = told_progress(body := answer.body or b"")
         if told is None:
             raise RemoteProtocolError(f"{len(body)} bytes do not say how far a timer is")
-        status = await self._ask(RequestCode.GET_BROKER_HA_STATUS, {}, HaStatus)
-        if told[0] > 0:  # else it never ran
-            self.timer_told(MasterTimer(*told, status.master_commit_log_max_offset))
+        return told
 
     # --- a master asks ---
 
     async def take_back(self, address: str) -> None:
         """Go on where a slave is that acted for this master, as far as it is ahead.
 
-        Raises an OSError or a BrokerError if it can't be asked. Java: BrokerPreOnlineService takes
-        a table of the slave as a whole, if that has the same data version or a later one.
+        Raises an OSError or a FirearrowError if it can't be asked. Java: BrokerPreOnlineService
+        takes a table of the slave as a whole, if that has the same data version or a later one.
         """
         delays = await self._ask(RequestCode.GET_ALL_DELAY_OFFSET, {}, _Delays, address)
         offsets = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}, _Offsets, address)
-        timer = await self._call(RequestCode.GET_TIMER_CHECK_POINT, {}, address)
+        timer = None if self._timer_counts is None else await self._timer_of(address)
         self._delays.take_back(delays.offset_table, delays.data_version)
         lmq = {key: {0: queue_offset} for key, queue_offset in offsets.lmq_offset_table.items()}
         self._offsets.take_back(offsets.offset_table | lmq, offsets.data_version)
         for file in (self._delays.file, self._offsets.file):
             self._saving.write(file)
-        if self._timers is not None:
-            self._timers.take_back(timer.body)
+        if timer is not None:
+            self.timer_back(timer)
 
     # --- how it is asked ---
 

@@ -11,9 +11,13 @@ so a recall that was acknowledged is heeded, and messages are delivered in the o
 and within a slot in the order in which they were sent.
 
 A slave delivers nothing: its timer follows its master's (`TimedMessages.follow`), so that the slave
-goes on there as a master. How far that was counts when all that the master had put by then is here.
-A message goes on the wheel, or counts as delivered, when the master's timer has moved on since it
-had it on its own wheel: until then it may be there in a later slot than it should be.
+goes on there as a master, or acts for it. How far that was counts when all that the master had put
+by then is here. A message goes on the wheel, or counts as delivered, when the master's timer has
+moved on since it had it on its own wheel: until then it may be there in a later slot than it should
+be. Where a message rolls depends on when it was put, so that it is in one slot on both.
+
+A master that comes back goes on where the slave is that acted for it (`TimedMessages.take_back`):
+what that had not is placed again. `Delivering` has a broker deliver as long as it is its turn.
 
 Source: upstream ``HookUtils#handleScheduleMessage``, ``TimerMessageStore``.
 """
@@ -54,6 +58,7 @@ from firearrow.store import (
     TimerFlush,
     TimerStore,
     TimerUnit,
+    ToldProgress,
     due_ms_of,
     timed_message,
 )
@@ -75,11 +80,15 @@ _Steps = Generator[float, None, None]
 
 
 class MasterTimer(NamedTuple):
-    """How far a master's timer was, and where its CommitLog ended then or later."""
+    """How far a master's timer was (`ToldProgress`), and where its log ended then or later."""
 
     read_ms: int
     queue_offset: int
+    version: tuple[int, int, int]
     log_end: int
+
+
+NOT_FOLLOWED: Final = MasterTimer(0, 0, (0, 0, 0), 0)
 
 
 class TimerRedirection:
@@ -171,18 +180,14 @@ def _deliver_ms(found: dict[str, str], now_ms: int) -> int | None:
 
 
 def open_timers(store: MessageStore, timers: TimerStore, now_ms: int) -> None:
-    """Bring the timer's files in line with the log, and with who was followed last, if anybody."""
-    ends = (
-        store.min_queue_offset(names.TIMER_TOPIC, 0),
-        store.max_queue_offset(names.TIMER_TOPIC, 0),
-    )
-    queue = TimedQueue(store.log_end_offset, *ends, store.record_at)
-    if not timers.follows:
-        timers.open(now_ms, queue)
-        return
-    first = next(store.iterate_from(names.TIMER_TOPIC, 0, timers.handled, 1), None)
-    unhandled = store.log_end_offset if first is None else first.physical_offset
-    timers.open_again(now_ms, queue, unhandled)
+    """Bring the timer's files in line with the log."""
+    timers.open(now_ms, _queue_of(store))
+
+
+def _queue_of(store: MessageStore) -> TimedQueue:
+    first = store.min_queue_offset(names.TIMER_TOPIC, 0)
+    end = store.max_queue_offset(names.TIMER_TOPIC, 0)
+    return TimedQueue(store.log_end_offset, first, end, store.record_at)
 
 
 def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None:
@@ -228,31 +233,35 @@ class TimedMessages(Service):
         self._recalled: set[str] = set()  # by what is not on the wheel yet
         self._recalls_end = 0  # up to which queue offset that is known
         self._placed_ms = 0  # what was put before this time is on the wheel
-        self._late_slot_ms = 0  # the last slot that may have what should be in one that was read
-        self._late_ms = 0  # the earliest time of that; 0 at a start, which does not know it
+        self._late_ms = 0  # the earliest time of what is late; 0 at a start, which can't know it
         self._runs = False
         self._gathers = False  # the alarm is set for the first of those that came since
         self._trouble: str | None = None
-        broker = self._settings.broker
-        self._follows = context.replicas.is_slave and not broker.enable_slave_acting_master
+        acts = self._settings.broker.enable_slave_acting_master  # only when it is its turn
+        self._follows = context.replicas.is_slave or acts
         self._check: MasterTimer | None = None  # to be followed when all of it is here
-        self._followed = MasterTimer(0, 0, 0)
+        self._followed = NOT_FOLLOWED
         self._followed_end = 0  # up to here the queue is on the wheel of the master for sure
 
     async def start(self) -> None:
         """Begin with what is due already."""
         self._runs = True
+        self._begin()
+
+    def _begin(self) -> None:
         self._recalled.clear()
         self._rolled.clear()
         self._knows_rolled = False
         self._recalls_end = self._placed_ms = self._late_ms = 0
-        self._late_slot_ms = self._timers.slot_of(self._clock.now_ms())
         self._alarm.set(0)
 
     async def stop(self) -> None:
         """Finish the slot that is being read, so that nothing of it is delivered twice; then put on
         the wheel what came last, unless that takes too long."""
         self._runs = self._gathers = False
+        await self._finish()
+
+    async def _finish(self) -> None:
         self._alarm.cancel()
         steps = self._steps
         while steps is not None and self._reads_slot:
@@ -286,9 +295,51 @@ class TimedMessages(Service):
             self._alarm.set_earlier(GATHER_SECONDS)
             self._gathers = True
 
+    # --- whose turn it is ---
+
+    def lead(self) -> None:
+        """Deliver from now on what is due."""
+        self._check, self._follows = None, False
+        if self._runs:
+            self._begin()
+
+    async def rest(self) -> None:
+        """Deliver no longer, and follow whoever does; returns when the last slot is delivered."""
+        runs, self._runs = self._runs, False
+        self._gathers = False
+        await self._finish()
+        self._runs = runs
+        self._follows, self._followed, self._followed_end = True, NOT_FOLLOWED, 0
+        timers = self._timers
+        told_offset = timers.told_offset(timers.progress)
+        if told_offset < timers.progress.queue_offset:  # who leads now has it in another slot
+            read_ms = timers.progress.read_ms
+            try:
+                self._go_on_from(ToldProgress(read_ms, told_offset, timers.version))
+            except OSError as error:
+                self._stuck(error)
+
+    def take_back(self, told: ToldProgress) -> None:
+        """On a master that comes back: go on where a slave is that acted for it, if it is ahead.
+
+        Raises StoreError or OSError.
+        """
+        if told.read_ms > self._timers.progress.read_ms:
+            self._go_on_from(told)
+
+    def _go_on_from(self, told: ToldProgress) -> None:
+        store, timers = self._store, self._timers
+        store.catch_up()
+        queue = _queue_of(store)
+        start = max(told.queue_offset, queue.first_offset)
+        first = next(store.iterate_from(names.TIMER_TOPIC, 0, start, 1), None)
+        unhandled = store.log_end_offset if first is None else first.physical_offset
+        with self._flush.paused():
+            timers.go_on_from(told, self._clock.now_ms(), queue, unhandled)
+
     def follow(self, check: MasterTimer) -> None:
         """On a slave: be as far as the master's timer was."""
-        if self._check is None:  # else one is still waited for
+        if self._follows and self._check is None:  # else one is still waited for
             self._check = check
             if self._runs and self._steps is None:
                 self._alarm.set_earlier(0)
@@ -330,7 +381,7 @@ class TimedMessages(Service):
             return -1.0
         at, end_ms = timers.progress.read_ms, timers.slot_of(now_ms + AHEAD_MS)
         # Until then `delivered_ms` can't tell, and who asks waits for it.
-        found = at <= self._late_slot_ms
+        found = at <= timers.late_slot_ms
         while not found and at < end_ms:
             at, found = timers.wheel.next_used(at, end_ms)
         return max(at + timers.precision_ms - now_ms, 1) / 1000
@@ -381,6 +432,7 @@ class TimedMessages(Service):
                 yield from self._count_off(at)
                 at += timers.precision_ms
             yield 0.0
+        timers.version = check.version
         if end_ms != timers.progress.read_ms:
             timers.was_read(end_ms)
             self._flush.moved()
@@ -490,7 +542,7 @@ class TimedMessages(Service):
 
     def _place(self, view: MessageView, queue_offset: int, now_ms: int) -> bool:
         """Put a message on the wheel; False if that must wait."""
-        timers, config = self._timers, self._settings.store
+        timers = self._timers
         due_ms = due_ms_of(view)
         assert due_ms is not None, "`timed_message` gives none without"
         if due_ms < timers.progress.read_ms and queue_offset < timers.placed_again_before:
@@ -499,7 +551,7 @@ class TimedMessages(Service):
         if self._has_rolled_already(view, queue_offset):
             timers.pass_over(queue_offset)
             return True
-        delay_ms, magic = _unit_of(due_ms - now_ms, config)
+        delay_ms, magic = self._delay_of(due_ms, view.store_timestamp_ms, now_ms)
         if properties.TIMER_DELETE_UNIQUE_KEY in view.properties:
             magic |= DELETE
         if now_ms + delay_ms > timers.last_ms:  # nothing was read for a week or more
@@ -526,12 +578,18 @@ class TimedMessages(Service):
             self._tally.delays.add(topic, max(0, ahead_ms // 1000))
         return True
 
+    def _delay_of(self, due_ms: int, stored_ms: int, now_ms: int) -> tuple[int, int]:
+        """How far ahead of now a message goes on the wheel, and the bits of its unit."""
+        delay_ms, magic = _unit_of(due_ms - stored_ms, self._settings.store)
+        if magic & ROLL and stored_ms + delay_ms < self._timers.progress.read_ms:
+            return _unit_of(due_ms - now_ms, self._settings.store)  # it should have rolled already
+        return stored_ms + delay_ms - now_ms, magic
+
     def _note_late(self, due_ms: int) -> None:
         """Note that a message is delivered later than it should be, if it is."""
-        read_ms = self._timers.progress.read_ms
+        read_ms, has_late = self._timers.progress.read_ms, self._timers.late_slot_ms
         if due_ms < read_ms:
-            self._late_ms = min(self._late_ms, due_ms) if read_ms <= self._late_slot_ms else due_ms
-            self._late_slot_ms = max(self._late_slot_ms, read_ms)
+            self._late_ms = min(self._late_ms, due_ms) if read_ms <= has_late else due_ms
 
     def _deliver_before(self, now_ms: int) -> _Steps:
         """Deliver all slots before a time."""
@@ -678,7 +736,7 @@ class TimedMessages(Service):
             now_ms = min(now_ms, self._placed_ms)
         if self._store.behind_bytes:
             return 0
-        if timers.pending and timers.progress.read_ms <= self._late_slot_ms:
+        if timers.pending and timers.progress.read_ms <= timers.late_slot_ms:
             now_ms = min(now_ms, self._late_ms)
         return min(timers.wheel.next_used(timers.progress.read_ms, now_ms)[0], now_ms)
 
@@ -694,6 +752,26 @@ class TimedMessages(Service):
         for entry in self._store.iterate_from(names.TIMER_TOPIC, 0, first, 1):
             oldest = entry.physical_offset if oldest is None else min(oldest, entry.physical_offset)
         return oldest
+
+
+class Delivering(Service):
+    """Has what is due delivered while it runs."""
+
+    def __init__(self, timed: TimedMessages) -> None:
+        super().__init__("delivery by time")
+        self._timed = timed
+
+    async def start(self) -> None:
+        """Deliver from where the timer is."""
+        self._timed.lead()
+
+    async def stop(self) -> None:
+        """Deliver no longer."""
+        await self._timed.rest()
+
+    def go_on(self) -> None:
+        """Look again at what could not be put before."""
+        self._timed.go_on()
 
 
 def _unit_of(delay_ms: int, config: StoreConfig) -> tuple[int, int]:

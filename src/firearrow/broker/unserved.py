@@ -12,7 +12,6 @@ _USERS: Final = (
     "there are no users and no permissions as long as neither authenticationEnabled is true nor an "
     "authenticationMetadataProvider is named"
 )
-_COPIES: Final = "slaves ask their master how far it has written, so there is nothing to reset"
 _CONTROLLED: Final = "the broker is not in controller mode (enableControllerMode)"
 _ALONE: Final = "no slave acts as master here: enableSlaveActingMaster is false"
 _COLD: Final = "reads of old messages are not limited, so there is nothing to configure"
@@ -30,7 +29,6 @@ NOT_YET: Final[Mapping[int, str]] = {
     RequestCode.AUTH_LIST_ACL: _USERS,
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: _ALONE,
     RequestCode.EXCHANGE_BROKER_HA_INFO: _ALONE,
-    RequestCode.RESET_MASTER_FLUSH_OFFSET: _COPIES,
     RequestCode.GET_BROKER_EPOCH_CACHE: _CONTROLLED,
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _CONTROLLED,
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,

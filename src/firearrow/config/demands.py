@@ -50,9 +50,7 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     **_asking("checks of clients' certificates, which tls.server.need.client.auth alone asks for",
               "(?i:true|false)", "tls.server.authClient"),
     # --- other brokers ---
-    **_asking("replicas that decide among themselves", _OFF,
-              "enableAutoInSyncReplicas", "enableDLegerCommitLog",
-              "syncMasterFlushOffsetWhenStartup"),
+    **_asking("replicas that decide among themselves", _OFF, "enableDLegerCommitLog"),
     **_asking("two masters that copy each other", _OFF, "duplicationEnable"),
     **_asking("controllers that agree by JRaft", "(?i:DLedger|etcd)", "controllerType"),
     **_asking("a lookup of name servers by DNS or HTTP instead of namesrvAddr", _OFF,

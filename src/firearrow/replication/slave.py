@@ -149,7 +149,12 @@ class Slave(Running):
         end = self.store.log_end_offset
         rate = self.bytes_a_second
         client = HaClient(
-            self.master_address or None, rate, end, self.last_read_ms, self.last_write_ms
+            self.master_address or None,
+            rate,
+            end,
+            self.last_read_ms,
+            self.last_write_ms,
+            self.store.checkpoint.master_flushed_offset,
         )
         return HaStatus(ha_client_runtime_info=client)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from firearrow.errors import DiskFull
 
 if TYPE_CHECKING:
-    from firearrow.store.acknowledging import Outcome
+    from firearrow.store.acknowledging import Acknowledging, Outcome
     from firearrow.store.batch import (
         Appended,
         Part,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from firearrow.store.timers import (
         TimedQueue,
         TimerStore,
+        ToldProgress,
         due_ms_of,
         timed_message,
         told_progress,
@@ -59,6 +60,7 @@ __all__ = [
     "OS_FILES",
     "ROLL",
     "WHEEL_SLOTS",
+    "Acknowledging",
     "Appended",
     "Boundary",
     "ConsumeQueue",
@@ -92,6 +94,7 @@ __all__ = [
     "TimerLog",
     "TimerStore",
     "TimerUnit",
+    "ToldProgress",
     "Wanted",
     "committed_halves",
     "committed_offsets",

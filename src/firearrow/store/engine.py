@@ -126,8 +126,8 @@ class MessageStore(Doors):
             check_crc=config.check_crc_on_read,
         )
         self._guard = StoreGuard(root, fs)
-        self._checkpoint = Checkpoint()
-        self._log_flush = LogFlush(self.log, self._checkpoint)
+        self.checkpoint = Checkpoint()
+        self._log_flush = LogFlush(self.log, self.checkpoint)
         self._flusher: FlushService | None = None
         self.acknowledging = self.confirming = Acknowledging((), clock.monotonic)
         self._catch_up = self._new_catch_up()
@@ -190,14 +190,14 @@ class MessageStore(Doors):
         self.may_have_lost = end is End.LOST  # what was not synced may be gone
         self.was_closed = end is End.CLEAN
         self._guard.mark()
-        self._checkpoint = Checkpoint.load(self.root / "checkpoint")
+        self.checkpoint = Checkpoint.load(self.root / "checkpoint")
         self.log.load()
         if cut_at is not None:
-            self.may_have_lost |= cut_log(self.log, cut_at, self._checkpoint, self.root, self._fs)
+            self.may_have_lost |= cut_log(self.log, cut_at, self.checkpoint, self.root, self._fs)
         self.queues.load()
         if self._index is not None:
             clear_way(self._fs, self.root / "index", self.root, self.root / "quarantine")
-            self._index.load(None if end is End.CLEAN else self._checkpoint.index_ms)
+            self._index.load(None if end is End.CLEAN else self.checkpoint.index_ms)
         noted = inventory.load(self.root)
         if noted is not None:
             self._expect(noted)
@@ -205,7 +205,7 @@ class MessageStore(Doors):
             self.log,
             self.queues,
             self._index,
-            self._checkpoint,
+            self.checkpoint,
             self._fs,
             self.root / "quarantine",
             ended=end,
@@ -216,7 +216,7 @@ class MessageStore(Doors):
         if noted is not None and end_offset < noted.log[1]:
             _say_shorter(end_offset, noted.log[1])
         if cut_at is not None:
-            save_after_cut(self._checkpoint, recovered, self.root, self._fs)
+            save_after_cut(self.checkpoint, recovered, self.root, self._fs)
         self._resume(recovered)
         self.follow(self.config.broker_role == "SLAVE")
         if noted is None and end is End.CLEAN:
@@ -239,9 +239,7 @@ class MessageStore(Doors):
 
     def _resume(self, recovered: Recovered) -> None:
         """Go on where the log ends, and dispatch what is missing."""
-        self.log.resume(
-            recovered.log_end_offset, recovered.last_store_ms or self._checkpoint.log_ms
-        )
+        self.log.resume(recovered.log_end_offset, recovered.last_store_ms or self.checkpoint.log_ms)
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
         self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
@@ -307,7 +305,7 @@ class MessageStore(Doors):
         """Up to where the log is on the disk, and the queues know of it there."""
         in_queues = self.queues.dispatched_offset
         if in_queues is None:
-            in_queues = self._checkpoint.queues_physical_offset
+            in_queues = self.checkpoint.queues_physical_offset
         return min(self._log_flush.flushed_offset, in_queues)
 
     def keep_from(self, offset: Callable[[], int | None]) -> None:
@@ -319,14 +317,14 @@ class MessageStore(Doors):
         self._log_flush.flush()
 
     def _start_flusher(self, flushed_offset: int, *, background: bool) -> None:
-        self._log_flush = LogFlush(self.log, self._checkpoint, flushed_offset)
+        self._log_flush = LogFlush(self.log, self.checkpoint, flushed_offset)
         derived_flush = DerivedFlush(
             self.root,
             self._log_flush,
             self.queues,
             self._index,
             self._dispatcher,
-            self._checkpoint,
+            self.checkpoint,
             self._fs,
         )
         loop = self._scheduler
@@ -343,7 +341,7 @@ class MessageStore(Doors):
         self.acknowledging = self.confirming = self._acknowledging(self._on_disk())
         self._flusher.moved.listen(lambda _: self.acknowledging.answer())
         self.log.on_clock_back = derived_flush.go_back
-        if self._checkpoint.log_ms > self.log.last_store_ms > 0:  # the clock was set back, then
+        if self.checkpoint.log_ms > self.log.last_store_ms > 0:  # the clock was set back, then
             derived_flush.go_back(self.log.last_store_ms)  # the power was lost, or Java was here
         self.log.prepares_aside = self._background = background
         if background and self._scheduler is None:

@@ -482,6 +482,9 @@ class RocksConsumeQueues:
                 self._cut_queue(batch, queue, log_end_offset)
         _put_dispatched(batch, log_end_offset)
         self._open_database.write(batch)
+        # A kill would bring back what is cut: by then, the log may have other records there.
+        self._offsets.flush()
+        self.entries.flush()
 
     def _cut_queue(self, batch: Batch, queue: RocksConsumeQueue, log_end_offset: int) -> None:
         end = queue.first_at_or_after(log_end_offset)

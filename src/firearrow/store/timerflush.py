@@ -10,7 +10,9 @@ Source: upstream ``TimerMessageStore.TimerFlushService``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +53,7 @@ class TimerFlush(Service):
         self._failed = Failed(PASSING)
         self._metrics_of = timers.progress
         self._asked = False
+        self._turn = threading.Lock()  # of who changes the timer's files
         self._at = self._metrics_at = monotonic()
         self._worker: Worker = (
             ThreadWorker("firearrow-flush-timer", self._step)
@@ -85,6 +88,12 @@ class TimerFlush(Service):
             self._asked = True
             self._worker.wake()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Flush nothing meanwhile."""
+        with self._turn:
+            yield
+
     def finish(self) -> None:
         """Flush what there is; OSError if the disk refuses."""
         self._flush()
@@ -109,6 +118,10 @@ class TimerFlush(Service):
         return self._interval
 
     def _flush(self) -> None:
+        with self._turn:
+            self._flush_progress()
+
+    def _flush_progress(self) -> None:
         progress, saved = self._timers.progress, self._timers.saved
         if progress == saved or not self._timers.wheel.is_there:
             return

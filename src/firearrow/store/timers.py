@@ -45,6 +45,7 @@ SPARED_MAX: Final = 500_000  # some 30 MB; there are so many only if none go on 
 SPARED_STEP: Final = 10_000  # a millisecond
 _PIECE_UNITS: Final = 1 << 16
 _DELAY_MS_MAX: Final = (1 << 31) - 1
+_NONE_LATE: Final = (1 << 63) - 1
 
 
 _WAITING: Final = np.dtype(
@@ -96,13 +97,21 @@ def due_ms_of(view: MessageView) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-def told_progress(content: bytes) -> tuple[int, int] | None:
-    """Read what a master tells of its ``timercheck``: the time before which all is delivered, and
-    the queue offset before which all was on its wheel. None for what is too short."""
+class ToldProgress(NamedTuple):
+    """What a broker tells of its ``timercheck``: the time before which it has delivered all
+    messages that are before the queue offset, and the data version of that."""
+
+    read_ms: int
+    queue_offset: int
+    version: tuple[int, int, int]
+
+
+def told_progress(content: bytes) -> ToldProgress | None:
+    """Read what a broker tells of its timer; None for what is too short."""
     if len(content) < CHECK.size:
         return None
-    read_ms, _, _, queue_offset, *_ = CHECK.unpack_from(content)
-    return read_ms, queue_offset
+    read_ms, _, _, queue_offset, state, time_ms, counter = CHECK.unpack_from(content)
+    return ToldProgress(read_ms, queue_offset, (state, time_ms, counter))
 
 
 class TimerStore:
@@ -128,32 +137,31 @@ class TimerStore:
         self.progress = self.saved = Progress(0, 0, 0)
         """How far it is, and how far it was when that was last brought to the disk."""
         self.version = (0, 0, 0)
-        self.handled = 0
-        """Messages before this queue offset are on the wheel of the broker that is followed."""
-        self.follows = False
-        """Whether another broker was followed since the files were opened."""
         self.placed_again_before = 0
         """Messages before this queue offset may have been delivered, if their time is over."""
         self.pending: dict[int, int] = {}
         """How many units wait, by the hash of their topic; those that delete count as -1."""
         self.spared: set[int] = set()  # queue offsets
+        self.late_slot_ms = 0
+        """The last slot that may have messages whose own slot was read before they came."""
+        self._late_offset = _NONE_LATE  # the queue offset of the first of them
         self._newest_ms = -1  # nothing waits for longer
         self._oldest = 0  # no unit before this position waits
 
     # --- start and end ---
 
-    def open(self, now_ms: int, queue: TimedQueue, unhandled_offset: int | None = None) -> None:
+    def open(self, now_ms: int, queue: TimedQueue) -> None:
         """Read what is there, and make it agree with the log.
 
-        With ``unhandled_offset`` units whose records are there in the log or behind wait even if
-        their time is over: who was followed did not have them. Raises CorruptStore if a file of the
-        timer log is missing in the middle, OSError.
+        Raises CorruptStore if a file of the timer log is missing in the middle, OSError.
         """
-        check = self._load_check()
-        self.handled = min(self.handled, queue.end_offset)
+        check, told_offset = self._load_check()
+        self.pending.clear()
+        self.spared.clear()
+        self._newest_ms = -1
         self.units.load()
         self.wheel.open()
-        found = _Found(self.units, queue, check, self.precision_ms, unhandled_offset)
+        found = _Found(self.units, queue, check, self.precision_ms)
         rows, read_ms = found.rows(), self.slot_of(now_ms)
         times = (rows["due_ms"] // self.precision_ms).astype(np.int64)
         queue_offset = found.next_queue_offset()
@@ -165,17 +173,16 @@ class TimerStore:
             # Only damage has units wait for longer than the wheel goes round.
             newest_ms = int(times.max()) * self.precision_ms
             read_ms = max(read_ms, newest_ms - self.wheel.span_ms + self.precision_ms)
-            if unhandled_offset is not None:
-                np.maximum(times, read_ms // self.precision_ms, out=times)
             kept = times >= read_ms // self.precision_ms
             rows, times = rows[kept], times[kept]
             self._newest_ms = newest_ms
         self._cut(found.end)
+        self._note_late(now_ms, queue, rows["position"][times <= now_ms // self.precision_ms])
         self._make_wheel(read_ms, rows, times)
         self.progress = self.saved = Progress(read_ms, queue_offset, found.end)
         vouched = 0
         if check is not None:
-            self.placed_again_before = min(max(check.queue_offset, self.handled), queue.end_offset)
+            self.placed_again_before = min(max(check.queue_offset, told_offset), queue.end_offset)
             vouched = min(check.end, found.end)
         if self.progress != check and self.wheel.is_there:
             self.flush(vouched, self.progress)
@@ -184,57 +191,65 @@ class TimerStore:
         if len(rows):
             log.info("timer goes on", extra={"count": len(rows), "queue_offset": queue_offset})
 
-    def open_again(self, now_ms: int, queue: TimedQueue, unhandled_offset: int) -> None:
-        """Go on where that broker is who was followed last; raises as ``open``."""
-        self.close()
-        self.follows = False
-        self.pending.clear()
-        self.spared.clear()
-        self._newest_ms = -1
-        self.open(now_ms, queue, unhandled_offset)
+    def go_on_from(
+        self, told: ToldProgress, now_ms: int, queue: TimedQueue, unhandled_offset: int
+    ) -> None:
+        """Go on where another broker with the same log is: what it had and has delivered is not
+        delivered here. ``unhandled_offset`` is the physical offset of the first record that it had
+        not; from there on all is to be placed again, even if its time is over.
 
-    def follow(self, check: bytes) -> None:
-        """Go by the ``timercheck`` of another broker with the same log: what it has delivered is
-        not delivered here. That counts from ``open_again`` on.
-
-        Raises OSError without room.
+        No step of a flush may be under way. Raises as ``open``; may be repeated then.
         """
-        if len(check) < CHECK.size:
-            return
-        read_ms, _, _, handled, *version = CHECK.unpack_from(check)
-        if read_ms <= 0 or (handled, tuple(version)) == (self.handled, self.version):
-            return
-        self.version = (version[0], version[1], version[2])
-        self.handled = handled
-        self.follows = True
-        self.progress = self.progress._replace(read_ms=self.slot_of(read_ms))
-        self._write_check(self.progress)
+        position = self._position_of(unhandled_offset)
+        queue_offset = min(self.progress.queue_offset, told.queue_offset)
+        progress = Progress(self.slot_of(told.read_ms), queue_offset, position)
+        self.flush(min(self.saved.end, position), progress)
+        self._cut(position)  # first: behind a later time, these units would count as delivered
+        self.version = told.version
+        self._write_check(progress)
+        self.close()
+        self.open(now_ms, queue)
+        self.placed_again_before = min(told.queue_offset, queue.end_offset)
 
     def lead(self, changes: int) -> None:
         """Have this progress count as so many changes later than that of who was followed."""
         state, time_ms, counter = self.version
         self.version = state, time_ms, counter + changes
 
-    def take_back(self, check: bytes) -> None:
-        """Follow a slave that has acted for this broker, if that is ahead; as ``follow``."""
-        if len(check) >= CHECK.size and CHECK.unpack_from(check)[0] > self.progress.read_ms:
-            self.follow(check)
-
     def close(self) -> None:
         """Let go of the files."""
         self.units.close()
         self.wheel.close()
 
-    def _load_check(self) -> Progress | None:
+    def _load_check(self) -> tuple[Progress | None, int]:
+        """What the file says, and what it tells other brokers of the queue."""
         try:
             data = self.check_path.read_bytes()
         except FileNotFoundError:
-            return None
+            return None, 0
         if len(data) < CHECK.size:
-            return None
-        read_ms, end, queue_offset, self.handled, *version = CHECK.unpack_from(data)
+            return None, 0
+        read_ms, end, queue_offset, told_offset, *version = CHECK.unpack_from(data)
         self.version = (version[0], version[1], version[2])
-        return Progress(read_ms, queue_offset, end) if read_ms > 0 else None
+        return (Progress(read_ms, queue_offset, end) if read_ms > 0 else None), told_offset
+
+    def _position_of(self, physical_offset: int) -> int:
+        """Where the units of records from a physical offset on begin."""
+        for position, rows in self.units.pieces(self.units.start, _PIECE_UNITS):
+            rows = rows[: max(self.units.end - position, 0) // UNIT_BYTES]
+            is_behind = (rows["size"] == UNIT_BYTES) & (rows["physical_offset"] >= physical_offset)
+            if is_behind.any():
+                return position + int(np.argmax(is_behind)) * UNIT_BYTES
+        return self.units.end
+
+    def _note_late(self, now_ms: int, queue: TimedQueue, positions: npt.NDArray[Any]) -> None:
+        """Note that units of slots up to now may be late: no file tells which of them are."""
+        self.late_slot_ms, self._late_offset = self.slot_of(now_ms), _NONE_LATE
+        if len(positions):
+            unit = self.units.unit(int(positions.min()))
+            assert unit is not None, "it was found there"
+            message = queue.message(unit.physical_offset, unit.record_size)
+            self._late_offset = queue.first_offset if message is None else message.queue_offset
 
     def _cut(self, end: int) -> None:
         if end < self.units.end:
@@ -298,7 +313,8 @@ class TimerStore:
         Raises OSError without room; nothing has changed then.
         """
         read_ms = self.progress.read_ms
-        slot_ms = max(self.slot_of(unit.written_ms + unit.delay_ms), read_ms)
+        due_ms = unit.written_ms + unit.delay_ms
+        slot_ms = max(self.slot_of(due_ms), read_ms)
         written_ms = unit.written_ms
         if abs(slot_ms - written_ms) > _DELAY_MS_MAX:
             written_ms = slot_ms
@@ -317,6 +333,11 @@ class TimerStore:
         else:
             self.wheel.put(slot_ms, WheelSlot(known.first, position, known.number + number))
         self.count(unit.topic_hash, number)
+        if due_ms < read_ms:
+            if self.late_slot_ms < read_ms:
+                self._late_offset = queue_offset
+            self._late_offset = min(self._late_offset, queue_offset)
+            self.late_slot_ms = max(self.late_slot_ms, read_ms)
         self._newest_ms = max(self._newest_ms, slot_ms)
         self.progress = Progress(read_ms, queue_offset + 1, self.units.end)
 
@@ -400,9 +421,18 @@ class TimerStore:
 
     def content(self, progress: Progress) -> bytes:
         """What ``timercheck`` begins with, for a progress."""
-        offset = progress.queue_offset
-        handled = max(offset, self.handled)
-        return CHECK.pack(progress.read_ms, progress.end, offset, handled, *self.version)
+        told = self.told_offset(progress)
+        return CHECK.pack(
+            progress.read_ms, progress.end, progress.queue_offset, told, *self.version
+        )
+
+    def told_offset(self, progress: Progress) -> int:
+        """The queue offset before which all is delivered whose time is over, or is on the wheel.
+
+        What other brokers are told of the queue: what is late waits in a later slot than theirs.
+        """
+        has_late = self.late_slot_ms >= progress.read_ms
+        return min(progress.queue_offset, self._late_offset if has_late else progress.queue_offset)
 
     def make_files(self) -> None:
         """See that there are files; OSError if there is no room for them."""
@@ -425,9 +455,7 @@ class _Found:
         queue: TimedQueue,
         check: Progress | None,
         precision_ms: int,
-        unhandled_offset: int | None = None,
     ) -> None:
-        self._unhandled_offset = unhandled_offset
         self._queue = queue
         self._precision_ms = precision_ms
         self._check = check
@@ -487,10 +515,7 @@ class _Found:
         self._last = int(piece["physical_offset"][-1]), int(piece["record_size"][-1])
         due_ms = piece["written_ms"] + piece["delay_ms"]
         read_ms = 0 if self._check is None else self._check.read_ms
-        is_waiting = due_ms >= read_ms
-        if self._unhandled_offset is not None:
-            is_waiting |= piece["physical_offset"] >= self._unhandled_offset
-        waiting = np.flatnonzero(is_waiting)
+        waiting = np.flatnonzero(due_ms >= read_ms)
         rows = np.zeros(len(waiting), _WAITING)
         rows["position"] = position + waiting * UNIT_BYTES
         rows["previous"] = piece["previous"][waiting]

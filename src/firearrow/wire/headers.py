@@ -698,7 +698,7 @@ class LiteDispatch(Header):
 class FlushOffset(Header):
     """908: how far a slave is to take its master to have flushed."""
 
-    master_flush_offset: Int64
+    master_flush_offset: Int64 | None = None
 
 
 class ExportConfig(Header):

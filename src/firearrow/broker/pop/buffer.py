@@ -43,7 +43,7 @@ _ALWAYS_MS: Final = 1 << 62
 BITS_MAX: Final = 32  # of a Java int
 
 
-class _Kept(Open):
+class Kept(Open):
     """A checkpoint in memory, and the revive queue that it is for."""
 
     __slots__ = ("revive_queue_id",)
@@ -57,7 +57,7 @@ class _Place(NamedTuple):
     """A group goes on at an offset once nothing is left in memory of a checkpoint, if any."""
 
     next_offset: int
-    kept: _Kept | None
+    kept: Kept | None
 
 
 class _Line:
@@ -71,12 +71,12 @@ class _Line:
         self.places: deque[_Place] = deque()
 
 
-class _Due(NamedTuple):
+class Due(NamedTuple):
     """When a checkpoint is to be written; ``number`` keeps the order of equals."""
 
     at_ms: int
     number: int
-    kept: _Kept
+    kept: Kept
 
 
 class BufferedBooks(Books, Service):
@@ -86,9 +86,9 @@ class BufferedBooks(Books, Service):
         Books.__init__(self, context)
         Service.__init__(self, "checkpoints of pops")
         self._clock = context.clock
-        self._kept: dict[Key, _Kept] = {}
+        self._kept: dict[Key, Kept] = {}
         self._lines: dict[tuple[str, str, int], _Line] = {}
-        self._due: list[_Due] = []  # a heap; of some nothing is left
+        self._due: list[Due] = []  # a heap; of some nothing is left
         self._number = 0
         self._alarm = Alarm(scheduler, self._turn)
         self._trouble: str | None = None
@@ -133,7 +133,7 @@ class BufferedBooks(Books, Service):
 
         Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
         """
-        if not self._lines and not self._settings.broker.enable_pop_buffer_merge:
+        if not self._lines and not self._keeps:
             super().popped(checkpoint, revive_queue_id, next_offset, now_ms)
             return
         topic, group, queue_id = checkpoint.topic, checkpoint.group, checkpoint.queue_id
@@ -148,12 +148,22 @@ class BufferedBooks(Books, Service):
             else:
                 line.places.append(_Place(next_offset, None))
             return
-        kept = self._kept[key] = _Kept(checkpoint, key, revive_queue_id)
+        kept = self._keep_in_memory(checkpoint, revive_queue_id, now_ms)
         if line is None:
             line = self._lines[key[:3]] = _Line(committed)
         line.places.append(_Place(next_offset, kept))
+
+    def _keep_in_memory(self, checkpoint: Checkpoint, revive_queue_id: int, now_ms: int) -> Kept:
+        key, at_ms = key_of(checkpoint, self._broker_name), self._kept_until(checkpoint)
+        kept = self._kept[key] = Kept(checkpoint, key, revive_queue_id)
         self._plan(at_ms, kept)
         self._alarm.set_earlier(max(at_ms - now_ms, 0) / 1000)
+        return kept
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether checkpoints are kept at all."""
+        return self._settings.broker.enable_pop_buffer_merge
 
     def _kept_until(self, checkpoint: Checkpoint) -> int:
         """When a checkpoint is to be written at the latest."""
@@ -167,7 +177,7 @@ class BufferedBooks(Books, Service):
         """Whether one more checkpoint may be kept."""
         config = self._settings.broker
         return (
-            config.enable_pop_buffer_merge
+            self._keeps
             and len(self._due) < config.pop_ck_max_buffer_size
             and (line is None or len(line.places) < config.pop_ck_offset_max_queue_size)
             and checkpoint.count <= BITS_MAX
@@ -212,18 +222,18 @@ class BufferedBooks(Books, Service):
         else:
             self._acknowledge(kept, queue_offsets)
 
-    def _kept_of(self, batch: Batch) -> _Kept | None:
+    def _kept_of(self, batch: Batch) -> Kept | None:
         if not self._kept:
             return None
         return self._kept.get(key_of(batch.acknowledgement(-1), self._broker_name))
 
-    def _acknowledge(self, kept: _Kept, queue_offsets: list[int]) -> None:
+    def _acknowledge(self, kept: Kept, queue_offsets: list[int]) -> None:
         for queue_offset in queue_offsets:
             kept.acknowledge(queue_offset)
         if not kept.left:
             self._done(kept)
 
-    def _done(self, kept: _Kept) -> None:
+    def _done(self, kept: Kept) -> None:
         """Nothing is left of a checkpoint: the group may have come further."""
         kept.left = 0
         del self._kept[kept.key]
@@ -259,9 +269,9 @@ class BufferedBooks(Books, Service):
         """Why checkpoints can't be written."""
         return self._trouble
 
-    def _plan(self, at_ms: int, kept: _Kept) -> None:
+    def _plan(self, at_ms: int, kept: Kept) -> None:
         self._number += 1
-        heappush(self._due, _Due(at_ms, self._number, kept))
+        heappush(self._due, Due(at_ms, self._number, kept))
 
     def _turn(self) -> None:
         """Write what is due, as much as one turn may."""
@@ -295,7 +305,7 @@ class BufferedBooks(Books, Service):
                 return True
         return True
 
-    def _write(self, due: _Due) -> None:
+    def _write(self, due: Due) -> None:
         """Write a checkpoint; if only that one can't be written now, later."""
         kept, now_ms = due.kept, self._clock.now_ms()
         record = replace(kept.checkpoint, acknowledged_bits=kept.acknowledged_bits)

@@ -22,7 +22,7 @@ from firearrow.wire.bodies import KVTable
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import CheckQueues, ReadMode, ViewBrokerStats
+from firearrow.wire.headers import CheckQueues, FlushOffset, ReadMode, ViewBrokerStats
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +141,13 @@ class BrokerAdminProcessor:
     def ha_status(self, _: Channel, __: AnyCommand) -> Response:
         """907: how far slaves are, or how far this one is."""
         return Response(body=fastjson.dumps(self._replicas.status()))
+
+    def reset_master_flush(self, _: Channel, request: AnyCommand) -> Response:
+        """908: how far a slave is to take its master to have flushed; a master takes no notice."""
+        physical_offset = fields_of(request, FlushOffset).master_flush_offset
+        if physical_offset is not None and self._replicas.is_slave:
+            self._store.checkpoint.master_flushed_offset = physical_offset
+        return Response()
 
     def delays(self, _: Channel, __: AnyCommand) -> Response:
         """45: up to where delay levels are delivered, as slaves ask for it."""
