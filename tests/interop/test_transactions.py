@@ -116,13 +116,12 @@ def test_a_producer_in_go_decides_and_is_asked(java: JavaClient, topic: str) -> 
     done = go.transact(topic, f"{topic}_group", halves)
     assert [report.status for report in done.reports] == ["SEND_OK"] * 4
     asked = [
-        (message.body, message.properties["TRANSACTION_CHECK_TIMES"]) for message in done.checked
+        (message.body, message.properties["TRANSACTION_CHECK_TIMES"])
+        for message in done.checked
+        if message.body.endswith(b" later")  # RocketMQ may ask about others, too
     ]
-    assert asked == [
-        (b"committed later", "1"),
-        (b"committed later", "2"),
-        (b"rolled back later", "1"),
-    ]
+    assert asked[:2] == [(b"committed later", "1"), (b"committed later", "2")]
+    assert asked[2:] == [(b"rolled back later", "1")]
     end = java.max_offset(HALF, 0)
     wait_until(lambda: half_offset(java) >= end, ARRIVAL_TIMEOUT_S, "all halves done")
     messages = java.pull_consumer().read(topic)

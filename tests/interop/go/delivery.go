@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2"
@@ -33,23 +34,42 @@ var states = map[string]primitive.LocalTransactionState{
 	"UNKNOW":           primitive.UnknowState,
 }
 
-// decisions knows of one half at a time: the next is sent when all is known of the one before.
+// decisions knows halves by their bodies. Of one that is asked about more often than expected, as
+// RocketMQ asks about what it has not noted as decided yet, the first decision holds.
 type decisions struct {
-	half    half
-	checked chan received
+	lock    sync.Mutex
+	halves  map[string]half
+	checked []received
 }
 
-func (d *decisions) ExecuteLocalTransaction(*primitive.Message) primitive.LocalTransactionState {
-	return states[d.half.Local]
+func (d *decisions) ExecuteLocalTransaction(m *primitive.Message) primitive.LocalTransactionState {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	return states[d.halves[string(m.Body)].Local]
 }
 
 func (d *decisions) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTransactionState {
-	state := primitive.UnknowState
-	if number := len(d.checked); number < len(d.half.Checks) {
-		state = states[d.half.Checks[number]]
+	number := d.times(m.Body)
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	d.checked = append(d.checked, view(m))
+	one := d.halves[string(m.Body)]
+	if number < len(one.Checks) {
+		return states[one.Checks[number]]
 	}
-	d.checked <- view(m)
-	return state
+	return states[one.Local]
+}
+
+func (d *decisions) times(body []byte) int {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	count := 0
+	for _, m := range d.checked {
+		if string(m.Body) == string(body) {
+			count++
+		}
+	}
+	return count
 }
 
 // transact sends halves, each when the one before was asked about as often as was to be.
@@ -58,7 +78,10 @@ func transact(o options) (any, error) {
 	if err := json.NewDecoder(os.Stdin).Decode(&halves); err != nil {
 		return nil, err
 	}
-	decides := &decisions{checked: make(chan received, 1024)}
+	decides := &decisions{halves: map[string]half{}, checked: []received{}}
+	for _, one := range halves {
+		decides.halves[string(one.Message.Body)] = one
+	}
 	client, err := rocketmq.NewTransactionProducer(decides,
 		producer.WithNameServer([]string{o.namesrv}),
 		producer.WithGroupName(o.group))
@@ -68,21 +91,22 @@ func transact(o options) (any, error) {
 	if err := client.Start(); err != nil {
 		return nil, err
 	}
-	done := transacted{[]sendReport{}, []received{}}
+	reports := []sendReport{}
 	for _, one := range halves {
-		decides.half = one
 		result, err := client.SendMessageInTransaction(context.Background(), one.Message.message(o.topic))
 		if err != nil {
 			return nil, err
 		}
-		done.Reports = append(done.Reports, report(result.SendResult))
+		reports = append(reports, report(result.SendResult))
 		deadline := time.Now().Add(o.timeout)
-		for len(decides.checked) < len(one.Checks) && time.Now().Before(deadline) {
+		for decides.times(one.Message.Body) < len(one.Checks) && time.Now().Before(deadline) {
 			time.Sleep(10 * time.Millisecond)
 		}
-		done.Checked = append(done.Checked, drain(decides.checked)...)
 	}
-	return done, client.Shutdown()
+	err = client.Shutdown()
+	decides.lock.Lock()
+	defer decides.lock.Unlock()
+	return transacted{reports, decides.checked}, err
 }
 
 const answeredWithin = 3 * time.Second
