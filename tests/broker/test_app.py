@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker import app
+from firearrow.broker import app, catchingup
 from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.clock import SystemClock
@@ -259,7 +259,8 @@ def test_who_has_sent_to_a_queue_goes_on_after_it_was_deleted(tmp_path: Path) ->
 def test_a_queue_that_could_not_be_written_catches_up_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "CATCH_UP_SECONDS", 0.01)
+    for module in (app, catchingup):
+        monkeypatch.setattr(module, "CATCH_UP_SECONDS", 0.01)
     monkeypatch.setattr(catchup, "_RETRY_SECONDS", 0.01)
     obstacle = tmp_path / "consumequeue/T/0"
     obstacle.parent.mkdir(parents=True)

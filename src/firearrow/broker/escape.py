@@ -252,20 +252,19 @@ class EscapingPuts(Puts, Service):
             try:
                 answer = handler(peer, request)
             except PutLater:
-                hold(peer, request)
-                return None
+                return hold(peer, request)
             return in_steps(peer, request, answer) if isinstance(answer, Generator) else answer
 
         def in_steps(peer: Peer, request: AnyCommand, steps: Steps) -> Steps:
             try:
                 return (yield from steps)
             except PutLater:
-                hold(peer, request)
-                return None
+                return hold(peer, request)
 
-        def hold(peer: Peer, request: AnyCommand) -> None:
+        def hold(peer: Peer, request: AnyCommand) -> Finished:
             peer.owed += 1
             self._waiting.begin(self._answer(peer, request, handler), "an answer")
+            return None
 
         return handle
 
