@@ -24,6 +24,10 @@ from tests.pages import hello, printed_by
 from tests.test_tidy import ROOT, files
 
 IMPORT_SECONDS_MAX = 0.15
+KNOWN = (
+    "import argparse, asyncio, decimal, doctest, http.server, imaplib, logging.config, pdb, smtplib"
+    ", sqlite3, statistics, tarfile, unittest.mock, urllib.request, xml.dom.minidom, zipfile"
+)
 CLIENT = "from firearrow.client import Producer, PushConsumer, PullConsumer, SimpleConsumer"
 
 
@@ -137,9 +141,12 @@ def test_what_the_client_offers_needs_no_extra(installed: Installed) -> None:
 
 
 def test_the_client_is_imported_in_no_time(installed: Installed) -> None:
-    """Processor time beyond that of an empty program; twice of it is for a busy machine."""
-    empty, whole = (min(seconds(installed, code) for _ in range(5)) for code in ("pass", CLIENT))
-    assert 0 < whole - empty < 2 * IMPORT_SECONDS_MAX
+    """Processor time beyond that of an empty program; twice of it is for a busy machine. On one that
+    is slower still, it is measured by what some of the standard library takes."""
+    empty, whole, known = (
+        min(seconds(installed, code) for _ in range(5)) for code in ("pass", CLIENT, KNOWN)
+    )
+    assert 0 < whole - empty < 2 * max(IMPORT_SECONDS_MAX, known - empty)
 
 
 def seconds(installed: Installed, code: str) -> float:
