@@ -39,7 +39,7 @@ SERVICE_NOT_AVAILABLE = 14
 LEVELS = "1s 6s 25s"
 SOON_S, LATE_S = 6, 25  # the second and the third level
 ORDERED, DELAYED = "ordered", "delayed"
-MESSAGES = 60  # in each of two queues
+MESSAGES = 120  # in each of two queues: ten a second are consumed of both
 
 PAIRS: list[tuple[Kind, Kind]] = [("firearrow", "real"), ("real", "firearrow")]
 
