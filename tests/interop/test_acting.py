@@ -1,8 +1,8 @@
 """Slaves that act for their master, of both kinds, beside the original name server.
 
-The name ``broker-b`` is a second master of the original's, to which slaves send what is due. Of the
-name ``broker-a`` one broker is Firearrow's and one the original's: the master is killed, its slave
-goes on, and the master comes back.
+The name ``broker-b`` is a second master of the original's, to which slaves send what is due. Each
+test has a name of its own, of which one broker is Firearrow's and one the original's: the master is
+killed, its slave goes on, and the master comes back.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def asked(
     return asyncio.run(answer())
 
 
-def members(namesrv: str, name: str = "broker-a") -> set[int]:
+def members(namesrv: str, name: str) -> set[int]:
     """The numbers of a name's brokers, as the name server says."""
     found = call(namesrv, 901, {"clusterName": "DefaultCluster", "brokerName": name})
     group = fastjson.decode(fastjson.dumps(found), MemberGroupBody).broker_member_group
@@ -96,10 +96,12 @@ def sent(server: Server, name: str, queue: int, content: bytes, properties: str 
 
 
 class Pair:
-    """The brokers of broker-a, each at its place."""
+    """The brokers of a name, each at its place. No other pair has it: the original's broker-b may
+    look for a broker where it was half a minute ago."""
 
     def __init__(self, directory: Path, namesrv: str, master: Kind, slave: Kind) -> None:
         self._directory = directory
+        self._name = directory.name
         self._namesrv = namesrv
         self._kinds = {"master": master, "slave": slave}
         self._ports = {"master": free_port(-2, 0, 1), "slave": free_port(-2, 0, 1)}
@@ -110,7 +112,7 @@ class Pair:
         number = 0 if role == "master" else 1
         keys = {"brokerRole": "ASYNC_MASTER" if role == "master" else "SLAVE"}
         settings = {
-            **SMALL_FILES, "namesrvAddr": self._namesrv, "brokerName": "broker-a",
+            **SMALL_FILES, "namesrvAddr": self._namesrv, "brokerName": self._name,
             "brokerId": str(number), "enableSlaveActingMaster": "true", "totalReplicas": "2",
             "enableRemoteEscape": "true", "slaveReadEnable": "true", "messageDelayLevel": LEVELS,
             # The original's master knows a slave by the address that it comes from.
@@ -125,7 +127,8 @@ class Pair:
                 broker_port=self._ports[role], settings=settings, killed=killed,
             )
         )  # fmt: skip
-        wait_until(lambda: number in members(self._namesrv), TIMEOUT_S, f"{role} in {logs}")
+        known = (self._namesrv, self._name)
+        wait_until(lambda: number in members(*known), TIMEOUT_S, f"{role} in {logs}")
         return server
 
 

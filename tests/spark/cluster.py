@@ -24,7 +24,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # six JVMs, each of them for seconds
 START_TIMEOUT_S = 60
-DRIVER_TIMEOUT_S = 110
+DRIVER_TIMEOUT_S = 210
 
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY = re.compile(r"Successfully registered with master (spark://\S+)")

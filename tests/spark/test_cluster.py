@@ -14,7 +14,7 @@ from tests.store.stores import contents
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 GOLDEN = "file-cq-clean"
-TIMEOUT_S = 240
+TIMEOUT_S = 340
 
 
 @pytest.mark.timeout(TIMEOUT_S)
