@@ -19,6 +19,7 @@ from firearrow.message.record import iter_records
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 from tests.interop.differ import Named, Seen, Side, code_and
+from tests.interop.servers import BROKER_NAME
 
 STEPS: Final = 80
 QUEUES: Final = 2
@@ -274,7 +275,7 @@ class PopScript:
         return Named(f"wrong: {code} {fields}", lambda side: side.ask(code, fields).code)
 
 
-def handles_of(answer: AnyCommand) -> _Popped:
+def handles_of(answer: AnyCommand, broker_name: str = BROKER_NAME) -> _Popped:
     """The handles of the messages in an answer, as RocketMQ's client makes them."""
     if answer.code != 0:
         return []
@@ -286,7 +287,7 @@ def handles_of(answer: AnyCommand) -> _Popped:
         queue, listed = item.rsplit(" ", 1)
         origin, queue_id = queue.split(" ")
         for offset in listed.split(","):
-            handle = f"{starts[queue]} {middle} {origin} broker-a {queue_id} {offset}"
+            handle = f"{starts[queue]} {middle} {origin} {broker_name} {queue_id} {offset}"
             found.append((handle, int(offset)))
     return found
 

@@ -15,6 +15,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.pop import origin_topic, parse_handle
 from tests.interop.differ_pops import handles_of
 from tests.interop.javaclient import ARRIVAL_TIMEOUT_S
+from tests.interop.servers import BROKER_NAME
 from tests.interop.waiting import wait_until
 
 SUCCESS, NOT_FOUND = 0, (209, 210)
@@ -136,10 +137,10 @@ class Popper:
         wait_until(popped, ARRIVAL_TIMEOUT_S, f"{count} popped messages of {self.topic}")
 
 
-def messages_of(answer: AnyCommand) -> list[Popped]:
+def messages_of(answer: AnyCommand, broker_name: str = BROKER_NAME) -> list[Popped]:
     """The messages of an answer, each with its handle as RocketMQ's client makes it."""
     assert answer.code == SUCCESS or answer.code in NOT_FOUND, answer
     if answer.code in NOT_FOUND:
         return []
-    pairs = zip(iter_records(answer.body), handles_of(answer), strict=True)
+    pairs = zip(iter_records(answer.body), handles_of(answer, broker_name), strict=True)
     return [Popped(view, handle) for view, (handle, _) in pairs]

@@ -101,8 +101,8 @@ class Pair:
 
     def __init__(self, directory: Path, namesrv: str, master: Kind, slave: Kind) -> None:
         self._directory = directory
-        self._name = directory.name
-        self._namesrv = namesrv
+        self.name = directory.name
+        self.namesrv = namesrv
         self._kinds = {"master": master, "slave": slave}
         self._ports = {"master": free_port(-2, 0, 1), "slave": free_port(-2, 0, 1)}
         self._turns = 0
@@ -112,7 +112,7 @@ class Pair:
         number = 0 if role == "master" else 1
         keys = {"brokerRole": "ASYNC_MASTER" if role == "master" else "SLAVE"}
         settings = {
-            **SMALL_FILES, "namesrvAddr": self._namesrv, "brokerName": self._name,
+            **SMALL_FILES, "namesrvAddr": self.namesrv, "brokerName": self.name,
             "brokerId": str(number), "enableSlaveActingMaster": "true", "totalReplicas": "2",
             "enableRemoteEscape": "true", "slaveReadEnable": "true", "messageDelayLevel": LEVELS,
             # The original's master knows a slave by the address that it comes from.
@@ -127,7 +127,7 @@ class Pair:
                 broker_port=self._ports[role], settings=settings, killed=killed,
             )
         )  # fmt: skip
-        known = (self._namesrv, self._name)
+        known = (self.namesrv, self.name)
         wait_until(lambda: number in members(*known), TIMEOUT_S, f"{role} in {logs}")
         return server
 
@@ -243,7 +243,8 @@ def test_a_consumer_that_pops_goes_on_and_what_it_acknowledges_stays_so(
 
         def popped() -> bool:
             answer = popper.begin_pop(invisible_ms=15_000).answer()
-            found.extend([] if answer.code == SERVICE_NOT_AVAILABLE else messages_of(answer))
+            if answer.code != SERVICE_NOT_AVAILABLE:
+                found.extend(messages_of(answer, pair.name))
             return len(found) >= 6
 
         with popper.opened(slave.broker):
