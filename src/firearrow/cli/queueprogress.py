@@ -101,7 +101,7 @@ async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
     async def ask(place: tuple[str, str, str]) -> dict[tuple[str, MessageQueue], int]:
         group, topic, broker = place
         spans = await admin.offsets.time_spans(addresses[broker], group, topic)
-        return {(group, span.message_queue): span.delay_time for span in spans}
+        return {(group, span.message_queue): span.age_ms for span in spans}
 
     delays: dict[tuple[str, MessageQueue], int] = {}
     for part in await gathered([it for it in places if it[2] in addresses], ask):

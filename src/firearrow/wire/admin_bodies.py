@@ -50,6 +50,14 @@ class QueueTimeSpan(Body, frozen=True):
     consume_time_stamp: int
     delay_time: int
 
+    @property
+    def age_ms(self) -> int:
+        """How old the next message is. Of a queue that a group has not begun it is the first one;
+        RocketMQ gives a delay since 1970 there, as if that had been stored at -1."""
+        if not self.delay_time > self.max_time_stamp > 0:
+            return max(0, self.delay_time)
+        return self.delay_time - 1 - self.min_time_stamp
+
 
 class QueueTimeSpans(Body, frozen=True):
     """303: the queues of a topic."""

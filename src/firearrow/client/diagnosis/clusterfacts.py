@@ -192,8 +192,8 @@ class _Part:
     async def _with_time(self, lag: Lag) -> Lag:
         try:
             spans = await self._admin.offsets.time_spans(self.broker.address, lag.group, lag.topic)
-            oldest = max((span.delay_time for span in spans), default=0)
-            return lag._replace(oldest_ms=max(0, oldest), offline=await self._offline(lag.group))
+            oldest = max((span.age_ms for span in spans), default=0)
+            return lag._replace(oldest_ms=oldest, offline=await self._offline(lag.group))
         except (OSError, FirearrowError) as error:
             self.untold.append(f"{self.broker.name}, {lag.group}, {lag.topic}: {error}")
             return lag
