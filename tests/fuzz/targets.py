@@ -89,23 +89,30 @@ class Complaints(logging.Handler):
 class Stage:
     """A running target."""
 
-    def __init__(self, target: Target, port: int, complaints: Complaints) -> None:
+    def __init__(
+        self,
+        target: Target,
+        port: int,
+        complaints: Complaints,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self.target = target
         self.port = port
         self.complaints = complaints
+        self._loop = loop
 
     def open_peers(self) -> int:
-        """How many connections are still kept anywhere in this process."""
-        gc.collect()  # what tests before these have left is none of theirs
+        """How many of its connections are still kept, wherever. Clusters that other tests share may
+        have some in this process, too."""
         peers = [item for item in gc.get_objects() if isinstance(item, Peer)]
-        return sum(it.is_open and it._server.loop.is_running() for it in peers)
+        return sum(peer.is_open and peer._server.loop is self._loop for peer in peers)
 
 
 @contextmanager
 def running(target: Target, directory: Path) -> Iterator[Stage]:
     """Run a target until the end of the block, and collect its complaints."""
     started = threading.Event()
-    ports: list[int] = []
+    serving_at: list[tuple[int, asyncio.AbstractEventLoop]] = []
     stops: list[Callable[[], object]] = []
 
     async def main() -> None:
@@ -113,7 +120,7 @@ def running(target: Target, directory: Path) -> Iterator[Stage]:
         loop = asyncio.get_running_loop()
         async with target.serve(directory) as port:
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
-            ports.append(port)
+            serving_at.append((port, loop))
             started.set()
             await stop.wait()
 
@@ -123,7 +130,8 @@ def running(target: Target, directory: Path) -> Iterator[Stage]:
     thread.start()
     try:
         assert started.wait(START_SECONDS_MAX), "the server did not start"
-        yield Stage(target, ports[0], complaints)
+        port, loop = serving_at[0]
+        yield Stage(target, port, complaints, loop)
     finally:
         for stop in stops:
             stop()
