@@ -118,20 +118,6 @@ def test_a_slave_takes_no_messages_until_it_is_a_master(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_a_master_sends_waits_for_shorter_steps_than_sends_do(tmp_path: Path) -> None:
-    sizes = {"mapped_file_size_commit_log": 4096 * KiB, "mapped_file_size_consume_queue": 20_000}
-    data, _ = filled(tmp_path / "master", 1500, **sizes)
-    store = slave(tmp_path / "slave", **sizes)
-    store.put_raw(0, data)
-    assert store.dispatching.step(), "there is more"
-    store.close()
-    store = slave(tmp_path / "again", **sizes)
-    store.put_raw(0, data)
-    store.follow(False)
-    assert not store.dispatching.step(), "that was all"
-    store.close()
-
-
 @pytest.mark.parametrize("left", range(9))
 def test_the_end_of_a_file_is_followed_as_it_is(tmp_path: Path, left: int) -> None:
     """Whatever is left of a file when the slave starts again: no blank of its own is put there."""

@@ -57,10 +57,6 @@ WAITED_FOR_SECONDS: Final = 0.0004
 WAITED_FOR_SECONDS_A_RECORD: Final = 25e-6
 WAITED_FOR_SECONDS_MAX: Final = 0.002
 UNWAITED_SECONDS: Final = 0.1
-# While the log of a master is followed, what comes of it waits for no longer at a time than this
-# takes. Batches that gather for a tenth of a second had a slave under load megabytes behind.
-FOLLOWING_SECONDS: Final = 0.02
-FOLLOWING_STEP_RECORDS: Final = 1024  # some 1 ms
 RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 
 # Records of a step after one that met too many new queues, and for what is left of that one. Such a
@@ -322,7 +318,6 @@ class Dispatching(Service):
         self._last_count = 0  # records of the last batch
         self._planned: Timer | None = None
         self._stuck = ""  # why nothing can be dispatched
-        self._unwaited_seconds, self._step_records = UNWAITED_SECONDS, STEP_RECORDS
         self.has_undispatched = False
         self.watchers = 0
         self.woken: Callable[[], object] | None = None
@@ -342,8 +337,6 @@ class Dispatching(Service):
         What the queues of the master lack is missing in those of the slave, too.
         """
         self._dispatcher.complete = on
-        self._unwaited_seconds = FOLLOWING_SECONDS if on else UNWAITED_SECONDS
-        self._step_records = FOLLOWING_STEP_RECORDS if on else STEP_RECORDS
 
     def limit_to(self, physical_offset: int | None) -> None:
         """Dispatch nothing from an offset on, as others may lack it; None ends that."""
@@ -370,7 +363,7 @@ class Dispatching(Service):
     def _interval(self) -> float:
         """How long messages gather, in seconds."""
         if not self.watchers:
-            return self._unwaited_seconds
+            return UNWAITED_SECONDS
         longer = WAITED_FOR_SECONDS + self._last_count * WAITED_FOR_SECONDS_A_RECORD
         return min(longer, WAITED_FOR_SECONDS_MAX)
 
@@ -415,7 +408,7 @@ class Dispatching(Service):
         consumers until there is room. Why it is stuck is logged once.
         """
         try:
-            self._last_count = self._dispatcher.run(self._step_records)
+            self._last_count = self._dispatcher.run(STEP_RECORDS)
         except (OSError, StoreError) as error:
             if self._stuck != str(error):
                 log.error("messages can't be dispatched now", extra={"error": error})
