@@ -73,14 +73,18 @@ class FileQueues:
             numbers = [int(name) for name in names if name.isascii() and name.isdecimal()]
             yield from ((topic, number) for number in sorted(numbers))
 
-    def cut(self, keys: Iterable[QueueKey]) -> list[QueueKey]:
+    def cut(self, keys: Iterable[QueueKey], growing: bool) -> list[QueueKey]:
         """Which queues have lost the end of their last file: all files have the same size, which is
-        a multiple of an entry's, and a last one is full only if it is as large as others."""
+        a multiple of an entry's, and a last one is full only if it is as large as others.
+
+        While a store is ``growing``, an empty file is a new one: a broker gives it its size after
+        its name.
+        """
         lasts = {
             key: files[-1]
             for key in keys
             for files, of_batches in [self._files(key)]
-            if files and not of_batches
+            if files and not of_batches and (files[-1].size_bytes or not growing)
         }
         usual = max((file.size_bytes for file in lasts.values()), default=0)
         return [

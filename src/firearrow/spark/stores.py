@@ -153,10 +153,9 @@ class Store:
     @cached_property
     def stored_queues(self) -> RocksQueues | FileQueues:
         """The ConsumeQueues as they are on the disk."""
-        return rocks_queues(self.storage) or self._queues_in_files()
-
-    def _queues_in_files(self) -> FileQueues:
-        return FileQueues(self.storage, topics_with_batches(self.topics))
+        return rocks_queues(self.storage) or FileQueues(
+            self.storage, topics_with_batches(self.topics)
+        )
 
     @cached_property
     def queues(self) -> Queues:
@@ -318,10 +317,7 @@ class Store:
         if not isinstance(stored, FileQueues):
             return {}
         keys = list(self._chosen(stored.keys_of(_named(options) or None), options))
-        cut = stored.cut(keys)
-        if cut and self.is_open:  # a broker gives a new file its size after its name: look again
-            cut = self._queues_in_files().cut(keys)
-        found = dict.fromkeys(cut, 0)
+        found = dict.fromkeys(stored.cut(keys, growing=self.is_open), 0)
         of_other_kind = stored.of_other_kind()
         for key in self._chosen(of_other_kind, options):
             units = self.ahead.of(key) if self.has_ahead else _NO_UNITS
