@@ -103,8 +103,8 @@ def test_many_are_chosen_as_each(seed: int) -> None:
         segment, entries = stored(random_records(chance))
         entries = damage(segment, entries, chance)
         expected = one_by_one(segment, entries, wanted.wants)
-        assert answers_of(segment, entries, asked).tolist() == expected
-        assert answers_of(segment, entries, unknown).tolist() == expected
+        assert answers_of(segment, entries, asked).wanted.tolist() == expected
+        assert answers_of(segment, entries, unknown).wanted.tolist() == expected
         if chance.random() < 0.3:
             asked.forget_many()
 
@@ -125,7 +125,7 @@ def test_a_kind_is_asked_about_once_whatever_else_the_records_have() -> None:
     for length in (1, 2, 3):
         texts = [f"k\x01{'k' * length}\x02n\x01{number % 10}\x02" for number in range(100)]
         segment, entries = stored([record_of(text.encode()) for text in texts])
-        assert answers_of(segment, entries, asked).nonzero()[0].tolist() == [
+        assert answers_of(segment, entries, asked).wanted.nonzero()[0].tolist() == [
             number for number in range(100) if number % 10 in (3, 4)
         ]
     assert len(calls) == 10
@@ -143,7 +143,7 @@ def test_kinds_with_one_number_are_told_apart(odd: str, monkeypatch: pytest.Monk
         texts = [b"n\x01%s\x02" % value for value in values[::turn] * 4]
         segment, entries = stored([record_of(text) for text in texts])
         expected = [value in wanted for value in values[::turn] * 4]
-        assert answers_of(segment, entries, asked).tolist() == expected
+        assert answers_of(segment, entries, asked).wanted.tolist() == expected
 
 
 def test_shapes_that_come_no_more_give_way() -> None:
@@ -153,7 +153,9 @@ def test_shapes_that_come_no_more_give_way() -> None:
     def look(names: list[str]) -> None:
         texts = [f"{name}\x01y\x02n\x01{number % 2}\x02" for name in names for number in range(40)]
         segment, entries = stored([record_of(text.encode()) for text in texts])
-        assert answers_of(segment, entries, asked).tolist() == [False, True] * 20 * len(names)
+        assert answers_of(segment, entries, asked).wanted.tolist() == [False, True] * 20 * len(
+            names
+        )
 
     look(["a", "b", "c", "d"])
     look(["e"])
@@ -167,7 +169,7 @@ def test_few_and_long_ones_are_asked_about_one_by_one() -> None:
         calls: list[bytes] = []
         text = b"n\x011\x02k\x01%s\x02" % (b"k" * size)
         segment, entries = stored([record_of(text)] * count)
-        assert answers_of(segment, entries, counted([b"1"], calls)).all()
+        assert answers_of(segment, entries, counted([b"1"], calls)).wanted.all()
         assert len(calls) == count == len(entries) // ENTRY_BYTES
 
 
@@ -180,4 +182,4 @@ def test_one_of_many_alike_is_damaged(number: int, at: int) -> None:
     asked = counted([b"2"], [])
     expected = one_by_one(segment, entries, asked.wants)
     for _ in range(2):
-        assert answers_of(segment, entries, asked).tolist() == expected
+        assert answers_of(segment, entries, asked).wanted.tolist() == expected

@@ -15,6 +15,7 @@ from firearrow.message.hosts import Host, pack_host
 from firearrow.message.properties import parse
 from firearrow.message.record import encode_record, iter_records, properties_in
 from firearrow.store import MessageStore, propertycolumns, propertylooks
+from firearrow.store.events import RecordDamaged
 from firearrow.store.propertylooks import PropertyFilter
 from tests.filter.expressions import VALUES, random_expression, random_properties
 from tests.store.stores import KINDS, KiB, opened, settle
@@ -161,11 +162,11 @@ def test_what_was_kept_is_of_the_same_entries_only(tmp_path: Path) -> None:
         queue, wanted = store.queues.open("T", 0), Even(names=NUMBER)
         looks = propertylooks.Looks(store.log.segments)
         entries = queue.read(0, 400)
-        numbers, found, following = looks.wanted_entries(queue, entries, 0, wanted, lambda _: 50)
+        numbers, found, following, _ = looks.wanted_entries(queue, entries, 0, wanted, lambda _: 50)
         assert (numbers, following) == ([*range(0, 100, 2)], 99)
         assert found == b"".join([entries[20 * at : 20 * at + 20] for at in numbers])
         others = entries[20 * (following + 1) :]
-        numbers, found, _ = looks.wanted_entries(queue, others, following, wanted, lambda _: 5)
+        numbers, found, *_ = looks.wanted_entries(queue, others, following, wanted, lambda _: 5)
         assert numbers == [99, 101, 103, 105, 107]
         assert found == b"".join([entries[20 * at + 20 : 20 * at + 40] for at in numbers])
 
@@ -187,7 +188,7 @@ def test_what_is_known_is_what_a_look_would_give(tmp_path: Path) -> None:
             look = other.wanted_entries(queue, behind, start, Even(), lambda _, most=count: most)  # type: ignore[misc]
             assert looks.known(queue, start, wanted, lambda _, most=count: most) == look  # type: ignore[misc]
         assert len(wanted.asked) == asked
-        for start, count in [(31, 1), (399, 1), (350, 26), (400, 1)]:
+        for start, count in [(399, 1), (350, 26), (400, 1)]:
             assert looks.known(queue, start, wanted, lambda _, most=count: most) is None  # type: ignore[misc]
         few = lambda physical: 32 if physical >= recent_from else 8  # noqa: E731
         assert looks.known(queue, 190, wanted, few) is None
@@ -195,6 +196,92 @@ def test_what_is_known_is_what_a_look_would_give(tmp_path: Path) -> None:
         other_queue = store.queues.open("T", 1)
         assert looks.known(other_queue, 100, wanted, lambda _: 1) is None
         assert looks.known(queue, 100, Even(names=NUMBER), lambda _: 1) is None
+
+
+@pytest.mark.parametrize("copies_bytes_max", [0, 20_000, propertylooks.COPIES_BYTES_MAX])
+def test_pulls_give_the_records_as_the_log_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies_bytes_max: int
+) -> None:
+    """Wherever they begin and end: of stretches of records of one size, some of which are copied
+    with the answers, and from files of the log that end within these."""
+    monkeypatch.setattr(propertylooks, "COPIES_BYTES_MAX", copies_bytes_max)
+    chance = Random(13)
+    sizes: dict[str, Any] = {
+        "mapped_file_size_commit_log": 96 * KiB,
+        "mapped_file_size_consume_queue": 80_000,
+    }
+    with opened(tmp_path, **sizes) as store:
+        queue = store.queue("T", 0)
+        bodies: list[bytes] = []
+        while len(bodies) < 2000:
+            bodies += [bytes(chance.choice((10, 20, 400)))] * chance.choice((3, 40, 300))
+        for number, body in enumerate(bodies):
+            properties = f"n\x01{number:06}\x02".encode()
+            store.put(queue, body, properties, 0, 0, 1, HOSTS[0], 1, 0)
+        settle(store)
+        end = len(bodies)
+        stored = [store.get("T", 0, number, 1).records for number in range(end)]
+        wanted = [Even(names=NUMBER) for _ in range(3)]
+        at = [0, 0, 0]
+        for _ in range(600):
+            who = chance.randrange(3)
+            if chance.random() < 0.1:
+                at[who] = chance.randrange(end)
+            most = chance.choice((1, 7, 32, 32, 32))
+            result = store.get("T", 0, at[who], most, wanted[who])
+            expected = [n for n in range(at[who], result.next_offset) if n % 2 == 0]
+            assert result.records == b"".join([stored[n] for n in expected])
+            assert result.count == len(expected) <= most
+            assert result.count == most or result.next_offset >= min(at[who] + 800, end)
+            at[who] = result.next_offset % end
+
+
+@pytest.mark.parametrize(("copies_bytes_max", "seen"), [(0, b"x"), (100_000, b"b")])
+def test_wanted_records_of_one_size_are_copied_by_the_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies_bytes_max: int, seen: bytes
+) -> None:
+    """As far as there is room; the log is read again when all records are checked again."""
+    monkeypatch.setattr(propertylooks, "COPIES_BYTES_MAX", copies_bytes_max)
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
+        queue = store.queue("T", 0)
+        for number in range(400):
+            properties = f"n\x01{number:06}\x02".encode()
+            store.put(queue, b"b", properties, 0, 0, 1, HOSTS[0], 1, 0)
+        settle(store)
+        wanted = Even(names=NUMBER)
+        at = store.get("T", 0, 0, 32, wanted).next_offset
+        [segment] = store.log.segments.files
+        for number in range(400):
+            physical, size, _ = store.queues.open("T", 0).entry(number)
+            record = segment.map[physical : physical + size]
+            segment.map[physical : physical + size] = record.replace(b"b\x01T", b"x\x01T")
+        result = store.get("T", 0, at, 32, wanted)
+        assert {view.body for view in iter_records(result.records)} == {seen}
+        store.check_again()
+        result = store.get("T", 0, at, 32, wanted)
+        assert {view.body for view in iter_records(result.records)} == {b"x"}
+
+
+def test_a_record_that_was_put_right_is_read_again(tmp_path: Path) -> None:
+    """A look may have copied it while it was damaged."""
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as store:
+        queue = store.queue("T", 0)
+        for number in range(400):
+            properties = f"n\x01{number:06}\x02".encode()
+            store.put(queue, b"b", properties, 0, 0, 1, HOSTS[0], 1, 0)
+        settle(store)
+        physical, size, _ = store.queues.open("T", 0).entry(200)
+        damaged = RecordDamaged(physical, size)
+        asked = store.asked_for(damaged)
+        assert asked is not None
+        of_replica = store.log.stretch(asked.start, asked.size)
+        [segment] = store.log.segments.files
+        record = segment.map[physical : physical + size]
+        segment.map[physical : physical + size] = record.replace(b"b\x01T", b"x\x01T")
+        wanted = Even(names=NUMBER)
+        assert chosen(store, wanted) == list(range(0, 400, 2))
+        assert store.mend(damaged, asked, of_replica) is None
+        assert store.get("T", 0, 200, 1, wanted).records == record
 
 
 def test_more_may_be_taken_of_what_is_recent(tmp_path: Path) -> None:
@@ -205,7 +292,7 @@ def test_more_may_be_taken_of_what_is_recent(tmp_path: Path) -> None:
         for few in (10, 60):  # the first look is at 32, one by one; then at all the others
             recent_from, _, _ = queue.entry(few)
             looks = propertylooks.Looks(store.log.segments)
-            numbers, _, following = looks.wanted_entries(
+            numbers, _, following, _ = looks.wanted_entries(
                 queue,
                 entries,
                 0,

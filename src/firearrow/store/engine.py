@@ -757,6 +757,7 @@ class MessageStore(Doors):
         why = mend(self.log, self.queues, record, asked, data)
         if why is None:
             self._damaged.forget(record.physical_offset)
+            self._reader.forget_checked()
         return why
 
     def flush_mended(self, record: RecordDamaged) -> None:

@@ -173,9 +173,16 @@ class Asked:
             self._kinds.clear()
 
 
-def answers_of(segment: Segment, part: bytes, asked: Asked) -> Bools:
-    """Whether records of entries, as far as they are in one file, are wanted or can't be looked
-    at."""
+class Answers(NamedTuple):
+    """Which of some records are wanted or can't be looked at; and all of them, if they were copied
+    anyway, each as one item."""
+
+    wanted: Bools
+    records: npt.NDArray[np.void] | None = None
+
+
+def answers_of(segment: Segment, part: bytes, asked: Asked) -> Answers:
+    """Look at records of entries, as far as they are in one file."""
     place = np.frombuffer(part, _PLACE)
     at = place["physical_offset"].astype(np.int64) - segment.base
     size = place["size"].astype(np.int64)
@@ -190,15 +197,15 @@ def answers_of(segment: Segment, part: bytes, asked: Asked) -> Bools:
         at, size = at[:count], size[:count]
     sound = (size >= RECORD_BYTES_MIN) & (at + size <= segment.size_bytes)
     if sound.all():
-        return _answers_at(segment.map, at, size, asked, ALIKE_TRIES)
+        return Answers(_answers_at(segment.map, at, size, asked, ALIKE_TRIES))
     answers = np.ones(len(at), np.bool_)
     answers[sound] = _answers_at(segment.map, at[sound], size[sound], asked, ALIKE_TRIES)
-    return answers
+    return Answers(answers)
 
 
 def _answers_of_one_size(
     buffer: mmap.mmap, at: Ints, size: Ints, its_size: int, asked: Asked
-) -> Bools | None:
+) -> Answers | None:
     """The same of records of one size whose parts are all where those of the first are; None of
     others. They are copied once, as a whole: while they are small, that costs little more than to
     copy their heads."""
@@ -223,7 +230,7 @@ def _answers_of_one_size(
     if not alike.all():
         return None
     texts = records.view(np.uint8).reshape(-1, its_size)[:, -tail:].copy()
-    return _answers_of_size(buffer, at, size, texts, magic, asked)
+    return Answers(_answers_of_size(buffer, at, size, texts, magic, asked), records)
 
 
 def _answers_at(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked, tries: int) -> Bools:

@@ -3,19 +3,20 @@
 Only heads, lengths and properties of the records are read, and hundreds at a time as columns: that
 costs a sixth of reading them one by one, and of few a multiple of it (``propertycolumns``). A pull
 takes some of what such a look finds; the rest is kept, and the next pulls of the group take it
-without a look.
+without a look. So are the wanted records themselves, where the look copied all anyway: to copy them
+again one by one is half of what such a pull takes in the store.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from firearrow.message.record import RECORD_BYTES_MIN, properties_in
-from firearrow.store.propertycolumns import Asked, Bools, answers_of
+from firearrow.store.propertycolumns import Asked, answers_of
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue
 from firearrow.store.segments import Segment, Segments
 
@@ -25,6 +26,8 @@ MANY: Final = 800
 """Entries whose records are read as columns at a time."""
 KEPT_MAX: Final = 1024
 """Pairs of a queue and a filter, of which answers are kept, usually in up to 80 KiB each."""
+COPIES_BYTES_MAX: Final = 64 << 20
+"""Of wanted records that are kept with the answers, of all pairs together."""
 LOOKS_MAX: Final = 8_000
 """For properties in one pull, each of less than a microsecond, as far as the next two go."""
 LOOKED_BYTES_MAX: Final = 4 << 20
@@ -33,6 +36,7 @@ CHEAP_COST: Final = 4  # a filter of a higher cost gets through fewer bytes
 
 _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 _ENTRY: Final = np.dtype((np.void, ENTRY_BYTES))
+_SIZE_FROM, _SIZE_TO = 8 - ENTRY_BYTES, 12 - ENTRY_BYTES  # of the last of some entries
 
 
 class PropertyFilter(Protocol):
@@ -60,11 +64,38 @@ class PropertyFilter(Protocol):
 
 
 class Chosen(NamedTuple):
-    """Entries side by side, with their queue offsets, and where the look for them ended."""
+    """Entries side by side, with their queue offsets, and where the look for them ended; and their
+    records side by side, if these are of one size and were copied.
+
+    Of what is kept, the last records alone may be copied.
+    """
 
     numbers: list[int]
     entries: bytes
     following: int
+    records: bytes = b""
+
+    def span(self, first: int, end: int, following: int) -> Chosen:
+        """Those from one place among them to before another."""
+        entries = self.entries[first * ENTRY_BYTES : end * ENTRY_BYTES]
+        records = self.records
+        if records:
+            size = _last_size(self.entries)
+            behind = len(self.numbers) - len(records) // size
+            records = records[(first - behind) * size : (end - behind) * size]
+            if first < behind:
+                records = b""
+        return Chosen(self.numbers[first:end], entries, following, records)
+
+    def and_then(self, more: Chosen) -> Chosen:
+        """All of them with those of the look behind."""
+        if not more.numbers:
+            return self._replace(following=more.following)
+        records = more.records
+        if records and self.records and _last_size(self.entries) == _last_size(more.entries):
+            records = self.records + records
+        entries = self.entries + more.entries
+        return Chosen(self.numbers + more.numbers, entries, more.following, records)
 
 
 class _Kept(NamedTuple):
@@ -83,10 +114,12 @@ class Looks:
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
         self._kept: dict[tuple[ConsumeQueue, PropertyFilter], _Kept] = {}
+        self._copied_bytes = 0
 
     def forget(self) -> None:
         """Look again at everything."""
         self._kept.clear()
+        self._copied_bytes = 0
 
     def known(
         self,
@@ -103,7 +136,8 @@ class Looks:
         kept = self._kept.get((queue, wanted))
         if kept is None or queue_offset < kept.queue_offset:
             return None
-        numbers, entries, _ = kept.chosen
+        chosen = kept.chosen
+        numbers, entries = chosen.numbers, chosen.entries
         first = bisect_left(numbers, queue_offset)
         if first == len(numbers):
             return None
@@ -117,8 +151,7 @@ class Looks:
         # A queue that was cut off may lead to other records from there on.
         if queue.read(queue_offset, following - queue_offset) != looked:
             return None
-        found = entries[first * ENTRY_BYTES : end * ENTRY_BYTES]
-        return Chosen(numbers[first:end], found, following)
+        return chosen.span(first, end, following)
 
     def wanted_entries(
         self,
@@ -134,62 +167,45 @@ class Looks:
         ``count_of`` changes once along a queue, if at all. What can't be looked at is among them:
         what is the matter with it is said where it is copied.
         """
-        numbers: list[int] = []
-        parts: list[bytes] = []
-        following = queue_offset
         entries = _in_one_look(entries, wanted.cost)
+        end = queue_offset + len(entries) // ENTRY_BYTES
         most = max(_ends(entries, count_of))
-        for looked in self._looked(queue, entries, queue_offset, wanted, most):
-            taken = _taken(looked.entries, len(numbers), count_of)
-            if taken:
-                numbers += looked.numbers[:taken]
-                parts.append(looked.entries[: taken * ENTRY_BYTES])
-                following = numbers[-1] + 1
-                break
-            numbers += looked.numbers
-            parts.append(looked.entries)
-            following = looked.following
-        return Chosen(numbers, b"".join(parts), following)
-
-    def _looked(
-        self,
-        queue: ConsumeQueue,
-        entries: bytes,
-        queue_offset: int,
-        wanted: PropertyFilter,
-        most: int,
-    ) -> Iterator[Chosen]:
-        """Those of entries that are wanted, or can't be looked at: of what was looked at before,
-        and then of each file of the log; ``most`` are enough."""
         kept = self._kept_of(queue, entries, queue_offset, wanted)
-        asked = Asked(wanted.wants, wanted.names) if kept is None else kept.asked
-        start, end = queue_offset, queue_offset + len(entries) // ENTRY_BYTES
-        if kept is not None:
-            known = _from(kept.chosen, queue_offset, end)
-            if known.following > queue_offset:
-                yield known
-            start = known.following
-        step = FEW if kept is None else MANY
-        while start < end:
-            at = (start - queue_offset) * ENTRY_BYTES
+        if kept is None:
+            found, step = Chosen([], b"", queue_offset), FEW
+            asked = Asked(wanted.wants, wanted.names)
+        else:
+            found, step, asked = _between(kept.chosen, queue_offset, end), MANY, kept.asked
+        while not (taken := _taken(found.entries, count_of)) and found.following < end:
+            at = (found.following - queue_offset) * ENTRY_BYTES
             part = entries[at : at + step * ENTRY_BYTES]
             segment = self._segments.find(int.from_bytes(part[:8], "big", signed=True))
             if segment is None:
-                yield Chosen([start], part[:ENTRY_BYTES], start + 1)
-                return
-            if len(part) <= FEW * ENTRY_BYTES:
-                chosen = _few_chosen(segment, part, start, asked.wants, most)
-                nothing = Chosen([], b"", chosen.following)
-                self._keep(queue, wanted, _Kept(chosen.following, b"", nothing, asked))
-            else:
-                answers = answers_of(segment, part, asked)
-                asked.forget_many()
-                part = part[: len(answers) * ENTRY_BYTES]
-                chosen = _chosen(part, answers, start)
-                self._keep(queue, wanted, _Kept(start, part, chosen, asked))
-            yield chosen
-            start = chosen.following
+                number = found.following
+                return found.and_then(Chosen([number], part[:ENTRY_BYTES], number + 1))
+            found = found.and_then(self._look(segment, part, found.following, asked, most))
+            looked = entries[: (found.following - queue_offset) * ENTRY_BYTES]
+            self._keep(queue, wanted, _Kept(queue_offset, looked, found, asked))
             step = MANY
+        if not taken:
+            return found.span(0, len(found.numbers), found.following)
+        return found.span(0, taken, found.numbers[taken - 1] + 1)
+
+    def _look(self, segment: Segment, part: bytes, start: int, asked: Asked, most: int) -> Chosen:
+        """Those of entries from an offset on that are wanted, or can't be looked at, as far as they
+        are in one file; of few entries ``most`` are enough."""
+        if len(part) <= FEW * ENTRY_BYTES:
+            return _few_chosen(segment, part, start, asked.wants, most)
+        answers, records = answers_of(segment, part, asked)
+        asked.forget_many()
+        rows = answers.nonzero()[0]
+        entries = np.frombuffer(part, _ENTRY).take(rows).tobytes()
+        copies = b""
+        if records is not None:
+            bytes_more = len(rows) * records.itemsize
+            if self._copied_bytes + bytes_more <= COPIES_BYTES_MAX:
+                copies = records.take(rows).tobytes()
+        return Chosen((rows + start).tolist(), entries, start + len(answers), copies)
 
     def _kept_of(
         self, queue: ConsumeQueue, entries: bytes, queue_offset: int, wanted: PropertyFilter
@@ -206,9 +222,20 @@ class Looks:
     def _keep(self, queue: ConsumeQueue, wanted: PropertyFilter, kept: _Kept) -> None:
         if wanted.names is None:  # it may answer otherwise the next time
             return
-        if len(self._kept) >= KEPT_MAX:
-            del self._kept[next(iter(self._kept))]
+        before = self._kept.pop((queue, wanted), None)
+        if before is None and len(self._kept) >= KEPT_MAX:
+            before = self._kept.pop(next(iter(self._kept)))
+        self._copied_bytes += len(kept.chosen.records)
+        if before is not None:
+            self._copied_bytes -= len(before.chosen.records)
         self._kept[queue, wanted] = kept
+
+
+def _between(chosen: Chosen, start: int, end: int) -> Chosen:
+    """Those from one queue offset to before another."""
+    numbers = chosen.numbers
+    first, last = bisect_left(numbers, start), bisect_left(numbers, end)
+    return chosen.span(first, last, min(chosen.following, end))
 
 
 def _physical_offset(entries: bytes, number: int) -> int:
@@ -222,34 +249,24 @@ def _ends(entries: bytes, count_of: Callable[[int], int]) -> tuple[int, int]:
     return count_of(int.from_bytes(entries[:8], "big")), count_of(int.from_bytes(last, "big"))
 
 
-def _taken(entries: bytes, before: int, count_of: Callable[[int], int]) -> int:
-    """How many of entries are taken until there are enough, with so many ``before`` them; 0 if all
-    are not enough."""
+def _taken(entries: bytes, count_of: Callable[[int], int]) -> int:
+    """How many of entries are taken until there are enough; 0 if all are not enough."""
     count = len(entries) // ENTRY_BYTES
     if not count:
         return 0
     first, last = _ends(entries, count_of)
     if first == last:
-        lacking = max(first - before, 1)
-        return lacking if lacking <= count else 0
+        enough = max(first, 1)
+        return enough if enough <= count else 0
     for number, (physical, _, _) in enumerate(ENTRY.iter_unpack(entries), 1):
-        if before + number >= count_of(physical):
+        if number >= count_of(physical):
             return number
     return 0
 
 
-def _from(chosen: Chosen, start: int, end: int) -> Chosen:
-    """Those from one queue offset to before another."""
-    numbers = chosen.numbers
-    first, last = bisect_left(numbers, start), bisect_left(numbers, end)
-    entries = chosen.entries[first * ENTRY_BYTES : last * ENTRY_BYTES]
-    return Chosen(numbers[first:last], entries, min(chosen.following, end))
-
-
-def _chosen(part: bytes, answers: Bools, start: int) -> Chosen:
-    """Those of entries from an offset on to which the answer is yes."""
-    numbers = (answers.nonzero()[0] + start).tolist()
-    return Chosen(numbers, np.frombuffer(part, _ENTRY)[answers].tobytes(), start + len(answers))
+def _last_size(entries: bytes) -> int:
+    """The size of the record that the last of entries leads to."""
+    return int.from_bytes(entries[_SIZE_FROM:_SIZE_TO], "big")
 
 
 def is_wanted(record: bytes, wanted: PropertyFilter) -> bool:

@@ -25,7 +25,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX
-from firearrow.store.propertylooks import Looks, PropertyFilter, is_wanted
+from firearrow.store.propertylooks import Chosen, Looks, PropertyFilter, is_wanted
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 from firearrow.store.residency import Fetch, Resident, Stretch, is_resident
 from firearrow.store.soundness import (
@@ -165,13 +165,13 @@ class Reader:
             return self._read_batches(queue, queue_offset, count_max, wanted)
         tag_codes = wanted if isinstance(wanted, frozenset) else None
         chosen = None if isinstance(wanted, frozenset) else wanted
-        known = None
+        found = None
         if chosen is not None:
-            known = self._looks.known(queue, queue_offset, chosen, self._counts(count_max))
+            found = self._looks.known(queue, queue_offset, chosen, self._counts(count_max))
+            if found is not None and self._may_go_out(queue, queue_offset, found):
+                return _result_of(queue, lowest, found)
         numbers: Sequence[int]
-        if known is not None:
-            numbers, entries, following = known
-        else:
+        if found is None:
             entry_nums = count_max if wanted is None else max(self._filter_entries, count_max)
             entries = queue.read(queue_offset, entry_nums)
             if not entries:
@@ -179,20 +179,37 @@ class Reader:
                 return GetResult(GetStatus.OFFSET_FOUND_NULL, following, lowest, queue.max_offset)
             following = queue_offset + len(entries) // ENTRY_BYTES
             numbers = range(queue_offset, following)
+        else:
+            numbers, entries, following, _ = found
         is_sound = int.from_bytes(entries[:8], "big") >= self._own_from()
         if only_resident and not is_sound:
             most = min(count_max, self._recent_limits[0]) if chosen is None else len(numbers)
             is_sound = self._check_resident(queue, numbers, entries, tag_codes, most)
-        if chosen is not None and known is None:
-            numbers, entries, following = self._looks.wanted_entries(
+        if chosen is not None and found is None:
+            found = self._looks.wanted_entries(
                 queue, entries, queue_offset, chosen, self._counts(count_max)
             )
+            if self._may_go_out(queue, queue_offset, found):
+                return _result_of(queue, lowest, found)
+            numbers, entries, following, _ = found
         if tag_codes is None and entries:
             result = self._collect_all(queue, numbers, entries, following, lowest, is_sound)
             if result is not None:
                 return result
         numbered = zip(numbers, ENTRY.iter_unpack(entries), strict=True)
         return self._collect(queue, numbered, following, count_max, tag_codes)
+
+    def _may_go_out(self, queue: ConsumeQueue, queue_offset: int, found: Chosen) -> bool:
+        """Whether a look has copied the records, and they are known to be sound and few enough."""
+        records, first = found.records, found.entries[:8]
+        if not records or records[_PLACE_AT : _PLACE_AT + 8] != first:
+            return False
+        if len(records) > min(self._recent_limits[1], self._old_limits[1]):
+            return False
+        if int.from_bytes(first, "big") >= self._own_from():
+            return True
+        checked = self._checked.get(queue)
+        return checked is not None and checked.has(queue_offset, found.following)
 
     def _counts(self, count_max: int) -> Callable[[int], int]:
         """Give the function of how many messages there may be when one at a physical offset is the
@@ -557,6 +574,13 @@ class Reader:
             return -1
         at = _STORE_MS_AT + (12 if head[_SYS_FLAG_AT + 3] & 0x10 else 0)
         return int.from_bytes(head[at : at + 8], "big")
+
+
+def _result_of(queue: ConsumeQueue, lowest: int, found: Chosen) -> GetResult:
+    """The records that a look has copied."""
+    numbers, _, following, records = found
+    highest, count = queue.max_offset, len(numbers)
+    return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
 
 
 def tag_codes(queue: ConsumeQueue, queue_offset: int, end: int) -> set[int]:
