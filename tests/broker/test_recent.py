@@ -30,3 +30,14 @@ def test_many_are_noted_at_once() -> None:
     recent.note_all({"e": 7, "f": 7})
     recent.note_all({"g": 7})
     assert [recent.has(key, 5) for key in "cdefg"] == [False, False, True, True, True]
+
+
+@given(st.lists(notes, max_size=30), st.lists(st.sampled_from("abcdefgh"), max_size=8))
+def test_what_comes_before_the_first_known_key(noted: list[tuple[str, int]], asked: str) -> None:
+    recent: Recent[str] = Recent(2)
+    for key, until in noted:
+        recent.note(key, until)
+    expected = 0
+    while expected < len(asked) and not recent.has(asked[expected], 3):
+        expected += 1
+    assert recent.before_known(asked, 3) == expected

@@ -64,7 +64,12 @@ def plain_copy(content: Content) -> PlainCopy | None:
     at = stored.rfind(_RETRY_TOPIC) + 1
     again = _NOTES.fullmatch(stored, at) if at else None
     kept = stored[:at]
-    if again is None or not _waits_once(kept, _WAITS_NOT) or not _asks_nothing(kept):
+    if (
+        again is None
+        or kept.count(_WAIT) != 1
+        or kept.find(_WAITS_NOT) < 0
+        or not _asks_nothing(kept)
+    ):
         return None
     return PlainCopy(kept + again[1], str(again[2], "utf-8", "replace"))
 
@@ -87,38 +92,29 @@ def copy_of(content: Content) -> Draft:
 def _left_unread(stored: bytes) -> bytes | None:
     """Properties of a message that fails for the first time, as its copy has them; None if they
     have to be read for that. Clients other than Java's may not say whether they wait."""
-    if _WAIT not in stored:
-        kept = stored + _NO_MORE
-    elif _waits_once(stored, _WAITS):
-        kept = stored.replace(_WAITS, _WAITS_NOT)
-    else:
+    said = stored.count(_WAIT)  # `in` takes seven times as long: it first tries a number
+    kept = stored.replace(_WAITS, _WAITS_NOT) if said else stored + _NO_MORE
+    if said > 1 or len(kept) == len(stored):
         return None
     return kept if _asks_nothing(stored) else None
 
 
-def _waits_once(stored: bytes, waits: bytes) -> bool:
-    """Whether properties say exactly once whether their sender waits, and that is so."""
-    return stored.count(_WAIT) == 1 and stored.find(waits) >= 0
-
-
 def _asks_nothing(stored: bytes) -> bool:
-    """Whether properties have nothing of what is looked at when a copy is made or put."""
-    return _is_usual(stored) or (asks_nothing(stored) and properties.lacks(stored, _NOTED))
-
-
-def _is_usual(stored: bytes) -> bool:
-    """Whether there is none of that, as no other name than three has an underscore; found in half
-    of the time."""
+    """Whether properties have nothing of what is looked at when a copy is made or put. That is
+    found in half of the time where no other name than three has an underscore."""
     others = stored.count(b"_")
-    for name in _USUAL:
-        if others and stored.find(name) >= 0:
-            others -= 1
-    return not others and stored.find(b"DELAY") < 0
+    if others:
+        for name in _USUAL:
+            if stored.find(name) >= 0:
+                others -= 1
+    if not others and stored.find(b"DELAY") < 0:
+        return True
+    return asks_nothing(stored) and properties.lacks(stored, _NOTED)
 
 
 def _closed(stored: bytes) -> bytes:
     """Properties that others may follow. Those of a batch's member end without a separator."""
-    return stored if stored[-1:] in {b"", _PAIR_END} else stored + _PAIR_END
+    return stored if stored.endswith(_PAIR_END) or not stored else stored + _PAIR_END
 
 
 @lru_cache(maxsize=1024)  # topics, usually of one broker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -41,3 +41,9 @@ class Recent(Generic[Key]):
         if until is None and self._before:
             until = self._before.get(key)
         return until is not None and until > now
+
+    def before_known(self, keys: Collection[Key], now: float) -> int:
+        """How many of some keys come before the first that still counts."""
+        if self._now.keys().isdisjoint(keys) and self._before.keys().isdisjoint(keys):
+            return len(keys)
+        return next((n for n, key in enumerate(keys) if self.has(key, now)), len(keys))

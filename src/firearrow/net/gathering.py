@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Final, Generic, Protocol, TypeVar
 
 from firearrow.net.lateness import Lateness
@@ -137,5 +138,4 @@ def _body_bytes(peer_request: tuple[Asking, AnyCommand]) -> int:
     return len(peer_request[1].body)
 
 
-def _peer_of(peer_request: tuple[PeerT, AnyCommand]) -> PeerT:
-    return peer_request[0]
+_peer_of: Final = itemgetter(0)  # of a peer and its request, as a function of C's

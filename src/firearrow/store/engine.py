@@ -19,7 +19,7 @@ from firearrow.events import Events
 from firearrow.machine import memory_bytes
 from firearrow.message.model import MessageView
 from firearrow.message.names import is_system_topic
-from firearrow.message.record import Content, decode_record
+from firearrow.message.record import decode_record
 from firearrow.services import Scheduler, Service
 from firearrow.store import inventory
 from firearrow.store.acknowledging import Acknowledging, Condition, Needed, OnSafe, Outcome
@@ -125,6 +125,7 @@ class MessageStore(Doors):
             self._damaged,
             check_crc=config.check_crc_on_read,
         )
+        self.content_at = self._lookup.content_at
         self._guard = StoreGuard(root, fs)
         self.checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self.checkpoint)
@@ -547,10 +548,6 @@ class MessageStore(Doors):
     def view_at(self, physical_offset: int) -> MessageView:
         """The message at a physical offset, see ``Lookup.view_at``."""
         return self._lookup.view_at(physical_offset)
-
-    def content_at(self, physical_offset: int) -> Content:
-        """The same as far as another message is made of it, see ``Lookup.content_at``."""
-        return self._lookup.content_at(physical_offset)
 
     def query(
         self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int

@@ -17,7 +17,6 @@ from firearrow.errors import MessageError
 from firearrow.message.model import MessageView
 from firearrow.message.names import REVIVE_GROUP, revive_topic
 from firearrow.message.record import Content
-from firearrow.store import MessageStore
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire.bodies import TopicConfig
@@ -345,21 +344,22 @@ def test_a_message_that_can_not_be_read_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """apache/rocketmq#10985: a read that fails loses the message."""
-    read = MessageStore.content_at
     tried_ms: list[int] = []
 
     async def main(served: Serving, caller: Caller) -> None:
+        store = served.broker.store
+        read = store.content_at
         taken = await sent_and_popped(served, caller, 3)
         broken = taken[1][0].physical_offset
         clock = served.broker._clock
 
-        def fails(store: MessageStore, physical_offset: int) -> Content:
+        def fails(physical_offset: int) -> Content:
             if physical_offset == broken and len(tried_ms) < 3:
                 tried_ms.append(clock.now_ms())
                 raise MessageError("damaged", "record")
-            return read(store, physical_offset)
+            return read(physical_offset)
 
-        monkeypatch.setattr(MessageStore, "content_at", fails)
+        monkeypatch.setattr(store, "content_at", fails)
         await passed(served, taken[0][1].visible_ms)
         assert again(served) == [b"0", b"2"]
         for seconds in (10, 20, 30):

@@ -9,7 +9,9 @@ Source: upstream ``AbstractSendMessageProcessor#consumerSendMsgBack``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
@@ -152,18 +154,17 @@ class SendBackProcessor:
         ways = self._known_ways()
         store, now = self._store, self._clock.monotonic()
         content_at, highest = store.content_at, store.delays.highest
-        was_sent_back = self._sent_back.has
         levels: dict[int, tuple[ConsumeQueue, float]] = {}
         copies: list[NewMessage] = []
         noted: dict[tuple[str, int], float] = {}
-        origins: dict[tuple[str, str], int] = {}
+        origins: list[tuple[str, str]] = []
         for _, request in requests:
             header = request.ext
             if type(header) is not SendBack:
                 break
             group, offset = key = header.group, header.offset
             way = ways.get(group) or self._find_way(group)
-            if way is None or key in noted or was_sent_back(key, now):
+            if way is None or key in noted:
                 break
             try:
                 content = content_at(offset)
@@ -179,9 +180,8 @@ class SendBackProcessor:
             copy = None if sys_flag & INNER_BATCH else plain_copy(content)
             if copy is None:
                 break
-            stored, origin = copy.stored, copy.origin
             queue_id = self._chance.randrange(way.queues) if way.queues > 1 else 0
-            stored += way.waits(level, queue_id)
+            stored = copy.stored + way.waits(level, queue_id)
             if len(stored) > properties.PROPERTIES_BYTES_MAX:
                 break
             place = levels.get(level)
@@ -190,17 +190,24 @@ class SendBackProcessor:
                 place = levels[level] = queue, now + self._repeat_seconds(level)
             queue, noted[key] = place
             copies.append(again(queue, content, stored, sys_flag, times + 1))
-            counted = group, origin
-            origins[counted] = origins.get(counted, 0) + 1
+            origins.append((group, copy.origin))
+        unknown = self._sent_back.before_known(noted, now)
+        if unknown < len(copies):
+            del copies[unknown:], origins[unknown:]
+            noted = dict(islice(noted.items(), unknown))
         if not copies or store.put_several(copies, self._clock.now_ms()) is None:
             return []
         self._sent_back.note_all(noted)
-        for (group, origin), count in origins.items():
-            if self._topics.get(origin) is not None:  # senders may write any name there
-                self._stats.sent_back(group, origin, count)
+        self._count(origins)
         if self._sync_flush:
             store.flush_soon()
         return [bare_frame(it.opaque, it.binary) for _, it in requests[: len(copies)]]
+
+    def _count(self, origins: Iterable[tuple[str, str]]) -> None:
+        """Count what was sent back, by its group and the topic of which it was at first."""
+        for (group, origin), count in Counter(origins).items():
+            if self._topics.get(origin) is not None:  # senders may write any name there
+                self._stats.sent_back(group, origin, count)
 
     def _known_ways(self) -> dict[str, _Way]:
         """The ways that are known, by group; none of them has changed since."""
@@ -251,7 +258,7 @@ class SendBackProcessor:
         self._place(draft, header, config, is_dead=is_dead)
         self._puts.put(draft)
         origin = draft.properties[properties.RETRY_TOPIC]
-        if self._topics.get(origin) is not None:  # senders may write any name there
+        if self._topics.get(origin) is not None:
             self._stats.sent_back(header.group, origin)
             if is_dead and self._stats.tally is not None:
                 self._stats.tally.dead.add((header.group, origin))
