@@ -17,6 +17,7 @@ from firearrow.message.record import (
     Content,
     RecordHead,
     append_crc_property,
+    content_in,
     crc_property,
     decode_content,
     decode_record,
@@ -218,6 +219,22 @@ def test_a_replaced_topic_changes_the_size() -> None:
     assert decode_record(encode_view(seen)) == msgspec.structs.replace(
         seen, store_size=seen.store_size + 4
     )
+
+
+@given(records, st.integers(0, 300), st.integers(0, 255), st.binary(max_size=9))
+def test_content_within_a_log_is_that_of_the_record(
+    record: bytes, at: int, changed: int, around: bytes
+) -> None:
+    for data in (record, record[:at] + bytes([changed]) + record[at + 1 :], record[:at]):
+        start, end = len(around), len(around) + len(data)
+        content = content_in(around + data + around, start, end)
+        stated = int.from_bytes(data[:4], "big")
+        if content is not None:
+            assert content == decode_content(data[:stated])
+        elif stated == len(data) and content_or_refusal(data) is not None:
+            view = decode_record(data)
+            is_long = len(view.topic.encode()) > 127
+            assert is_long or view.sys_flag & HOSTS_V6_MASK
 
 
 def content_or_refusal(record: bytes) -> object:

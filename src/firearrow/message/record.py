@@ -332,7 +332,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     """A record as far as another one is made of it; hosts and properties are as stored.
 
     To make a named tuple of so many fields takes ten times as long, as much as all the rest of
-    `decode_content`.
+    `content_in`.
     """
 
     topic: str
@@ -350,45 +350,57 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     properties: bytes
 
 
-def decode_content(record: bytes) -> Content:
-    """Read of a record what is needed to make another one, in half the time of `decode_record`.
+def content_in(buffer: bytes | mmap.mmap, at: int, limit: int) -> Content | None:
+    """Read of the record at ``at`` what is needed to make another one, in a third of the time of
+    `decode_record`.
 
-    Raises MessageError like that, also for a body that is damaged.
+    None if it does not end by ``limit``, is damaged, has a long topic or a host of IPv6: then
+    `decode_content` says what is the matter with it.
     """
-    size = len(record)
-    head = _HEADS[0].unpack_from(record) if size >= RECORD_BYTES_MIN else (-1,)
-    body_at, properties_at = 88, size
-    topic_start = size
-    if head[0] == size and head[1] == MAGIC_V1 and not head[7] & HOSTS_V6_MASK:
-        topic_at = body_at + head[-1]
-        if body_at <= topic_at < size - 2:
-            topic_start = topic_at + 1
-            properties_at = topic_start + record[topic_at]
-    start = properties_at + 2
-    is_usual = start <= size and record[start - 2] << 8 | record[start - 1] == size - start
-    if not is_usual:
-        head, body_at, topic_at, topic_start, properties_at = _locate(record, 0, None)
-        start = properties_at + 2
-        if head[0] != size:
-            raise MessageError(f"{head[0]}, but there are {size} bytes", "totalSize", 0)
+    if limit - at < RECORD_BYTES_MIN:
+        return None
+    head = _HEADS[0].unpack_from(buffer, at)
+    end, body_at = at + head[0], at + 88
+    topic_at = body_at + head[14]
+    if head[1] != MAGIC_V1 or head[7] & HOSTS_V6_MASK or end > limit:
+        return None
+    if not body_at <= topic_at < end - 2:
+        return None
+    body, tail = buffer[body_at:topic_at], buffer[topic_at:end]
+    topic_bytes = tail[0]
+    start = topic_bytes + 3
+    if topic_bytes > 127 or start > len(tail):
+        return None
+    if tail[start - 2] << 8 | tail[start - 1] != len(tail) - start:
+        return None
+    if crc32(body) & 0x7FFF_FFFF != head[2]:
+        return None
+    try:
+        return _content_of(head, str(tail[1 : topic_bytes + 1], "utf-8"), body, tail[start:])
+    except UnicodeDecodeError:
+        return None
+
+
+def decode_content(record: bytes) -> Content:
+    """The same of a whole record, of whatever kind.
+
+    Raises MessageError like `decode_record`, also for a body that is damaged.
+    """
+    head, body_at, topic_at, topic_start, properties_at = _locate(record, 0, None)
+    if head[0] != len(record):
+        raise MessageError(f"{head[0]}, but there are {len(record)} bytes", "totalSize", 0)
     body = record[body_at:topic_at]
     if crc32(body) & 0x7FFF_FFFF != head[2]:
         raise MessageError("is not the CRC-32 of the body", "bodyCRC", 8)
+    topic = _read_topic(record, topic_start, properties_at)
+    return _content_of(head, topic, body, record[properties_at + 2 :])
+
+
+def _content_of(head: tuple[Any, ...], topic: str, body: bytes, properties: bytes) -> Content:
     return Content(
-        _read_topic(record, topic_start, properties_at),
-        head[3],
-        head[5],
-        head[6],
-        head[4],
-        head[7],
-        head[8],
-        head[9],
-        head[10],
-        head[11],
-        head[12],
-        body,
-        record[start:],
-    )
+        topic, head[3], head[5], head[6], head[4], head[7], head[8], head[9], head[10], head[11],
+        head[12], body, properties,
+    )  # fmt: skip
 
 
 class Located(msgspec.Struct, frozen=True, gc=False):

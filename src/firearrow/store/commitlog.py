@@ -38,7 +38,14 @@ import numpy as np
 
 from firearrow.errors import DiskFull, MessageError, StoreError
 from firearrow.message.crc import crc32
-from firearrow.message.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, encode_blank
+from firearrow.message.record import (
+    BLANK_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    Content,
+    content_in,
+    encode_blank,
+)
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 from firearrow.store.queues import ConsumeQueue, QueueEnd
@@ -586,6 +593,19 @@ class CommitLog:
         if magic not in _MAGICS or place != physical_offset or size > room:
             return None
         return mapped[start : start + size]
+
+    def content_at(self, physical_offset: int) -> Content | None:
+        """What the record that begins at an offset is made of; None where `record_at` has none,
+        and of those of which `content_in` gives none."""
+        segment = self.segments.find(physical_offset)
+        if segment is None:
+            return None
+        base = segment.base
+        limit = min(segment.end, self.end_offset) - base
+        content = content_in(segment.map, physical_offset - base, limit)
+        if content is None or content.physical_offset != physical_offset:
+            return None
+        return content
 
     def cut(self, end_offset: int) -> None:
         """Forget everything from ``end_offset`` on."""

@@ -11,7 +11,7 @@ finds right. When they are safe is asked by ``MessageStore.when_safe``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import islice
 
 from firearrow.errors import StoreError
 from firearrow.message.names import LMQ_PREFIX, is_lmq
@@ -133,8 +133,14 @@ class Doors:
             return None
         if not self.dispatching.has_undispatched:
             self.dispatching.wake()
-        for message, (place, end) in zip(messages, pairwise(places), strict=True):
-            message[0].counters.add(end - place)
+        at = places[0]
+        for message, end in zip(messages, islice(places, 1, None), strict=True):
+            counters, size = message[0].counters, end - at
+            counters.put_count += 1
+            counters.put_bytes += size
+            if size > SMALL_BYTES:
+                counters.note_large(size)
+            at = end
         places.pop()
         return places
 

@@ -113,7 +113,6 @@ class MessageStore(Doors):
         self._memory_bytes = memory_bytes()
         self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged, monotonic)
         # These are the parts' own: they are called too often for a layer in between.
-        self.get = self._reader.get
         self.find_queue, self.catch_up = queues.find, dispatching.catch_up
         self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
         self._lookup = Lookup(
@@ -125,7 +124,7 @@ class MessageStore(Doors):
             self._damaged,
             check_crc=config.check_crc_on_read,
         )
-        self.content_at = self._lookup.content_at
+        self.get, self.content_at = self._reader.get, self._lookup.content_at
         self._guard = StoreGuard(root, fs)
         self.checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self.checkpoint)

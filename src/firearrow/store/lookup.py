@@ -151,6 +151,9 @@ class Lookup:
     def content_at(self, physical_offset: int) -> Content:
         """The message that begins at an offset, as far as another is made of it; else as
         `view_at`."""
+        content = self._log.content_at(physical_offset)
+        if content is not None:
+            return content
         record = self._record(physical_offset)
         try:
             return decode_content(record)

@@ -44,7 +44,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -258,7 +258,13 @@ def response_of(frame: bytes) -> Response:
 
 def _frame_of(header: bytes) -> bytes:
     """A frame without a body, in half the time of `response_frame`."""
-    return LENGTHS.pack(len(header) + 4, len(header)) + header
+    return _lengths_of(len(header)) + header
+
+
+@lru_cache(maxsize=1024)
+def _lengths_of(header_bytes: int) -> bytes:
+    """How a frame begins that is but a header."""
+    return LENGTHS.pack(header_bytes + 4, header_bytes)
 
 
 def _frame(kind: int, header: bytes, body: bytes) -> bytes:
