@@ -12,10 +12,11 @@ import pytest
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerUnavailable, ConfigError, NotPermitted, NotSupported
 from firearrow.net.access import Access, Tls
-from firearrow.net.client import NO_ASKING, Asked, Client, Handler
+from firearrow.net.client import LEAVING_FRAMES_MAX, NO_ASKING, Asked, Client, Handler
 from firearrow.net.server import Server
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
+from firearrow.wire.frame import Connection
 from firearrow.wire.signature import Credentials, signature
 from tests.broker.serving import until
 from tests.net.background import encrypting
@@ -302,3 +303,56 @@ def test_what_is_written_before_the_end_arrives(run: Run) -> None:
             assert [it.ext["n"] for it in counterpart.heard[1:]] == list(map(str, range(100)))
 
     run(main())
+
+
+class Noting(asyncio.Transport):
+    """Keeps what is written to it."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is room for everything."""
+
+    def is_closing(self) -> bool:
+        """It is open until it is closed."""
+        return False
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def close(self) -> None:
+        self._protocol.connection_lost(None)
+
+
+def test_what_is_asked_in_one_turn_leaves_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a server works on the first requests while the others are written."""
+    transports: list[Noting] = []
+
+    async def connect(factory: Callable[[], Any], *_: Any, **__: Any) -> tuple[Noting, Any]:
+        protocol = factory()
+        transports.append(Noting(protocol))
+        return transports[0], protocol
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", connect)
+        client = Client()
+        await client.send("127.0.0.1:1", ECHO)
+        await asyncio.sleep(0)
+        [transport] = transports
+        transport.writes.clear()
+        count = 2 * LEAVING_FRAMES_MAX + 3
+        calls = [asyncio.ensure_future(client.call("127.0.0.1:1", ECHO)) for _ in range(count)]
+        await until(lambda: len(transport.writes) == 3)
+        frames = [Connection().receive(written) for written in transport.writes]
+        assert list(map(len, frames)) == [LEAVING_FRAMES_MAX, LEAVING_FRAMES_MAX, 3]
+        opaques = [command.opaque for some in frames for command in some]
+        assert opaques == sorted(opaques)
+        await client.close()
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(error, ConnectionError) for error in ended)
+
+    asyncio.run(main())

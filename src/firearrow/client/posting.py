@@ -86,7 +86,7 @@ class Place(NamedTuple):
 ANYWHERE: Final = Place()
 
 
-class Posted(NamedTuple):
+class Posted(msgspec.Struct, frozen=True):
     """A message that was taken: what the broker answered, and how long that took."""
 
     receipt: Receipt
@@ -95,7 +95,7 @@ class Posted(NamedTuple):
     took_ms: int
 
 
-class _Try(NamedTuple):
+class _Try(msgspec.Struct, frozen=True):
     queue: Queue
     broker: str
     address: str
@@ -170,7 +170,8 @@ class Poster:
             if rules.try_seconds is not None and tries < tries_max:
                 left = min(left, rules.try_seconds)
             try:
-                chosen = await self._choose(draft.topic, place, chosen)
+                topic = self._topics.get(draft.topic) or await self._topic(draft.topic)
+                chosen = self._choose(topic, place, chosen)
                 posted = await self._try(draft, chosen, code, fields, data, left)
             except BrokerError as error:
                 failure = error
@@ -203,7 +204,7 @@ class Poster:
         fields = self._fields(draft, RequestCode.SEND_MESSAGE_V2, sys_flag)
         chosen: _Try | None = None
         try:
-            chosen = await self._choose(draft.topic, place, None)
+            chosen = self._choose(await self._topic(draft.topic), place, None)
             fields["e"], fields["n"] = str(chosen.queue.queue_id), chosen.broker
             data = draft.body if body is None else body
             await self._session.client.send(
@@ -234,8 +235,7 @@ class Poster:
         )
         return fields | again if again else fields
 
-    async def _choose(self, name: str, place: Place, before: _Try | None) -> _Try:
-        topic = self._topics.get(name) or await self._topic(name)
+    def _choose(self, topic: _Topic, place: Place, before: _Try | None) -> _Try:
         queue = self._place(topic, place)
         if queue is None:
             now_ms = self._session.clock.now_ms() if self._faults is not None else 0
@@ -313,11 +313,13 @@ class Poster:
         self, draft: Draft, chosen: _Try, status: SendStatus, answer: AnyCommand
     ) -> Receipt:
         ext: Mapping[str, str] = answer.ext or {}
-        queue_id = read_number(answer, "queueId", chosen.address)
+        queue, queue_id = chosen.queue, read_number(answer, "queueId", chosen.address)
+        if queue.queue_id != queue_id or queue.topic != draft.topic:
+            queue = Queue(draft.topic, queue.broker, queue_id)
         return Receipt(
             self._session.bare(draft.topic),
             draft.message_id,
-            Queue(draft.topic, chosen.queue.broker, queue_id),
+            queue,
             read_number(answer, "queueOffset", chosen.address),
             ext.get("msgId", ""),
             status,

@@ -12,7 +12,7 @@ Any number of sends may be under way at once; each awaits the broker's answer to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -400,18 +400,23 @@ class Producer:
             draft.properties[keys_of.INSTANCE_ID] = self.session.namespace
         return draft
 
-    async def _post(
+    def _post(
         self, draft: Draft, place: Place, timeout_seconds: float | None, sys_flag: int = 0
-    ) -> Posted:
-        poster = self._started()
+    ) -> Awaitable[Posted]:
         packed, packing = self._compressor.packed(draft.body)
         is_reply = draft.properties.get(keys_of.MESSAGE_TYPE) == REPLY_TYPE
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2
+        posting = self._started().post(
+            draft, code=code, sys_flag=sys_flag | packing, body=packed, place=place,
+            timeout_seconds=timeout_seconds,
+        )  # fmt: skip
+        is_noted = self._spans is not None or self._records is not None
+        return self._noted(draft, posting, sys_flag) if is_noted else posting
+
+    async def _noted(self, draft: Draft, posting: Awaitable[Posted], sys_flag: int) -> Posted:
+        """Have what is posted in spans and traces."""
         with self._span([draft]) as span:
-            posted = await poster.post(
-                draft, code=code, sys_flag=sys_flag | packing, body=packed, place=place,
-                timeout_seconds=timeout_seconds,
-            )  # fmt: skip
+            posted = await posting
             if span is not None:
                 span.sent(posted.receipt)
         if self._records is not None:

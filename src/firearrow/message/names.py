@@ -260,8 +260,10 @@ def with_namespace(namespace: str, name: str) -> str:
 
 def without_namespace(namespace: str, name: str) -> str:
     """Return a topic or group as it is called outside of a namespace."""
+    if not namespace:
+        return name
     prefix, bare = _without_prefix(name)
-    return prefix + bare.removeprefix(f"{namespace}%") if namespace else name
+    return prefix + bare.removeprefix(f"{namespace}%")
 
 
 def _without_prefix(name: str) -> tuple[str, str]:

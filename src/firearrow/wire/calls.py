@@ -11,7 +11,9 @@ Times are seconds of any clock that the caller has.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from firearrow.errors import BrokerError
 from firearrow.wire.command import Response, not_supported
@@ -48,7 +50,7 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 
-class _Call(NamedTuple, Generic[W]):
+class _Call(msgspec.Struct, Generic[W], frozen=True):
     waiting: W
     deadline: float
     seconds: float

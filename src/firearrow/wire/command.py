@@ -9,7 +9,7 @@ both cases. ``Response`` is what a processor hands back; the server adds opaque 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -71,6 +71,9 @@ def not_supported(code: int, reason: str = "") -> Response:
     )
 
 
+_TEXT: Final = frozenset({str})
+
+
 def request(
     code: int,
     fields: Mapping[str, FieldValue] = NO_FIELDS,
@@ -80,12 +83,15 @@ def request(
     oneway: bool = False,
 ) -> Command[dict[str, str]]:
     """Make a request to send, with its fields as the wire's text."""
+    if _TEXT.issuperset(map(type, fields.values())):  # as a client's sends: in half of the time
+        ext: dict[str, str] = dict(fields)  # type: ignore[arg-type]
+    else:
+        ext = {
+            name: value if type(value) is str else text_of(value) for name, value in fields.items()
+        }
     return Command(
         code=code,
-        ext={
-            name: value if type(value) is str else text_of(value)  # most are: no call for these
-            for name, value in fields.items()
-        },
+        ext=ext,
         opaque=opaque,
         flag=FLAG_ONEWAY if oneway else 0,
         version=PROTOCOL_VERSION,
