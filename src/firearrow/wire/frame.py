@@ -245,7 +245,8 @@ def bare_frame(opaque: int, binary: bool) -> bytes:
     """The frame of an answer that says nothing but yes: 0.3 µs instead of 4."""
     if binary:
         return success_frame(opaque, b"")
-    return _frame_of(_BARE_HEADER % opaque)
+    header = _BARE_HEADER % opaque
+    return _lengths_of(len(header)) + header
 
 
 def response_of(frame: bytes) -> Response:
