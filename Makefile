@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check warm unit format fuzz chaos differ handovers simulate pythons spark-oldest bench soak docs site setup setup-run clean
+.PHONY: help run demo test check lint types unit format fuzz chaos differ handovers simulate pythons spark-oldest bench soak docs site setup setup-run clean
 
 ARGS =
 
@@ -17,18 +17,18 @@ run: setup-run ## name server and broker in one process, store under ./data, por
 demo: setup ## messages that come later, fail and are decided, and what Spark says of it: a minute
 	@exec .venv/bin/python -m tools.demo
 
-test: ## everything: lint, types, architecture, unit and interop tests
-	@$(MAKE) --no-print-directory -j2 check warm
+test: lint ## everything: lint, types, architecture, unit and interop tests
 	@tools/test.sh $(ARGS)
 
-check: setup ## lint, format, types, architecture
+check: lint types ## lint, format, types, architecture
+
+lint: setup
 	@.venv/bin/ruff check --quiet
 	@.venv/bin/ruff format --check --quiet
-	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports --no-logo --cache-dir .import_linter_cache
 
-warm: setup # beside mypy, which takes one core for a minute
-	@tools/warm.sh
+types: setup
+	@.venv/bin/mypy --no-error-summary
 
 unit: setup ## the tests that need nothing but Python
 	@.venv/bin/python -m pytest -n 2 --dist loadscope -m "not interop and not spark" $(ARGS)
