@@ -38,6 +38,7 @@ CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\
 
 # Where catching everything is right: the reason stands there in a comment.
 BROAD_EXCEPT_PLACES = {
+    "src/firearrow/broker/saving.py",
     "src/firearrow/cli/failures.py",
     "src/firearrow/client/handlers.py",
     "src/firearrow/client/workers.py",

@@ -11,6 +11,7 @@ import pytest
 
 from firearrow.broker.saving import WRITE_SECONDS, Following, Saving
 from firearrow.broker.state.persistence import JsonFile, Rest, StateFile, no_rest
+from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change
 from firearrow.testing.loop import VirtualClock, VirtualLoop, run
 from firearrow.wire.command import FieldValue
@@ -80,11 +81,22 @@ def test_an_answer_in_steps_waits_for_the_disk_too(
     calling(tmp_path, main)
 
 
-def test_what_the_disk_does_not_take_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error", [OSError(5, "the disk is gone"), ConfigError("the disk is gone: no such database")]
+)
+def test_what_the_disk_does_not_take_is_said_and_the_next_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    """Nobody waits for ever, and what was not synced is so with the next change."""
+    synced: list[Path] = []
+    sync = JsonFile.sync
+
     def failing(_: JsonFile) -> None:
-        raise OSError(5, "the disk is gone")
+        raise error
+
+    def noted(file: JsonFile) -> None:
+        sync(file)
+        synced.append(file.path)
 
     async def main(_: Serving, caller: Caller) -> None:
         with monkeypatch.context() as patched:
@@ -92,7 +104,10 @@ def test_what_the_disk_does_not_take_is_said(
             answer = await caller.call(17, topic_fields("T"))
         assert answer.code == 1
         assert "the disk is gone" in (answer.remark or "")
-        assert (await caller.call(17, topic_fields("U"))).code == 0
+        monkeypatch.setattr(JsonFile, "sync", noted)
+        group = json.dumps({"groupName": "G"}).encode()
+        assert (await caller.call(200, {}, group)).code == 0
+        assert {path.name for path in synced} == {"topics.json", "subscriptionGroup.json"}
 
     calling(tmp_path, main)
 
@@ -135,6 +150,36 @@ def test_who_writes_a_long_file_rests_until_the_broker_stops(tmp_path: Path) -> 
         assert state.read() == {"a": 1}
 
     asyncio.run(main())
+
+
+def test_a_file_that_fails_is_written_the_next_time_and_those_after_it_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(JsonFile):
+        """Can't be written at first."""
+
+        has_failed = False
+
+        def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
+            if not self.has_failed:
+                self.has_failed = True
+                raise CorruptStore("the database is damaged")
+            super().write(content, rest)
+
+    files = Failing(tmp_path / "x.json"), JsonFile(tmp_path / "y.json")
+    states = [StateFile(file, lambda: {"a": 1}) for file in files]
+
+    async def main() -> None:
+        saving = Saving(states)
+        for expected in ([True, False], [False, False]):
+            states[1].behind = states[0].behind = True
+            saving.write(*states)
+            await saving.finish()
+            assert [state.behind for state in states] == expected
+
+    asyncio.run(main())
+    assert caplog.messages == ["file can't be written: that will be tried again"]
+    assert "the database is damaged" in caplog.text
 
 
 class Refusing(JsonFile):

@@ -259,7 +259,7 @@ class Metadata:
             try:
                 self._user_rows.sync()
                 self._acl_rows.sync()
-            except OSError:
+            except BaseException:
                 self.unsynced = True
                 raise
 

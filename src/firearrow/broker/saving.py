@@ -130,9 +130,10 @@ class Saving(Service):
                 await self._loop.run_in_executor(None, _sync_all, self._kept)
             except OSError as error:
                 log.error("change of state can't be brought to the disk", extra={"error": error})
-                refusal = Response(
-                    ResponseCode.SYSTEM_ERROR, f"the change is not on the disk: {error}"
-                )
+                refusal = _refusal(error)
+            except Exception as error:  # the boundary: nobody else would ever answer those who wait
+                log.error("change of state can't be brought to the disk", exc_info=error)
+                refusal = _refusal(error)
             for peer, request, answer in waiting:
                 peer.owed -= 1
                 assert peer.owed >= 0, "what is owed is answered once"
@@ -155,7 +156,10 @@ class Saving(Service):
 
     def _write_all(self, writes: Iterable[Callable[[Rest], None]]) -> None:
         for write in writes:
-            write(partial(self._hurry.wait, REST_SECONDS))
+            try:
+                write(partial(self._hurry.wait, REST_SECONDS))
+            except Exception as error:  # the boundary: the others are written all the same
+                log.error("file can't be written: that will be tried again", exc_info=error)
 
     def _written(self, _: asyncio.Future[None]) -> None:
         self._writing = None
@@ -209,6 +213,10 @@ class Following(Service):
         if any(file.behind for file in self._files) or self._saving.is_writing:
             self._saving.write(*self._files)
             self._soon()
+
+
+def _refusal(error: Exception) -> Response:
+    return Response(ResponseCode.SYSTEM_ERROR, f"the change is not on the disk: {error}")
 
 
 def _sync_all(files: Iterable[Kept]) -> None:

@@ -195,7 +195,7 @@ class KvStore:
             self.unsynced = False
             try:
                 self._database.sync()
-            except OSError:
+            except BaseException:
                 self.unsynced = True
                 raise
 

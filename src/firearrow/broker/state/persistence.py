@@ -188,7 +188,7 @@ class StateFile:
             self.unsynced = False
             try:
                 storage.sync()
-            except OSError:
+            except BaseException:
                 self.unsynced = True
                 raise
 
@@ -219,6 +219,9 @@ class StateFile:
                     extra={"path": storage, "error": error},
                 )
                 self.behind = True
+            except BaseException:
+                self.behind = True
+                raise
 
         return write
 
