@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -207,6 +209,24 @@ def test_nothing_is_deleted_where_the_file_can_not_be_written(shell: Shell, tmp_
     assert shell.rows("topic", "show", "orders")
     assert shell.rows("group", "show", "ledger")
     assert shell.rows("config", "get", "fileReservedTime")[0]["value"] != "9"
+
+
+@pytest.mark.parametrize("unsynced", ["undo.json", "."])
+def test_nothing_is_changed_before_the_file_and_its_name_are_on_the_disk(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsynced: str
+) -> None:
+    fsync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), (tmp_path / unsynced).stat()):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing)
+        words = "topic", "delete", "orders", "--apply", "--undo-file", "undo.json"
+        assert shell.fails(*words) == (1, f"firearrow: {unsynced}: Input/output error\n")
+    assert shell.rows("topic", "show", "orders")
 
 
 @pytest.mark.parametrize("noun", ["topic", "group", "config", "offset"])

@@ -1,8 +1,8 @@
 """The file that undoes a change: what was before, as JSON.
 
 ``kind`` is the group of commands whose `undo` reads it, ``at`` when it was written, ``nameServers``
-of which cluster it is. It is written before anything is changed, and for the user alone: keys of a
-configuration may be secret.
+of which cluster it is. It is on the disk before anything is changed, and for the user alone: keys
+of a configuration may be secret.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firearrow.cli.parameters import valued
 from firearrow.client.admin import Admin
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
-from firearrow.files import naming
+from firearrow.files import naming, sync_directory
 
 UndoFile = Annotated[
     Path | None,
@@ -50,10 +50,16 @@ def circumstances(admin: Admin) -> dict[str, Any]:
 
 
 def write_undo(path: Path | None, name: str, undo: Undo) -> Path:
-    """Write the file, by default one with ``name`` in its own; OSError if it is there already."""
+    """Write the file, by default one with ``name`` in its own; it is on the disk on return.
+
+    OSError if it is there already.
+    """
     path = path or _free_path(f"firearrow-undo-{name.replace('%', '_')}-{undo.at:%Y%m%dT%H%M%S}Z")
     with naming(path), open(path, "xb", opener=_for_the_user_alone) as file:
         file.write(msgspec.json.format(msgspec.json.encode(undo), indent=1) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(path.parent)
     return path
 
 
