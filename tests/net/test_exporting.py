@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as
 
 from firearrow.config.metrics import MetricsKeys
 from firearrow.errors import ConfigError
+from firearrow.net import exporting
 from firearrow.net.exporting import Exporting, in_deltas, log_them, otlp_sender
 from firearrow.net.exposition import Family, Metrics, Sample
 from firearrow.net.meter import Histogram
@@ -82,8 +83,7 @@ def keys(port: int, **others: Any) -> MetricsKeys:
         metrics_exporter_type="OTLP_GRPC",
         metrics_grpc_exporter_target=f"http://127.0.0.1:{port}",
         metrics_grpc_exporter_header="Tenant:shop,x-key: word",
-        metric_grpc_exporter_time_out_in_mills=1000,
-        **others,
+        **{"metric_grpc_exporter_time_out_in_mills": 1000, **others},
     )
 
 
@@ -117,7 +117,7 @@ def attributes(point: Any) -> dict[str, Any]:
 def test_a_collector_gets_all_with_rocketmqs_names_and_units(run: Run) -> None:
     async def main() -> None:
         with collecting() as collector:
-            async with running(Exporting(0.01, metrics, otlp_sender(keys(collector.port)))):
+            async with running(Exporting(0.01, metrics, *otlp_sender(keys(collector.port)))):
                 headers, found, scope = await collector.next()
                 await collector.next()  # and again
         assert (headers["tenant"], headers["x-key"], scope) == ("shop", "word", "broker-meter")
@@ -167,8 +167,8 @@ def test_in_deltas_a_collector_gets_what_came_since_it_took_the_last(run: Run) -
     async def main() -> None:
         nonlocal sent
         with collecting() as collector:
-            send = otlp_sender(keys(collector.port, metrics_in_delta=True))
-            exporting_ = Exporting(0.01, counted, in_deltas(send))
+            send, close = otlp_sender(keys(collector.port, metrics_in_delta=True))
+            exporting_ = Exporting(0.01, counted, in_deltas(send), close)
             sent = 3
             took.add(0)
             async with running(exporting_):
@@ -197,7 +197,7 @@ def test_a_slow_collector_keeps_nobody_waiting(run: Run) -> None:
     async def main() -> None:
         with collecting() as collector:
             collector.may_answer.clear()
-            exporting_ = Exporting(0.01, metrics, otlp_sender(keys(collector.port)))
+            exporting_ = Exporting(0.01, metrics, *otlp_sender(keys(collector.port)))
             async with running(exporting_):
                 await collector.next()
                 for _ in range(100):  # turns of the loop, meanwhile
@@ -209,13 +209,47 @@ def test_a_slow_collector_keeps_nobody_waiting(run: Run) -> None:
     run(main())
 
 
+def test_a_stop_sends_what_came_since_the_last_time_and_leaves_no_channel(run: Run) -> None:
+    async def main() -> None:
+        with collecting() as collector:
+            send, close = otlp_sender(keys(collector.port))
+            async with running(Exporting(3600, metrics, send, close)):
+                assert collector.got.empty()
+            _, found, _ = await collector.next()
+            assert "rocketmq_messages_in_total" in found
+            with pytest.raises(OSError, match="does not take them"):  # it is shut down
+                await asyncio.to_thread(send, LABELS, [])
+
+    run(main())
+
+
+def test_a_stop_waits_for_a_slow_collector_only_so_long(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is under way then ends with the stop, whatever the collector has to answer."""
+    monkeypatch.setattr(exporting, "LAST_SECONDS_MAX", 0.05)
+    caplog.set_level(logging.WARNING, logger="firearrow")
+    patient = {"metric_grpc_exporter_time_out_in_mills": 600_000}
+
+    async def main() -> None:
+        with collecting() as collector:
+            collector.may_answer.clear()
+            slow = keys(collector.port, **patient)
+            async with running(Exporting(0.01, metrics, *otlp_sender(slow))):
+                await collector.next()
+            assert caplog.messages[0] == "last metrics are not sent"
+            collector.may_answer.set()
+
+    run(main())
+
+
 def test_that_a_collector_is_away_is_said_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="firearrow")
 
     async def main() -> None:
         with collecting() as collector:
             port = collector.port
-        exporting_ = Exporting(0.01, metrics, otlp_sender(keys(port)))
+        exporting_ = Exporting(0.01, metrics, *otlp_sender(keys(port)))
         async with running(exporting_):
             await until(lambda: exporting_.trouble is not None)
             assert "does not take them" in str(exporting_.trouble)

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 NS_OF_MS: Final = 1_000_000
 SAY_AGAIN_SECONDS: Final = 600.0  # while a collector stays away
+LAST_SECONDS_MAX: Final = 2.0  # that a stop waits for one
 _UNITS: Final = {
     "_milliseconds": "milliseconds",
     "_microseconds": "us",
@@ -66,13 +67,22 @@ Send = Callable[[Labels, Sequence[Gathered]], None]
 
 
 class Exporting(Running):
-    """Sends metrics at an interval, the first time after one, by ``send`` in a thread."""
+    """Sends metrics at an interval, the first time after one and the last time at the stop, by
+    ``send`` in a thread. ``close`` ends what sends, also while it does."""
 
-    def __init__(self, seconds: float, metrics: Callable[[], Metrics], send: Send) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        metrics: Callable[[], Metrics],
+        send: Send,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__("metrics")
         self._seconds = seconds
         self._metrics = metrics
         self._send = send
+        self._close = close
+        self._sending: asyncio.Future[None] | None = None
         self._trouble: str | None = None
         self._say_again_at = 0.0
 
@@ -86,14 +96,31 @@ class Exporting(Running):
             await asyncio.sleep(self._seconds)
             await self._export()
 
+    async def stop(self) -> None:
+        """Send what came since the last time, if that is done soon; returns when no thread sends
+        any more."""
+        await super().stop()
+        try:
+            async with asyncio.timeout(LAST_SECONDS_MAX):
+                if self._sending is not None:
+                    await asyncio.wait([self._sending])
+                await self._export()
+        except TimeoutError:
+            log.warning("last metrics are not sent", extra={"seconds": LAST_SECONDS_MAX})
+        await asyncio.to_thread(self._close)
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+
     async def _export(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             labels, found = await _gathered(self._metrics())
-            await asyncio.to_thread(self._send, labels, found)
+            self._sending = loop.run_in_executor(None, self._send, labels, found)
+            await asyncio.shield(self._sending)
             self._trouble = None
         except OSError as error:
             self._trouble = f"{type(error).__name__}: {error}"
-            now = asyncio.get_running_loop().time()
+            now = loop.time()
             if now >= self._say_again_at:
                 self._say_again_at = now + SAY_AGAIN_SECONDS
                 log.warning("metrics are not sent", extra={"error": error})
@@ -186,8 +213,9 @@ def _number_or_sum(value: Value) -> Mapping[str, object]:
 # --- by OTLP --------------------------------------------------------------------------------
 
 
-def otlp_sender(keys: MetricsKeys) -> Send:
-    """Give what sends to the collector of a configuration; ConfigError without the extra."""
+def otlp_sender(keys: MetricsKeys) -> tuple[Send, Callable[[], None]]:
+    """Give what sends to the collector of a configuration, and what ends that and its threads;
+    ConfigError without the extra."""
     try:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics.export import MetricExportResult
@@ -217,7 +245,7 @@ def otlp_sender(keys: MetricsKeys) -> Send:
         if keys.metrics_in_delta:
             began_ns = now_ns
 
-    return send
+    return send, exporter.shutdown
 
 
 class _Span(NamedTuple):

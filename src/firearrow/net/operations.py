@@ -88,12 +88,15 @@ class Operations(Service):
 
 def _exporting(keys: MetricsKeys, metrics: Callable[[], Metrics]) -> Exporting | None:
     if keys.metrics_exporter_type == "OTLP_GRPC":
-        millis, send = keys.metric_grpc_exporter_interval_in_mills, otlp_sender(keys)
+        millis = keys.metric_grpc_exporter_interval_in_mills
+        send, close = otlp_sender(keys)
     elif keys.metrics_exporter_type == "LOG":
-        millis, send = keys.metric_logging_exporter_interval_in_mills, log_them
+        millis = keys.metric_logging_exporter_interval_in_mills
+        send, close = log_them, lambda: None
     else:
         return None
-    return Exporting(millis / 1000, metrics, in_deltas(send) if keys.metrics_in_delta else send)
+    deltas = in_deltas(send) if keys.metrics_in_delta else send
+    return Exporting(millis / 1000, metrics, deltas, close)
 
 
 def pages_of_server(
