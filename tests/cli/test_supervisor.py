@@ -140,6 +140,37 @@ def test_a_process_that_is_ended_in_order_is_started_at_once_by_the_file_as_it_i
         stop(process, signal.SIGINT)
 
 
+@pytest.mark.parametrize("has_file", [True, False])
+def test_what_is_changed_at_run_time_is_kept_by_a_broker_that_is_started_again(
+    tmp_path: Path, has_file: bool
+) -> None:
+    store, conf = tmp_path / "store", tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=5\n")
+    words = ("-c", str(conf)) if has_file else ("--set", "fileReservedTime=5")
+
+    async def change(name_server: str, *brokers: str) -> None:
+        async with Admin.of([name_server]) as admin, asyncio.TaskGroup() as group:
+            for number, broker in enumerate(brokers):
+                keys = {"fileReservedTime": str(40 + number)}
+                group.create_task(admin.brokers.update_config(broker, keys))
+
+    async def kept(name_server: str, *brokers: str) -> list[str]:
+        async with Admin.of([name_server]) as admin:
+            return [(await admin.brokers.config(it))["fileReservedTime"] for it in brokers]
+
+    with running(*two(store, *words)) as process:
+        addresses = start(process)
+        asyncio.run(change(*addresses))
+        for number in (signal.SIGKILL, signal.SIGTERM):  # as if it failed, and as a restart does
+            os.kill(control(store).brokers["broker-b"].pid, number)
+            lines_with(process, "broker serves again")
+            assert asyncio.run(kept(*addresses)) == ["40", "41"]
+        stop(process, signal.SIGINT)
+    with running(*two(store, *words)) as process:  # as a broker alone: in the file or nowhere
+        assert asyncio.run(kept(*start(process))) == (["40", "41"] if has_file else ["5", "5"])
+        stop(process, signal.SIGINT)
+
+
 def test_none_is_left_of_who_is_killed_himself(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running(*two(store)) as process:

@@ -102,7 +102,7 @@ from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.opencounts import OpenCounts
 from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.broker.state.requestmode import RequestModes
-from firearrow.broker.state.settings import Settings
+from firearrow.broker.state.settings import Settings, SharedFile
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.broker.takeover import warn_of_waiting
@@ -151,7 +151,7 @@ class Broker:
         config: BrokerConfig,
         store_config: StoreConfig,
         clock: Clock,
-        config_file: Path | None = None,
+        config_file: Path | SharedFile | None = None,
         *,
         background: bool = True,
         chance: Random | None = None,

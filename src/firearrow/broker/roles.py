@@ -34,6 +34,7 @@ from firearrow.broker.registration import Registration
 from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
 from firearrow.broker.requests import Check, Condition
 from firearrow.broker.slaverefusals import refused_by_slave
+from firearrow.broker.state.settings import SharedFile
 from firearrow.broker.switchreplicas import Place, SwitchReplicas
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ConfigError
@@ -72,7 +73,7 @@ def broker_of(
     config: BrokerConfig,
     store_config: StoreConfig,
     clock: Clock,
-    file: Path | None = None,
+    file: Path | SharedFile | None = None,
     *,
     background: bool = True,
 ) -> Broker:
@@ -89,7 +90,7 @@ class ControlledBroker(Broker):
         config: BrokerConfig,
         store_config: StoreConfig,
         clock: Clock,
-        config_file: Path | None = None,
+        config_file: Path | SharedFile | None = None,
         *,
         background: bool = True,
         chance: Random | None = None,

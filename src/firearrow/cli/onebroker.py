@@ -26,6 +26,7 @@ _PIECE_BYTES: Final = 64 * 1024
 def main(words: Sequence[str]) -> int:
     """Serve until a signal or the end of standard input; give the exit code."""
     take_interrupts()
+    from firearrow.broker.state.settings import SharedFile
     from firearrow.cli.serve import run
     from firearrow.cli.settings import of_broker
     from firearrow.cli.several import OneBroker
@@ -41,7 +42,8 @@ def main(words: Sequence[str]) -> int:
     root = Path(told.pairs["storePathRootDir"])
     try:
         with thrown_away(root) if told.thrown_away else nullcontext():
-            plan = msgspec.structs.replace(of_broker(told.pairs), notes=[])  # they were told
+            plan = of_broker(told.pairs, SharedFile(Path(told.file), name) if told.file else None)
+            plan = msgspec.structs.replace(plan, notes=[])  # they were told
             return run(plan, banner_as_log=True, until_stdin_closes=True)
     except FirearrowError as error:
         print(FAILED + " ".join(str(error).split()), flush=True)

@@ -18,6 +18,7 @@ Everything else goes to standard error.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import faulthandler
 import gc
 import logging
@@ -29,6 +30,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,7 +38,7 @@ import msgspec
 from firearrow import __version__
 from firearrow.cli.serveroptions import ServerOptions
 from firearrow.cli.settings import ServerPlan, reachable
-from firearrow.cli.several import OneBroker, registering_with, with_name_server
+from firearrow.cli.several import CHANGES, OneBroker, registering_with, told
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, FirearrowError
 from firearrow.net.address import host_and_port
@@ -212,13 +214,17 @@ async def _start_brokers(
     from firearrow.cli.supervisor import Supervisor
 
     namesrv = served.namesrv or ""
+    root = Path(plan.brokers[0].pairs["storePathRootDir"]).parent
+    file = options.file.absolute() if options.file else root / CHANGES
 
     def again() -> list[OneBroker]:
-        return with_name_server(ServerPlan.from_options(options).brokers, namesrv)
+        now = dataclasses.replace(options, file=file if file.exists() else options.file)
+        return told(ServerPlan.from_options(now).brokers, namesrv, file)
 
     log_as = options.log_level, options.log_format
     with _explained("the brokers", "", 0):
-        supervisor = Supervisor(with_name_server(plan.brokers, namesrv), again, log_as)
+        supervisor = Supervisor(told(plan.brokers, namesrv, file), again, log_as)
+        (root / CHANGES).unlink(missing_ok=True)  # of those that ran before, now that none does
         await supervisor.start()
     stack.push_async_callback(supervisor.stop)
     served.brokers = supervisor.addresses

@@ -46,6 +46,7 @@ from firearrow.namesrv.config import NamesrvConfig
 
 if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
+    from firearrow.broker.state.settings import SharedFile
     from firearrow.controller.config import ControllerConfig
     from firearrow.store.config import StoreConfig
 
@@ -61,8 +62,8 @@ class ServerPlan(msgspec.Struct, frozen=True):
     store: StoreConfig | None
     notes: list[Note]
     """Sentences on keys that were given and have no effect."""
-    broker_file: Path | None = None
-    """The properties file of the broker, which is rewritten when a client changes a key."""
+    broker_file: Path | SharedFile | None = None
+    """The properties file, of the broker alone or of several, that has what clients change."""
     controller: ControllerConfig | None = None
     brokers: tuple[OneBroker, ...] = ()
     """Those that run in processes of their own, behind the name server of this one."""
@@ -252,7 +253,7 @@ def _broker(options: BrokerOptions, pairs: dict[str, str]) -> ServerPlan:
     return of_broker(pairs | _present(options.given()), options.file)
 
 
-def of_broker(pairs: Mapping[str, str], file: Path | None = None) -> ServerPlan:
+def of_broker(pairs: Mapping[str, str], file: Path | SharedFile | None = None) -> ServerPlan:
     """Give the plan of a broker alone by its keys; ``file`` is to be rewritten by changes."""
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig

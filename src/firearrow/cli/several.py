@@ -10,6 +10,9 @@ which processes they are, as JSON::
 
     {"pid":4711,"brokers":{"broker-a":{"pid":4712,"address":"127.0.0.1:10911"},...}}
 
+What `updateBrokerConfig` changes is written to the file of all brokers. Without one it is `CHANGES`
+in that directory, which holds until all are stopped, so that one that is started again has it.
+
 A process that ends by itself or by a signal is started again. So to end the one of a broker is to
 restart it, see `firearrow cluster restart`.
 """
@@ -30,6 +33,7 @@ from firearrow.errors import ConfigError
 
 PORTS_APART: Final = 10
 CONTROL: Final = "brokers.json"
+CHANGES: Final = "brokers.properties"
 
 _FIRST: Final = "-a"
 _PORTS: Final = {
@@ -40,12 +44,13 @@ _PORTS: Final = {
 
 
 class OneBroker(msgspec.Struct, frozen=True):
-    """What the process of one broker is told: its keys, and whether it may skip waits for the disk
-    as its store is thrown away in the end."""
+    """What the process of one broker is told: its keys, whether it may skip waits for the disk as
+    its store is thrown away in the end, and the file of all for changes at run time."""
 
     name: str
     pairs: dict[str, str]
     thrown_away: bool = False
+    file: str = ""
 
     def __repr__(self) -> str:
         """Its name: there may be secrets among the keys."""
@@ -106,9 +111,13 @@ def registering_with(namesrv: str | None, configured: str) -> str:
     return ";".join([namesrv, *others])
 
 
-def with_name_server(brokers: Sequence[OneBroker], namesrv: str) -> list[OneBroker]:
-    """Give brokers that register with a name server of this process, too."""
-    return [msgspec.structs.replace(it, pairs=_with(it.pairs, namesrv)) for it in brokers]
+def told(brokers: Sequence[OneBroker], namesrv: str, file: Path) -> list[OneBroker]:
+    """Give brokers that register with a name server of this process, too, and write what is changed
+    at run time to a file."""
+    return [
+        msgspec.structs.replace(it, pairs=_with(it.pairs, namesrv), file=str(file))
+        for it in brokers
+    ]
 
 
 def _with(pairs: Mapping[str, str], namesrv: str) -> dict[str, str]:

@@ -7,9 +7,11 @@ file size for example, are as they were at the start. Source: upstream ``Configu
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from firearrow.broker.config import KEY_GROUPS, BrokerConfig
 from firearrow.broker.events import SettingsChanged
@@ -25,6 +27,27 @@ from firearrow.wire.bodies import DataVersion
 _NEVER_CHANGED: Final = ("brokerConfigPath", "configBlackList", "rocketmqHome")
 
 
+class SharedFile(NamedTuple):
+    """A configuration of several brokers, where keys of one have its name before them."""
+
+    path: Path
+    broker: str
+
+    def change(self, pairs: Mapping[str, str]) -> None:
+        """Set keys of the broker; nothing is lost where others do so at the same time.
+
+        Raises OSError or ConfigError; then the file is what it was.
+        """
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            found = properties.load(self.path) if self.path.exists() else {}
+            found |= {f"{self.broker}.{key}": text for key, text in pairs.items()}
+            replace_atomically(self.path, properties.dumps(found).encode())
+        finally:
+            os.close(directory)
+
+
 class Settings:
     """What broker and store are configured to do at present.
 
@@ -38,7 +61,7 @@ class Settings:
         broker: BrokerConfig | None = None,
         store: StoreConfig | None = None,
         *,
-        file: Path | None = None,
+        file: Path | SharedFile | None = None,
         events: Events | None = None,
     ) -> None:
         self.broker = broker or BrokerConfig()
@@ -73,7 +96,9 @@ class Settings:
         stored = {name: value for name, value in own.items() if name in store_keys}
         rest = {name: value for name, value in own.items() if name not in store_keys}
         store, broker = update(self.store, stored), update(self.broker, rest)
-        if self._file is not None:
+        if isinstance(self._file, SharedFile):
+            self._file.change(own)
+        elif self._file is not None:
             replace_atomically(self._file, properties.dumps(_pairs_of(broker, store)).encode())
         self.store, self.broker = store, broker
         self.version = self.version.next_version(self._clock.now_ms())
