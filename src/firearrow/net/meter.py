@@ -77,7 +77,7 @@ class RpcMeter:
 
     def __init__(self, now_ms: Callable[[], int], departures: Departures) -> None:
         self._now_ms = now_ms
-        self._plan = departures.plan
+        self._departures = departures
         self._code, self._number = OTHER, 0  # the first of the present turn, and how often
         self._others: dict[int, int] = {}  # that came in it, too
         self._usual: dict[int, Histogram] = {}  # of those of one turn, by code
@@ -87,14 +87,14 @@ class RpcMeter:
 
     def count(self, code: int, number: int, since_ms: int) -> None:
         """So many requests of a code that came at a time are answered well."""
-        if code == self._code:
+        if not self._number:
+            self._code, self._number, self._since_ms = code, number, since_ms
+            if not self._departures.is_planned:  # an answer has planned it already, nearly always
+                self._departures.plan()
+        elif code == self._code:
             self._number += number
-        elif self._number:
+        else:
             self._others[code] = self._others.get(code, 0) + number
-        elif number:
-            self._code, self._number = code, number
-            self._since_ms = since_ms
-            self._plan()
 
     def count_all(
         self, requests: Sequence[AnyCommand], answers: Sequence[bytes | None], since_ms: int
@@ -106,25 +106,27 @@ class RpcMeter:
 
     def _end_turn(self) -> None:
         """The answers of a turn leave."""
-        if not self._number:
+        number = self._number
+        if not number:
             return
+        self._number = 0
         took_ms = self._now_ms() - self._since_ms
         usual = self._usual.get(self._code)
         if took_ms > 1 or usual is None or self._others:
-            self._add_all(took_ms)
+            self._add_all(number, took_ms)
         else:  # nearly always
-            usual.counts[0] += self._number
-            usual.sum += self._number if took_ms > 0 else 0
-        self._code, self._number = OTHER, 0
+            usual.counts[0] += number
+            if took_ms > 0:
+                usual.sum += number
 
-    def _add_all(self, took_ms: int) -> None:
+    def _add_all(self, number: int, took_ms: int) -> None:
         place = bisect_left(BOUNDS_MS, took_ms)
-        for code, number in ((self._code, self._number), *self._others.items()):
+        for code, times in ((self._code, number), *self._others.items()):
             usual = self._usual.get(code)
             if usual is None:
                 usual = self._usual[code] = self.histograms[RpcKey(code, 0, False, False)]
-            usual.counts[place] += number
-            usual.sum += max(took_ms, 0) * number
+            usual.counts[place] += times
+            usual.sum += max(took_ms, 0) * times
         self._others.clear()
 
     def note(

@@ -30,7 +30,8 @@ class Departures:
         self._loop = loop
         self._last = list(last)
         self._waiting: list[Outgoing] = []
-        self._is_planned = False
+        self.is_planned = False
+        """Whether the turn ends by `leave`."""
 
     def call_last(self, call: Callable[[], None]) -> None:
         """Have a further call made then."""
@@ -38,8 +39,8 @@ class Departures:
 
     def plan(self) -> None:
         """See that the turn ends by `leave`."""
-        if not self._is_planned:
-            self._is_planned = True
+        if not self.is_planned:
+            self.is_planned = True
             self._loop().call_soon(self.leave)
 
     def add(self, outgoing: Outgoing) -> None:
@@ -49,7 +50,7 @@ class Departures:
 
     def leave(self) -> None:
         """Have all leave now."""
-        self._is_planned = False
+        self.is_planned = False
         for call in self._last:
             call()
         waiting, self._waiting = self._waiting, []

@@ -290,7 +290,8 @@ class Peer(asyncio.Protocol):
                     rest = waiting
             elif meter is not None:
                 if code != counted:
-                    meter.count(counted, run, since_ms)
+                    if run:
+                        meter.count(counted, run, since_ms)
                     counted, run = code, 0
                 run += 1
             replies.append(answer)
@@ -307,7 +308,7 @@ class Peer(asyncio.Protocol):
                     rest = waiting
                     break
         self._send_all(replies)
-        if meter is not None:
+        if run and meter is not None:
             meter.count(counted, run, since_ms)
         if rest is not None:
             self._queue(rest, since_ms)
