@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.client.admin import Admin
+from firearrow.client.admin import Admin, brokers
 from firearrow.client.admin.calls import fields_in
 from firearrow.client.answers import read_number
 from firearrow.errors import (
@@ -129,17 +129,23 @@ def test_a_servers_own_error_is_one() -> None:
     run(scene)
 
 
-def test_a_broker_that_fails_to_say_what_it_counts_is_asked_once_more() -> None:
-    refusal = Response(ResponseCode.SYSTEM_ERROR, "java.util.NoSuchElementException")
+def test_a_broker_that_has_counted_nothing_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brokers, "EARLY_SECONDS", 0.01)
+    early = Response(ResponseCode.SYSTEM_ERROR, "java.util.NoSuchElementException")
+    broken = Response(ResponseCode.SYSTEM_ERROR, "broken")
 
     async def scene() -> None:
-        async with administering({28: refusal}) as (admin, answers):
+        async with administering({28: early}) as (admin, answers):
             with pytest.raises(BrokerFailed, match="NoSuchElement"):
                 await admin.brokers.runtime(answers.address)
-            assert len(answers.asked) == 2
-            replies = iter([refusal, KVTable({"a": "1"})])
+            assert len(answers.asked) > 3
+            replies = iter([early, early, early, KVTable({"a": "1"}), broken])
             answers.next_reply = lambda _: next(replies)
             assert await admin.brokers.runtime(answers.address) == {"a": "1"}
+            with pytest.raises(BrokerFailed, match="broken"):
+                await admin.brokers.runtime(answers.address)
 
     run(scene)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from firearrow.client.admin.calls import Calls
 from firearrow.config import properties
@@ -13,7 +15,9 @@ from firearrow.wire.bodies import KVTable
 from firearrow.wire.client_bodies import BrokerStatsData
 from firearrow.wire.codes import RequestCode as Code
 
-ROLLBACK_SECONDS = 30.0
+ROLLBACK_SECONDS: Final = 30.0
+EARLY_SECONDS: Final = 1.5  # after its start, when RocketMQ's broker has counted nothing yet
+_EARLY_TRIES: Final = 6
 
 
 class Brokers:
@@ -36,13 +40,19 @@ class Brokers:
     async def runtime(self, address: str) -> dict[str, str]:
         """What a broker counts, by name.
 
-        A broker that fails is asked once more: RocketMQ's does (``StoreStatsService``, of which
-        nothing keeps two threads from one list), if it counts in that very moment.
+        RocketMQ's fails in the second after its start (``StoreStatsService``: the last of its
+        samples, of which there is none before): then it is asked again.
         """
-        try:
-            found = await self._calls.read(address, Code.GET_BROKER_RUNTIME_INFO, KVTable)
-        except BrokerFailed:
-            found = await self._calls.read(address, Code.GET_BROKER_RUNTIME_INFO, KVTable)
+        for _ in range(_EARLY_TRIES):
+            try:
+                found = await self._calls.read(address, Code.GET_BROKER_RUNTIME_INFO, KVTable)
+            except BrokerFailed as error:
+                if "NoSuchElementException" not in error.remark:
+                    raise
+                await asyncio.sleep(EARLY_SECONDS / _EARLY_TRIES)
+            else:
+                return found.table
+        found = await self._calls.read(address, Code.GET_BROKER_RUNTIME_INFO, KVTable)
         return found.table
 
     async def counter(self, address: str, name: str, key: str) -> BrokerStatsData:
