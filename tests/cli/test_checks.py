@@ -110,12 +110,14 @@ def require_sentence(said: str, reason: str) -> None:
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.spark
 def test_a_condition_may_hold_brackets_in_its_texts(store: str) -> None:
     condition = "text like '%(%' and `a)` in (1, 2) and tags = 'it\\'s'"
     with pytest.raises(pytest.fail.Exception, match="Spark is started"):
         main(["pipeline", "deadletters", "--path", store, "--where", condition])
 
 
+@pytest.mark.spark
 def test_small_stores_get_settings_of_their_own(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +137,7 @@ def test_small_stores_get_settings_of_their_own(
     assert settings["spark.sql.shuffle.partitions"] == "8"
 
 
+@pytest.mark.spark
 def test_a_class_path_of_their_own_has_no_class_data(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

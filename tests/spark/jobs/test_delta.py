@@ -97,6 +97,21 @@ def test_archivers_that_run_against_each_other(tmp_path: Path) -> None:
     assert written(tmp_path) == set(Archive(tmp_path).load().files)
 
 
+def test_a_table_that_another_process_has_just_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = DeltaTable.create
+
+    def too_late(*args: Any, **options: Any) -> None:
+        make(*args, **options)
+        raise CommitFailedError("Protocol changed since last commit")
+
+    monkeypatch.setattr(DeltaTable, "create", too_late)
+    origin = MemoryOrigin({A: Bound(0, 50)})
+    fill(tmp_path, origin)
+    assert rows_of(tmp_path) == every(origin)
+
+
 def test_archiving_goes_on_while_files_are_joined(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(0, 50)})
     fill(tmp_path, origin, 10)

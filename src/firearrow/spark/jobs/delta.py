@@ -317,21 +317,26 @@ class Archive:
             self.place.delete(file.path)
 
     def _made(self) -> State:
-        """Make the table, unless somebody else has."""
+        """Make the table, unless somebody else has, also in this very moment."""
         from deltalake import DeltaTable
+        from deltalake.exceptions import CommitFailedError
 
         schema = MESSAGES.append(pa.field("dt", pa.date32()))
         self.place.make()
-        self._told(
-            lambda: DeltaTable.create(
-                self.root,
-                schema,
-                mode="ignore",
-                partition_by=["topic", "dt"],
-                configuration=_SETTINGS,
-                storage_options=self.place.delta_options or None,
+        try:
+            self._told(
+                lambda: DeltaTable.create(
+                    self.root,
+                    schema,
+                    mode="ignore",
+                    partition_by=["topic", "dt"],
+                    configuration=_SETTINGS,
+                    storage_options=self.place.delta_options or None,
+                )
             )
-        )
+        except CommitFailedError:
+            if self.load(old=True).table is None:
+                raise
         return self.load(old=True)
 
     def _require_fit(self, planned: State, base: State, change: Change) -> None:
