@@ -4,8 +4,9 @@
 where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a
 busy machine is no counterexample.
 
-Tests that share what takes ten seconds to start share a worker of pytest-xdist. Of its workers half
-begin with the tests that wait, half with those that compute, so that neither leave a core idle.
+Tests that share what takes ten seconds to start share a worker of pytest-xdist, which takes them in
+their order; all others come in any order. Of its workers half begin with the tests that wait, half
+with those that compute, so that neither leave a core idle.
 """
 
 import os
@@ -28,8 +29,8 @@ SHARING_SERVERS = {
     *(
         f"tests/interop/test_{name}.py"
         for name in (
-            "differ", "pipeline", "pop", "pop_calls", "pop_traps", "python_client",
-            "python_consumers", "timing", "traps",
+            "commands", "controller", "differ", "pipeline", "pop", "pop_calls", "pop_traps",
+            "python_client", "python_consumers", "timing", "traps",
         )
     ),
 }  # fmt: skip

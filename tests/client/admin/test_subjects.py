@@ -66,7 +66,7 @@ def test_groups(server: Server) -> None:
             groups = admin.groups
             config = await groups.config(server.broker, "g")
             assert (await groups.configs(server.broker)).subscription_group_table["g"] == config
-            assert await groups.topics(server.broker, "g") == []
+            assert await groups.topics(server.broker, "idle") == []
             subscription = await groups.subscription(server.broker, "g", "T")
             assert subscription.subscription_data is None
             assert await groups.readable(server.broker, "g", "T", change=False) is False
