@@ -34,6 +34,7 @@ class NameServerStub:
         self.silent = False
         self.bodies: asyncio.Queue[tuple[headers.RegisterBroker, RegisterBody]] = asyncio.Queue()
         self.left: list[headers.UnregisterBroker] = []
+        self.peers: list[Peer] = []
         self.server = Server(
             {
                 RequestCode.REGISTER_BROKER: self.register,
@@ -43,6 +44,7 @@ class NameServerStub:
         )
 
     def register(self, peer: Peer, request: AnyCommand) -> Answer:
+        self.peers.append(peer)
         header = fields_of(request, headers.RegisterBroker)
         assert header.body_crc32 == body_crc32(request.body)
         self.bodies.put_nowait((header, RegisterBody.decode(request.body, header.compressed)))
@@ -192,6 +194,22 @@ def test_all_is_told_again_after_the_period(monkeypatch: pytest.MonkeyPatch) -> 
         async with registered(stub, broker, period_ms=1):
             for _ in range(3):
                 assert await stub.topics() == ["T1", "T2"]
+
+    run(main)
+
+
+def test_all_is_told_again_when_the_connection_is_lost() -> None:
+    """Not 30 s later: a name server that has been started anew, or has not heard of the broker for
+    long, has no route to it."""
+
+    async def main() -> None:
+        stub, broker = NameServerStub(), Broker()
+        async with registered(stub, broker):
+            assert await stub.topics() == ["T1", "T2"]
+            for _ in range(2):
+                stub.peers.pop().close("test")
+                assert await stub.topics() == ["T1", "T2"]
+        assert stub.bodies.empty()
 
     run(main)
 

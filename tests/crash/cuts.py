@@ -1,9 +1,9 @@
 """Brokers as processes, the network between which a seed cuts under load.
 
-For each broker of a name a client sends and another one reads, whatever its role is. All that
-anybody says goes through `tests.crash.wires`. In the end there is one log, which
-`tests.crash.history` checks. `tests.crash.controlledcuts` and `tests.crash.actingcuts` say who the
-brokers are, and what can happen to them.
+For each broker of a name a client sends and another one reads, whatever its role is; if wanted, one
+more sends what is to come later. All that anybody says goes through `tests.crash.wires`. In the end
+there is one log, which `tests.crash.history` checks. `tests.crash.controlledcuts` and
+`tests.crash.actingcuts` say who the brokers are, and what can happen to them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ Found = TypeVar("Found")
 class Clients:
     """Send to and read from each of some ports, whoever serves there and whatever happens."""
 
-    def __init__(self, ports: dict[str, int]) -> None:
+    def __init__(self, ports: dict[str, int], delays_at: str = "") -> None:
         self.history = History(QUEUES)
         self.acknowledged: dict[str, int] = dict.fromkeys(ports, 0)
+        self.delayed: set[bytes] = set()  # acknowledged messages that are to come later
         self._ports = ports
+        self._delays_at = delays_at
         self._numbers = itertools.count()
         self._opaques = itertools.count(1)
         self._ends = False
@@ -52,6 +54,8 @@ class Clients:
             for name, port in self._ports.items():
                 group.create_task(self._repeat(port, partial(self._send, name)))
                 group.create_task(self._repeat(port, partial(self._read, [0] * QUEUES)))
+            if self._delays_at:
+                group.create_task(self._repeat(self._ports[self._delays_at], self._delay))
             yield
             self._ends = True
 
@@ -74,6 +78,14 @@ class Clients:
             self.history.acknowledged_by(broker, int(offset, 16))
             self.acknowledged[name] += 1
         await asyncio.sleep(BETWEEN_SENDS_SECONDS if answer.code == 0 else LOOK_SECONDS)
+
+    async def _delay(self, talker: Talker) -> None:
+        number = next(self._numbers)
+        later = f"DELAY\x012\x02UNIQ_KEY\x01{number}\x02"
+        fields, body = send_fields("D", number % QUEUES, i=later), b"%d" % number
+        if (await self._ask(talker, 310, fields, body)).code == 0:
+            self.delayed.add(body)
+        await asyncio.sleep(2 * LOOK_SECONDS)
 
     async def _read(self, offsets: list[int], talker: Talker) -> None:
         for queue_id, offset in enumerate(offsets):
@@ -98,6 +110,8 @@ class Cuts:
     """Brokers by name, with the ports of who else there is, and what happens to the network."""
 
     faults: dict[str, Callable[[], Awaitable[None]]]
+    delays_at = ""
+    """The broker to which also messages go that are to come later."""
 
     def __init__(
         self, seed: int, brokers: Mapping[str, OurBroker], others: Mapping[str, int]
@@ -116,7 +130,7 @@ class Cuts:
     async def started(self, names: Mapping[int, str], of: Iterable[str]) -> AsyncIterator[None]:
         """Have all run for a block, with clients of some brokers at work; check in the end what is
         left. ``names`` are those of processes that run already."""
-        self.clients = Clients({name: self.ports[name] for name in of})
+        self.clients = Clients({name: self.ports[name] for name in of}, self.delays_at)
         self.wires = wires = Wires(self.chance)
         wires.names |= names
         self.client = Client(call_seconds=ANSWER_SECONDS)

@@ -14,11 +14,12 @@ from typing import Final
 
 import pytest
 
-from tests.crash import controlledcuts
+from tests.crash import actingcuts, controlledcuts
+from tests.crash.actingcuts import ActingCuts
 from tests.crash.controlledcuts import BROKERS, ControlledCuts
 from tests.crash.cuts import Cuts
 from tests.crash.wires import OUTSIDE
-from tests.interop.controllers import controllers, name_server
+from tests.interop.controllers import controllers, name_server, name_server_process
 
 ROUNDS: Final = int(os.environ.get("FIREARROW_CUT_ROUNDS", "0"))
 SEED: Final = int(os.environ.get("FIREARROW_CUT_SEED", "7"))
@@ -56,5 +57,17 @@ def test_controllers_and_brokers_are_cut_off_from_each_other(tmp_path: Path, see
         name_server(tmp_path) as namesrv,
     ):
         cuts = ControlledCuts(seed, tmp_path, group, namesrv)
+        asyncio.run(main())
+    check_counts(cuts)
+
+
+@pytest.mark.parametrize("seed", [SEED])
+def test_slaves_act_for_a_master_that_is_cut_off(tmp_path: Path, seed: int) -> None:
+    async def main() -> None:
+        async with cuts.started({pid: actingcuts.NAME_SERVER}, actingcuts.BROKERS):
+            await run(cuts, ["master_alone"], cuts.lose_master)
+
+    with name_server_process(tmp_path, **actingcuts.NAME_SERVER_KEYS) as (namesrv, pid):
+        cuts = ActingCuts(seed, tmp_path, namesrv)
         asyncio.run(main())
     check_counts(cuts)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from socket import inet_aton
 from typing import Final
 
 from tests.net.passing import End, Passing, Through
@@ -57,7 +57,7 @@ class Wires:
         self._servers.append(await asyncio.start_server(joined, OUTSIDE, port))
 
     async def _join(self, name: str, port: int, here: End) -> None:
-        source = self._owner(here.writer.get_extra_info("peername"))
+        source = self._owner(*map(here.writer.get_extra_info, ("peername", "sockname")))
         there: list[End] = []
         try:
             if source is not None:
@@ -71,12 +71,14 @@ class Wires:
             return
         self._passing.join(here, there, self._way(source, name), self._way(name, source))
 
-    def _owner(self, address: tuple[str, int]) -> str | None:
-        """Which process has a socket with this address; None if it has ended meanwhile."""
-        host, port = address
-        wanted = f"{int.from_bytes(socket.inet_aton(host), 'little'):08X}:{port:04X}"
+    def _owner(self, *ends: tuple[str, int]) -> str | None:
+        """Which process has the socket with this address, connected to that one (two sockets may
+        have the first); None if it has ended meanwhile."""
+        wanted = [
+            f"{int.from_bytes(inet_aton(host), 'little'):08X}:{port:04X}" for host, port in ends
+        ]
         rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-        inodes = {f"socket:[{row[9]}]" for row in rows if row[1] == wanted}
+        inodes = {f"socket:[{row[9]}]" for row in rows if row[1:3] == wanted}
         for pid, name in self.names.items():
             with suppress(OSError):  # it has ended
                 for entry in Path(f"/proc/{pid}/fd").iterdir():

@@ -211,9 +211,9 @@ def epochs_of(broker: OriginalBroker) -> EpochsOfBroker:
     return fastjson.decode(answer.body, EpochsOfBroker)
 
 
-def log_of(broker: OriginalBroker) -> bytes:
-    """The bytes of a broker's log."""
-    end = epochs_of(broker).max_offset
+def log_of(broker: OriginalBroker, end: int | None = None) -> bytes:
+    """The bytes of a broker's log, to its end; a broker with epochs says where that is."""
+    end = epochs_of(broker).max_offset if end is None else end
     files = sorted((broker.directory / "store" / "commitlog").iterdir())
     return b"".join(path.read_bytes() for path in files)[:end]
 

@@ -153,7 +153,7 @@ class Registration(Service):
         self.takes_leave = True  # when it stops; else it comes again with another number
         self._whole = b"", 0
         self._whole_of: tuple[DataVersion, int] | None = None
-        self._client = Client(access=access)
+        self._client = Client(access=access, on_lost=self._lost)
         self._keepers = [_Keeper(address, self) for address in name_servers]
         self._tasks = Tasks()
 
@@ -222,6 +222,11 @@ class Registration(Service):
             keeper.knows_all = False
             keeper.wake(())
 
+    def _lost(self, address: str) -> None:
+        for keeper in self._keepers:
+            if keeper.address == address:
+                keeper.lost()
+
     def period_of(self, *, knows_all: bool) -> float:
         """The seconds until a name server is told again."""
         if knows_all and not self._lacks_master:
@@ -288,14 +293,25 @@ class _Keeper:
         self._registration = registration
         self._changed: set[str] = set()
         self._woken = asyncio.Event()
+        self._is_lost = False
         self._failing = False
 
     def wake(self, names: Iterable[str]) -> None:
         self._changed.update(names)
         self._woken.set()
 
+    def lost(self) -> None:
+        """Tell all in a moment: who closes the connection has been started anew, or has forgotten
+        the broker. Java: tells it when the period is over."""
+        self.knows_all = False
+        self._is_lost = True
+        self._woken.set()
+
     async def run(self) -> None:
         while True:
+            if self._is_lost:
+                self._is_lost = False
+                await asyncio.sleep(self._registration.period_of(knows_all=False))
             await self.register()
             self.tried.set()
             wait = self._registration.period_of(knows_all=self.knows_all)

@@ -175,6 +175,7 @@ class Following(asyncio.Protocol):
         self._silence_seconds_max = slave.config.ha_housekeeping_interval / 1000
         self._heard_at = self._said_at = self._bytes_at = self._clock.monotonic()
         self._moved_at = self._heard_at
+        self._has_heard = False
         self._bytes = 0
         self.ended = asyncio.Event()
 
@@ -189,7 +190,7 @@ class Following(asyncio.Protocol):
         if self.ended.is_set() or self._transport is None:
             return
         slave = self._slave
-        self._heard_at = self._clock.monotonic()
+        self._heard_at, self._has_heard = self._clock.monotonic(), True
         slave.last_read_ms = self._clock.now_ms()
         before = self._end_there
         try:
@@ -273,14 +274,13 @@ class Following(asyncio.Protocol):
         if now > self._bytes_at:
             self._slave.bytes_a_second = int(self._bytes / (now - self._bytes_at))
             self._bytes, self._bytes_at = 0, now
-        if now - self._heard_at > self._silence_seconds_max:
-            self._slave.fail("the master is silent")
-            self.close()
-            return
-        if self._is_ahead and now - self._moved_at > self._heartbeat_seconds:
+        stuck = self._is_ahead and now - self._moved_at > self._heartbeat_seconds
+        if stuck or now - self._heard_at > self._silence_seconds_max:
             self._slave.fail(
                 f"the log goes on to {self._store.log_end_offset} here, the master's ends at "
                 f"{self._end_there}"
+                if stuck and self._has_heard
+                else "the master is silent"
             )
             self.close()
             return
