@@ -33,11 +33,6 @@ def script() -> str:
     return f"import sys; from {module} import {function}; sys.exit({function}())"
 
 
-def heed_sigint() -> None:
-    """A shell that runs the tests in the background has them ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("how", [["-m", "firearrow"], ["-c", script()]], ids=["module", "script"])
 @pytest.mark.parametrize(
     ("command", "module"),
@@ -50,7 +45,6 @@ def test_ctrl_c_in_the_middle_of_an_import_is_one_line(
     with subprocess.Popen(
         [sys.executable, *how, *command.split()],
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, start_new_session=True,
-        preexec_fn=heed_sigint,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout is not None

@@ -230,8 +230,10 @@ def test_a_killed_archive_holds_every_message_exactly_once(tmp_path: Path) -> No
                 while not kept.load().version:  # an empty archive is an error
                     killed.round(random.uniform(0.1, 1.2))
                 consumer.start()
-                for _ in range(ROUNDS):
+                rounds = 0  # that take longer to commit anything on a busy machine
+                while rounds < ROUNDS or kept.load().version <= ROUNDS // 2:
                     killed.round(random.uniform(0.1, 1.2))
+                    rounds += 1
         finally:
             for thread in (consumer, producer):
                 thread.stop.set()
@@ -245,7 +247,6 @@ def test_a_killed_archive_holds_every_message_exactly_once(tmp_path: Path) -> No
     compare(kept, producer.acknowledged)
     first = min(path.name for path in (store / "commitlog").iterdir())
     assert int(first) > 0, "retention has deleted nothing"
-    assert kept.load().version > ROUNDS // 2
     assert FILES in kept.load().numbers, "no files were joined"
     assert killed.interrupted or ROUNDS < 20
     assert kept.load().progress.gaps == []
