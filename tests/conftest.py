@@ -4,7 +4,7 @@
 where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a
 busy machine is no counterexample.
 
-Tests that share what takes ten seconds to start share a worker of pytest-xdist, which takes them in
+Tests that share what takes ten seconds to make share a worker of pytest-xdist, which takes them in
 their order; all others come in any order. Of its workers half begin with the tests that wait, half
 with those that compute, so that neither leave a core idle.
 """
@@ -24,8 +24,9 @@ from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 from firearrow.logs import KeyValueFormatter
 from tests.net.certificates import make_certificate
 
-SHARING_SERVERS = {
+SHARING = {
     "tests/test_packaging.py",
+    "tests/test_tidy.py",
     "tests/integrations/test_celery.py",
     *(
         f"tests/interop/test_{name}.py"
@@ -55,14 +56,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives workers a test at a time, but those that share servers of their module to one.
+    """Gives workers a test at a time, but those of a module in `SHARING` to one.
 
     Marks of `xdist_group` have no effect with pytest 9.2, in which a test's id can't be changed.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, name = nodeid.partition("::")
-        if path not in SHARING_SERVERS:
+        if path not in SHARING:
             return nodeid
         kind = re.search(r"\[(real|firearrow)\b", name)
         return f"{path} {kind[1]}" if kind else path
