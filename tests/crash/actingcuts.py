@@ -7,8 +7,7 @@ those go to the other name; so it is there or here that each of them has to come
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,19 +60,13 @@ class ActingCuts(Cuts):
         brokers[OTHER] = OurBroker(directory / OTHER, names, "", **keys)
         super().__init__(seed, brokers, {NAME_SERVER: port_of(namesrv)})
         self._namesrv = namesrv
+        self._topics_made = False
         own = (
             self.master_alone, self.master_is_unknown, self.master_without_slaves,
             self.master_and_first_alone, self.slave_alone, self.name_server_alone,
             self.name_server_is_not_heard, self.nobody_reaches_the_other_name,
         )  # fmt: skip
         self.faults = {it.__name__: it for it in own} | self.faults
-
-    @asynccontextmanager
-    async def started(self, names: Mapping[int, str], of: Iterable[str]) -> AsyncIterator[None]:
-        """The same, with topics that all have before anybody sends."""
-        self._topics_made = False
-        async with super().started(names, of):
-            yield
 
     # --- what is known ---
 
