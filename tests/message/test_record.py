@@ -17,7 +17,7 @@ from firearrow.message.record import (
     Content,
     RecordHead,
     append_crc_property,
-    content_in,
+    contents_in,
     crc_property,
     decode_content,
     decode_record,
@@ -227,10 +227,11 @@ def test_content_within_a_log_is_that_of_the_record(
 ) -> None:
     for data in (record, record[:at] + bytes([changed]) + record[at + 1 :], record[:at]):
         start, end = len(around), len(around) + len(data)
-        content = content_in(around + data + around, start, end)
+        place = int.from_bytes(data[28:36], "big", signed=True)
+        contents = contents_in(around + data + around, place - start, [place], end)
         stated = int.from_bytes(data[:4], "big")
-        if content is not None:
-            assert content == decode_content(data[:stated])
+        if contents:
+            assert contents == [decode_content(data[:stated])]
         elif stated == len(data) and content_or_refusal(data) is not None:
             view = decode_record(data)
             is_long = len(view.topic.encode()) > 127

@@ -43,7 +43,7 @@ from firearrow.message.record import (
     MAGIC_V1,
     MAGIC_V2,
     Content,
-    content_in,
+    contents_in,
     encode_blank,
 )
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
@@ -594,18 +594,21 @@ class CommitLog:
             return None
         return mapped[start : start + size]
 
-    def content_at(self, physical_offset: int) -> Content | None:
-        """What the record that begins at an offset is made of; None where `record_at` has none,
-        and of those of which `content_in` gives none."""
-        segment = self.segments.find(physical_offset)
-        if segment is None:
-            return None
-        base = segment.base
-        limit = min(segment.end, self.end_offset) - base
-        content = content_in(segment.map, physical_offset - base, limit)
-        if content is None or content.physical_offset != physical_offset:
-            return None
-        return content
+    def contents_at(self, physical_offsets: Sequence[int]) -> list[Content]:
+        """What the records that begin at some offsets are made of, up to the first where
+        `record_at` has none, and of those of which `contents_in` gives none."""
+        found: list[Content] = []
+        while len(found) < len(physical_offsets):
+            left = physical_offsets[len(found) :]
+            segment = self.segments.find(left[0])
+            if segment is None:
+                break
+            limit = min(segment.end, self.end_offset) - segment.base
+            contents = contents_in(segment.map, segment.base, left, limit)
+            if not contents:
+                break
+            found += contents
+        return found
 
     def cut(self, end_offset: int) -> None:
         """Forget everything from ``end_offset`` on."""

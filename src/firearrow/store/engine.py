@@ -125,6 +125,7 @@ class MessageStore(Doors):
             check_crc=config.check_crc_on_read,
         )
         self.get, self.content_at = self._reader.get, self._lookup.content_at
+        self.contents_at = self._lookup.contents_at
         self._guard = StoreGuard(root, fs)
         self.checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self.checkpoint)

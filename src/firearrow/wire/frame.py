@@ -44,7 +44,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -246,7 +246,7 @@ def bare_frame(opaque: int, binary: bool) -> bytes:
     if binary:
         return success_frame(opaque, b"")
     header = _BARE_HEADER % opaque
-    return _lengths_of(len(header)) + header
+    return _LENGTHS_OF[len(header)] + header
 
 
 def response_of(frame: bytes) -> Response:
@@ -259,13 +259,12 @@ def response_of(frame: bytes) -> Response:
 
 def _frame_of(header: bytes) -> bytes:
     """A frame without a body, in half the time of `response_frame`."""
-    return _lengths_of(len(header)) + header
+    size = len(header)
+    return (_LENGTHS_OF[size] if size < 512 else LENGTHS.pack(size + 4, size)) + header
 
 
-@lru_cache(maxsize=1024)
-def _lengths_of(header_bytes: int) -> bytes:
-    """How a frame begins that is but a header."""
-    return LENGTHS.pack(header_bytes + 4, header_bytes)
+# How frames begin that are but a header: to look that up takes a third of the time.
+_LENGTHS_OF: Final = tuple(LENGTHS.pack(size + 4, size) for size in range(512))
 
 
 def _frame(kind: int, header: bytes, body: bytes) -> bytes:

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from firearrow.broker import failures
-from firearrow.broker.failures import PlainCopy, plain_copy
 from firearrow.broker.processors import send_back
+from firearrow.broker.puts import again as put_again
 from firearrow.broker.state.topics import UNIT_SUBSCRIBED_FLAG
 from firearrow.message import properties
 from firearrow.message.model import MessageView
-from firearrow.message.record import Content
 from firearrow.message.sysflag import INNER_BATCH
+from firearrow.store import NewMessage
 from firearrow.testing.loop import START_MS
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import PROTOCOL_VERSION
@@ -119,11 +119,10 @@ def test_what_is_left_unread_comes_again_as_if_it_were_read(
         left_unread += asks_nothing(stored)
         return asks_nothing(stored)
 
-    def counted_plain(content: Content) -> PlainCopy | None:
+    def counted_plain(*args: Any) -> NewMessage:
         nonlocal plain
-        copy = plain_copy(content)
-        plain += copy is not None
-        return copy
+        plain += 1
+        return put_again(*args)
 
     async def main(served: Serving, caller: Caller) -> None:
         store = served.broker.store
@@ -144,7 +143,7 @@ def test_what_is_left_unread_comes_again_as_if_it_were_read(
             for name, asks in ("g", counted), ("h", lambda _: False):
                 with monkeypatch.context() as patch:
                     patch.setattr(failures, "_asks_nothing", asks)
-                    patch.setattr(send_back, "plain_copy", counted_plain)
+                    patch.setattr(send_back, "again", counted_plain)
                     assert (await back(caller, view, delayLevel=level, group=name)).code == 0
                 [last] = stored(served, topic.format(name), max(min(level, 18) - 1, 0))[-1:]
                 records.append(store.content_at(last.physical_offset))

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.failures import copy_of, plain_copy
+from firearrow.broker.failures import copy_of, plain_copies
 from firearrow.broker.puts import Draft, again
 from firearrow.broker.recent import Recent
 from firearrow.errors import BrokerError, MessageError
@@ -69,7 +69,7 @@ class _Way:
             if len(self._waits) >= WAITS_MAX:
                 self._waits.clear()
             found = self._waits[level, queue_id] = (
-                b"DELAY\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02"
+                b"\x02DELAY\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02"
                 % (level, self._real_topic, queue_id)
             )
         return found
@@ -153,22 +153,25 @@ class SendBackProcessor:
         give their answers."""
         ways = self._known_ways()
         store, now = self._store, self._clock.monotonic()
-        content_at, highest = store.content_at, store.delays.highest
+        highest = store.delays.highest
         levels: dict[int, tuple[ConsumeQueue, float]] = {}
         copies: list[NewMessage] = []
         noted: dict[tuple[str, int], float] = {}
         origins: list[tuple[str, str]] = []
+        headers: list[SendBack] = []
         for _, request in requests:
             header = request.ext
             if type(header) is not SendBack:
                 break
-            group, offset = key = header.group, header.offset
+            headers.append(header)
+        contents = store.contents_at([header.offset for header in headers])
+        for (_, request), header, content, (kept, origin) in zip(
+            requests, headers, contents, plain_copies(contents), strict=False
+        ):
+            group = header.group
+            key = group, header.offset
             way = ways.get(group) or self._find_way(group)
             if way is None or key in noted:
-                break
-            try:
-                content = content_at(offset)
-            except MessageError:
                 break
             times = content.reconsume_times
             if times >= times_max_of(way.config, request.version, header.max_reconsume_times):
@@ -176,12 +179,8 @@ class SendBackProcessor:
             level = min(header.delay_level or FIRST_RETRY_LEVEL + times, highest)
             if not 0 < level <= self._delay_queues:
                 break
-            sys_flag = content.sys_flag
-            copy = None if sys_flag & INNER_BATCH else plain_copy(content)
-            if copy is None:
-                break
             queue_id = self._chance.randrange(way.queues) if way.queues > 1 else 0
-            stored = copy.stored + way.waits(level, queue_id)
+            stored = kept + way.waits(level, queue_id)
             if len(stored) > properties.PROPERTIES_BYTES_MAX:
                 break
             place = levels.get(level)
@@ -189,8 +188,8 @@ class SendBackProcessor:
                 queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
                 place = levels[level] = queue, now + self._repeat_seconds(level)
             queue, noted[key] = place
-            copies.append(again(queue, content, stored, sys_flag, times + 1))
-            origins.append((group, copy.origin))
+            copies.append(again(queue, content, stored, content.sys_flag, times + 1))
+            origins.append((group, origin))
         unknown = self._sent_back.before_known(noted, now)
         if unknown < len(copies):
             del copies[unknown:], origins[unknown:]

@@ -89,24 +89,26 @@ class TransactionProcessor:
 
     def _commit_plain(self, requests: Sequence[PeerRequest]) -> list[bytes]:
         """Commit halves up to the first that is not plain, or may be refused; give the answers."""
-        store = self._store
         queues: dict[tuple[str, int], ConsumeQueue] = {}
         found: dict[int, tuple[PlainHalf, ConsumeQueue]] = {}
+        headers: list[EndTransaction] = []
         for _, request in requests:
             header = request.ext
             if type(header) is not EndTransaction:
                 break
             if header.commit_or_rollback != TRANSACTION_COMMIT:
                 break
+            headers.append(header)
+        contents = self._store.contents_at([header.commit_log_offset for header in headers])
+        for header, half in zip(headers, map(plain_half, contents), strict=False):
+            if half is None:
+                break
             try:
-                half = plain_half(store.content_at(header.commit_log_offset))
-                if half is None:
-                    break
                 place = half.real_topic, half.real_queue_id
                 queue = queues.get(place)
                 if queue is None:
                     queue = queues[place] = self._puts.queue(*place)
-            except (MessageError, BrokerError):
+            except BrokerError:
                 break
             queue_offset = half.queue_offset
             if (
