@@ -48,6 +48,7 @@ from firearrow.message.record import (
 )
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
+from firearrow.store.longwrites import LONG_BYTES, LongWrites
 from firearrow.store.queues import ConsumeQueue, QueueEnd
 from firearrow.store.scan import Columns, Stop, scan, scan_at
 from firearrow.store.segments import Segment, Segments
@@ -113,6 +114,7 @@ class CommitLog:
         self.own_from = _NOWHERE
         self.on_clock_back: Callable[[int], None] = _ignore_clock
         self._map: mmap.mmap | None = None
+        self._long_writes = LongWrites(fs)
         self._base = 0
         self._limit = 0  # no record may end behind it: room for the blank is kept
         self._refusal: str | None = None
@@ -192,33 +194,19 @@ class CommitLog:
             self.last_store_ms = now_ms
         elif now_ms < self.last_store_ms - CLOCK_BACK_MS_MAX:
             self._go_back(now_ms)
-        start = at - self._base
         queue_offset = queue.next_offset
-        self._map[start : start + size] = b"".join(  # type: ignore[index]
-            (
-                head.pack(
-                    size,
-                    queue.magic,
-                    crc32(body) & 0x7FFFFFFF,
-                    queue.queue_id,
-                    flag,
-                    queue_offset,
-                    at,
-                    sys_flag | address_flags,
-                    born_ms,
-                    born_host,
-                    self.last_store_ms,
-                    self.store_host,
-                    reconsume_times,
-                    prepared_transaction_offset,
-                    body_bytes,
-                ),
-                body,
-                queue.topic_field,
-                len(properties).to_bytes(2, "big"),
-                properties,
-            )
-        )
+        packed = head.pack(
+            size, queue.magic, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag, queue_offset, at,
+            sys_flag | address_flags, born_ms, born_host, self.last_store_ms, self.store_host,
+            reconsume_times, prepared_transaction_offset, body_bytes,
+        )  # fmt: skip
+        parts = packed, body, queue.topic_field, len(properties).to_bytes(2, "big"), properties
+        record = b"".join(parts)
+        if size < LONG_BYTES:  # for these a call would be felt
+            start = at - self._base
+            self._map[start : start + size] = record  # type: ignore[index]
+        else:
+            self._put(at, record)
         queue.next_offset = queue_offset + 1
         self.end_offset = at + size
         self._noted.append(at)
@@ -261,7 +249,7 @@ class CommitLog:
             at += size
         if at > self._limit:
             return None
-        self._map[first - self._base : at - self._base] = b"".join(parts)  # type: ignore[index]
+        self._put(first, b"".join(parts))
         self.last_store_ms, self.end_offset = now_ms, at
         self._noted += places
         for queue, queue_offset in next_offsets.items():
@@ -312,10 +300,17 @@ class CommitLog:
     def write(self, at: int, records: bytes | memoryview) -> None:
         """Write records, for which ``make_room`` found the room; their queues move on after it."""
         assert at == self.end_offset
-        start = at - self._base
-        self._map[start : start + len(records)] = records  # type: ignore[index]
+        self._put(at, records)
         self.end_offset = at + len(records)
         self._noted.clear()
+
+    def _put(self, at: int, data: bytes | memoryview) -> None:
+        """Write into the current file, in which there is room."""
+        start = at - self._base
+        if len(data) < LONG_BYTES:
+            self._map[start : start + len(data)] = data  # type: ignore[index]
+        else:
+            self._long_writes.write(start, data)
 
     def put_right(self, physical_offset: int, data: bytes) -> None:
         """Write bytes over those that are there; they are not on the disk by then."""
@@ -337,9 +332,8 @@ class CommitLog:
         while data:
             if self._map is None or self.end_offset == self._base + file_size:
                 self._roll(0)  # for any byte, while a record must fit into its file
-            start = self.end_offset - self._base
-            piece = data[: file_size - start]
-            self._map[start : start + len(piece)] = piece  # type: ignore[index]
+            piece = data[: self._base + file_size - self.end_offset]
+            self._put(self.end_offset, piece)
             self.end_offset += len(piece)
             self.doubt(self.end_offset)  # this process knows nothing of what it holds
             data = data[len(piece) :]
@@ -459,6 +453,7 @@ class CommitLog:
 
     def _enter(self, segment: Segment) -> None:
         self._map = segment.map
+        self._long_writes.enter(segment)
         self._base = segment.base
         self._set_limit()
         self._prepare_at = segment.base + int(segment.size_bytes * PREPARE_NEXT_AT)
@@ -629,4 +624,5 @@ class CommitLog:
             self._next = None
         self._map = None
         self._limit = 0
+        self._long_writes.close()
         self.segments.close()

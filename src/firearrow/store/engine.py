@@ -115,17 +115,12 @@ class MessageStore(Doors):
         # These are the parts' own: they are called too often for a layer in between.
         self.find_queue, self.catch_up = queues.find, dispatching.catch_up
         self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
-        self._lookup = Lookup(
-            log,
-            queues,
-            self._index,
-            self._reader.store_ms,
-            clock,
-            self._damaged,
+        self._lookup = lookup = Lookup(
+            log, queues, self._index, self._reader.store_ms, clock, self._damaged,
             check_crc=config.check_crc_on_read,
-        )
-        self.get, self.content_at = self._reader.get, self._lookup.content_at
-        self.contents_at = self._lookup.contents_at
+        )  # fmt: skip
+        self.get, self.content_at = self._reader.get, lookup.content_at
+        self.contents_at = lookup.contents_at
         self._guard = StoreGuard(root, fs)
         self.checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self.checkpoint)

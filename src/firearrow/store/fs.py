@@ -69,6 +69,10 @@ class FileSystem:
         """Map a whole file, shared and writable."""
         return _map(path, os.O_RDWR, mmap.ACCESS_WRITE)
 
+    def open_to_write(self, path: Path) -> int:
+        """Open a file that is there, to write into it beside its mapping."""
+        return os.open(path, os.O_WRONLY)
+
     def resize(self, path: Path, size_bytes: int) -> None:
         """Cut a file, or lengthen it by zeros."""
         os.truncate(path, size_bytes)
