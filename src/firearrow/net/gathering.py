@@ -39,7 +39,7 @@ class Asking(Protocol):
         ...
 
     def take_answered(self, requests: list[AnyCommand], answers: Sequence[bytes | None]) -> None:
-        """Send answers that requests have, and answer the others."""
+        """Send answers that requests of one code have, and answer the others."""
         ...
 
     def without_late(self, requests: list[AnyCommand], waited_ms: int) -> list[AnyCommand]:

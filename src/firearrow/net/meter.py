@@ -96,14 +96,6 @@ class RpcMeter:
         else:
             self._others[code] = self._others.get(code, 0) + number
 
-    def count_all(
-        self, requests: Sequence[AnyCommand], answers: Sequence[bytes | None], since_ms: int
-    ) -> None:
-        """Count those of some requests that have an answer."""
-        for request, answer in zip(requests, answers, strict=True):
-            if answer is not None:
-                self.count(request.code, 1, since_ms)
-
     def _end_turn(self) -> None:
         """The answers of a turn leave."""
         number = self._number

@@ -194,10 +194,11 @@ class Peer(asyncio.Protocol):
             self._handle(requests, self.received_ms, self.received_ms)
 
     def take_answered(self, requests: list[AnyCommand], answers: Sequence[bytes | None]) -> None:
-        """Send answers that requests have, and answer the others, as `take` does."""
-        if (meter := self._server.meter) is not None:
-            meter.count_all(requests, answers, self.received_ms)
-        if None not in answers:
+        """Send answers that requests of one code have, and answer the others, as `take` does."""
+        left = answers.count(None)
+        if (meter := self._server.meter) is not None and left < len(answers):
+            meter.count(requests[0].code, len(answers) - left, self.received_ms)
+        if not left:
             self._send_all(cast(Sequence[bytes], answers))
             return
         for is_left, some in groupby(zip(requests, answers, strict=True), lambda it: it[1] is None):
