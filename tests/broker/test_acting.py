@@ -20,6 +20,7 @@ from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MemberGroupBody, Route
 from firearrow.wire.command import FieldValue, Response
+from tests.broker.kvpops import KV
 from tests.broker.popping import ack, ack_fields, pop, popped
 from tests.broker.replicated import caught_up, ha_status, replica
 from tests.broker.serving import Caller, Serving, bodies, seconds, until
@@ -282,6 +283,12 @@ def test_what_rolled_at_the_master_is_delivered_once_by_its_slave(tmp_path: Path
     loop.run(main)
 
 
+NO_POP_NOW = (
+    "the broker is a slave: it notes pops only while it acts for its master, with "
+    "enableRemoteEscape=true"
+)
+
+
 async def send_some(g: Group, count: int) -> None:
     """Have messages 0, 1 ... in queue 0 of T, at the master and its slave."""
     for number in range(count):
@@ -319,7 +326,8 @@ def test_an_acting_slave_serves_pops_and_another_master_has_the_rest_come_again(
     async def main(clock: VirtualClock) -> None:
         async with group(tmp_path, clock) as g, g.slave.caller() as to_slave:
             await send_some(g, 9)
-            assert (await pop(to_slave)).code == 14
+            refused = await pop(to_slave)
+            assert (refused.code, refused.remark) == (14, NO_POP_NOW)
             before = await popped(g.caller, maxMsgNums=3, invisibleTime=120_000)
             assert (await ack(g.caller, before[0][1])).code == 0
             await synced(g.slave)
@@ -360,6 +368,19 @@ def test_what_is_in_hand_when_the_master_comes_back_is_noted_before_it_leads(
                 assert await popped(caller) == []
                 assert await unacknowledged(g) == [b"1", b"3"]
                 assert bodies(master, "%RETRY%g_T") == [b"0"]
+
+    loop.run(main)
+
+
+def test_a_slave_that_notes_pops_in_a_database_says_why_it_takes_none(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock, **KV) as g, g.slave.caller() as to_slave:
+            await send_some(g, 1)
+            await g.lose()
+            refused = await pop(to_slave)
+            assert refused.code == 14
+            assert "notes pops in RocksDB (popConsumerKVServiceInit)" in refused.remark
+            assert (await to_slave.pull()).code == 0
 
     loop.run(main)
 

@@ -536,14 +536,14 @@ class Broker:
         """What is refused by the role."""
         acts, replicas = self.config.enable_slave_acting_master, self.replicas
         if replicas.is_slave:
-            return [refused_by_acting_slave(self._takes_pops) if acts else refused_by_slave]
+            pops = self._takes_pops, self._kv is not None
+            return [refused_by_acting_slave(*pops) if acts else refused_by_slave]
         alone = acts and self._store_config.broker_role == SYNC_MASTER
         return [refused_by_acting_master(replicas, self._store_config)] if alone else []
 
     def _takes_pops(self) -> bool:
         """Whether this slave notes pops, at another master."""
-        goes = self.settings.broker.enable_remote_escape and self._special.runs
-        return goes and isinstance(self._books, EscapedBooks)
+        return self.settings.broker.enable_remote_escape and self._special.runs and self._kv is None
 
     def _make_books(self, context: BrokerContext) -> BufferedBooks:
         """Make what notes pops; with a database, also what has messages come again by it, and has

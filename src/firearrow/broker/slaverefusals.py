@@ -19,6 +19,14 @@ _NO_CHANGE: Final = (
 )
 _NO_RESET: Final = "Can not reset offset in slave broker"
 _NO_PUT: Final = "the broker is a slave: only its master takes messages"
+_NO_POP_NOW: Final = (
+    "the broker is a slave: it notes pops only while it acts for its master, with "
+    "enableRemoteEscape=true"
+)
+_NO_POP_IN_DATABASE: Final = (
+    "the broker is a slave that notes pops in RocksDB (popConsumerKVServiceInit), which no other "
+    "broker sees: only its master takes pops"
+)
 _NO_ACTING_PUT: Final = ResponseCode.SERVICE_NOT_AVAILABLE, _NO_PUT
 SENDS: Final = frozenset(
     {
@@ -50,9 +58,10 @@ _CHANGES: Final = frozenset(
 )
 
 
-def refused_by_acting_slave(takes_pops: Callable[[], bool]) -> Condition:
+def refused_by_acting_slave(takes_pops: Callable[[], bool], has_database: bool) -> Condition:
     """The same where slaves act for their master: its producers are to try another one; pops are
-    taken while they can be noted elsewhere."""
+    taken while they can be noted elsewhere. ``has_database``: they are noted in RocksDB here."""
+    why = _NO_POP_IN_DATABASE if has_database else _NO_POP_NOW
 
     def condition(row: Row) -> Check | None:
         refusal = _refused(row, _NO_ACTING_PUT if row.code in SENDS else None)
@@ -61,7 +70,7 @@ def refused_by_acting_slave(takes_pops: Callable[[], bool]) -> Condition:
 
         def check(peer: Peer, request: AnyCommand) -> None:
             if not takes_pops():
-                refusal(peer, request)
+                raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, why)
 
         return check
 
