@@ -379,7 +379,7 @@ def test_a_slave_that_notes_pops_in_a_database_says_why_it_takes_none(tmp_path: 
             await g.lose()
             refused = await pop(to_slave)
             assert refused.code == 14
-            assert "notes pops in RocksDB (popConsumerKVServiceInit)" in refused.remark
+            assert "notes pops in RocksDB (popConsumerKVServiceInit)" in str(refused.remark)
             assert (await to_slave.pull()).code == 0
 
     loop.run(main)

@@ -131,8 +131,12 @@ class Controller:
         loop = asyncio.get_running_loop()
         services = await self._agreement.start()
         _, port = host_and_port(self._address)
-        await self._server.start(self.config.bind_address, port)
-        await self.operations.bind(self.config.bind_address)
+        try:
+            await self._server.start(self.config.bind_address, port)
+            await self.operations.bind(self.config.bind_address)
+        except BaseException:
+            self.operations.close()
+            raise
         scan_seconds = self.config.scan_inactive_master_interval / 1000
         self.services = [
             self.operations,

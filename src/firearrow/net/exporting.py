@@ -107,9 +107,13 @@ class Exporting(Running):
                 await self._export()
         except TimeoutError:
             log.warning("last metrics are not sent", extra={"seconds": LAST_SECONDS_MAX})
-        await asyncio.to_thread(self._close)
+        await asyncio.to_thread(self.close)
         if self._sending is not None:
             await asyncio.wait([self._sending])
+
+    def close(self) -> None:
+        """End what sends at once."""
+        self._close()
 
     async def _export(self) -> None:
         loop = asyncio.get_running_loop()

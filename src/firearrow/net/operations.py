@@ -68,10 +68,12 @@ class Operations(Service):
         """End all connections."""
         if self._exporting is not None:
             await self._exporting.stop()
-        self.close()
+        self._http.close()
 
     def close(self) -> None:
-        """End those to its port at once; nothing happens if nothing was bound."""
+        """The same at once, if it was not started: nothing is sent."""
+        if self._exporting is not None:
+            self._exporting.close()
         self._http.close()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.metrics.families import ROWS, labels_of
-from firearrow.errors import CannotListen
+from firearrow.errors import CannotListen, ConfigError
+from firearrow.net import operations
 from tests import scrapes
 from tests.broker.serving import Caller, Serving, calling, serving
 from tests.scrapes import get
@@ -149,6 +151,27 @@ def test_without_the_key_nothing_listens_and_nothing_is_counted(tmp_path: Path) 
         assert served.broker.stats.tally is None
 
     calling(tmp_path, main)
+
+
+def test_a_broker_that_does_not_start_leaves_nothing_that_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[None] = []
+    sender = (lambda *_: None), lambda: closed.append(None)
+    monkeypatch.setattr(operations, "otlp_sender", lambda _: sender)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text("{")
+    target: dict[str, Any] = {
+        "metrics_exporter_type": "OTLP_GRPC", "metrics_grpc_exporter_target": "http://127.0.0.1:1"
+    }  # fmt: skip
+
+    async def main() -> None:
+        with pytest.raises(ConfigError):
+            async with serving(tmp_path, **target):
+                pass
+        assert len(closed) == 1
+
+    asyncio.run(main())
 
 
 def test_a_port_in_use_is_why_a_broker_does_not_start(tmp_path: Path) -> None:
