@@ -125,6 +125,7 @@ class Rounds:
         self._poll_s = poll_s
         self._began_at = 0.0  # the last send that was acknowledged
         self._acked_at = 0.0
+        self._acked_by: set[str] = set()  # the names whose brokers have messages of this round
 
     async def run(self, count: int) -> None:
         """Measure so often."""
@@ -162,18 +163,24 @@ class Rounds:
         while True:
             began = time.monotonic()
             with suppress(OSError, FirearrowError):
-                await producer.send(TOPIC, "body")
+                receipt = await producer.send(TOPIC, "body")
+                self._acked_by.add(receipt.queue.broker)
                 self._began_at, self._acked_at = began, time.monotonic()
             await asyncio.sleep(SEND_PAUSE_S)
 
     async def _round(self, consumer: PullConsumer) -> None:
         master = await self._until(self._replicated)
+        self._acked_by.clear()
+        await self._until(self._has_messages)
         queue = await self._until(lambda: self._readable(consumer))
         consumer.assign([queue])
         killed_at = time.monotonic()
         name = self._cluster.kill(master)
         await asyncio.gather(self._sends(killed_at), self._reads(consumer, queue, killed_at))
         self._cluster.start(name)
+
+    async def _has_messages(self) -> bool:
+        return NAME in self._acked_by
 
     async def _readable(self, consumer: PullConsumer) -> Queue | None:
         with suppress(OSError, FirearrowError):
