@@ -125,6 +125,7 @@ class ActingCuts(Cuts):
     async def master_alone(self) -> None:
         """Only clients reach the master: the first slave acts for it, and sends what is due to the
         other name."""
+        await self._some_wait()
         self.wires.part({MASTER}, self.all)
         await self.acts(FIRST)
         await self._escaped()
@@ -174,12 +175,23 @@ class ActingCuts(Cuts):
     async def lose_master(self) -> None:
         """Kill it: a slave acts until it comes back."""
         await self.settle()
+        await self._some_wait()
         self.happened.append("the master is killed")
         self.brokers[MASTER].kill()
         await self.acts(FIRST)
         await self._escaped()
         self.start(MASTER)
         await self.acknowledged({MASTER})
+
+    async def _some_wait(self) -> None:
+        """Wait until slaves have messages that are to come later: the master has sent five of them
+        within a second, and of the first ones both slaves know."""
+        enough = len(self.clients.delayed) + 5
+
+        async def are_enough() -> bool:
+            return len(self.clients.delayed) >= enough
+
+        await self.until(are_enough, "messages that are to come later")
 
     async def _escaped(self) -> None:
         """Wait until the other name has more of what is due."""

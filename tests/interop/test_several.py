@@ -1,4 +1,5 @@
-"""Several brokers of one command are restarted one by one, while clients send and consume."""
+"""Brokers are taken out of use while clients send and consume: several of one command, which are
+restarted one by one, and one of the original."""
 
 from __future__ import annotations
 
@@ -7,34 +8,36 @@ import sys
 from pathlib import Path
 
 from tests.cli.traffic import Traffic
+from tests.interop.controllers import ask
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Outgoing
-from tests.interop.servers import Server, running
+from tests.interop.servers import SMALL_FILES, Server, running, serve
 from tests.interop.waiting import wait_until
 
 TOPIC = "restarted"
 POLL_MS = 300
 A_FEW = 5
 LATE_S = 40
+FIREARROW = (sys.executable, "-m", "firearrow")
+QUEUES = 8
 
 
 def test_no_message_is_lost_and_no_send_fails_while_brokers_are_restarted(
     driver: Driver, tmp_path: Path
 ) -> None:
-    firearrow = (sys.executable, "-m", "firearrow")
     log = tmp_path / "firearrow.log"
-    with running([*firearrow, "serve", "--ephemeral", "--brokers", "2"], log) as process:
+    with running([*FIREARROW, "serve", "--ephemeral", "--brokers", "2"], log) as process:
         words = process.wait_for_line("ready ").split()[1:]
         name_server, broker, _ = (word.partition("=")[2] for word in words)
         at = ("-n", name_server)
-        subprocess.run([*firearrow, "topic", "create", TOPIC, *at], check=True)
+        subprocess.run([*FIREARROW, "topic", "create", TOPIC, *at], check=True)
         java = JavaClient(driver, Server("firearrow", name_server, broker, tmp_path, tmp_path))
         producer = java.producer("java_sender", poll_ms=POLL_MS)
         consumer = java.push_consumer("java_reader", TOPIC, nameServerPollMs=POLL_MS)
         sent: list[str] = []
         with Traffic(name_server, TOPIC) as traffic:
             restart = subprocess.Popen(
-                [*firearrow, "cluster", "restart", *at, "--route-seconds", "1", "--deadline", "1"]
+                [*FIREARROW, "cluster", "restart", *at, "--route-seconds", "1", "--deadline", "1"]
             )
             while restart.poll() is None:
                 bodies = [f"java {len(sent) + number}" for number in range(A_FEW)]
@@ -55,3 +58,28 @@ def test_no_message_is_lost_and_no_send_fails_while_brokers_are_restarted(
         )
         java.close()
         assert process.stop() == 0
+
+
+def test_a_broker_of_the_original_gets_nothing_while_it_is_out_of_use(tmp_path: Path) -> None:
+    def messages() -> int:
+        """How many messages it has got."""
+        fields = [{"topic": TOPIC, "queueId": queue_id} for queue_id in range(QUEUES)]
+        return sum(int(ask(theirs.broker, 30, each).ext["offset"]) for each in fields)
+
+    with serve("firearrow", tmp_path / "ours", tmp_path / "our_logs") as ours:
+        keys = {**SMALL_FILES, "namesrvAddr": ours.namesrv, "brokerName": "other"}
+        with serve("real", tmp_path / "theirs", tmp_path / "their_logs", settings=keys) as theirs:
+            at = ("-n", ours.namesrv)
+            subprocess.run([*FIREARROW, "topic", "create", TOPIC, *at], check=True)
+            with Traffic(ours.namesrv, TOPIC) as traffic:
+                wait_until(messages, LATE_S, "messages at the original")
+                drain = ["cluster", "drain", "other", *at, "--route-seconds", "1"]
+                subprocess.run([*FIREARROW, *drain], check=True)
+                before, enough = messages(), len(traffic.sent) + 100
+                wait_until(lambda: len(traffic.sent) > enough, LATE_S, "messages at ours")
+                assert messages() == before
+                subprocess.run([*FIREARROW, "cluster", "undrain", "other", *at], check=True)
+                wait_until(lambda: messages() > before, LATE_S, "messages at the original again")
+                traffic.end()
+                assert traffic.failed == []
+                assert traffic.missing({*traffic.sent}) == set()
