@@ -70,6 +70,7 @@ def test_a_broker_of_the_original_gets_nothing_while_it_is_out_of_use(tmp_path: 
         keys = {**SMALL_FILES, "namesrvAddr": ours.namesrv, "brokerName": "other"}
         with serve("real", tmp_path / "theirs", tmp_path / "their_logs", settings=keys) as theirs:
             at = ("-n", ours.namesrv)
+            wait_until(lambda: b'"other"' in ask(ours.namesrv, 106, {}).body, LATE_S, "the other")
             subprocess.run([*FIREARROW, "topic", "create", TOPIC, *at], check=True)
             with Traffic(ours.namesrv, TOPIC) as traffic:
                 wait_until(messages, LATE_S, "messages at the original")
