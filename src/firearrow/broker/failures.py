@@ -90,11 +90,11 @@ def _again(stored: bytes) -> PlainCopy | None:
 
 def copy_of(content: Content) -> Draft:
     """Give a failed message as it comes again, but for where it goes."""
-    stored, found = b"", properties.parse(content.properties)
     kept = _left_unread([content.properties])
     if kept:
         stored, found = kept[0] + _PAIR_END, {}
     else:
+        stored, found = b"", properties.parse(content.properties)
         found[properties.WAIT_STORE] = "false"
     found.setdefault(properties.RETRY_TOPIC, content.topic)
     if not found.get(properties.ORIGIN_MESSAGE_ID, "").strip():
@@ -124,7 +124,7 @@ def _left_unread(several: Sequence[bytes]) -> list[bytes]:
             return []
     else:
         kept, longer = text.replace(_END, _NO_MORE), len(_NO_MORE) - len(_END)
-    if not _asks_nothing(text) or (not is_closed and text.find(_PAIR_END + _END) >= 0):
+    if not _asks_nothing(text[:-1]) or (not is_closed and text.find(_PAIR_END + _END) >= 0):
         return []
     found = kept.split(_END)
     found.pop()
@@ -134,17 +134,16 @@ def _left_unread(several: Sequence[bytes]) -> list[bytes]:
     return found if [*map(len, found)] == [len(it) + longer for it in several] else []
 
 
-def _asks_nothing(text: bytes) -> bool:
+def _asks_nothing(stored: bytes) -> bool:
     """Whether properties have nothing of what is looked at when a copy is made or put. That is
     found in half of the time where no other name than three has an underscore."""
-    others = text.count(b"_")
+    others = stored.count(b"_")
     for name in _USUAL:
         if others:
-            others -= text.count(name)
-    if not others and text.find(b"DELAY") < 0:
+            others -= stored.count(name)
+    if not others and stored.find(b"DELAY") < 0:
         return True
-    pairs = text.removesuffix(_MARK)
-    return asks_nothing(pairs) and properties.lacks(pairs, _NOTED)
+    return asks_nothing(stored) and properties.lacks(stored, _NOTED)
 
 
 def _closed(stored: bytes) -> bytes:

@@ -201,12 +201,11 @@ class CommitLog:
             reconsume_times, prepared_transaction_offset, body_bytes,
         )  # fmt: skip
         parts = packed, body, queue.topic_field, len(properties).to_bytes(2, "big"), properties
-        record = b"".join(parts)
-        if size < LONG_BYTES:  # for these a call would be felt
-            start = at - self._base
-            self._map[start : start + size] = record  # type: ignore[index]
+        start = at - self._base
+        if size < LONG_BYTES:  # as `_put`, of which the call would be felt
+            self._map[start : start + size] = b"".join(parts)  # type: ignore[index]
         else:
-            self._put(at, record)
+            self._long_writes.write(start, b"".join(parts))
         queue.next_offset = queue_offset + 1
         self.end_offset = at + size
         self._noted.append(at)

@@ -260,7 +260,7 @@ def response_of(frame: bytes) -> Response:
 def _frame_of(header: bytes) -> bytes:
     """A frame without a body, in half the time of `response_frame`."""
     size = len(header)
-    return (_LENGTHS_OF[size] if size < 512 else LENGTHS.pack(size + 4, size)) + header
+    return (_LENGTHS_OF[size] if size < len(_LENGTHS_OF) else LENGTHS.pack(size + 4, size)) + header
 
 
 # How frames begin that are but a header: to look that up takes a third of the time.
