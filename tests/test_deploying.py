@@ -50,12 +50,14 @@ def served(
         [BIN / "firearrow", *changed], stdout=subprocess.PIPE, text=True, env=variables
     ) as process:
         assert process.stdout is not None
-        found = re.fullmatch(
-            r"ready namesrv=\S+:(\d+) broker=\S+:(\d+)\n", process.stdout.readline()
-        )
-        assert found
-        yield found[1], found[2]
-        process.send_signal(signal.SIGTERM)
+        try:
+            found = re.fullmatch(
+                r"ready namesrv=\S+:(\d+) broker=\S+:(\d+)\n", process.stdout.readline()
+            )
+            assert found
+            yield found[1], found[2]
+        finally:
+            process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
     assert (store / "checkpoint").exists()
     assert not (store / "abort").exists()

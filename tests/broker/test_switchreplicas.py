@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.config import BrokerConfig
 from firearrow.broker.controllers import Mastery
-from firearrow.broker.replicas import check_role
 from firearrow.broker.switchreplicas import Place
-from firearrow.errors import ConfigError
 from firearrow.replication.epochs import Epoch, Epochs
-from firearrow.store.config import StoreConfig
 
 MASTERY = Mastery(1, "127.0.0.1:1", 3, frozenset({1}), 1)
 
@@ -41,10 +37,3 @@ def test_what_the_log_has_no_more_is_forgotten() -> None:
     old = place(Epoch(1, 0), Epoch(2, 100), Epoch(5, 900))
     old.begin_epoch(200, 500)
     assert old.epochs.entries == [Epoch(2, 100), Epoch(3, 500)]
-
-
-def test_no_broker_in_controller_mode_is_to_have_records_from_another() -> None:
-    config = BrokerConfig(enable_controller_mode=True, controller_addr="127.0.0.1:1")
-    check_role(config, StoreConfig())
-    with pytest.raises(ConfigError, match=r"^healFrom and enableControllerMode: "):
-        check_role(config, StoreConfig(heal_from="127.0.0.1:10912"))

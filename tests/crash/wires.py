@@ -47,6 +47,7 @@ class Wires:
         self._healed = asyncio.Event()
         self._passing = Passing()
         self._servers: list[asyncio.Server] = []
+        self._joining: set[End] = set()  # those that are to be passed on
 
     async def serve(self, name: str, port: int) -> None:
         """Take the connections of one of a server's ports."""
@@ -59,6 +60,7 @@ class Wires:
     async def _join(self, name: str, port: int, here: End) -> None:
         source = self._owner(*map(here.writer.get_extra_info, ("peername", "sockname")))
         there: list[End] = []
+        self._joining.add(here)
         try:
             if source is not None:
                 there.append(End(*await asyncio.open_connection(INSIDE, port)))
@@ -66,6 +68,8 @@ class Wires:
                     there.append(End(*await asyncio.open_connection(INSIDE, port)))
         except OSError:
             pass  # the server is down
+        finally:
+            self._joining.discard(here)
         if source is None or not there:
             here.writer.transport.abort()
             return
@@ -127,4 +131,7 @@ class Wires:
         """Let nobody connect any more."""
         for server in self._servers:
             server.close()
+        await asyncio.sleep(0)  # who has just connected is known then
+        for here in self._joining:
+            here.writer.transport.abort()
         await self._passing.close()

@@ -137,6 +137,7 @@ class OriginalBroker:
         self.directory = directory
         self.address = f"127.0.0.1:{free_port(-2, 0, 1)}"
         port = int(self.address.rpartition(":")[2])
+        self.ha_address = f"127.0.0.1:{port + 1}"
         directory.mkdir()
         self._conf = write_properties(
             directory / "broker.conf",

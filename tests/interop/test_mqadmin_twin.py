@@ -163,7 +163,8 @@ def _steady(text: str, place: Place) -> str:
     """What does not change while nobody sends: rates and times do, and mqadmin itself, if it takes
     a second, is one more producer like that of the consumer."""
     if "(CLIENT_INNER_PRODUCER)" in text:
-        return "".join(dict.fromkeys(masked(text, place).splitlines(keepends=True)))
+        alike = masked(text, place).replace("@STREAM", "")
+        return "".join(dict.fromkeys(alike.splitlines(keepends=True)))
     if "brokerActive" in text:  # what a broker counts
         text = re.sub(r"(?m)(?<=: ).*$", lambda said: re.sub(r"[\d.]+", "N", said[0]), text)
     steady = re.sub(r"\d+\.\d\d\b", lambda rate: "RATE".rjust(len(rate[0])), masked(text, place))

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from firearrow.cli.main import main
 from firearrow.wire.codes import RequestCode as Code
-from tests.broker.serving import send_fields
+from tests.broker.serving import pull_fields, send_fields
 from tests.interop.controllers import (
     Controllers,
     OriginalBroker,
@@ -20,6 +21,7 @@ from tests.interop.controllers import (
     ask,
     controllers,
     epochs_of,
+    log_of,
     name_server,
     wait_for_same_log,
     wait_for_state,
@@ -98,6 +100,59 @@ def test_a_broker_of_each_kind_is_master_in_turn(tmp_path: Path) -> None:
         finally:
             ours.close()
             theirs.close()
+
+
+def test_what_is_damaged_comes_back_from_a_broker_of_the_other_kind(tmp_path: Path) -> None:
+    """To a slave of ours from its master, to our master from a slave that it is told of."""
+    with controllers("firearrow", tmp_path, 1) as group, name_server(tmp_path) as namesrv:
+        theirs = OriginalBroker(tmp_path / "theirs", namesrv, group.all_addresses, **SAFE)
+        reads = {"slaveReadEnable": "true", "checkCRCOnRead": "true"}
+        heals = {"healFrom": theirs.ha_address, **reads}
+        ours = OurBroker(tmp_path / "ours", namesrv, group.all_addresses, **SAFE, **reads)
+        told = OurBroker(tmp_path / "told", namesrv, group.all_addresses, **SAFE, **heals)
+        try:
+            theirs.start()
+            wait_for_state(group, led_by(theirs, 1))
+            ours.start()
+            told.start()
+            state = wait_for_state(group, led_by(theirs, 3))
+            send(theirs, "one", "two", "three")
+            log = wait_for_same_log([theirs, ours, told])
+            assert healed(ours, log, "two")
+            elect(group, told, state)
+            wait_for_state(group, led_by(told, 3))
+            send(told, "four", "five")
+            log = wait_for_same_log([theirs, ours, told])
+            for word in ("one", "four"):
+                assert healed(told, log, word)
+            told.kill()
+            damage(told, log, "five")
+            source = ["--from", theirs.ha_address, "--apply"]
+            assert main(["store", "repair", str(told.directory / "store"), *source]) == 0
+            assert log_of(told, len(log)) == log
+        finally:
+            for broker in (theirs, ours, told):
+                broker.close()
+
+
+def damage(broker: OriginalBroker, log: bytes, word: str) -> None:
+    """Change a byte of a message's body in a broker's log."""
+    with (broker.directory / "store" / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(log.index(word.encode()))
+        file.write(b"X")
+
+
+def healed(broker: OriginalBroker, log: bytes, word: str) -> bool:
+    """Damage a message, have it read, and wait until it is as it was."""
+    damage(broker, log, word)
+    assert log_of(broker, len(log)) != log
+    number = ("one", "two", "three", "four", "five").index(word)
+
+    def is_whole() -> bool:
+        answer = ask(broker.address, Code.PULL_MESSAGE, pull_fields(number))
+        return word.encode() in answer.body and log_of(broker, len(log)) == log
+
+    return bool(wait_until(is_whole, WITHIN_S, f"{word} is as it was"))
 
 
 def test_our_brokers_follow_an_original_controller(tmp_path: Path) -> None:

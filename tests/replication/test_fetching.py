@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from firearrow.clock import SystemClock
+from firearrow.net.address import host_and_port
+from firearrow.net.listening import listen, port_of
 from firearrow.replication import fetching
-from firearrow.replication.fetching import NoReplica, fetch
+from firearrow.replication.epochs import Epoch, Epochs
+from firearrow.replication.fetching import History, NoReplica, fetch
+from firearrow.replication.insync import InSync
+from firearrow.replication.switching import MASTER_HANDSHAKE, READER, Greeting, report
+from firearrow.replication.switchmaster import ReaderService, SwitchMaster
+from firearrow.store import MessageStore
 from firearrow.store.offline import Action, Layout, Replica, apply, diff, plan
 from tests.broker.replicated import caught_up, ha_address, log_of, replica, slave_of
+from tests.store.stores import append, opened
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +48,85 @@ def test_both_give_any_bytes_of_the_log(tmp_path: Path) -> None:
                     found = await asyncio.to_thread(fetch, place, start, size)
                     assert found == log[start : start + size]
                 assert await asyncio.to_thread(fetch, place, len(log) + 1, 9) == b""
+
+    asyncio.run(main())
+
+
+MASTER_EPOCHS = [Epoch(1, 0), Epoch(2, 900), Epoch(4, 3000)]
+SLAVE_EPOCHS = [Epoch(1, 0), Epoch(2, 900), Epoch(3, 2500)]
+
+
+@asynccontextmanager
+async def controlled(
+    root: Path, entries: list[Epoch], *, is_master: bool
+) -> AsyncIterator[tuple[str, MessageStore]]:
+    """What sends the log of a broker in controller mode, and where."""
+    loop, clock, epochs = asyncio.get_running_loop(), SystemClock(), Epochs(entries)
+    with opened(root) as store:
+        for number in range(50):
+            append(store, b"%d " % number * 30)
+        server = await listen(lambda: sender.connection(), "127.0.0.1", 0)
+        parts = store, store.config, clock, loop, server, epochs
+        sender = (
+            SwitchMaster(*parts, InSync(1, (), 1))
+            if is_master
+            else ReaderService(*parts, lambda: store.log_end_offset)
+        )
+        await sender.start()
+        try:
+            yield f"127.0.0.1:{port_of(server)}", store
+        finally:
+            await sender.stop()
+
+
+@pytest.mark.parametrize("is_master", [True, False])
+def test_brokers_in_controller_mode_give_what_both_logs_have(
+    tmp_path: Path, is_master: bool
+) -> None:
+    async def main() -> None:
+        async with controlled(tmp_path, MASTER_EPOCHS, is_master=is_master) as (address, store):
+            log = store.log_bytes(0, store.log_end_offset)
+            assert len(log) > 5000
+
+            async def fetched(entries: list[Epoch], start: int, size: int) -> bytes:
+                history = History(Epochs(entries), len(log) + 100)
+                return await asyncio.to_thread(fetch, address, start, size, history)
+
+            for start, size in ((0, 5), (890, 20), (2990, 20), (len(log) - 3, 9)):
+                assert await fetched(MASTER_EPOCHS, start, size) == log[start : start + size]
+            assert await fetched(SLAVE_EPOCHS, 2400, 1000) == log[2400:2500]
+            for entries, end in ((SLAVE_EPOCHS, 2500), ([Epoch(7, 0)], 0)):
+                with pytest.raises(NoReplica, match=f"and this one are the same up to {end} only"):
+                    await fetched(entries, 2500, 10)
+            assert await asyncio.to_thread(fetch, address, 1, 5) == b""  # asked as another broker
+
+    asyncio.run(main())
+
+
+def test_a_slave_in_controller_mode_is_followed_by_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        for entries, said, why in (
+            (MASTER_EPOCHS, Greeting(3), "broker 3 wants to follow a broker that is slave"),
+            ([], READER, "the log has no epoch yet"),
+        ):
+            async with controlled(tmp_path, entries, is_master=False) as (address, _):
+                reader, writer = await asyncio.open_connection(*host_and_port(address))
+                writer.write(said.encode() + report(1))
+                assert len(await reader.read()) in {0, MASTER_HANDSHAKE.size}
+                writer.close()
+            assert why in str(vars(caplog.records[-1])["error"])
+
+    asyncio.run(main())
+
+
+def test_a_broker_with_a_fixed_role_has_no_epochs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with replica(tmp_path, SystemClock(), background=True) as master:
+            history = History(Epochs(MASTER_EPOCHS), 5000)
+            with pytest.raises(NoReplica, match="it does not shake hands: "):
+                await asyncio.to_thread(fetch, ha_address(master), 1, 5, history)
 
     asyncio.run(main())
 

@@ -359,7 +359,7 @@ class Broker:
         self._registration = self._make_registration()
         self._routes = routes_of(self.settings, self.topics, self._clock, access)
         self._spreading = spreading_of(self.settings, self.address)
-        self._healing = Healing(self.store, self.replicas.peer_of_log)
+        self._healing = Healing(self.store, self.replicas.source_of_log)
         self._make_puts()
         self._replication = self.replicas.begin(self.store, self._clock)
         context = self._context_made = self._context()

@@ -14,7 +14,7 @@ from typing import Final
 
 from firearrow.errors import FirearrowError
 from firearrow.net.onebyone import OneByOne
-from firearrow.replication.fetching import fetch
+from firearrow.replication.fetching import Source
 from firearrow.store import MessageStore, RecordDamaged
 
 log = logging.getLogger(__name__)
@@ -24,23 +24,25 @@ WAITING_MAX: Final = 1024
 
 
 class Healing(OneByOne[RecordDamaged]):
-    """Puts records of a store right; ``peer`` says where a replica is, or nothing."""
+    """Puts records of a store right; ``replica`` gives another broker that has the log, or None."""
 
-    def __init__(self, store: MessageStore, peer: Callable[[], str]) -> None:
+    def __init__(self, store: MessageStore, replica: Callable[[], Source | None]) -> None:
         super().__init__("healing", WAITING_MAX)
         self._store = store
-        self._peer = peer
+        self._replica = replica
 
     def met(self, record: RecordDamaged) -> None:
         """Have a record put right soon, if there is a replica."""
-        if self._peer():
+        if self._replica() is not None:
             self._add(record)
 
     async def _do(self, item: RecordDamaged) -> None:
-        address = self._peer()
-        extra = {"physical_offset": item.physical_offset, "address": address}
+        replica = self._replica()
+        if replica is None:
+            return  # the role is another one by now
+        extra = {"physical_offset": item.physical_offset, "address": replica.address}
         try:
-            why = await self._healed(item, address)
+            why = await self._healed(item, replica)
         except (OSError, FirearrowError) as error:
             why = str(error)
         if why is None:
@@ -48,12 +50,12 @@ class Healing(OneByOne[RecordDamaged]):
         else:
             log.error("a replica does not help", extra={**extra, "reason": why})
 
-    async def _healed(self, record: RecordDamaged, address: str) -> str | None:
+    async def _healed(self, record: RecordDamaged, replica: Source) -> str | None:
         """Put one right; give the reason if that can't be done."""
         asked = self._store.asked_for(record)
         if asked is None:
             return "the log does not hold it any more"
-        data = await asyncio.to_thread(fetch, address, asked.start, asked.size)
+        data = await asyncio.to_thread(replica.fetch, asked.start, asked.size)
         why = self._store.mend(record, asked, data)
         if why is None:
             await asyncio.to_thread(self._store.flush_mended, record)

@@ -15,6 +15,7 @@ from firearrow.clock import Clock
 from firearrow.errors import CannotListen, ConfigError
 from firearrow.events import Event
 from firearrow.net.listening import listen, port_of
+from firearrow.replication.fetching import History, Source
 from firearrow.replication.master import Connection, Master
 from firearrow.replication.slave import Slave
 from firearrow.services import Service
@@ -46,11 +47,6 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
         raise ConfigError(
             "minInSyncReplicas needs enableControllerMode=true, or enableSlaveActingMaster=true "
             "and enableAutoInSyncReplicas=true: else nobody says who is in sync"
-        )
-    if broker.enable_controller_mode and store.heal_from:
-        raise ConfigError(
-            "healFrom and enableControllerMode: brokers in controller mode send their log in "
-            "another protocol, in which no single record can be had"
         )
     if broker.enable_controller_mode and broker.enable_slave_acting_master:
         raise ConfigError(
@@ -194,7 +190,7 @@ class Replicas:
         if self.is_slave:
             self.slave = Slave(store, self._config, clock, loop)
             self.slave.connected.listen(self.linked)
-            return _Both(self.slave, self._sender)
+            return FollowedSlave(self.slave, self._sender)
         self.master = self._sender
         self.master.joined.listen(self.linked)
         self.master.refused.listen(self.linked)
@@ -205,9 +201,14 @@ class Replicas:
             self.master.acked.listen(lambda _: confirming.answer())
         return self.master
 
-    def peer_of_log(self) -> str:
-        """Where another broker sends the same log to slaves; empty if none is known."""
-        return self._config.heal_from or (self.slave.master_address if self.slave else "")
+    def source_of_log(self) -> Source | None:
+        """Another broker that has the same log; None if none is known."""
+        address = self._config.heal_from or (self.slave.master_address if self.slave else "")
+        return Source(address, self._history()) if address else None
+
+    def _history(self) -> History | None:
+        """What brokers in controller mode compare before one sends anything."""
+        return None
 
     def follow(self, ha_address: str) -> None:
         """Follow the master that takes slaves there, unless the configuration says another."""
@@ -221,7 +222,7 @@ class Replicas:
         return side.status()
 
 
-class _Both(Service):
+class FollowedSlave(Service):
     """A slave that is sent the log, and sends it on."""
 
     def __init__(self, slave: Slave, sender: Master) -> None:

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import cast
 
 from firearrow.broker.controllers import Mastery
-from firearrow.broker.replicas import Replicas
+from firearrow.broker.replicas import FollowedSlave, Replicas
 from firearrow.clock import Clock
 from firearrow.errors import CannotListen
 from firearrow.events import Event
 from firearrow.net.listening import listen, port_of
 from firearrow.replication.epochs import Epochs
+from firearrow.replication.fetching import History
 from firearrow.replication.insync import InSync
 from firearrow.replication.switching import Greeting
-from firearrow.replication.switchmaster import ROLE_STOP_SECONDS, SwitchMaster
+from firearrow.replication.switchmaster import ROLE_STOP_SECONDS, ReaderService, SwitchMaster
 from firearrow.replication.switchslave import SwitchSlave
 from firearrow.services import Service
 from firearrow.store import MessageStore
@@ -79,12 +80,10 @@ class SwitchReplicas(Replicas):
         self._opened_end = 0  # what the log had when it was opened: queues show all of that
 
     async def bind(self, host: str, asked_port: int, port: int) -> int:
-        """Take the port for slaves, if it is a master; give it, as others are to be told.
+        """Take the port for slaves; give it, as others are to be told.
 
-        If that is not configured and taken, any other will do: name servers say it.
+        If that is not configured and taken, a master takes any other: name servers say it.
         """
-        if self.is_slave:
-            return self._wanted(asked_port, port) or port + 1
         try:
             return await super().bind(host, asked_port, port)
         except CannotListen:
@@ -104,7 +103,16 @@ class SwitchReplicas(Replicas):
             slave = SwitchSlave(store, config, clock, loop, place.epochs, self._greeting)
             slave.ahead.listen(self.cut_wanted)
             self.slave = slave
-            return slave
+            self._sender = ReaderService(
+                store,
+                config,
+                clock,
+                loop,
+                self._server,
+                place.epochs,
+                lambda: self.confirmed_offset,
+            )
+            return FollowedSlave(slave, self._sender)
         mastery = place.mastery
         place.in_sync = InSync(place.number, mastery.in_sync, mastery.in_sync_version)
         master = SwitchMaster(store, config, clock, loop, self._server, place.epochs, place.in_sync)
@@ -116,9 +124,10 @@ class SwitchReplicas(Replicas):
         self.master = self._sender = master
         return master
 
-    def peer_of_log(self) -> str:
-        """Nobody: who asks for bytes of a log speaks the protocol of brokers with a fixed role."""
-        return ""
+    def _history(self) -> History:
+        sender = self._sender
+        assert sender is not None, "it has begun"
+        return History(Epochs(self.place.epochs.entries), sender.store.log_end_offset)
 
     def _greeting(self) -> Greeting:
         config = self._config

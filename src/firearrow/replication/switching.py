@@ -92,6 +92,15 @@ class Greeting(NamedTuple):
         """Give the bytes of its handshake."""
         return SLAVE_HANDSHAKE.pack(HANDSHAKE, self.from_last_file, self.is_learner, self.broker_id)
 
+    @property
+    def is_reader(self) -> bool:
+        """Whether it only wants some bytes of the log, see `firearrow.replication.fetching`."""
+        return self.broker_id < 0
+
+
+READER: Final = Greeting(-1, is_learner=True)
+"""What one says of itself that only wants some bytes; controllers give numbers from 1 on."""
+
 
 def report(physical_offset: int) -> bytes:
     """Say up to where a slave has the log."""
@@ -103,11 +112,20 @@ class SwitchSending(Sending):
     """The master's side of a connection.
 
     ``epochs`` are those of the log; ``confirmed`` gives up to where all that must have it have it.
-    ``greeting`` is what the slave has said of itself, None before.
+    ``greeting`` is what the slave has said of itself, None before. ``for_readers``: whoever wants
+    to follow is refused, as this log is a slave's.
     """
 
-    def __init__(self, file_bytes: int, epochs: Epochs, confirmed: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        file_bytes: int,
+        epochs: Epochs,
+        confirmed: Callable[[], int],
+        *,
+        for_readers: bool = False,
+    ) -> None:
         super().__init__(file_bytes)
+        self._for_readers = for_readers
         self._epochs = epochs
         self._confirmed = confirmed
         self.greeting: Greeting | None = None
@@ -133,6 +151,8 @@ class SwitchSending(Sending):
             return False
         greeting = self.greeting
         assert greeting is not None, "nothing else is taken before"
+        if not self._epochs.entries:
+            raise Mismatch("the log has no epoch yet")
         first = max(log_end - log_end % self._file_bytes, 0)
         self._reported(acked, log_end, first if greeting.from_last_file else log_start)
         return True
@@ -148,7 +168,10 @@ class SwitchSending(Sending):
         _, from_last_file, is_learner, broker_id = SLAVE_HANDSHAKE.unpack_from(data, at)
         if self.next_offset is not None:
             raise RemoteProtocolError("a slave that gets the log already shakes hands again")
-        self.greeting = Greeting(broker_id, is_learner == 1, from_last_file == 1)
+        greeting = Greeting(broker_id, is_learner == 1, from_last_file == 1)
+        if self._for_readers and not greeting.is_reader:
+            raise RemoteProtocolError(f"broker {broker_id} wants to follow a broker that is slave")
+        self.greeting = greeting
         entries = b"".join(EPOCH.pack(*entry) for entry in self._epochs.entries)
         last = self._epochs.last_epoch
         self._reply = MASTER_HANDSHAKE.pack(HANDSHAKE, len(entries), log_end, last) + entries

@@ -114,7 +114,8 @@ class SwitchMaster(Master):
         said on an earlier connection it may have lost by now."""
         super().began(slave)
         greeting = greeting_of(slave)
-        assert greeting is not None, "a slave shakes hands before it reports"
+        if greeting is None:
+            return
         for other in self.following:
             earlier = greeting_of(other)
             if other is not slave and earlier and earlier.broker_id == greeting.broker_id:
@@ -124,7 +125,8 @@ class SwitchMaster(Master):
     def reported(self, slave: Connection) -> None:
         """A slave says what it has."""
         greeting = greeting_of(slave)
-        assert greeting is not None, "a slave shakes hands before it reports"
+        if greeting is None:
+            return
         self._look_at(greeting, slave.sending.acked)
         super().reported(slave)
         self.show_confirmed()
@@ -238,9 +240,34 @@ class SwitchMaster(Master):
 
 
 def greeting_of(slave: Connection) -> Greeting | None:
-    """What a slave has said of itself."""
+    """What a slave has said of itself; None of one that only reads some bytes."""
     sending = slave.sending
-    return sending.greeting if isinstance(sending, SwitchSending) else None
+    greeting = sending.greeting if isinstance(sending, SwitchSending) else None
+    return None if greeting is None or greeting.is_reader else greeting
+
+
+class ReaderService(Master):
+    """Gives bytes of a slave's log to those that ask for some; slaves follow its master."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: StoreConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        server: asyncio.Server | None,
+        epochs: Epochs,
+        confirmed: Callable[[], int],
+    ) -> None:
+        super().__init__(store, config, clock, loop, server)
+        self.stop_seconds = 0.0
+        self._epochs = epochs
+        self._confirmed = confirmed
+
+    def sending(self) -> Sending:
+        """Make the state of a connection that is new."""
+        file_bytes = self.config.mapped_file_size_commit_log
+        return SwitchSending(file_bytes, self._epochs, self._confirmed, for_readers=True)
 
 
 class Copies:

@@ -1,16 +1,22 @@
 """A process that archives a store again and again, to be killed: by itself a program.
 
 It keeps one process that has everything imported and forks one that archives for each line it is
-given, so that a round costs no start of Python. Prints the pid of each.
+given, so that a round costs no start of Python. Prints the pid of each. `forking` starts it.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from firearrow.spark.jobs.archive import Settings, follow, source
 from firearrow.spark.jobs.delta import Archive
@@ -19,6 +25,43 @@ from firearrow.spark.jobs.workers import local_workers
 
 STEP_ROWS = 1500
 FILES_MIN = 5
+
+
+class Forks(NamedTuple):
+    """Starts processes that archive, and kills them."""
+
+    process: subprocess.Popen[str]
+
+    def start(self) -> int:
+        """Have one begin; gives its pid."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def kill(self, pid: int) -> None:
+        """Kill it, or a worker of it, which ends it too, and wait until it is gone."""
+        assert self.process.stdout is not None
+        os.kill(pid, signal.SIGKILL)
+        assert self.process.stdout.readline() == "gone\n"
+
+
+@contextmanager
+def forking(store: Path, root: str, log: Path) -> Iterator[Forks]:
+    """The program; whatever it has started is gone in the end, whoever fails."""
+    command = [sys.executable, "-m", "tests.spark.jobs.archiver", str(store), root]
+    with (
+        log.open("a") as file,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True,
+            start_new_session=True,
+        ) as process,
+    ):  # fmt: skip
+        try:
+            yield Forks(process)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def archive_for_ever(store: str, root: str) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from subprocess import DEVNULL, PIPE
 from threading import Event
 from typing import Any
 from urllib.request import Request, urlopen
@@ -30,6 +25,7 @@ from firearrow.spark.jobs.sources import ArchiveMessages
 from firearrow.spark.jobs.upkeep import expire
 from firearrow.spark.options import parse
 from tests.spark import logs
+from tests.spark.jobs.archiver import forking
 from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.jobs.test_archive import every
 from tests.spark.jobs.test_archived import read
@@ -141,20 +137,14 @@ def test_processes_that_are_killed_lose_and_repeat_nothing(root: str, tmp_path: 
     random, store = Random(5), tmp_path / "store"
     sent = [logs.Sent(queue_id=number % 4) for number in range(12_000)]
     logs.write(store, sent, file_bytes=1 << 22)
-    command = [sys.executable, "-m", "tests.spark.jobs.archiver", str(store), root]
-    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with forking(store, root, tmp_path / "archiver.log") as forks:
         kills = 0
         while kills < KILLS or not Archive(root).load().version:
             kills += 1
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            pid = int(process.stdout.readline())
-            Event().wait(random.uniform(0.1, 1.5))
-            os.kill(pid, signal.SIGKILL)
-            assert process.stdout.readline() == "gone\n"
-        process.stdin.close()
+            pid = forks.start()
+            # Longer and longer: on a busy machine a second and a half may be too short for a step.
+            Event().wait(random.uniform(0.1, 1.5) * max(1, kills / KILLS))
+            forks.kill(pid)
     opener, _ = source({"path": str(store), "subscribe": "T"})
     archive(Inline(), opener, Archive(root))
     assert [(queue.queue_id, offset) for queue, offset in rows_of(root)] == [

@@ -69,3 +69,22 @@ def test_one_is_ahead(tmp_path: Path) -> None:
     logical = diff(Layout(first), Layout(second), logical=True)
     assert [(queue.only_first, queue.only_second) for queue in logical.queues] == [(0, 3)]
     assert logical.differences[0].queue_offset == 5
+
+
+def test_a_record_that_was_being_written_does_not_count(tmp_path: Path) -> None:
+    """A slave that is killed while it copies a record has a part of it, which its start cuts."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    with opened(first) as store:
+        append(store, b"one")
+        end = store.log.end_offset
+        append(store, b"two", properties={"KEYS": "k"})
+        last = store.log.end_offset
+    shutil.copytree(first, second)
+    (second / "abort").touch()
+    write(second, f"commitlog/{0:020d}", last - 4, bytes(4))
+    found = diff(Layout(first), Layout(second))
+    assert found.log_compared == (0, end)
+    assert (found.differences[0].kind, found.differences[0].physical_offset) == (
+        "only in the first",
+        end,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +28,7 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from firearrow.store.offline import Outcome, Plan, Replica, Salvaged, Step
+    from firearrow.store.offline import Layout, Outcome, Plan, Replica, Salvaged, Step
 
 
 def verify(
@@ -96,8 +95,8 @@ def repair(
     """Show a plan to repair a store; with --apply, carry it out."""
     from firearrow.store import offline
 
-    source = None if replica is None else _replica_at(replica)
     where, bar = layout.of(directory), ProgressBar("verifying", progress)
+    source = None if replica is None else _replica_at(replica, where)
     found: Plan | Outcome
     if apply:
         found = offline.apply(
@@ -127,13 +126,20 @@ def repair(
     return 0 if found.verdict.sound else 1
 
 
-def _replica_at(address: str) -> Replica:
+def _replica_at(address: str, where: Layout) -> Replica:
+    from msgspec.structs import replace
+
     from firearrow.net.address import host_and_port
-    from firearrow.replication.fetching import fetch
+    from firearrow.replication.epochs import END_OF_TIME, Epochs
+    from firearrow.replication.fetching import History, Source
+    from firearrow.store.config import StoreConfig
     from firearrow.store.offline import Replica
 
     host_and_port(address)  # a word that is none is told before a log is read
-    return Replica(address, partial(fetch, address))
+    keys = replace(where.made_as or StoreConfig(), store_path_root_dir=str(where.root))
+    epochs = Epochs.load(keys.epoch_path)
+    history = History(epochs, END_OF_TIME) if epochs.entries else None
+    return Replica(address, Source(address, history).fetch)
 
 
 def _print_plan(plan: Plan, more: list[str]) -> None:

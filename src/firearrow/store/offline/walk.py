@@ -3,7 +3,8 @@
 Records come from the one scanner (``firearrow.store.scan``). Where it stops at something that is
 neither a blank nor the unwritten rest, the walk looks for the next place at which a record stands
 that says of itself that it belongs there: its magic, its size, the sum of its parts and its
-physical offset are right. All bytes up to it are a gap.
+physical offset are right. All bytes up to it are a gap. So is a last record that was just being
+written when its broker ended: the next start cuts it off.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN
 from firearrow.store.offline.view import StoreView
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.snapshot.mapped import StoreFile, is_zero
-from firearrow.store.snapshot.walk import BLANK_MAGIC, RECORD_MAGICS, find_record, pieces
+from firearrow.store.snapshot.walk import BLANK_MAGIC, RECORD_MAGICS, find_record, first_of, pieces
 
 _LOOK_BYTES: Final = 1 << 20
 
@@ -81,6 +82,34 @@ def walk_file(
     The last one may reach beyond. Only a walk that gets to where the records are over ends with a
     ``FileEnd``.
     """
+    found = _all_pieces(view, file, start, end)
+    return found if view.clean else _without_unfinished(found)
+
+
+def _without_unfinished(found: Iterator[Piece]) -> Iterator[Piece]:
+    """The pieces of a file, the last record being a gap where only a part of it was written."""
+    last: RecordRun | None = None
+    for piece in found:
+        if last is not None:
+            over = isinstance(piece, FileEnd) and not piece.blank
+            yield from _unfinished(last) if over and last.columns.breaks_off else (last,)
+        last = piece if isinstance(piece, RecordRun) else None
+        if last is None:
+            yield piece
+    if last is not None:
+        yield last
+
+
+def _unfinished(run: RecordRun) -> Iterator[Piece]:
+    file, columns = run
+    whole = first_of(columns, len(columns) - 1)
+    if len(whole):
+        yield RecordRun(file, whole)
+    why = "the record there ends in zeros: it was being written when the broker ended"
+    yield Gap(file, whole.end, columns.end, "record-frame", why)
+
+
+def _all_pieces(view: StoreView, file: StoreFile, start: int, end: int | None) -> Iterator[Piece]:
     buffer = view.maps.of(file)
     size = len(buffer)
     end = size if end is None else min(end, size)
@@ -106,8 +135,14 @@ def walk_file(
         gap_end = size if found is None else found
         yield Gap(file, at, gap_end, *fault)
         at = gap_end
-    if at >= size:
+    if at >= size or _is_unwritten(file, buffer, at):
         yield FileEnd(file, at, blank=False)
+
+
+def _is_unwritten(file: StoreFile, buffer: Buffer, at: int) -> bool:
+    """Whether nothing was written from a position on."""
+    behind = scan(buffer, at, len(buffer), 0).stop
+    return behind is Stop.ZERO and next_written(file, buffer, at, len(buffer)) is None
 
 
 def first_record(view: StoreView, file: StoreFile, start: int, end: int) -> int | None:
