@@ -64,12 +64,20 @@ class CrashableFileSystem(FileSystem):
         self.root = root
         self.before = before
         self._others = others
-        self._live: dict[Path, _Node] = {
-            path.relative_to(root): _Node(None if path.is_dir() else path.read_bytes())
+        # Names are strings: a simulation asks for so many that paths were a third of its time.
+        self._prefix = len(str(root)) + 1
+        self._live: dict[str, _Node] = {
+            self._name(path): _Node(None if path.is_dir() else path.read_bytes())
             for path in sorted(root.rglob("*"))
             if path.relative_to(root).parts[0] not in others
         }
         self._synced = dict(self._live)
+
+    def _name(self, path: Path) -> str:
+        """A path in the root, from there on; empty for the root itself."""
+        name = str(path)
+        assert path == self.root or name.startswith(f"{self.root}/"), f"{path} is elsewhere"
+        return name[self._prefix :]
 
     # --- what the store does ---
 
@@ -83,7 +91,7 @@ class CrashableFileSystem(FileSystem):
         """Make a directory; its name is not on the disk."""
         self.before("make", path)
         super().make_directory(path)
-        self._live.setdefault(path.relative_to(self.root), _Node(None))
+        self._live.setdefault(self._name(path), _Node(None))
 
     def reserve(self, path: Path, start_bytes: int, size_bytes: int) -> None:
         """Reserve blocks, which changes nothing that is read."""
@@ -116,49 +124,54 @@ class CrashableFileSystem(FileSystem):
         """Rename; either name may be what the disk knows."""
         self.before("rename", path)
         super().rename(path, target)
-        source, destination = path.relative_to(self.root), target.relative_to(self.root)
-        self._name_parents(target)
-        for name in [name for name in self._live if name.is_relative_to(source)]:
-            self._live[destination / name.relative_to(source)] = self._live.pop(name)
+        source, destination = self._name(path), self._name(target)
+        self._name_parents(destination)
+        for name in self._names_in(source):
+            self._live[destination + name[len(source) :]] = self._live.pop(name)
+
+    def _names_in(self, top: str) -> list[str]:
+        """A name, and those of all that is in it."""
+        return [name for name in self._live if name == top or name.startswith(f"{top}/")]
 
     def remove(self, path: Path) -> None:
         """Remove a file; its name may come back."""
         self.before("remove", path)
         super().remove(path)
-        self._live.pop(path.relative_to(self.root), None)
+        self._live.pop(self._name(path), None)
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and all in it; any of it may come back."""
         self.before("remove", path)
         super().remove_tree(path)
-        top = path.relative_to(self.root)
-        for name in [name for name in self._live if name.is_relative_to(top)]:
+        for name in self._names_in(self._name(path)):
             del self._live[name]
 
     def sync_file(self, path: Path) -> None:
         """Take a file's bytes over as what is on the disk."""
         self.before("sync", path)
-        self._live[path.relative_to(self.root)].synced = path.read_bytes()
+        self._live[self._name(path)].synced = path.read_bytes()
 
     def sync_directory(self, path: Path) -> None:
         """Take a directory's names over as what is on the disk."""
         self.before("sync names", path)
-        directory = path.relative_to(self.root)
-        for name in [name for name in self._synced if name.parent == directory]:
+        directory = self._name(path)
+        for name in [name for name in self._synced if _parent(name) == directory]:
             if name not in self._live:
                 del self._synced[name]
         for name, node in self._live.items():
-            if name.parent == directory:
+            if _parent(name) == directory:
                 self._synced[name] = node
 
     def _named(self, path: Path) -> _Node:
-        self._name_parents(path)
-        return self._live.setdefault(path.relative_to(self.root), _Node(b""))
+        name = self._name(path)
+        self._name_parents(name)
+        return self._live.setdefault(name, _Node(b""))
 
-    def _name_parents(self, path: Path) -> None:
-        for parent in reversed(path.relative_to(self.root).parents):
-            if parent != Path():
-                self._live.setdefault(parent, _Node(None))
+    def _name_parents(self, name: str) -> None:
+        at = name.find("/")
+        while at >= 0:
+            self._live.setdefault(name[:at], _Node(None))
+            at = name.find("/", at + 1)
 
     # --- what is left ---
 
@@ -166,7 +179,7 @@ class CrashableFileSystem(FileSystem):
         """Make ``target`` a directory that this one could be after a loss of power."""
         random = Random(seed)
         target.mkdir()
-        for name in sorted(self._live.keys() | self._synced.keys()):
+        for name in sorted(self._live.keys() | self._synced.keys(), key=lambda it: it.split("/")):
             node = self._survivor(name, random)
             if node is None or not (target / name).parent.is_dir():
                 continue
@@ -178,12 +191,12 @@ class CrashableFileSystem(FileSystem):
             if (self.root / other).is_dir():
                 copy_whole(self.root / other, target / other)
 
-    def _survivor(self, name: Path, random: Random) -> _Node | None:
+    def _survivor(self, name: str, random: Random) -> _Node | None:
         """What a name leads to: what it did when it was synced, or what it does now."""
         synced, live = self._synced.get(name), self._live.get(name)
         return live if synced is live or random.random() < 0.5 else synced
 
-    def _bytes_left(self, name: Path, node: _Node, random: Random) -> bytes:
+    def _bytes_left(self, name: str, node: _Node, random: Random) -> bytes:
         synced = node.synced
         assert synced is not None
         if self._live.get(name) is not node:
@@ -211,6 +224,10 @@ def copy_whole(source: Path, target: Path) -> None:
 def _sizes(directory: Path) -> dict[str, int]:
     files = (path for path in directory.rglob("*") if path.is_file())
     return {path.relative_to(directory).as_posix(): path.stat().st_size for path in files}
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def _mixed(old: bytes, new: bytes, random: Random) -> bytes:

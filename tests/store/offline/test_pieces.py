@@ -28,7 +28,7 @@ FILE_BYTES = 64 * 1024
 def test_small_stretches_find_what_whole_files_do(damage: Damage, tmp_path: Path) -> None:
     layout = Layout(prepared(damage, tmp_path))
     whole = verify(layout)
-    for stretch_bytes in (4_000, 100_003):
+    for stretch_bytes in (11_003, 100_003):
         assert verify(layout, stretch_bytes=stretch_bytes) == whole
 
 
