@@ -178,19 +178,18 @@ def test_a_tail_may_be_torn_at_any_byte(
 def test_tools_end_the_log_where_a_start_does(tmp_path: Path) -> None:
     """A process that is killed while it copies a record leaves the rest of it zero."""
     data, starts = tail(tmp_path / "0")
-    for at in range(starts[-2], starts[-1]):
+    for at in [*range(starts[-2], starts[-1], 11), starts[-1] - 1]:
         root = tmp_path / str(at)
         shutil.copytree(tmp_path / "0", root)
         last_log(root).write_bytes(zero_from(data, at))
-        told = [verify(Layout(root), stretch_bytes=size) for size in (64 * KiB, at - starts[0], at)]
-        assert told[1:] == told[:1] * 2
-        found = {finding.invariant: finding for finding in told[0].findings}
+        told = verify(Layout(root))
+        assert verify(Layout(root), stretch_bytes=at) == told
+        found = {finding.invariant: finding for finding in told.findings}
         with opened(root, background=False) as store:
-            assert told[0].log_end == store.log.end_offset
+            assert told.log_end == store.log.end_offset
         assert ("log-tail" in found) is (starts[-2] + 3 < at)
         if at > starts[-2] + 3:
             assert found["log-tail"].physical_offset == 64 * KiB + starts[-2]
-        assert verify(Layout(root)).sound
         shutil.rmtree(root)
 
 

@@ -186,13 +186,12 @@ class UnregisterClient(Header):
 
 
 class SendBack(Header):
-    """36: a group failed to consume the message at a physical offset."""
+    """36: a group failed to consume the message at a physical offset. What clients say of its id
+    and topic (``originMsgId``, ``originTopic``) is not read: the message itself says it."""
 
     group: str
     offset: Int64
     delay_level: Int32
-    origin_msg_id: str | None = None
-    origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
 

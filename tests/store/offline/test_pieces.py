@@ -1,4 +1,7 @@
-"""However a store is cut into pieces, and whoever does them, the outcome is the same."""
+"""However a store is cut into pieces, and whoever does them, the outcome is the same.
+
+`test_verdict` shows it for each kind of damage.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -10,26 +13,15 @@ from firearrow.store.offline import Layout, StoreView, verify
 from firearrow.store.offline.logcheck import check_stretch
 from firearrow.store.offline.pieces import Processes, Stretch, ThisProcess, stretches, workers_for
 from tests.store.offline.damage import (
-    ROWS,
-    Damage,
     a_message,
     golden_store,
     in_record,
     messages,
     own_store,
-    prepared,
 )
 from tests.store.stores import BORN_HOST, STORE_HOST
 
 FILE_BYTES = 64 * 1024
-
-
-@pytest.mark.parametrize("damage", ROWS, ids=lambda damage: damage.invariant)
-def test_small_stretches_find_what_whole_files_do(damage: Damage, tmp_path: Path) -> None:
-    layout = Layout(prepared(damage, tmp_path))
-    whole = verify(layout)
-    for stretch_bytes in (11_003, 100_003):
-        assert verify(layout, stretch_bytes=stretch_bytes) == whole
 
 
 def test_times_are_compared_across_stretches(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Each invariant, broken on its own, is named by verification and repaired if it can be."""
+"""Each invariant, broken on its own, is named by verification, however the log is cut into pieces,
+and repaired if it can be."""
 
 import shutil
 from pathlib import Path
@@ -23,20 +24,20 @@ def name(damage: Damage) -> str:
 
 
 @pytest.mark.parametrize("damage", ALL, ids=name)
-def test_what_is_broken_is_named(damage: Damage, tmp_path: Path) -> None:
-    verdict = verify(Layout(prepared(damage, tmp_path)))
+def test_what_is_broken_is_named_and_repaired_if_it_can_be(damage: Damage, tmp_path: Path) -> None:
+    root = prepared(damage, tmp_path)
+    planned = plan(Layout(root))
+    verdict = planned.verdict
     found = {finding.invariant for finding in verdict.findings}
     assert damage.invariant in found
     if damage.alone:
         assert found == {damage.invariant}
         damaging = INVARIANTS[damage.invariant].severity is Severity.DAMAGE
         assert verdict.sound is not damaging
-
-
-@pytest.mark.parametrize("damage", [row for row in ALL if row.corrected], ids=name)
-def test_what_can_be_repaired_is(damage: Damage, tmp_path: Path) -> None:
-    root = prepared(damage, tmp_path)
-    planned = plan(Layout(root))
+    for stretch_bytes in (11_003, 100_003):
+        assert verify(Layout(root), stretch_bytes=stretch_bytes) == verdict
+    if not damage.corrected:
+        return
     outcome = apply(Layout(root), SystemClock())
     count = len(planned.steps)
     assert [step.what for step in outcome.steps][:count] == [step.what for step in planned.steps]
