@@ -9,9 +9,9 @@ Source: upstream ``AbstractSendMessageProcessor#consumerSendMsgBack``.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
 from firearrow.broker.context import BrokerContext
@@ -44,7 +44,7 @@ REPEATS_MAX: Final = 20_000
 """Messages of which is known that they were sent back just now, and as many that are dead since
 then: 4 to 8 MB each."""
 GROUPS_MAX: Final = 1 << 16
-"""Groups that have a number; if there are more, what was sent back just now is forgotten."""
+"""Groups that have a number; if there are more, all get new ones: their repeats are forgotten."""
 WAYS_MAX: Final = 1000  # groups of which the way is remembered: some 1 MB
 WAITS_MAX: Final = 64  # levels and queues of which a way has the properties ready
 
@@ -84,40 +84,16 @@ failed before."""
 
 
 class _Place(NamedTuple):
-    """Where copies wait that failed alike: the queue of a level, the properties that say so, and
-    until when one that is there may be asked for again. ``chance`` chooses among the queues to
-    which they go then, if there are several."""
+    """Where copies wait that failed alike: the queue of a level, the properties that say so (none
+    if there are several queues to which they may go then), and until when one that is there may be
+    asked for again. ``group_key`` is what the keys of the group's messages have in common."""
 
     queue: ConsumeQueue
     way: _Way
     level: int
     waits: bytes
     until: float
-    group_number: int
-    chance: Random | None
-
-    def waits_for_any(self) -> bytes:
-        """The properties for one of the queues."""
-        if self.chance is None:
-            return self.waits
-        return self.way.waits(self.level, self.chance.randrange(self.way.queues))
-
-
-def _copies_of(
-    contents: Sequence[Content], plain: Sequence[PlainCopy], places: Sequence[_Place]
-) -> list[NewMessage]:
-    """Failed messages as they are to be put, up to the first whose properties are too long."""
-    stored = [
-        kept + (place.waits if place.chance is None else place.waits_for_any())
-        for (kept, _), place in zip(plain, places, strict=False)
-    ]
-    if stored and max(map(len, stored)) > properties.PROPERTIES_BYTES_MAX:
-        long = (n for n, it in enumerate(stored) if len(it) > properties.PROPERTIES_BYTES_MAX)
-        del stored[next(long) :]
-    return [
-        again(place.queue, it, text, it.sys_flag, it.reconsume_times + 1)
-        for it, text, place in zip(contents, stored, places, strict=False)
-    ]
+    group_key: int
 
 
 class SendBackProcessor:
@@ -142,7 +118,8 @@ class SendBackProcessor:
         self._sync_flush = context.store.sync_flush
         self._sent_back: Recent[int] = Recent(REPEATS_MAX)
         self._dead: Recent[int] = Recent(REPEATS_MAX)
-        self._numbers: dict[str, int] = {}
+        self._numbers = itertools.count()
+        self._group_keys: dict[str, int] = {}
         self._ways: dict[str, _Way] = {}
         self._delay_queues = 0
         self._seen: tuple[object, ...] = (None, None, None)
@@ -166,7 +143,7 @@ class SendBackProcessor:
         )
         # Only while nobody can have got anything of the copy yet: a message that fails once more,
         # as after a reset of its group, is not one that was asked for again. Java: keeps both.
-        key = header.offset * GROUPS_MAX + self._number(header.group)
+        key = header.offset | self._group_key(header.group)
         now = self._clock.monotonic()
         if self._dead.has(key, now) or (not is_dead and self._sent_back.has(key, now)):
             return Response()
@@ -210,19 +187,16 @@ class SendBackProcessor:
             for it, (_, request), at, _ in zip(headers, requests, contents, plain, strict=False)
         ]
         places = self._places_of(failures)
-        keys = [
-            it.offset * GROUPS_MAX + place.group_number
-            for it, place in zip(headers, places, strict=False)
-        ]
-        copies = _copies_of(contents, plain, places)
-        count = min(self._before_known(keys), len(copies))
-        if not count or self._store.put_several(copies[:count], self._clock.now_ms()) is None:
+        keys = [it.offset | place.group_key for it, place in zip(headers, places, strict=False)]
+        copies = self._copies_of(contents, plain, places)
+        end = min(self._before_known(keys), len(copies))
+        if not end or self._store.put_several(copies[:end], self._clock.now_ms()) is None:
             return []
-        self._sent_back.note_all(dict(zip(keys[:count], (it.until for it in places), strict=False)))
-        self._count(zip((it[0] for it in failures[:count]), (it[1] for it in plain), strict=False))
+        self._sent_back.note_all(dict(zip(keys[:end], (it.until for it in places), strict=False)))
+        self._count(zip((it[0] for it in failures[:end]), (it[1] for it in plain), strict=False))
         if self._sync_flush:
             self._store.flush_soon()
-        return [bare_frame(it.opaque, it.binary) for _, it in requests[:count]]
+        return [bare_frame(it.opaque, it.binary) for _, it in requests[:end]]
 
     def _places_of(self, failures: Sequence[_Failure]) -> list[_Place]:
         """Where the copies of failed messages wait, up to the first of which that is to be looked
@@ -250,23 +224,43 @@ class SendBackProcessor:
             return None
         queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
         until = self._clock.monotonic() + self._repeat_seconds(level)
-        chance = self._chance if way.queues > 1 else None
-        return _Place(queue, way, level, way.waits(level, 0), until, self._number(group), chance)
+        waits = way.waits(level, 0) if way.queues == 1 else b""
+        return _Place(queue, way, level, waits, until, self._group_key(group))
 
-    def _number(self, group: str) -> int:
-        """A group's number, by which what it has sent back is known: to look up a pair, which has
-        no hash that is kept, takes as long as all the rest about repeats."""
-        numbers = self._numbers
-        if len(numbers) >= GROUPS_MAX and group not in numbers:
-            numbers.clear()
-            self._sent_back, self._dead = Recent(REPEATS_MAX), Recent(REPEATS_MAX)
-        return numbers.setdefault(group, len(numbers))
+    def _group_key(self, group: str) -> int:
+        """A number of the group's own, which leaves room for offsets.
+
+        A message that a group has sent back is known by both as one number. Of a pair the hash is
+        found anew by each of five look-ups, which takes as long as all the rest about repeats.
+        """
+        keys = self._group_keys
+        if group not in keys:
+            if len(keys) >= GROUPS_MAX:
+                keys.clear()
+            keys[group] = next(self._numbers) << 64
+        return keys[group]
+
+    def _copies_of(
+        self, contents: Sequence[Content], plain: Sequence[PlainCopy], places: Sequence[_Place]
+    ) -> list[NewMessage]:
+        """Failed messages as they are to be put, up to the first whose properties are too long."""
+        stored = [
+            kept + (place.waits or place.way.waits(place.level, self._queue_id(place.way.queues)))
+            for (kept, _), place in zip(plain, places, strict=False)
+        ]
+        if stored and max(map(len, stored)) > properties.PROPERTIES_BYTES_MAX:
+            long = (n for n, it in enumerate(stored) if len(it) > properties.PROPERTIES_BYTES_MAX)
+            del stored[next(long) :]
+        return [
+            again(place.queue, it, text, it.sys_flag, it.reconsume_times + 1)
+            for it, text, place in zip(contents, stored, places, strict=False)
+        ]
 
     def _before_known(self, keys: Sequence[int]) -> int:
         """How many failures come before the first that was sent back just now."""
-        once = len(set(keys)) == len(keys)
-        count = len(keys) if once else next(n for n, key in enumerate(keys) if key in keys[:n])
-        return self._sent_back.before_known(keys[:count], self._clock.monotonic())
+        if len(set(keys)) < len(keys):
+            keys = keys[: next(n for n, key in enumerate(keys) if key in keys[:n])]
+        return self._sent_back.before_known(keys, self._clock.monotonic())
 
     def _count(self, origins: Iterable[tuple[str, str]]) -> None:
         """Count what was sent back, by its group and the topic of which it was at first."""
