@@ -9,13 +9,13 @@ Source: upstream ``AbstractSendMessageProcessor#consumerSendMsgBack``.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from itertools import islice
+from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.failures import PlainCopy, copy_of, plain_copies
+from firearrow.broker.failures import copy_of, plain_copies
 from firearrow.broker.puts import Draft, again
 from firearrow.broker.recent import Recent
 from firearrow.errors import BrokerError, MessageError
@@ -43,8 +43,6 @@ REPEAT_SECONDS: Final = 10.0
 REPEATS_MAX: Final = 20_000
 """Messages of which is known that they were sent back just now, and as many that are dead since
 then: 4 to 8 MB each."""
-GROUPS_MAX: Final = 1 << 16
-"""Groups that have a number; if there are more, all get new ones: their repeats are forgotten."""
 WAYS_MAX: Final = 1000  # groups of which the way is remembered: some 1 MB
 WAITS_MAX: Final = 64  # levels and queues of which a way has the properties ready
 
@@ -77,25 +75,6 @@ class _Way:
         return found
 
 
-_Failure: TypeAlias = tuple[str, int, int | None, int, int]
-"""A group, and what its client says of a message that failed: the level of its delay (0: by the
-number of failures), how often it may be consumed again, the client's version; and how often it has
-failed before."""
-
-
-class _Place(NamedTuple):
-    """Where copies wait that failed alike: the queue of a level, the properties that say so (none
-    if there are several queues to which they may go then), and until when one that is there may be
-    asked for again. ``group_key`` is what the keys of the group's messages have in common."""
-
-    queue: ConsumeQueue
-    way: _Way
-    level: int
-    waits: bytes
-    until: float
-    group_key: int
-
-
 class SendBackProcessor:
     """Has failed messages come again.
 
@@ -116,10 +95,8 @@ class SendBackProcessor:
         self._clock = context.clock
         self._chance = context.chance
         self._sync_flush = context.store.sync_flush
-        self._sent_back: Recent[int] = Recent(REPEATS_MAX)
-        self._dead: Recent[int] = Recent(REPEATS_MAX)
-        self._numbers = itertools.count()
-        self._group_keys: dict[str, int] = {}
+        self._sent_back: Recent[tuple[str, int]] = Recent(REPEATS_MAX)
+        self._dead: Recent[tuple[str, int]] = Recent(REPEATS_MAX)
         self._ways: dict[str, _Way] = {}
         self._delay_queues = 0
         self._seen: tuple[object, ...] = (None, None, None)
@@ -143,7 +120,7 @@ class SendBackProcessor:
         )
         # Only while nobody can have got anything of the copy yet: a message that fails once more,
         # as after a reset of its group, is not one that was asked for again. Java: keeps both.
-        key = header.offset | self._group_key(header.group)
+        key = header.group, header.offset
         now = self._clock.monotonic()
         if self._dead.has(key, now) or (not is_dead and self._sent_back.has(key, now)):
             return Response()
@@ -174,93 +151,56 @@ class SendBackProcessor:
     def _put_plain(self, requests: Sequence[PeerRequest]) -> list[bytes]:
         """Put the copies of failed messages up to the first that is not plain, or may be refused;
         give their answers."""
+        ways = self._known_ways()
+        store, now = self._store, self._clock.monotonic()
+        highest = store.delays.highest
+        levels: dict[int, tuple[ConsumeQueue, float]] = {}
+        copies: list[NewMessage] = []
+        noted: dict[tuple[str, int], float] = {}
+        origins: list[tuple[str, str]] = []
         headers: list[SendBack] = []
         for _, request in requests:
             header = request.ext
             if type(header) is not SendBack:
                 break
             headers.append(header)
-        contents = self._store.contents_at([header.offset for header in headers])
-        plain = plain_copies(contents)
-        failures = [
-            (it.group, it.delay_level, it.max_reconsume_times, request.version, at.reconsume_times)
-            for it, (_, request), at, _ in zip(headers, requests, contents, plain, strict=False)
-        ]
-        places = self._places_of(failures)
-        keys = [it.offset | place.group_key for it, place in zip(headers, places, strict=False)]
-        copies = self._copies_of(contents, plain, places)
-        end = min(self._before_known(keys), len(copies))
-        if not end or self._store.put_several(copies[:end], self._clock.now_ms()) is None:
-            return []
-        self._sent_back.note_all(dict(zip(keys[:end], (it.until for it in places), strict=False)))
-        self._count(zip((it[0] for it in failures[:end]), (it[1] for it in plain), strict=False))
-        if self._sync_flush:
-            self._store.flush_soon()
-        return [bare_frame(it.opaque, it.binary) for _, it in requests[:end]]
-
-    def _places_of(self, failures: Sequence[_Failure]) -> list[_Place]:
-        """Where the copies of failed messages wait, up to the first of which that is to be looked
-        at more closely. What came together failed alike, nearly always."""
-        places: dict[_Failure, _Place] = {}
-        for failure in dict.fromkeys(failures):
-            place = self._place_of(*failure)
-            if place is None:
-                failures = failures[: failures.index(failure)]
+        contents = store.contents_at([header.offset for header in headers])
+        for (_, request), header, content, (kept, origin) in zip(
+            requests, headers, contents, plain_copies(contents), strict=False
+        ):
+            group = header.group
+            key = group, header.offset
+            way = ways.get(group) or self._find_way(group)
+            if way is None or key in noted:
                 break
-            places[failure] = place
-        if len(places) == 1:
-            return [*places.values()] * len(failures)
-        return [*map(places.__getitem__, failures)]
-
-    def _place_of(
-        self, group: str, delay_level: int, stated_max: int | None, version: int, times: int
-    ) -> _Place | None:
-        way = self._known_ways().get(group) or self._find_way(group)
-        if way is None or times >= times_max_of(way.config, version, stated_max):
-            return None
-        store = self._store
-        level = min(delay_level or FIRST_RETRY_LEVEL + times, store.delays.highest)
-        if not 0 < level <= self._delay_queues:
-            return None
-        queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
-        until = self._clock.monotonic() + self._repeat_seconds(level)
-        waits = way.waits(level, 0) if way.queues == 1 else b""
-        return _Place(queue, way, level, waits, until, self._group_key(group))
-
-    def _group_key(self, group: str) -> int:
-        """A number of the group's own, which leaves room for offsets.
-
-        A message that a group has sent back is known by both as one number. Of a pair the hash is
-        found anew by each of five look-ups, which takes as long as all the rest about repeats.
-        """
-        keys = self._group_keys
-        if group not in keys:
-            if len(keys) >= GROUPS_MAX:
-                keys.clear()
-            keys[group] = next(self._numbers) << 64
-        return keys[group]
-
-    def _copies_of(
-        self, contents: Sequence[Content], plain: Sequence[PlainCopy], places: Sequence[_Place]
-    ) -> list[NewMessage]:
-        """Failed messages as they are to be put, up to the first whose properties are too long."""
-        stored = [
-            kept + (place.waits or place.way.waits(place.level, self._queue_id(place.way.queues)))
-            for (kept, _), place in zip(plain, places, strict=False)
-        ]
-        if stored and max(map(len, stored)) > properties.PROPERTIES_BYTES_MAX:
-            long = (n for n, it in enumerate(stored) if len(it) > properties.PROPERTIES_BYTES_MAX)
-            del stored[next(long) :]
-        return [
-            again(place.queue, it, text, it.sys_flag, it.reconsume_times + 1)
-            for it, text, place in zip(contents, stored, places, strict=False)
-        ]
-
-    def _before_known(self, keys: Sequence[int]) -> int:
-        """How many failures come before the first that was sent back just now."""
-        if len(set(keys)) < len(keys):
-            keys = keys[: next(n for n, key in enumerate(keys) if key in keys[:n])]
-        return self._sent_back.before_known(keys, self._clock.monotonic())
+            times = content.reconsume_times
+            if times >= times_max_of(way.config, request.version, header.max_reconsume_times):
+                break
+            level = min(header.delay_level or FIRST_RETRY_LEVEL + times, highest)
+            if not 0 < level <= self._delay_queues:
+                break
+            queue_id = self._chance.randrange(way.queues) if way.queues > 1 else 0
+            stored = kept + way.waits(level, queue_id)
+            if len(stored) > properties.PROPERTIES_BYTES_MAX:
+                break
+            place = levels.get(level)
+            if place is None:
+                queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
+                place = levels[level] = queue, now + self._repeat_seconds(level)
+            queue, noted[key] = place
+            copies.append(again(queue, content, stored, content.sys_flag, times + 1))
+            origins.append((group, origin))
+        unknown = self._sent_back.before_known(noted, now)
+        if unknown < len(copies):
+            del copies[unknown:], origins[unknown:]
+            noted = dict(islice(noted.items(), unknown))
+        if not copies or store.put_several(copies, self._clock.now_ms()) is None:
+            return []
+        self._sent_back.note_all(noted)
+        self._count(origins)
+        if self._sync_flush:
+            store.flush_soon()
+        return [bare_frame(it.opaque, it.binary) for _, it in requests[: len(copies)]]
 
     def _count(self, origins: Iterable[tuple[str, str]]) -> None:
         """Count what was sent back, by its group and the topic of which it was at first."""
