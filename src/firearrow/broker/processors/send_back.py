@@ -9,10 +9,11 @@ Source: upstream ``AbstractSendMessageProcessor#consumerSendMsgBack``.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.failures import copy_of, plain_copies
@@ -43,6 +44,8 @@ REPEAT_SECONDS: Final = 10.0
 REPEATS_MAX: Final = 20_000
 """Messages of which is known that they were sent back just now, and as many that are dead since
 then: 4 to 8 MB each."""
+GROUPS_MAX: Final = 1 << 16
+"""Groups that have a number; if there are more, all get new ones: their repeats are forgotten."""
 WAYS_MAX: Final = 1000  # groups of which the way is remembered: some 1 MB
 WAITS_MAX: Final = 64  # levels and queues of which a way has the properties ready
 
@@ -75,6 +78,19 @@ class _Way:
         return found
 
 
+class _Place(NamedTuple):
+    """Where copies wait that failed alike: the queue of a level, the properties that say so (none
+    if there are several queues to which they may go then), and until when one that is there may be
+    asked for again. ``group_key`` is what the keys of the group's messages have in common."""
+
+    queue: ConsumeQueue
+    way: _Way
+    level: int
+    waits: bytes
+    until: float
+    group_key: int
+
+
 class SendBackProcessor:
     """Has failed messages come again.
 
@@ -95,8 +111,10 @@ class SendBackProcessor:
         self._clock = context.clock
         self._chance = context.chance
         self._sync_flush = context.store.sync_flush
-        self._sent_back: Recent[tuple[str, int]] = Recent(REPEATS_MAX)
-        self._dead: Recent[tuple[str, int]] = Recent(REPEATS_MAX)
+        self._sent_back: Recent[int] = Recent(REPEATS_MAX)
+        self._dead: Recent[int] = Recent(REPEATS_MAX)
+        self._numbers = itertools.count()
+        self._group_keys: dict[str, int] = {}
         self._ways: dict[str, _Way] = {}
         self._delay_queues = 0
         self._seen: tuple[object, ...] = (None, None, None)
@@ -120,7 +138,7 @@ class SendBackProcessor:
         )
         # Only while nobody can have got anything of the copy yet: a message that fails once more,
         # as after a reset of its group, is not one that was asked for again. Java: keeps both.
-        key = header.group, header.offset
+        key = header.offset | self._group_key(header.group)
         now = self._clock.monotonic()
         if self._dead.has(key, now) or (not is_dead and self._sent_back.has(key, now)):
             return Response()
@@ -151,12 +169,9 @@ class SendBackProcessor:
     def _put_plain(self, requests: Sequence[PeerRequest]) -> list[bytes]:
         """Put the copies of failed messages up to the first that is not plain, or may be refused;
         give their answers."""
-        ways = self._known_ways()
-        store, now = self._store, self._clock.monotonic()
-        highest = store.delays.highest
-        levels: dict[int, tuple[ConsumeQueue, float]] = {}
+        store = self._store
         copies: list[NewMessage] = []
-        noted: dict[tuple[str, int], float] = {}
+        noted: dict[int, float] = {}
         origins: list[tuple[str, str]] = []
         headers: list[SendBack] = []
         for _, request in requests:
@@ -165,32 +180,26 @@ class SendBackProcessor:
                 break
             headers.append(header)
         contents = store.contents_at([header.offset for header in headers])
+        known, place = None, None
         for (_, request), header, content, (kept, origin) in zip(
             requests, headers, contents, plain_copies(contents), strict=False
         ):
-            group = header.group
-            key = group, header.offset
-            way = ways.get(group) or self._find_way(group)
-            if way is None or key in noted:
-                break
-            times = content.reconsume_times
-            if times >= times_max_of(way.config, request.version, header.max_reconsume_times):
-                break
-            level = min(header.delay_level or FIRST_RETRY_LEVEL + times, highest)
-            if not 0 < level <= self._delay_queues:
-                break
-            queue_id = self._chance.randrange(way.queues) if way.queues > 1 else 0
-            stored = kept + way.waits(level, queue_id)
-            if len(stored) > properties.PROPERTIES_BYTES_MAX:
-                break
-            place = levels.get(level)
+            group, times = header.group, content.reconsume_times
+            failure = group, header.delay_level, header.max_reconsume_times, request.version, times
+            if failure != known:  # what comes together failed alike, nearly always
+                known, place = failure, self._place_of(*failure)
             if place is None:
-                queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
-                place = levels[level] = queue, now + self._repeat_seconds(level)
-            queue, noted[key] = place
-            copies.append(again(queue, content, stored, content.sys_flag, times + 1))
+                break
+            key = header.offset | place.group_key
+            stored = kept + (
+                place.waits or place.way.waits(place.level, self._queue_id(place.way.queues))
+            )
+            if key in noted or len(stored) > properties.PROPERTIES_BYTES_MAX:
+                break
+            noted[key] = place.until
+            copies.append(again(place.queue, content, stored, content.sys_flag, times + 1))
             origins.append((group, origin))
-        unknown = self._sent_back.before_known(noted, now)
+        unknown = self._sent_back.before_known(noted, self._clock.monotonic())
         if unknown < len(copies):
             del copies[unknown:], origins[unknown:]
             noted = dict(islice(noted.items(), unknown))
@@ -201,6 +210,36 @@ class SendBackProcessor:
         if self._sync_flush:
             store.flush_soon()
         return [bare_frame(it.opaque, it.binary) for _, it in requests[: len(copies)]]
+
+    def _place_of(
+        self, group: str, delay_level: int, stated_max: int | None, version: int, times: int
+    ) -> _Place | None:
+        """Where the copy of a message waits that has failed so often before; None if that has to be
+        looked at more closely."""
+        way = self._known_ways().get(group) or self._find_way(group)
+        if way is None or times >= times_max_of(way.config, version, stated_max):
+            return None
+        store = self._store
+        level = min(delay_level or FIRST_RETRY_LEVEL + times, store.delays.highest)
+        if not 0 < level <= self._delay_queues:
+            return None
+        queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
+        until = self._clock.monotonic() + self._repeat_seconds(level)
+        waits = way.waits(level, 0) if way.queues == 1 else b""
+        return _Place(queue, way, level, waits, until, self._group_key(group))
+
+    def _group_key(self, group: str) -> int:
+        """A number of the group's own, which leaves room for offsets.
+
+        A message that a group has sent back is known by both as one number: of a pair each of five
+        look-ups would have to find the hash anew.
+        """
+        keys = self._group_keys
+        if group not in keys:
+            if len(keys) >= GROUPS_MAX:
+                keys.clear()
+            keys[group] = next(self._numbers) << 64
+        return keys[group]
 
     def _count(self, origins: Iterable[tuple[str, str]]) -> None:
         """Count what was sent back, by its group and the topic of which it was at first."""
