@@ -121,12 +121,19 @@ def test_a_slave_in_controller_mode_is_followed_by_nobody(
     asyncio.run(main())
 
 
-def test_a_broker_with_a_fixed_role_has_no_epochs(tmp_path: Path) -> None:
+def test_a_broker_with_a_fixed_role_is_asked_as_such(tmp_path: Path) -> None:
+    """Whose store has epochs may have left the controller mode."""
+
     async def main() -> None:
-        async with replica(tmp_path, SystemClock(), background=True) as master:
+        async with (
+            replica(tmp_path, SystemClock(), background=True) as master,
+            master.caller() as caller,
+        ):
+            await caller.sent(b"one")
+            _, log = log_of(master)
             history = History(Epochs(MASTER_EPOCHS), 5000)
-            with pytest.raises(NoReplica, match="it does not shake hands: "):
-                await asyncio.to_thread(fetch, ha_address(master), 1, 5, history)
+            found = await asyncio.to_thread(fetch, ha_address(master), 1, 50, history)
+            assert found == log[1:51]
 
     asyncio.run(main())
 

@@ -6,7 +6,8 @@ some bytes is to ask for them: each call is a connection, which ends when they a
 of a record's size, which is zero. It blocks: for tools, and for a thread of a broker.
 
 A broker in controller mode is asked by who shakes hands as a learner of no number, for whom nobody
-waits. What it sends counts as far as its log and the asker's have the same epochs.
+waits. What it sends counts as far as its log and the asker's have the same epochs. One that says
+nothing to that has a fixed role, and is asked as such: a store may have epochs of earlier days.
 """
 
 from __future__ import annotations
@@ -58,25 +59,28 @@ def fetch(address: str, physical_offset: int, size: int, history: History | None
     """Give bytes of the log that the broker with this port for slaves has; fewer, if its log ends
     before or begins behind. NoReplica if it can't be asked, or has another log.
 
-    ``history`` is to be given where that broker is in controller mode.
+    ``history`` is to be given where that broker may be in controller mode.
     """
     if not physical_offset:
         more = fetch(address, 1, size - 1, history) if size > 1 else b""
         return (b"\0" + more)[:size]
     try:
         with closing(socket.create_connection(host_and_port(address), CONNECT_SECONDS_MAX)) as line:
-            asking = _Plain if history is None else _Switched
-            return _received(line, asking(line, physical_offset, history), size)
+            if history is None:
+                return _received(line, _Plain(line, physical_offset), size)
+            asking = _Switched(line, physical_offset, history)
+            found = _received(line, asking, size)
     except OSError as error:
         raise NoReplica(f"{address}: {error.strerror or error}") from error
     except RemoteProtocolError as error:
         raise NoReplica(f"{address}: {error}") from error
+    return found if asking.has_met else fetch(address, physical_offset, size)
 
 
 class _Plain:
     """A broker that sends what is asked for at once."""
 
-    def __init__(self, line: socket.socket, physical_offset: int, _: History | None) -> None:
+    def __init__(self, line: socket.socket, physical_offset: int) -> None:
         self._receiving = Receiving(physical_offset)
         line.sendall(stream.report(physical_offset))
 
@@ -85,15 +89,11 @@ class _Plain:
         for _, piece in self._receiving.receive(data):
             yield piece
 
-    def over(self) -> None:
-        """It sends no more: its log does not go on."""
-
 
 class _Switched:
     """A broker in controller mode, which tells its epochs first."""
 
-    def __init__(self, line: socket.socket, physical_offset: int, history: History | None) -> None:
-        assert history is not None
+    def __init__(self, line: socket.socket, physical_offset: int, history: History) -> None:
         self._history = history
         self._line = line
         self._at = physical_offset
@@ -119,10 +119,10 @@ class _Switched:
         self._receiving.is_ready = True
         self._line.sendall(switching.report(self._at))
 
-    def over(self) -> None:
-        """It sends no more; a broker with a fixed role says nothing at all to a handshake."""
-        if not self._receiving.is_ready:
-            raise Mismatch("it does not shake hands: is it a broker in controller mode?")
+    @property
+    def has_met(self) -> bool:
+        """Whether it has answered the handshake."""
+        return self._receiving.is_ready
 
 
 def _received(line: socket.socket, asking: _Plain | _Switched, size: int) -> bytes:
@@ -144,6 +144,4 @@ def _received(line: socket.socket, asking: _Plain | _Switched, size: int) -> byt
             found += piece
         if len(found) > before:
             quiet_at = _CLOCK.monotonic() + SILENCE_SECONDS_MAX
-    if len(found) < size:
-        asking.over()
     return bytes(found[:size])
