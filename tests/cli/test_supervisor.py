@@ -209,8 +209,8 @@ def test_a_directory_that_can_not_be_made_is_an_error_in_words() -> None:
 
 # --- what stands in the way of a process that is to be started again ---
 
-LIVES = "trap 'exit 0' TERM; while :; do sleep 0.01; done"
-READY_LINE = "echo ready broker=127.0.0.1:1; "
+LIVES = "while :; do sleep 0.01; done"
+READY_LINE = "trap 'exit 0' TERM; echo ready broker=127.0.0.1:1; "  # whoever is ready ends in order
 
 
 class Stand:
