@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,19 @@ from firearrow.replication import fetching
 from firearrow.replication.epochs import Epoch, Epochs
 from firearrow.replication.fetching import History, NoReplica, fetch
 from firearrow.replication.insync import InSync
-from firearrow.replication.switching import MASTER_HANDSHAKE, READER, Greeting, report
-from firearrow.replication.switchmaster import ReaderService, SwitchMaster
+from firearrow.replication.master import Master
+from firearrow.replication.switching import (
+    MASTER_HANDSHAKE,
+    READER,
+    Greeting,
+    SwitchSending,
+    report,
+)
+from firearrow.replication.switchmaster import SwitchMaster
 from firearrow.store import MessageStore
 from firearrow.store.offline import Action, Layout, Replica, apply, diff, plan
 from tests.broker.replicated import caught_up, ha_address, log_of, replica, slave_of
-from tests.store.stores import append, opened
+from tests.store.stores import KiB, append, opened
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +74,13 @@ async def controlled(
         for number in range(50):
             append(store, b"%d " % number * 30)
         server = await listen(lambda: sender.connection(), "127.0.0.1", 0)
-        parts = store, store.config, clock, loop, server, epochs
+        for_readers = partial(
+            SwitchSending, KiB, epochs, lambda: store.log_end_offset, for_readers=True
+        )
         sender = (
-            SwitchMaster(*parts, InSync(1, (), 1))
+            SwitchMaster(store, store.config, clock, loop, server, epochs, InSync(1, (), 1))
             if is_master
-            else ReaderService(*parts, lambda: store.log_end_offset)
+            else Master(store, store.config, clock, loop, server, for_readers)
         )
         await sender.start()
         try:

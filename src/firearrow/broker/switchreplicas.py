@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from firearrow.broker.controllers import Mastery
@@ -19,8 +20,9 @@ from firearrow.net.listening import listen, port_of
 from firearrow.replication.epochs import Epochs
 from firearrow.replication.fetching import History
 from firearrow.replication.insync import InSync
-from firearrow.replication.switching import Greeting
-from firearrow.replication.switchmaster import ROLE_STOP_SECONDS, ReaderService, SwitchMaster
+from firearrow.replication.master import Master
+from firearrow.replication.switching import Greeting, SwitchSending
+from firearrow.replication.switchmaster import ROLE_STOP_SECONDS, SwitchMaster
 from firearrow.replication.switchslave import SwitchSlave
 from firearrow.services import Service
 from firearrow.store import MessageStore
@@ -103,15 +105,12 @@ class SwitchReplicas(Replicas):
             slave = SwitchSlave(store, config, clock, loop, place.epochs, self._greeting)
             slave.ahead.listen(self.cut_wanted)
             self.slave = slave
-            self._sender = ReaderService(
-                store,
-                config,
-                clock,
-                loop,
-                self._server,
-                place.epochs,
-                lambda: self.confirmed_offset,
-            )
+            sending = partial(
+                SwitchSending, config.mapped_file_size_commit_log, place.epochs,
+                lambda: self.confirmed_offset, for_readers=True,
+            )  # fmt: skip
+            self._sender = Master(store, config, clock, loop, self._server, sending)
+            self._sender.stop_seconds = 0.0  # who reads some bytes is not waited for
             return FollowedSlave(slave, self._sender)
         mastery = place.mastery
         place.in_sync = InSync(place.number, mastery.in_sync, mastery.in_sync_version)

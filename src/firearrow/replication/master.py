@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 from firearrow.clock import Clock
@@ -46,8 +48,9 @@ class Master(Service):
     """Sends the log to slaves; ``config`` has how often, how much and how fast.
 
     ``server``, which `listen` gives, is to make its connections by `connection`; without one no
-    slave can come. ``joined`` is told when a slave begins to follow, ``acked`` when one has more of
-    the log than before, ``refused`` when one has another log: of ``unfit_hosts``.
+    slave can come. ``sending`` makes the state of a connection that is new. ``joined`` is told when
+    a slave begins to follow, ``acked`` when one has more of the log than before, ``refused`` when
+    one has another log: of ``unfit_hosts``.
     """
 
     def __init__(
@@ -57,8 +60,10 @@ class Master(Service):
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         server: asyncio.Server | None,
+        sending: Callable[[], Sending] | None = None,
     ) -> None:
         super().__init__("replication")
+        self.sending = sending or partial(Sending, config.mapped_file_size_commit_log)
         self.store = store
         self.config = config
         self.clock = clock
@@ -81,10 +86,6 @@ class Master(Service):
     def connection(self) -> Connection:
         """Make the protocol of a connection that is new."""
         return Connection(self)
-
-    def sending(self) -> Sending:
-        """Make the state of a connection that is new."""
-        return Sending(self.config.mapped_file_size_commit_log)
 
     @property
     def trouble(self) -> str | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from firearrow.clock import Clock
@@ -21,7 +22,6 @@ from firearrow.events import Event
 from firearrow.replication.epochs import Epochs
 from firearrow.replication.insync import InSync
 from firearrow.replication.master import Connection, Master
-from firearrow.replication.stream import Sending
 from firearrow.replication.switching import Greeting, SwitchSending
 from firearrow.services import Alarm
 from firearrow.store import MessageStore
@@ -49,7 +49,9 @@ class SwitchMaster(Master):
         epochs: Epochs,
         in_sync: InSync,
     ) -> None:
-        super().__init__(store, config, clock, loop, server)
+        file_bytes = config.mapped_file_size_commit_log
+        sending = partial(SwitchSending, file_bytes, epochs, lambda: self.confirmed_offset)
+        super().__init__(store, config, clock, loop, server, sending)
         self.epochs = epochs
         self.in_sync = in_sync
         self.wants: Event[None] = Event()
@@ -69,11 +71,6 @@ class SwitchMaster(Master):
         self._stops = True
         self._telling.cancel()
         await super().stop()
-
-    def sending(self) -> Sending:
-        """Make the state of a connection that is new."""
-        file_bytes = self.config.mapped_file_size_commit_log
-        return SwitchSending(file_bytes, self.epochs, lambda: self.confirmed_offset)
 
     # --- what slaves have ---
 
@@ -244,30 +241,6 @@ def greeting_of(slave: Connection) -> Greeting | None:
     sending = slave.sending
     greeting = sending.greeting if isinstance(sending, SwitchSending) else None
     return None if greeting is None or greeting.is_reader else greeting
-
-
-class ReaderService(Master):
-    """Gives bytes of a slave's log to those that ask for some; slaves follow its master."""
-
-    def __init__(
-        self,
-        store: MessageStore,
-        config: StoreConfig,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-        server: asyncio.Server | None,
-        epochs: Epochs,
-        confirmed: Callable[[], int],
-    ) -> None:
-        super().__init__(store, config, clock, loop, server)
-        self.stop_seconds = 0.0
-        self._epochs = epochs
-        self._confirmed = confirmed
-
-    def sending(self) -> Sending:
-        """Make the state of a connection that is new."""
-        file_bytes = self.config.mapped_file_size_commit_log
-        return SwitchSending(file_bytes, self._epochs, self._confirmed, for_readers=True)
 
 
 class Copies:

@@ -64,7 +64,7 @@ class CrashableFileSystem(FileSystem):
         self.root = root
         self.before = before
         self._others = others
-        # Names are strings: a simulation asks for so many that paths were a third of its time.
+        # Names are strings: a simulation asks for so many that paths took a fifth of its time.
         self._prefix = len(str(root)) + 1
         self._live: dict[str, _Node] = {
             self._name(path): _Node(None if path.is_dir() else path.read_bytes())

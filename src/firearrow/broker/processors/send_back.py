@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from firearrow.broker.context import BrokerContext
@@ -202,7 +201,7 @@ class SendBackProcessor:
         unknown = self._sent_back.before_known(noted, self._clock.monotonic())
         if unknown < len(copies):
             del copies[unknown:], origins[unknown:]
-            noted = dict(islice(noted.items(), unknown))
+            noted = dict(itertools.islice(noted.items(), unknown))
         if not copies or store.put_several(copies, self._clock.now_ms()) is None:
             return []
         self._sent_back.note_all(noted)
