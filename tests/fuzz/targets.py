@@ -124,6 +124,7 @@ def running(target: Target, directory: Path) -> Iterator[Stage]:
             started.set()
             await stop.wait()
 
+    gc.collect()  # what earlier tests have left says so before, not as a complaint of this one
     complaints = Complaints()
     logging.getLogger().addHandler(complaints)
     thread = threading.Thread(target=lambda: asyncio.run(main()), name=f"fuzzed {target.name}")

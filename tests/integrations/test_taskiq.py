@@ -189,9 +189,15 @@ def test_a_worker_that_dies_loses_nothing(rocketmq_clock: VirtualTime) -> None:
         async with opened(second), working(second):
             await until(lambda: len(done) == 20)
         assert rocketmq_clock.now - died < INVISIBLE + timedelta(seconds=10)
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if task.get_coro().__qualname__ == "Receiver.callback":  # type: ignore[union-attr]
-                task.cancel()
+        left = [
+            task
+            for task in asyncio.all_tasks()
+            if task.get_coro().__qualname__ == "Receiver.callback"  # type: ignore[union-attr]
+        ]
+        for task in left:
+            task.cancel()
+        ends = await asyncio.gather(*left, return_exceptions=True)
+        assert [type(end) for end in ends] == [ClientError] * 10, "Taskiq acknowledges them, too"
 
     run(rocketmq_clock, scenario())
     assert sorted(done) == sorted(f"second {order}" for order in range(20))
