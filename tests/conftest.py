@@ -5,7 +5,8 @@ where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None h
 busy machine is no counterexample.
 
 Tests that share what takes ten seconds to make share a worker of pytest-xdist, which takes them in
-their order; all others come in any order. Of its workers half begin with the tests that wait, half
+their order (all that use the session of Spark are together, so that one JVM gets warm instead of
+four); all others come in any order. Of its workers half begin with the tests that wait, half
 with those that compute, so that neither leave a core idle.
 """
 
@@ -13,6 +14,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,8 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, name = nodeid.partition("::")
+        if _uses_session(path):
+            return "spark"
         if path not in SHARING:
             return nodeid
         kind = re.search(r"\[(real|firearrow)\b", name)
@@ -81,6 +85,14 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
         self.assigned_work[node] = {
             scope: tests for scope, tests in given.items() if not all(tests.values())
         }
+
+
+@cache
+def _uses_session(path: str) -> bool:
+    """Whether a module's tests share the session of Spark. Its text tells: who schedules knows the
+    names of tests, not their fixtures."""
+    text = Path(__file__).parent.parent.joinpath(path).read_text()
+    return path.startswith("tests/spark/") and "spark: SparkSession" in text
 
 
 @pytest.hookimpl(optionalhook=True)

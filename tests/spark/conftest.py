@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from firearrow.cli.pipeline import SMALL
 from firearrow.spark import configure
 
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -19,10 +20,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     home: Path = tmp_path_factory.mktemp("spark")
     builder = SparkSession.Builder().master("local[2]").appName("firearrow tests")
     settings = {
+        **SMALL,  # compiling each plan would take longer than running it
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.adaptive.enabled": "false",
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
