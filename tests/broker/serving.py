@@ -15,7 +15,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock, SystemClock
 from firearrow.message.model import MessageView
 from firearrow.testing import loop
-from firearrow.testing.loop import VirtualClock, VirtualLoop
+from firearrow.testing.loop import VirtualClock
 from firearrow.wire.command import Command, FieldValue, request
 from tests.net.talker import Talker, talking
 from tests.store.stores import abandon, messages, small_config
@@ -23,7 +23,7 @@ from tests.store.stores import abandon, messages, small_config
 SUBSCRIPTION = 4
 SUSPEND = 2
 COMMIT = 1
-STEP_SECONDS = 0.001  # of virtual time
+STEP_SECONDS = 0.001  # of virtual time, too
 NOTIFY = 40  # the broker tells members of a group that it has changed
 
 
@@ -165,12 +165,11 @@ def left_by_kill(root: Path, elsewhere: Path) -> None:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Let the event loop run until something holds."""
-    step = STEP_SECONDS if isinstance(asyncio.get_running_loop(), VirtualLoop) else 0
     async with asyncio.timeout(10):
         while True:
             if holds():
                 return
-            await asyncio.sleep(step)
+            await asyncio.sleep(STEP_SECONDS)
 
 
 @asynccontextmanager
