@@ -121,7 +121,7 @@ class Consumer(threading.Thread):
         self.failure: Exception | None = None
 
     def run(self) -> None:
-        while not self.stop.wait(0.2):
+        while not self.stop.wait(0.8):
             try:
                 self._compare()
             except DataLost:
