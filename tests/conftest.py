@@ -91,8 +91,8 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
 def _uses_session(path: str) -> bool:
     """Whether a module's tests share the session of Spark. Its text tells: who schedules knows the
     names of tests, not their fixtures."""
-    text = Path(__file__).parent.parent.joinpath(path).read_text()
-    return path.startswith("tests/spark/") and "spark: SparkSession" in text
+    file = Path(__file__).parent.parent / path
+    return path.startswith("tests/spark/") and "spark: SparkSession" in file.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)

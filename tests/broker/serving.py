@@ -23,7 +23,7 @@ from tests.store.stores import abandon, messages, small_config
 SUBSCRIPTION = 4
 SUSPEND = 2
 COMMIT = 1
-STEP_SECONDS = 0.001  # of virtual time, too
+STEP_SECONDS = 0.001  # of real or of virtual time
 NOTIFY = 40  # the broker tells members of a group that it has changed
 
 
