@@ -35,6 +35,12 @@ def test_whatever_happens(block: int) -> None:
     assert lost > 0
 
 
+@pytest.mark.parametrize("seed", [3027, 10576])
+def test_queue_whose_beginning_the_power_took_repeats_no_message(seed: int) -> None:
+    """A slave's log begins behind all that its queue has, and messages between them are lost."""
+    assert simulate(seed).acknowledged
+
+
 # --- what the checker is for: each of these makes one mistake ---
 
 

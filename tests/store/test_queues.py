@@ -194,6 +194,25 @@ def test_what_the_log_has_lost_within_a_queue_leads_to_what_follows(
 
 
 @kinds
+@pytest.mark.parametrize("first", [1, 2, 4, 5, 60])
+def test_a_queue_of_which_the_log_has_nothing_begins_with_the_next_message(
+    tmp_path: Path, kind: str, first: int
+) -> None:
+    """Its smallest offset is that message's: it is not repeated for those before it."""
+    some = [(5000, 100, 7), (5100, 100, 8)]
+    with opened(tmp_path, kind) as queues:
+        put(queues, {}, 0, {("T", 0): 3})
+    with opened(tmp_path, kind) as queues:
+        queues.correct_min(5000)
+        queues.put(entries_of([("T", 0, first, some)]), complete=True)
+        assert queues.open("T", 0).next_offset == first + 2
+    with opened(tmp_path, kind) as queues:
+        queues.correct_min(5000)
+        assert list(queues.ranges()) == [QueueRange("T", 0, first, first + 2)]
+        assert contents(queues.open("T", 0)) == some
+
+
+@kinds
 def test_a_queue_that_was_left_out_can_be_rebuilt(tmp_path: Path, kind: str) -> None:
     with opened(tmp_path / "queues", kind) as queues:
         put(queues, {}, 0, {("T", 0): 3, ("U", 0): 2})

@@ -370,7 +370,8 @@ class FileConsumeQueue(FileQueue):
         if queue_offset == 0:
             self._begin_again()
             assert self.max_offset == 0, "it begins at 0 again"
-        elif complete and self.max_physical_offset < 0:
+        elif complete and self.max_physical_offset < self._log_start_offset:
+            # Nothing that it has can be read: entries for what is lost would only repeat messages.
             self._drop_files()
             self._jump(queue_offset)
         elif complete and 0 < (lost := queue_offset - self.max_offset) <= self._room_for(entries):

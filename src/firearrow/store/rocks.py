@@ -420,19 +420,26 @@ class RocksConsumeQueues:
                 "queue begins again: its topic was made again",
                 extra={"topic": queue.topic, "queue_id": queue.queue_id},
             )
-            batch.delete_range(rows.ENTRIES, *rows.entry_range(queue.head))
-            queue.next_offset = 0
-        elif not complete or lost < 0 or (queue.max_offset and lost > room):
+            self._begin_again(batch, queue)
+        elif complete and queue.max_physical_offset < self.log_start_offset:
+            if queue.max_offset:
+                self._begin_again(batch, queue)
+        elif complete and 0 < lost <= room:  # what is lost leads to what follows it
+            for missing in range(queue.max_offset, queue_offset):
+                key = queue.head + missing.to_bytes(8, "big")
+                batch.put(rows.ENTRIES, key, values[run.start + known])
+        else:
             raise CorruptStore(
                 f"queue {queue.topic}-{queue.queue_id} ends at {queue.max_offset}, "
                 f"its next message has {queue_offset}"
             )
-        elif queue.max_offset:  # what is lost leads to what follows it
-            for missing in range(queue.max_offset, queue_offset):
-                key = queue.head + missing.to_bytes(8, "big")
-                batch.put(rows.ENTRIES, key, values[run.start + known])
         queue.forget_min()
         return run.start + known
+
+    @staticmethod
+    def _begin_again(batch: Batch, queue: RocksConsumeQueue) -> None:
+        batch.delete_range(rows.ENTRIES, *rows.entry_range(queue.head))
+        queue.next_offset = 0
 
     def _leave_out(self, topic: str, queue_id: int, error: CorruptStore) -> None:
         """One broken queue must not keep the others from their messages."""
