@@ -14,7 +14,7 @@ from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.errors import CannotListen, ConfigError
 from firearrow.message.batch import encode_batch
-from firearrow.replication.stream import report
+from firearrow.replication.stream import FRAME_HEAD, report
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from tests.broker.fakes import HandClock
@@ -131,7 +131,7 @@ def test_a_slave_that_is_ahead_says_so_once_and_nothing_changes(
             await caller.sent(b"mine")
             caplog.clear()
             async with slave_of(master, tmp_path / "s", clock) as slave:
-                await asyncio.sleep(60)
+                await asyncio.sleep(35)
                 assert log_of(slave)[1] == before
                 assert bodies(slave) == [b"%d" % number for number in range(10)]
                 assert "replication" in slave.broker.troubles
@@ -279,6 +279,41 @@ def test_a_slave_of_a_master_that_lost_the_end_of_its_log_follows_no_other(
     loop.run(main)
 
 
+def test_a_slave_reports_no_more_than_where_it_began_until_all_is_compared(tmp_path: Path) -> None:
+    """The beginning may be the same in two logs that are not."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with replica(tmp_path / "s", clock) as before, before.caller() as caller:
+            await caller.sent(b"a" * 100)
+            await caller.sent(b"b" * 100)
+            start, log = log_of(before)
+        assert start == 0
+        said: list[int] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            said.append(int.from_bytes(await reader.readexactly(8)))
+            [begin] = said
+            frame = FRAME_HEAD.pack(begin, len(log) - begin) + log[begin:]
+            for at in range(0, len(frame), 40):
+                writer.write(frame[at : at + 40])
+                await asyncio.sleep(2)  # it reports each 5 s meanwhile
+            while data := await reader.read(8):
+                said.append(int.from_bytes(data))
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        keys = {"ha_master_address": f"127.0.0.1:{port}", "ha_send_heartbeat_interval": 5000}
+        async with replica(tmp_path / "s", clock, role="SLAVE", store=keys):
+            await asyncio.sleep(35)
+        server.close()
+        assert said[-1] == len(log)
+        assert said.count(1) > 3
+        assert {*said} == {1, len(log)}
+
+    loop.run(main)
+
+
 # --- SYNC_MASTER ---
 
 SYNC = {"in_sync_replicas": 2}
@@ -335,6 +370,33 @@ def test_an_empty_slave_confirms_nothing_that_it_has_not_got(tmp_path: Path) -> 
                 assert all(offset >= start for offset in confirmed)
                 assert {it.code for it in answers} == {0, 12}
                 assert (await callers[0].send(b"next")).code == 0
+
+    loop.run(main)
+
+
+def test_what_a_slave_says_first_confirms_nothing(tmp_path: Path) -> None:
+    """However often it says so: it may be another log that is as long."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC) as master,
+            master.caller() as caller,
+        ):
+            store, running = master.broker.store, asyncio.get_running_loop()
+            port = master.broker.settings.store.ha_listen_port
+            sending = asyncio.ensure_future(caller.send(b"a"))
+            await until(lambda: store.log_end_offset > 0)
+            slave, _ = await running.create_connection(asyncio.Protocol, "127.0.0.1", port)
+            for _ in range(3):
+                slave.write(report(store.log_end_offset))
+                await asyncio.sleep(0.1)
+            assert (await sending).code == 12
+            before = store.log_end_offset
+            sending = asyncio.ensure_future(caller.send(b"b"))
+            await until(lambda: store.log_end_offset > before)
+            await asyncio.sleep(0.1)
+            slave.write(report(store.log_end_offset))
+            assert (await sending).code == 0
 
     loop.run(main)
 

@@ -358,7 +358,8 @@ class World:
     # --- what must hold ---
 
     def check(self) -> None:
-        """Each slave's log is its master's, as far as it goes; one that is ahead stays as it is."""
+        """Each slave's log is its master's, as far as it goes; one that is ahead stays as it is,
+        unless the master gets the same once more."""
         if self._faults:
             raise Violation(f"a broker fails: {self._faults[0]}")
         master = self.master
@@ -368,16 +369,16 @@ class World:
         for slave in self.slaves:
             if not slave.is_up or slave.log_start == slave.store.log_end_offset:
                 continue
-            if slave.ahead_end:
-                if slave.store.log_end_offset != slave.ahead_end:
-                    raise Violation(f"{slave.name} follows, its log is another one")
+            if slave.ahead_end == slave.store.log_end_offset:
                 continue
             start = max(slave.log_start, master.log_start)
             end = slave.store.log_end_offset
             if end > ends:
                 raise Violation(f"{slave.name} has the log up to {end}, the master up to {ends}")
             if slave.log(start, end) != master.log(start, end):
-                raise Violation(f"{slave.name} has another log than its master")
+                follows = "follows, its log is" if slave.ahead_end else "has"
+                raise Violation(f"{slave.name} {follows} another log than its master's")
+            slave.ahead_end = 0  # the master may have got again what it had lost, such as a blank
 
     async def _repair(self) -> None:
         self.network.heal()

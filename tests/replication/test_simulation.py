@@ -35,6 +35,12 @@ def test_whatever_happens(block: int) -> None:
     assert lost > 0
 
 
+@pytest.mark.parametrize("seed", [4672])
+def test_log_that_begins_alike_confirms_nothing(seed: int) -> None:
+    """A slave is ahead by 12 KiB when it compares, in small pieces: the first ones are the same."""
+    assert simulate(seed).acknowledged
+
+
 @pytest.mark.parametrize("seed", [3027, 10576])
 def test_queue_whose_beginning_the_power_took_repeats_no_message(seed: int) -> None:
     """A slave's log begins behind all that its queue has, and messages between them are lost."""
@@ -67,7 +73,7 @@ def appends_twice(self: Following, physical_offset: int, piece: memoryview) -> N
 @pytest.mark.parametrize(
     ("owner", "name", "mistake", "seed", "says"),
     [
-        (Following, "_compared_from", begins_at_the_end, 58, "follows, its log is another one"),
+        (Following, "_compared_from", begins_at_the_end, 58, "follows, its log is another log"),
         (Master, "_counts", counts_all, 9, "is acknowledged, of 2 only"),
         (Master, "copied_offset", counts_nobody, 3, "is acknowledged, of 2 only"),
         (Following, "_put", appends_twice, 0, "has another log than its master"),

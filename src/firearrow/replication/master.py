@@ -175,8 +175,8 @@ class Master(Service):
         self.refused(None)
 
     def began(self, slave: Connection) -> None:
-        """A slave says for the first time what it has. It confirms nothing: whether that is of this
-        log, a slave that compares knows when it has got something."""
+        """A slave says for the first time what it has. That confirms nothing, however often it says
+        so: whether it is of this log, a slave that compares knows when it has got all of that."""
         host = self._hosts[slave.host]
         host.begins_at = max(host.begins_at, slave.sending.began_at)
         self.joined(None)
@@ -202,12 +202,14 @@ class Master(Service):
         return max(acked[count - 1], 0) if len(acked) >= count else 0
 
     def _counts(self, slave: Connection, first_offset: int) -> bool:
-        """Whether a slave is still there, and was not empty when what is waited for was put.
+        """Whether a slave is still there, has got something, and was not empty when what is waited
+        for was put.
 
         A connection of the same host that is newer may be the same slave's.
         """
-        host = self._hosts[slave.host]
-        return slave.reported_in >= host.newest and first_offset > host.begins_at
+        host, sending = self._hosts[slave.host], slave.sending
+        has_got = sending.acked > sending.said_first
+        return has_got and slave.reported_in >= host.newest and first_offset > host.begins_at
 
     @property
     def following(self) -> list[Connection]:

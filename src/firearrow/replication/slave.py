@@ -7,8 +7,9 @@ that does not fit its master's log, or has no room, tries again and again withou
 
 A connection begins `OVERLAP_BYTES` before the end of the log: what comes up to there must be what
 is here. A master that has lost the end of its log, by a loss of power, has other messages in its
-place before long. Java: DefaultHAClient reports the end of its log, and from then on has half of a
-record of the one and half of the other.
+place before long. Until all is compared, the slave reports no more than where that began: records
+of two logs may begin alike. Java: DefaultHAClient reports the end of its log, and from then on has
+half of a record of the one and half of the other.
 
 Source: upstream ``DefaultHAClient``.
 """
@@ -168,6 +169,7 @@ class Following(asyncio.Protocol):
         self._clock = slave.clock
         self._transport: asyncio.Transport | None = None
         self._receiving = Receiving(0)
+        self._begins_at = 0
         self._tick = Alarm(loop, self._beat)
         heartbeat = slave.config.ha_send_heartbeat_interval / 1000
         self._tick_seconds = min(TICK_SECONDS, heartbeat)
@@ -210,7 +212,8 @@ class Following(asyncio.Protocol):
 
     def _begin(self) -> None:
         """Say what is here, as the first thing on a connection."""
-        self._receiving = Receiving(self._compared_from())
+        self._begins_at = self._compared_from()
+        self._receiving = Receiving(self._begins_at)
         self._report()
 
     def _take(self, data: bytes) -> None:
@@ -267,7 +270,7 @@ class Following(asyncio.Protocol):
 
     def _said(self) -> bytes:
         """What is said of the log, again and again."""
-        return report(self._end_there)
+        return report(self._begins_at if self._is_ahead else self._end_there)
 
     def _beat(self) -> None:
         now = self._clock.monotonic()

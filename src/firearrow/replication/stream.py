@@ -53,14 +53,14 @@ class Sending:
     """The master's side of a connection.
 
     ``next_offset`` is where the next frame begins, None before the first report; ``acked`` up to
-    where the slave has the log, -1 before; ``began_at`` where it begins if it was empty, else 0.
-    ``file_bytes`` is the size of the master's files.
+    where the slave has the log, -1 before; ``said_first`` what its first report says; ``began_at``
+    where it begins if it was empty, else 0. ``file_bytes`` is the size of the master's files.
     """
 
     def __init__(self, file_bytes: int) -> None:
         self._file_bytes = file_bytes
         self._rest = b""
-        self.acked = -1
+        self.acked = self.said_first = -1
         self.began_at = 0
         self.next_offset: int | None = None
 
@@ -93,6 +93,7 @@ class Sending:
         if self.next_offset is None:
             self.next_offset = acked or first_offset
             self.began_at = 0 if acked else first_offset
+            self.said_first = acked
         self.acked = acked
 
     @property
