@@ -52,7 +52,8 @@ def test_each_chart_shows_something_of_the_originals_scrape_by_its_legend() -> N
             [grouped] = re.findall(r"by \(([^)]*)\)", query)
             by = {label.strip() for label in grouped.split(",")} - {"le"}
             assert set(re.findall(r"{{(\w+)}}", legend)) == by, panel.title
-            found = [dict(labels) for own, labels in values if own == name]
+            wanted = set(re.findall(r'(\w+)="(\w+)"', query))
+            found = [dict(labels) for own, labels in values if own == name and wanted <= {*labels}]
             assert found, panel.title
             assert "" not in {of[label] for of in found for label in by}, panel.title
 

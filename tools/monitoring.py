@@ -20,7 +20,11 @@ ALERTS: Final = PACKAGING / "prometheus-alerts.yml"
 _WIDTH: Final = 24  # of a dashboard, in Grafana's units
 _PANEL_HEIGHT: Final = 8
 _METRIC: Final = re.compile(r"\brocketmq_\w+")
-_OF: Final = '{cluster=~"$cluster",node_id=~"$broker"}'
+_CHOSEN: Final = 'cluster=~"$cluster",node_id=~"$broker"'
+_OF: Final = "{" + _CHOSEN + "}"
+# Else brokers' own topics crowd the charts, and pulls that wait for messages hide all others.
+_OF_USERS: Final = "{" + _CHOSEN + ',is_system="false"}'
+_AT_ONCE: Final = "{" + _CHOSEN + ',is_long_polling="false"}'
 
 
 class Panel(NamedTuple):
@@ -41,8 +45,8 @@ class Alert(NamedTuple):
     summary: str
 
 
-def _rate(name: str, by: str) -> str:
-    return f"sum by ({by}) (rate(rocketmq_{name}{_OF}[$__rate_interval]))"
+def _rate(name: str, by: str, of: str = _OF) -> str:
+    return f"sum by ({by}) (rate(rocketmq_{name}{of}[$__rate_interval]))"
 
 
 def _sum(name: str, by: str) -> str:
@@ -54,20 +58,21 @@ def _largest(name: str, by: str) -> str:
     return f"max by ({by}) (rocketmq_{name}{_OF})"
 
 
-def _quantile(share: float, name: str, by: str) -> str:
-    return f"histogram_quantile({share}, {_rate(f'{name}_bucket', f'le, {by}')})"
+def _quantile(share: float, name: str, by: str, of: str) -> str:
+    return f"histogram_quantile({share}, {_rate(f'{name}_bucket', f'le, {by}', of)})"
 
 
 BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
     (
         "Traffic",
         (
-            Panel("Messages in", ((_rate("messages_in_total", "topic"), "{{topic}}"),), "cps"),
+            Panel("Messages in", ((_rate("messages_in_total", "topic", _OF_USERS), "{{topic}}"),),
+                  "mps"),
             Panel(
                 "Messages out",
-                ((_rate("messages_out_total", "consumer_group, topic"),
+                ((_rate("messages_out_total", "consumer_group, topic", _OF_USERS),
                   "{{consumer_group}} {{topic}}"),),
-                "cps",
+                "mps",
             ),
             Panel(
                 "Bytes",
@@ -75,11 +80,11 @@ BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                     (_rate("throughput_in_total", "node_id"), "in {{node_id}}"),
                     (_rate("throughput_out_total", "node_id"), "out {{node_id}}"),
                 ),
-                "Bps",
+                "binBps",
             ),
             Panel(
                 "Size of a message",
-                ((_quantile(0.95, "message_size", "topic"), "95 % {{topic}}"),),
+                ((_quantile(0.95, "message_size", "topic", _OF_USERS), "95 % {{topic}}"),),
                 "bytes",
             ),
         ),
@@ -98,7 +103,7 @@ BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             Panel("In hand", ((_sum("consumer_inflight_messages", "consumer_group, topic"),
                                "{{consumer_group}} {{topic}}"),)),
             Panel("Dead letters", ((_rate("send_to_dlq_messages_total", "consumer_group"),
-                                    "{{consumer_group}}"),), "cps"),
+                                    "{{consumer_group}}"),), "mps"),
         ),
     ),
     (
@@ -108,7 +113,7 @@ BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                                 "{{request_code}}"),), "reqps"),
             Panel(
                 "How long they take",
-                ((_quantile(0.99, "rpc_latency_milliseconds", "request_code"),
+                ((_quantile(0.99, "rpc_latency_milliseconds", "request_code", _AT_ONCE),
                   "99 % {{request_code}}"),),
                 "ms",
             ),
@@ -151,7 +156,7 @@ BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             Panel("Open transactions", ((_sum("half_messages", "topic"), "{{topic}}"),)),
             Panel("Popped and come again",
                   ((_rate("pop_revive_retry_messages_total", "consumer_group"),
-                    "{{consumer_group}}"),), "cps"),
+                    "{{consumer_group}}"),), "mps"),
         ),
     ),
 )  # fmt: skip
@@ -247,6 +252,7 @@ def _panel(panel: Panel, left: int, top: int, width: int) -> dict[str, Any]:
         "datasource": source,
         "gridPos": {"h": _PANEL_HEIGHT, "w": width, "x": left, "y": top},
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": {"tooltip": {"mode": "multi", "sort": "desc"}},
         "targets": [
             {"refId": chr(ord("A") + at), "datasource": source, "expr": query,
              "legendFormat": legend}
