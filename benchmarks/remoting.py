@@ -10,8 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Self
 
 from benchmarks.errors import BenchmarkError
@@ -36,7 +35,7 @@ class Answer:
 
     code: int
     body: bytes
-    fields: Mapping[str, str] = MappingProxyType({})
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 def encode(code: int, fields: Mapping[str, str], body: bytes = b"") -> bytes:
