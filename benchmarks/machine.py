@@ -37,7 +37,7 @@ def python_pack_ns() -> int:
     """Measure how fast this Python is on this machine: the time to pack three numbers.
 
     Builds differ: Debian's does that, and most of what a broker does, in half to three quarters of
-    the time of what `pyenv` makes by default, a shared library without optimisation by profile.
+    the time of a shared library that `pyenv` has built without optimisation.
     """
     pack = struct.Struct(">qiq").pack
     return round(min(timeit.repeat(lambda: pack(1, 2, 3), number=PACKS, repeat=5)) / PACKS * 1e9)
