@@ -10,6 +10,7 @@ four); all others come in any order. Of its workers half begin with the tests th
 with those that compute, so that neither leave a core idle.
 """
 
+import gc
 import os
 import re
 import signal
@@ -51,6 +52,9 @@ settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 )
 
+
+# While thousands of tests are collected there is no garbage, and much to look through for it.
+gc.disable()
 
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -113,6 +117,13 @@ def pytest_collection_modifyitems(
     yield
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, but look no more at what is there: it stays till the end."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> int:
