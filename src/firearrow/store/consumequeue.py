@@ -23,9 +23,9 @@ Worked example, a record of 300 bytes at 4096 with tag ``TagA``:
 
 Files are named by the byte offset of their first entry. Where a queue's first file starts before
 its first message, the entries up to that are (0, 0x7FFFFFFF, 0). Where the records of some messages
-are lost, their entries repeat that of the next message: it is then delivered more than once, which
-consumers must bear anyway, and none behind it is missed. The rest of the last file is zero;
-as entries are written in order, the end is found by bisection.
+are lost, and the log has earlier ones of the queue, their entries repeat that of the next message:
+it is then delivered more than once, which consumers must bear anyway, and none behind it is missed.
+The rest of the last file is zero; as entries are written in order, the end is found by bisection.
 
 Source: upstream ``ConsumeQueue``.
 """
