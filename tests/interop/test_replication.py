@@ -79,6 +79,7 @@ class Pair:
         settings = {
             **SMALL_FILES, "storeType": self.store_type, "namesrvAddr": self.namesrv,
             "brokerName": f"{self.master_kind}-master", **keys,
+            "timerFlushIntervalMs": "3000",  # a slave's timer is looked for in its files
         }  # fmt: skip
         store, logs = self.directory / name, self.directory / f"{self.turns}-{name}-{kind}"
         with serve(kind, store, logs, broker_port=port, settings=settings, killed=killed) as server:
