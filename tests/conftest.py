@@ -53,9 +53,6 @@ settings.load_profile(
 )
 
 
-# While thousands of tests are collected there is no garbage, and much to look through for it.
-gc.disable()
-
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -106,6 +103,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while thousands of tests are collected, nor later among them: they stay
+    till the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
@@ -117,13 +127,6 @@ def pytest_collection_modifyitems(
     yield
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage from now on, but look no more at what is there: it stays till the end."""
-    gc.enable()
-    gc.collect()
-    gc.freeze()
 
 
 def _turn(item: pytest.Item) -> int:
