@@ -41,6 +41,12 @@ def test_log_that_begins_alike_confirms_nothing(seed: int) -> None:
     assert simulate(seed).acknowledged
 
 
+@pytest.mark.parametrize("seed", [59945])
+def test_slave_that_is_killed_in_its_first_record_starts_again(seed: int) -> None:
+    """It had got all of it but three bytes."""
+    assert simulate(seed).acknowledged
+
+
 @pytest.mark.parametrize("seed", [3027, 10576])
 def test_queue_whose_beginning_the_power_took_repeats_no_message(seed: int) -> None:
     """A slave's log begins behind all that its queue has, and messages between them are lost."""

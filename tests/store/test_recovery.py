@@ -108,6 +108,29 @@ def test_lost_messages_are_bridged_by_the_next_one(tmp_path: Path) -> None:
         assert messages(store, start=5)[0].queue_offset == 5
 
 
+@pytest.mark.parametrize("ended", ["killed", "lost"])
+def test_the_first_record_of_a_log_may_be_torn_at_any_byte(tmp_path: Path, ended: str) -> None:
+    """As of a slave that is killed when it has got a part of it."""
+    first = tmp_path / "first"
+    store = make_store(first)
+    store.open()
+    append(store, b"the first", properties={"KEYS": "k"})
+    size = store.log.end_offset
+    abandon(store)
+    data = (first / "commitlog" / f"{0:020d}").read_bytes()
+    for at in range(1, size + 1):
+        root = tmp_path / str(at)
+        shutil.copytree(first, root)
+        if ended == "lost":
+            (root / "settled").unlink()
+        (root / "commitlog" / f"{0:020d}").write_bytes(zero_from(data, at))
+        with opened(root, background=False) as store:
+            append(store, b"after")
+            settle(store)
+            assert bodies(store) == [b"the first"] * (at == size) + [b"after"]
+        shutil.rmtree(root)
+
+
 TAIL = [b"first of three", b"", b"the last of all"]
 
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -255,14 +256,15 @@ class Recovery:
         return columns.store_ms >= self.checkpoint.log_ms
 
     def _cut_log(self, end: int) -> None:
-        behind = next(self._sound_behind(end), None)
-        if behind is not None:
-            if self._was_on_disk(behind):
+        sound = list(islice(self._sound_behind(end), 2))
+        for behind in sound:  # one at the end itself only looks so: its last bytes are missing
+            if behind.physical_offset > end and self._was_on_disk(behind):
                 raise CorruptStore(
                     f"the CommitLog is damaged from {end} to {behind.physical_offset}, and sound "
                     "records follow; nothing was changed: `firearrow store verify` says what is "
                     "damaged, `firearrow store repair` repairs it"
                 )
+        if sound:
             self._keep_aside(end)
         self.commit_log.segments.cut_durably(end)
 
