@@ -374,6 +374,35 @@ def test_an_empty_slave_confirms_nothing_that_it_has_not_got(tmp_path: Path) -> 
     loop.run(main)
 
 
+def test_a_log_that_begins_with_a_later_file_confirms_nothing_before_it(tmp_path: Path) -> None:
+    """As of a slave that has lost all that it had, but for where the next message goes."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC) as master,
+            AsyncExitStack() as stack,
+        ):
+            store, running = master.broker.store, asyncio.get_running_loop()
+            port = master.broker.settings.store.ha_listen_port
+            callers = [await stack.enter_async_context(master.caller()) for _ in range(40)]
+            sends = [
+                asyncio.ensure_future(caller.send(b"%d " % number * 2000))
+                for number, caller in enumerate(callers)
+            ]
+            await until(lambda: store.log_end_offset > 2 * FILE_BYTES)
+            slave, _ = await running.create_connection(asyncio.Protocol, "127.0.0.1", port)
+            slave.write(report(FILE_BYTES))
+            await asyncio.sleep(0.1)
+            slave.write(report(store.log_end_offset))
+            answers = await asyncio.gather(*sends)
+            confirmed = [int(it.ext["msgId"][16:], 16) for it in answers if it.code == 0]
+            assert confirmed
+            assert all(offset >= FILE_BYTES for offset in confirmed)
+            assert {it.code for it in answers} == {0, 12}
+
+    loop.run(main)
+
+
 def test_what_a_slave_says_first_confirms_nothing(tmp_path: Path) -> None:
     """However often it says so: it may be another log that is as long."""
 

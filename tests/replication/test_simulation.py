@@ -41,6 +41,12 @@ def test_log_that_begins_alike_confirms_nothing(seed: int) -> None:
     assert simulate(seed).acknowledged
 
 
+@pytest.mark.parametrize("seed", [61468])
+def test_log_that_is_empty_and_does_not_begin_at_0_confirms_nothing_before(seed: int) -> None:
+    """All lose their power: the slave all that it had, the master as well, and goes on at 0."""
+    assert simulate(seed).acknowledged
+
+
 @pytest.mark.parametrize("seed", [59945])
 def test_slave_that_is_killed_in_its_first_record_starts_again(seed: int) -> None:
     """It had got all of it but three bytes."""

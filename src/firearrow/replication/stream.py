@@ -54,7 +54,7 @@ class Sending:
 
     ``next_offset`` is where the next frame begins, None before the first report; ``acked`` up to
     where the slave has the log, -1 before; ``said_first`` what its first report says; ``began_at``
-    where it begins if it was empty, else 0. ``file_bytes`` is the size of the master's files.
+    where its log begins, 0 if that is long before. ``file_bytes`` is the size of the files.
     """
 
     def __init__(self, file_bytes: int) -> None:
@@ -92,8 +92,9 @@ class Sending:
             )
         if self.next_offset is None:
             self.next_offset = acked or first_offset
-            self.began_at = 0 if acked else first_offset
             self.said_first = acked
+            if self.next_offset % self._file_bytes == 0:  # a log begins with a file
+                self.began_at = self.next_offset
         self.acked = acked
 
     @property
