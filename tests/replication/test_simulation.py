@@ -41,6 +41,12 @@ def test_log_that_begins_alike_confirms_nothing(seed: int) -> None:
     assert simulate(seed).acknowledged
 
 
+@pytest.mark.parametrize("seed", [18412])
+def test_blank_that_lost_its_size_is_as_the_masters_again(seed: int) -> None:
+    """The last bytes of a sector are lost, the first ones of the next one are not."""
+    assert simulate(seed).acknowledged
+
+
 @pytest.mark.parametrize("seed", [61468])
 def test_log_that_is_empty_and_does_not_begin_at_0_confirms_nothing_before(seed: int) -> None:
     """All lose their power: the slave all that it had, the master as well, and goes on at 0."""

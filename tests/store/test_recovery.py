@@ -131,6 +131,28 @@ def test_the_first_record_of_a_log_may_be_torn_at_any_byte(tmp_path: Path, ended
         shutil.rmtree(root)
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3, 4])
+def test_a_blank_that_has_lost_its_size_gets_it_back(tmp_path: Path, lost: int) -> None:
+    """As when only the sector with its magic reached the disk."""
+    root = tmp_path / "store"
+    store = make_store(root)
+    store.open()
+    append(store, bytes(64 * KiB - 400), "Large")
+    blank = store.log.end_offset
+    append(store, bytes(400), "Large")
+    abandon(store)
+    (root / "settled").unlink()
+    first = root / "commitlog" / f"{0:020d}"
+    data = first.read_bytes()
+    size = (64 * KiB - blank).to_bytes(4, "big")
+    assert data[blank : blank + 4] == size
+    first.write_bytes(data[: blank + 4 - lost] + bytes(lost) + data[blank + 4 :])
+    with opened(root, background=False) as store:
+        settle(store)
+        assert len(messages(store, "Large")) == 2
+    assert first.read_bytes() == data
+
+
 TAIL = [b"first of three", b"", b"the last of all"]
 
 

@@ -42,7 +42,7 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore
 from firearrow.files import free_path
 from firearrow.message.names import is_lmq
-from firearrow.message.record import MAGIC_V1, MAGIC_V2
+from firearrow.message.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, encode_blank
 from firearrow.store.checkpoint import Checkpoint, End
 from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
 from firearrow.store.fs import FileSystem
@@ -114,10 +114,13 @@ class Recovery:
                 index.cut(0)
             return Recovered(0, 0, 0, 0)
         walk_from = self._walk_from()
-        end, last_ms = self._end_of_log(walk_from)
+        blanks: list[int] = []
+        end, last_ms = self._end_of_log(walk_from, blanks)
         assert commit_log.start_offset <= end <= commit_log.segments.end_offset
         # The log before the queues: it refuses the start while nothing has been changed.
         self._cut_log(end)
+        for blank in blanks:
+            self._mend_blank(blank)
         trusted = self.clean or self.queues.dispatched_offset is not None
         has_record = self._has_record if self.ended is End.LOST else None
         self.queues.cut(end if trusted else min(walk_from, end), has_record)
@@ -201,8 +204,9 @@ class Recovery:
                 return segment.base
         return commit_log.start_offset
 
-    def _end_of_log(self, start: int) -> tuple[int, int]:
-        """The offset after the last sound record, and that record's store time."""
+    def _end_of_log(self, start: int, blanks: list[int]) -> tuple[int, int]:
+        """The offset after the last sound record, and that record's store time; ``blanks`` gets
+        where those on the way are, which may have lost their size."""
         commit_log = self.commit_log
         assert start >= commit_log.start_offset
         at, last_ms = start, 0
@@ -226,6 +230,8 @@ class Recovery:
                 if not at_file_end:
                     return self._before_unfinished(after, last), last_ms
             assert after > at, "each step of the walk goes on"
+            if columns.stop is Stop.BLANK and not self.clean:
+                blanks.append(commit_log.base_of(at) + columns.end)
             at = after
         return min(at, space_end), last_ms
 
@@ -267,6 +273,16 @@ class Recovery:
         if sound:
             self._keep_aside(end)
         self.commit_log.segments.cut_durably(end)
+
+    def _mend_blank(self, physical_offset: int) -> None:
+        """Have a blank say how far it goes, of which a loss of power has left the magic alone: the
+        logs of a master and its slaves are the same to the byte."""
+        segment = self.commit_log.segments.find(physical_offset)
+        assert segment is not None, "the walk came by it"
+        start = physical_offset - segment.base
+        blank = encode_blank(self.commit_log.segments.file_size_bytes - start)
+        if segment.map[start : start + BLANK_BYTES] != blank:
+            segment.map[start : start + BLANK_BYTES] = blank
 
     def _was_on_disk(self, record: Sound) -> bool:
         known = self.checkpoint
