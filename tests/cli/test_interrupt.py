@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -50,7 +51,11 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
     )  # fmt: skip
     try:
         with process:
-            yield process
+            try:
+                yield process
+            except BaseException:
+                process.kill()  # else it is waited for
+                raise
         wait_for_end(descendants(environment[MARK]))
         assert descendants(environment[MARK]) == []
     finally:
@@ -78,10 +83,11 @@ def descendants(mark: str) -> list[int]:
 
 
 def interrupted(process: subprocess.Popen[bytes], moment: bytes) -> str:
-    """What is said after Ctrl-C at the moment at which something stands on standard error."""
+    """What is said after Ctrl-C at the moment at which something stands on standard error: a
+    pattern, since a second may be left out where the machine is busy."""
     assert process.stderr is not None
     said = b""
-    while moment not in said:
+    while not re.search(moment, said):
         more = os.read(process.stderr.fileno(), 1 << 16)
         assert more, said.decode()
         said += more
@@ -90,7 +96,7 @@ def interrupted(process: subprocess.Popen[bytes], moment: bytes) -> str:
     said += process.stderr.read()
     assert process.wait() == 130
     assert SystemClock().now_ms() - begin_ms < 1000 * SECONDS_MAX
-    return said.decode().rpartition(moment.decode())[2]
+    return re.split(moment, said)[-1].decode()
 
 
 def test_children_and_theirs_are_ended(tmp_path: Path) -> None:
@@ -105,9 +111,11 @@ def test_children_and_theirs_are_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("job", "moment"),
     [
-        (["backlog"], b"Spark starts, 1 s"),
+        (["backlog"], rb"Spark starts, [1-9]\d* s"),
         pytest.param(["archive", "--follow", "--to", "lake"], b" tasks, ", marks=pytest.mark.slow),
-        pytest.param(["watch", "--alert", "lag > 1"], b"watch, 3 s", marks=pytest.mark.slow),
+        pytest.param(
+            ["watch", "--alert", "lag > 1"], rb"watch, (?:[3-9]|\d\d+) s", marks=pytest.mark.slow
+        ),
     ],
     ids=["JVM starts", "a job runs", "a stream runs"],
 )
