@@ -376,8 +376,9 @@ class World:
             if end > ends:
                 raise Violation(f"{slave.name} has the log up to {end}, the master up to {ends}")
             if slave.log(start, end) != master.log(start, end):
-                follows = "follows, its log is" if slave.ahead_end else "has"
-                raise Violation(f"{slave.name} {follows} another log than its master's")
+                if slave.ahead_end:
+                    raise Violation(f"{slave.name} follows, its log is another one")
+                raise Violation(f"{slave.name} has another log than its master")
             slave.ahead_end = 0  # the master may have got again what it had lost, such as a blank
 
     async def _repair(self) -> None:

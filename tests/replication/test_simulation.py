@@ -35,33 +35,18 @@ def test_whatever_happens(block: int) -> None:
     assert lost > 0
 
 
-@pytest.mark.parametrize("seed", [4672])
-def test_log_that_begins_alike_confirms_nothing(seed: int) -> None:
-    """A slave is ahead by 12 KiB when it compares, in small pieces: the first ones are the same."""
-    assert simulate(seed).acknowledged
-
-
-@pytest.mark.parametrize("seed", [18412])
-def test_blank_that_lost_its_size_is_as_the_masters_again(seed: int) -> None:
-    """The last bytes of a sector are lost, the first ones of the next one are not."""
-    assert simulate(seed).acknowledged
-
-
-@pytest.mark.parametrize("seed", [61468])
-def test_log_that_is_empty_and_does_not_begin_at_0_confirms_nothing_before(seed: int) -> None:
-    """All lose their power: the slave all that it had, the master as well, and goes on at 0."""
-    assert simulate(seed).acknowledged
-
-
-@pytest.mark.parametrize("seed", [59945])
-def test_slave_that_is_killed_in_its_first_record_starts_again(seed: int) -> None:
-    """It had got all of it but three bytes."""
-    assert simulate(seed).acknowledged
-
-
-@pytest.mark.parametrize("seed", [3027, 10576])
-def test_queue_whose_beginning_the_power_took_repeats_no_message(seed: int) -> None:
-    """A slave's log begins behind all that its queue has, and messages between them are lost."""
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(3027, id="a queue of which the log has nothing"),
+        pytest.param(10576, id="a queue of which the log has nothing, again"),
+        pytest.param(4672, id="a slave that is ahead, and a log that begins as its own"),
+        pytest.param(61468, id="a slave that has lost all but where its log ended"),
+        pytest.param(59945, id="a slave that is killed three bytes before its first record ends"),
+        pytest.param(18412, id="a blank that loses its size"),
+    ],
+)
+def test_what_seeds_have_found(seed: int) -> None:
     assert simulate(seed).acknowledged
 
 
@@ -91,7 +76,7 @@ def appends_twice(self: Following, physical_offset: int, piece: memoryview) -> N
 @pytest.mark.parametrize(
     ("owner", "name", "mistake", "seed", "says"),
     [
-        (Following, "_compared_from", begins_at_the_end, 58, "follows, its log is another log"),
+        (Following, "_compared_from", begins_at_the_end, 58, "follows, its log is another one"),
         (Master, "_counts", counts_all, 9, "is acknowledged, of 2 only"),
         (Master, "copied_offset", counts_nobody, 3, "is acknowledged, of 2 only"),
         (Following, "_put", appends_twice, 0, "has another log than its master"),

@@ -422,7 +422,7 @@ class RocksConsumeQueues:
             )
             self._begin_again(batch, queue)
         elif complete and queue.max_physical_offset < self.log_start_offset:
-            if queue.max_offset:
+            if queue.max_offset:  # of a million new ones each would leave a mark in the database
                 self._begin_again(batch, queue)
         elif complete and 0 < lost <= room:  # what is lost leads to what follows it
             for missing in range(queue.max_offset, queue_offset):
