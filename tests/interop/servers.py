@@ -17,6 +17,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
+from itertools import cycle
 from pathlib import Path
 from random import SystemRandom
 from typing import Literal, TypeAlias
@@ -253,18 +255,30 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
     return path
 
 
-SERVER_PORTS = (12_000, 32_000)
+# None that the system gives to outgoing connections, which might take it before the server.
+SERVER_PORTS = range(12_000, 32_000)
+_PORTS_OF_A_SERVER = 4  # RocketMQ listens beside its own port: two below, and one above it
 
 
 def free_port(*needed: int) -> int:
-    """Return a port that is free together with those at the given distances from it.
+    """Return a port that is free together with those at the given distances from it, -2 to 1.
 
-    The system gives none of these to outgoing connections, which might take it before the server.
+    No other test gets one of them, so a server that a test starts again finds its own still free.
     """
     while True:
-        port = SystemRandom().randrange(*SERVER_PORTS)
+        port = next(_ports())
         if all(_is_free(port + distance) for distance in needed):
             return port
+
+
+@cache
+def _ports() -> Iterator[int]:
+    """Go round this worker's share of the ports for ever, from anywhere in it."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = SERVER_PORTS[2::_PORTS_OF_A_SERVER][worker::workers]
+    begin = SystemRandom().randrange(len(share))
+    return cycle([*share[begin:], *share[:begin]])
 
 
 def _is_free(port: int) -> bool:
