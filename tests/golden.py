@@ -6,13 +6,13 @@ see the README beside the data for the fields.
 
 import gzip
 import json
-import tarfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import COMPRESSED
+from tests.archives import unpack
 
 DATA = Path(__file__).parent / "data" / "golden"
 
@@ -24,8 +24,7 @@ ADDED_BY_CLIENT = frozenset({"MIN_OFFSET", "MAX_OFFSET"})
 
 def extract(name: str, dest: Path) -> Path:
     """Unpack a store below `dest` and return its directory (the store root)."""
-    with tarfile.open(DATA / f"{name}.tar.gz") as archive:
-        archive.extractall(dest, filter="data")
+    unpack(DATA / f"{name}.tar.gz", dest)
     return dest / name
 
 

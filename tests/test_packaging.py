@@ -20,6 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from firearrow import __version__
+from tests.archives import unpack
 from tests.pages import hello, printed_by
 from tests.test_tidy import ROOT, files
 
@@ -67,8 +68,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built of the sdist, as pip does where there is no wheel."""
     unpacked = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(unpacked, filter="data")
+    unpack(sdist, unpacked)
     (source,) = unpacked.iterdir()
     return build("wheel", source, tmp_path_factory.mktemp("wheel"))
 

@@ -181,6 +181,7 @@ def test_what_the_broker_notes_is_not_taken_from_a_client(tmp_path: Path) -> Non
         "TRAN_MSG\x01TRUE\x02UNIQ_KEY\x01U\x02a_b\x01c",
         "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02KEYS\x01DELAY",
         "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02DELAY\x013",
+        "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02KEYS\x01k\x02DELAY\x01",
         "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02TRANSACTION_CHECK_TIMES\x013",
         "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02TRAN_PREPARED_QUEUE_OFFSET\x013",
     ],
@@ -210,8 +211,8 @@ def test_a_half_has_the_properties_that_it_was_sent_with(
 SENT = st.lists(
     st.sampled_from([
         "TRAN_MSG\x01true", "UNIQ_KEY\x01U1", "UNIQ_KEY\x01U_2", "PGROUP\x01p_g", "KEYS\x01a b",
-        "DELAY\x013", "DELAYED\x013", "CLUSTER\x01x", "TAGS\x01", "\x01v", "TAGS", "a_b\x01c",
-        "TRACE_ON\x01false", "__CRC32#\x01n", "é\x01ü", "", "TRAN_MSG\x01TRUE",
+        "DELAY\x013", "DELAY\x01", "DELAYED\x013", "CLUSTER\x01x", "TAGS\x01", "\x01v", "TAGS",
+        "a_b\x01c", "TRACE_ON\x01false", "__CRC32#\x01n", "é\x01ü", "", "TRAN_MSG\x01TRUE",
     ]), max_size=6,
 ).map("\x02".join)  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import batched
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +54,9 @@ def is_the_same_together(
             asked = await prepare(served, caller)
             commands = [request(*ask, b"", opaque=at) for at, ask in enumerate(asked)]
             answers: list[Command[Any]] = []
-            for some in batched(commands, 1 if alone else at_once):
+            step = 1 if alone else at_once
+            for first in range(0, len(commands), step):
+                some = commands[first : first + step]
                 caller.talker.ask(*some)
                 answers += [await caller.talker.answer() for _ in some]
             await asyncio.sleep(LATER_SECONDS)

@@ -109,6 +109,7 @@ REFUSED: list[tuple[str, int, str]] = [
     ("a IS 5", 5, "NULL is missing"),
     ("TRUE = 1", 8, "a boolean"),
     ("(a = 1", 6, ") is missing"),
+    ("a = 1 /* b", 6, "there is no such sign"),
 ]
 
 
@@ -130,6 +131,7 @@ def test_a_refusal_says_where_and_why(expression: str, position: int, reason: st
         ("a = 1 b = 2", 6),
         ("a = 1, ?", 5),
         ("a = 1 'x''", 6),
+        ("a = 1 -- b", 6),
     ],
 )
 def test_nothing_may_follow_a_complete_expression(expression: str, position: int) -> None:

@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ import kombu
 import pytest
 
 from firearrow.spark.classdata import ClassData
+from tests.archives import unpack
 
 HERE = Path(__file__).parent
 JAVA_SOURCES = HERE / "java"
@@ -142,8 +142,7 @@ def _unpack_kombu(home: Path) -> None:
         home,
     )
     [archive] = home.glob("kombu-*.tar.gz")
-    with tarfile.open(archive) as files:
-        files.extractall(home, filter="data")
+    unpack(archive, home)
 
 
 def _run(command: list[str], home: Path, cwd: Path) -> None:

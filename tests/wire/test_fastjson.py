@@ -111,6 +111,7 @@ def test_what_fastjson_reads_is_read(text: str, value: Any) -> None:
         ("[,]", "a value is missing"),
         ("'open", "no JSON token"),
         ("/* open", "no JSON token"),
+        ("1 /* open", "at byte 1: no JSON token"),
         ("[1e999,]", "out of range"),
         ("[1x]", "no JSON token"),
         ("{0:" * 100_000, "nested deeper"),

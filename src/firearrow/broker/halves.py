@@ -60,9 +60,10 @@ _REAL_PLACE: Final = re.compile(
 )
 _IMMUNITY: Final = properties.CHECK_IMMUNITY_SEC.encode()
 # Every property that asks for more than to be stored has an underscore in its name, or is DELAY.
+# ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
 _PLAIN_SEND: Final = re.compile(
     rb"(?:(?:TRAN_MSG\x01true|UNIQ_KEY\x01([0-9A-Za-z]++)|(?!DELAY\x01)[^_\x01\x02]++"
-    rb"\x01[^\x01\x02]++)(?:\x02|\Z))++"
+    rb"\x01[^\x01\x02]++)(?:\x02|\Z)|(?!))++"
 )
 _ONCE: Final = b"TRAN_MSG\x01", b"UNIQ_KEY\x01"
 _producer_group: Final = properties.finder(properties.PRODUCER_GROUP)

@@ -61,16 +61,17 @@ _FLOAT_MAX: Final = 1.7976931348623157e308
 _FLOAT_LEAST: Final = 5e-324
 _UNREADABLE: Final = "\ufffd"  # what bytes that are not UTF-8 read as
 
-_GAP: Final = r"[ \t\n\r\f]|/\*[^*]*+\*++(?:[^*/][^*]*+\*++)*+/"
+# ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
+_GAP: Final = r"[ \t\n\r\f]|/\*[^*]*+\*++(?:[^*/][^*]*+\*++|(?!))*+/"
 _LINE_COMMENT: Final = r"--[^\n\r]*+[\n\r]"
 _TOKEN: Final = (
-    r"(?P<float>[0-9]++\.[0-9]*+(?:[eE][+-]?[0-9]++)?+|\.[0-9]++(?:[eE][+-]?[0-9]++)?+"
+    r"(?P<float>[0-9]++\.[0-9]*+(?:[eE][+-]?[0-9]++)?|\.[0-9]++(?:[eE][+-]?[0-9]++)?"
     r"|[0-9]++[eE][+-]?[0-9]++)"
     r"|(?P<number>0|[1-9][0-9]*+[lL]?)|(?P<text>'(?:''|[^'])*')"
     r"|(?P<word>[A-Za-z_$][A-Za-z0-9_$]*+)|(?P<sign><>|[<>]=?|[=(),+-])|(?P<end>\Z)|(?P<bad>.)"
 )
-_NEXT: Final = re.compile(f"(?:{_GAP}|{_LINE_COMMENT})*+(?:{_TOKEN})", re.DOTALL)
-_NEXT_ON_LAST_LINE: Final = re.compile(f"(?:{_GAP})*+(?:{_TOKEN})", re.DOTALL)
+_NEXT: Final = re.compile(f"(?:{_GAP}|{_LINE_COMMENT}|(?!))*+(?:{_TOKEN})", re.DOTALL)
+_NEXT_ON_LAST_LINE: Final = re.compile(f"(?:{_GAP}|(?!))*+(?:{_TOKEN})", re.DOTALL)
 _KEYWORDS: Final = frozenset(
     [
         *("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"),

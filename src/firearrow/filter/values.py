@@ -30,9 +30,7 @@ _LONG_QUICK_BYTES: Final = 18
 _LONG_DIGITS_MAX: Final = 19
 _BLANKS: Final = bytes(range(33))
 _NOT_A_DIGIT: Final = re.compile(rb"[+-]?(?:NaN|Infinity)")
-_DECIMAL: Final = re.compile(
-    rb"([+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+)[fFdD]?"
-)
+_DECIMAL: Final = re.compile(rb"([+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?")
 _HEXADECIMAL: Final = re.compile(
     rb"([+-]?0[xX](?:[0-9a-fA-F]++\.?|[0-9a-fA-F]*+\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?"
 )

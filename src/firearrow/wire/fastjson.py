@@ -60,9 +60,11 @@ PIECE_WORK: Final = 1000
 FORMATTED_WORK: Final = 20
 
 # What is possessive (``++``, ``*+``) is not tried again in shorter pieces, so that the time a text
-# takes is in proportion to its length, whatever a stranger has put into it.
+# takes is in proportion to its length, whatever a stranger has put into it. Python before 3.11.5
+# forgets where the last try of a possessive group began (python/cpython#106052): an alternative
+# that never matches, ``(?!)``, has it look there once more.
 _TOKEN: Final = re.compile(
-    r"""(?:[ \t\r\n\f\v]++|/\*.*?\*/|//[^\n]*+(?:\n|\Z))*+"""
+    r"""(?:[ \t\r\n\f\v]++|/\*.*?\*/|//[^\n]*+(?:\n|\Z)|(?!))*+"""
     r"""(?P<token>[{}\[\]:,]"""
     r"""|"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*'"""
     r"""|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.])|true\b|false\b|null\b|\Z)""",
@@ -70,7 +72,7 @@ _TOKEN: Final = re.compile(
 )
 # What comes before the next bare integer key, and that key.
 _TO_BARE_KEY: Final = re.compile(
-    rb"""((?:[^"{,]++|"(?:[^"\\]++|\\.)*+"|[{,](?!\s*+-?[0-9]++\s*+:))*+[{,]\s*+)(-?[0-9]++)""",
+    rb"""((?:[^"{,]++|"(?:[^"\\]++|\\.|(?!))*+"|[{,](?!\s*+-?[0-9]++\s*+:)|(?!))*+[{,]\s*+)(-?[0-9]++)""",
     re.DOTALL,
 )
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)

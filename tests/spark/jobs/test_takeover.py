@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from firearrow.spark.jobs.archive import archive
 from firearrow.spark.jobs.delta import OLD, Archive
 from firearrow.spark.jobs.progress import Gap, Mark
 from firearrow.spark.jobs.takeover import take_over
+from tests.archives import unpack
 from tests.spark.jobs.inline import Inline, Killed, Mortal
 from tests.spark.jobs.test_archive import every, rows_of
 from tests.spark.origins import DAY_MS, MemoryOrigin
@@ -35,8 +35,7 @@ def old(tmp_path: Path) -> Path:
 
 
 def unpacked(name: str, to: Path) -> Path:
-    with tarfile.open(DATA / f"{name}.tar.gz") as packed:
-        packed.extractall(to, filter="data")
+    unpack(DATA / f"{name}.tar.gz", to)
     return to / name
 
 
