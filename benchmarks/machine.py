@@ -2,16 +2,14 @@
 
 import os
 import platform
-import struct
 import subprocess
-import timeit
 from importlib import metadata
 from pathlib import Path
 
 from benchmarks.toolchain import HERE, ROCKETMQ_VERSION, Tools
+from tools.python_speed import python_message_ns
 
 BUSY_LOAD = 0.5
-PACKS = 200_000
 
 
 def facts(tools: Tools) -> dict[str, str | int | float]:
@@ -23,7 +21,7 @@ def facts(tools: Tools) -> dict[str, str | int | float]:
         "kernel": f"{platform.system()} {platform.release()}",
         "load_before": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
-        "python_pack_ns": python_pack_ns(),
+        "python_message_ns": python_message_ns(),
         "uvloop": _installed("uvloop"),
         "firearrow": commit(),
     }
@@ -31,16 +29,6 @@ def facts(tools: Tools) -> dict[str, str | int | float]:
         found["java"] = java_version(_output([tools.java, "-version"]))
         found["rocketmq"] = ROCKETMQ_VERSION
     return found
-
-
-def python_pack_ns() -> int:
-    """Measure how fast this Python is on this machine: the time to pack three numbers.
-
-    Builds differ: Debian's does that, and most of what a broker does, in half to three quarters of
-    the time of a shared library that `pyenv` has built without optimisation.
-    """
-    pack = struct.Struct(">qiq").pack
-    return round(min(timeit.repeat(lambda: pack(1, 2, 3), number=PACKS, repeat=5)) / PACKS * 1e9)
 
 
 def java_version(output: str) -> str:

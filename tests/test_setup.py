@@ -1,4 +1,7 @@
-"""`tools/setup.sh` makes `.venv` with the interpreter that is asked for. All of them are fakes."""
+"""`tools/setup.sh` makes `.venv` with the interpreter that is asked for, or that does best.
+
+All of them are fakes.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_tidy import ROOT
+from tools.python_speed import choice
 
 # Stands for an interpreter and for the one of an environment that was made from it.
 INTERPRETER = """#!/bin/sh
@@ -77,3 +81,40 @@ def test_what_is_no_interpreter_leaves_the_environment(project: Path, tmp_path: 
     said = f"firearrow: {missing} is not Python 3.11, 3.12, 3.13 or 3.14.\n"
     assert set_up(project, missing) == (1, said)
     assert (project / ".venv/bin/python").read_text() == one.read_text()
+
+
+# Takes so many nanoseconds for a message, and lacks a module, or not.
+MEASURED = """#!/bin/sh
+case "$1" in
+  -c) exit {missing} ;;
+  *) echo {ns} ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("speeds", "chosen"),
+    [
+        ([800], 0),
+        ([800, 700, 690], 0),
+        ([800, 900, 500, 520], 2),
+        ([800, 500, 400], 2),
+    ],
+)
+def test_the_first_is_chosen_or_one_that_is_clearly_faster(
+    tmp_path: Path, speeds: list[int], chosen: int
+) -> None:
+    pythons = [measured(tmp_path / f"python{at}", ns) for at, ns in enumerate(speeds)]
+    assert choice([*pythons, *pythons]) == pythons[chosen]
+
+
+def test_a_faster_one_that_makes_no_environment_is_not_chosen(tmp_path: Path) -> None:
+    slow, fast = measured(tmp_path / "slow", 800), measured(tmp_path / "fast", 400, missing=1)
+    assert choice([slow, fast]) == slow
+    assert choice([fast, slow]) == fast
+
+
+def measured(path: Path, ns: int, missing: int = 0) -> str:
+    path.write_text(MEASURED.format(ns=ns, missing=missing))
+    path.chmod(0o755)
+    return str(path)

@@ -10,11 +10,16 @@ runs() { # runs PYTHON [MINOR...]: all supported versions if none is named
     2>/dev/null) && [[ " ${allowed[*]} " == *" $found "* ]]
 }
 
-interpreter() { # interpreter MINOR: one that runs; without a minor version, whatever python3 is
+interpreters() { # interpreters MINOR: all that run; without a minor version, whatever python3 is
   local python
-  for python in "python3${1:+.$1}" $(pyenv_versions "$1"); do
-    if runs "$python" $1; then echo "$python"; return; fi
+  for python in $(type -aP "python3${1:+.$1}" || true) $(pyenv_versions "$1"); do
+    if runs "$python" $1; then echo "$python"; fi
   done
+}
+
+interpreter() { # interpreter MINOR: the first of these
+  local python
+  for python in $(interpreters "$1"); do echo "$python"; return; done
   return 1
 }
 

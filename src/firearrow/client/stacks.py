@@ -34,7 +34,8 @@ def _frames_of(frame: FrameType) -> list[FrameType]:
 
 def _frames_of_task(task: asyncio.Task[Any]) -> list[FrameType]:
     """A coroutine and those that it waits for, of which ``Task.get_stack`` gives only the first."""
-    found, coroutine = [], task.get_coro()
+    found: list[FrameType] = []
+    coroutine: Any = task.get_coro()
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:
         found.append(frame)
         coroutine = getattr(coroutine, "cr_await", None)

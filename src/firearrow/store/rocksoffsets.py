@@ -42,7 +42,7 @@ class QueueEnds(Generic[QueueT]):
         self.queues: list[QueueT | None] = [None]
         self._free: list[int] = []
         self.max_offset: Ints = np.zeros(_SLOTS_AT_FIRST, np.int64)
-        self.max_offsets = memoryview(self.max_offset)
+        self.max_offsets = self.max_offset.data
         self.max_physical_offset: Ints = np.full(_SLOTS_AT_FIRST, -1, np.int64)
         self.unsaved: Flags = np.zeros(_SLOTS_AT_FIRST, np.bool_)
         self.saving: Flags = np.zeros(_SLOTS_AT_FIRST, np.bool_)
@@ -70,7 +70,7 @@ class QueueEnds(Generic[QueueT]):
             new = np.zeros(slots, old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)
-        self.max_offsets = memoryview(self.max_offset)
+        self.max_offsets = self.max_offset.data
 
     def give_up(self, queue: QueueT) -> None:
         """Take a slot back from a queue that is forgotten."""
