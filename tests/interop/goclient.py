@@ -77,14 +77,18 @@ class GoClient:
         )
         return msgspec.json.decode(answer, type=list[Received])
 
-    def transact(self, topic: str, group: str, halves: Sequence[Half]) -> Transacted:
+    @contextmanager
+    def transacting(self, topic: str, group: str, halves: Sequence[Half]) -> Iterator[Transacted]:
         """Send halves one after the other, each when the one before was asked about as often as
-        was to be."""
-        asked = msgspec.json.encode(halves)
-        answer = self._run(
-            "transact", asked, topic=topic, group=group, timeout=f"{ARRIVAL_TIMEOUT_S}s"
-        )
-        return msgspec.json.decode(answer, type=Transacted)
+        was to be. The client ends with the context, by when it should have sent its decisions."""
+        words = self._words("transact", topic=topic, group=group, timeout=f"{ARRIVAL_TIMEOUT_S}s")
+        with self._started(words) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(msgspec.json.encode(halves))
+            process.stdin.flush()
+            if answer := process.stdout.readline():
+                yield msgspec.json.decode(answer, type=Transacted)
 
     def request(self, topic: str, group: str, body: bytes) -> bytes:
         """Send a request, again while nobody answers, and give the answer's body."""
@@ -97,16 +101,22 @@ class GoClient:
     def replying(self, topic: str, group: str) -> Iterator[list[Received]]:
         """Have a push consumer answer what comes; its messages are in the list at the end."""
         asked: list[Received] = []
-        words = self._words("reply", topic=topic, group=group)
+        with self._started(self._words("reply", topic=topic, group=group)) as process:
+            yield asked
+            out, _ = process.communicate(timeout=PROCESS_TIMEOUT_S)
+            asked += msgspec.json.decode(out or b"[]", type=list[Received])
+
+    @contextmanager
+    def _started(self, words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+        """A process that ends when its input does."""
         pipe = subprocess.PIPE
         with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe) as process:
             try:
-                yield asked
+                yield process
             finally:
-                out, err = process.communicate(timeout=PROCESS_TIMEOUT_S)
+                _, err = process.communicate(timeout=PROCESS_TIMEOUT_S)
         if process.returncode != 0:
             raise GoError(err.decode(errors="replace"))
-        asked += msgspec.json.decode(out, type=list[Received])
 
     def _words(self, command: str, **options: str | int) -> list[str]:
         flags = [f"-{name.replace('_', '-')}={option}" for name, option in options.items()]

@@ -113,12 +113,13 @@ def test_a_producer_in_go_decides_and_is_asked(java: JavaClient, topic: str) -> 
         Half(Outgoing(body=b"rolled back later"), UNKNOWN, [ROLLBACK]),
     ]
     go = GoClient(go_program(), java.server.namesrv)
-    done = go.transact(topic, f"{topic}_group", halves)
-    assert [report.status for report in done.reports] == ["SEND_OK"] * 4
-    asked = [message.body for message in done.checked if message.body.endswith(b" later")]
-    assert asked == [b"committed later", b"rolled back later"]  # RocketMQ may ask about others, too
-    end = java.max_offset(HALF, 0)
-    wait_until(lambda: half_offset(java) >= end, ARRIVAL_TIMEOUT_S, "all halves done")
+    with go.transacting(topic, f"{topic}_group", halves) as done:
+        assert [report.status for report in done.reports] == ["SEND_OK"] * 4
+        asked = [message.body for message in done.checked if message.body.endswith(b" later")]
+        # RocketMQ may ask about others, too.
+        assert asked == [b"committed later", b"rolled back later"]
+        end = java.max_offset(HALF, 0)
+        wait_until(lambda: half_offset(java) >= end, ARRIVAL_TIMEOUT_S, "all halves done")
     messages = java.pull_consumer().read(topic)
     found = sorted((message.body, message.tags, message.flag) for message in messages)
     assert found == [(b"committed", "T", 1), (b"committed later", "T", 3)]

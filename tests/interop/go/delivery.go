@@ -72,7 +72,9 @@ func (d *decisions) times(body []byte) int {
 	return count
 }
 
-// transact sends halves, each when the one before was asked about as often as was to be.
+// transact sends halves, each when the one before was asked about as often as was to be, says what
+// became of them and goes on until its input ends: what it decides is sent after the listener has
+// returned, and Shutdown does not wait for that.
 func transact(o options) (any, error) {
 	var halves []half
 	if err := json.NewDecoder(os.Stdin).Decode(&halves); err != nil {
@@ -103,10 +105,19 @@ func transact(o options) (any, error) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	err = client.Shutdown()
-	decides.lock.Lock()
-	defer decides.lock.Unlock()
-	return transacted{reports, decides.checked}, err
+	if err := decides.print(reports); err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return nil, err
+	}
+	return nil, client.Shutdown()
+}
+
+func (d *decisions) print(reports []sendReport) error {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	return json.NewEncoder(os.Stdout).Encode(transacted{reports, d.checked})
 }
 
 const answeredWithin = 3 * time.Second

@@ -95,6 +95,9 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
+	if result == nil {
+		return
+	}
 	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
 		fail(err)
 	}
