@@ -105,7 +105,8 @@ def test_the_first_is_chosen_or_one_that_is_clearly_faster(
     tmp_path: Path, speeds: list[int], chosen: int
 ) -> None:
     pythons = [measured(tmp_path / f"python{at}", ns) for at, ns in enumerate(speeds)]
-    assert choice([*pythons, *pythons]) == pythons[chosen]
+    assert choice(pythons) == pythons[chosen]
+    assert choice([*pythons, pythons[0]]) == pythons[chosen]
 
 
 def test_a_faster_one_that_makes_no_environment_is_not_chosen(tmp_path: Path) -> None:

@@ -54,8 +54,10 @@ def python_message_ns() -> int:
 
 def choice(pythons: list[str]) -> str:
     """Choose the first of some interpreters, or one that takes less than 85 % of its time."""
-    by_file = {str(Path(python).resolve()): python for python in reversed(pythons)}
-    different = list(reversed(by_file.values()))
+    by_file: dict[Path, str] = {}
+    for python in pythons:
+        by_file.setdefault(Path(python).resolve(), python)
+    different = list(by_file.values())
     least = dict.fromkeys(different, sys.maxsize)
     for _ in range(ROUNDS):  # by turns, as a machine may be slower for some seconds
         for python in different:
