@@ -146,6 +146,9 @@ exportPopRecord -c DefaultCluster -d false
 exportPopRecord -c NoCluster
 exportPopRecord -b BROKER
 """
+# A broker registers with all its topics, every 30 s and when its permission is set. If one of them
+# has changed since, the name server takes all anew, and what `wipeWritePerm` took comes back: so the
+# stage before that sets the permission, to what it is.
 CHANGES: Final = (
     """
 resetOffsetByTime -g MqaGroup -t MqaPlain -s 1000
@@ -173,6 +176,7 @@ updateTopicPerm -t MqaFifo -p 4 -b BROKER
 updateOrderConf -t MqaOrder -m get
 topicRoute -t MqaGone
 getConsumerConfig -g MqaPast
+updateBrokerConfig -b BROKER -k brokerPermission -v 6
 """,
     """
 skipAccumulatedMessage -g MqaGroup -t MqaPlain
