@@ -75,6 +75,16 @@ def test_what_can_not_be_written_so_goes_through_the_mapping(
     assert 1 <= len(said) <= len(files)
 
 
+def test_what_a_slave_is_sent_is_written_so_whatever_its_length(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, fs=OddFiles(read_only)) as store:
+        append(store, b"short")
+        assert "long records" not in caplog.text
+        store.put_raw(store.log_end_offset, b"shorter")
+        assert "long records" in caplog.text
+
+
 def test_no_descriptor_is_left(tmp_path: Path) -> None:
     def writers() -> int:
         """Descriptors of this log for writing alone, as no mapping has one."""

@@ -332,7 +332,8 @@ class CommitLog:
             if self._map is None or self.end_offset == self._base + file_size:
                 self._roll(0)  # for any byte, while a record must fit into its file
             piece = data[: self._base + file_size - self.end_offset]
-            self._put(self.end_offset, piece)
+            # Short ones, too: a page fault has megabytes read ahead, for which no slave has time.
+            self._long_writes.write(self.end_offset - self._base, piece)
             self.end_offset += len(piece)
             self.doubt(self.end_offset)  # this process knows nothing of what it holds
             data = data[len(piece) :]
