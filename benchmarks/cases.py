@@ -18,6 +18,7 @@ from benchmarks.verifying import Verify
 from benchmarks.workloads import (
     BenchmarkConsumer,
     BenchmarkProducer,
+    DueAtOnce,
     Fresh,
     MemoryUse,
     Paired,
@@ -98,6 +99,8 @@ PUSHED_TO_POPS = Load("push", connections=16, rate=1000, pops=True)
 LEVEL_DELAYED = Load("push", connections=4, rate=1000, property="DELAY=1", due_ms=1000)
 TIMED = Load("push", connections=4, rate=1000, due_ms=1000, due_step_ms=1000)
 TIMED_BETWEEN = Load("push", connections=4, rate=1000, property="TIMER_DELAY_MS=1000", due_ms=1000)
+ALL_DUE = Load("push", connections=4, rate=10_000, due_ms=1000, due_step_ms=10_000, topic="due")
+OTHERS = Load("push", connections=16, rate=250)
 PROPERTY_FILTER = (("enablePropertyFilter", "true"),)
 SYNC_FLUSH = (("flushDiskType", "SYNC_FLUSH"),)
 FOLLOWED = Shape(followed=True)
@@ -265,6 +268,15 @@ CASES = (
         "how late they come when due at any millisecond (TIMER_DELAY_MS)",
         Push(TIMED_BETWEEN),
         (),
+    ),
+    Case(
+        "delay-timer-all",
+        "how late 100,000 messages come that are due in one moment, and 250 others a second",
+        DueAtOnce(ALL_DUE, OTHERS),
+        (
+            Target("visible_ms_p99", Compare.AT_MOST, 5000),
+            Target("others_ms_p99", Compare.AT_MOST, 50),
+        ),
     ),
     Case(
         "visibility",

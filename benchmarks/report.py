@@ -42,6 +42,7 @@ UNITS = {
     "looks": Unit("looks at the lag", ",.0f"),
     "visible_ms_p50": Unit("visible p50 ms", ".2f"),
     "visible_ms_p99": Unit("visible p99 ms", ".2f"),
+    "others_ms_p99": Unit("others p99 ms", ".2f"),
     "start_s": Unit("start s", ".3f"),
     "complete_s": Unit("complete s", ".2f"),
     "verify_s": Unit("verified in s", ".2f"),

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from benchmarks import clients, remoting
 from benchmarks.errors import BenchmarkError
-from benchmarks.generator import Generator, Load, Warmth, WarmUp
+from benchmarks.generator import Generator, Load, Measurement, Warmth, WarmUp
 from benchmarks.servers import ALONE, Deployment, Keys, Launch, Shape
 from benchmarks.toolchain import Tools
 from benchmarks.visibility import delays_ms, percentile
@@ -190,10 +190,7 @@ class Push:
 
     def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
         """Make the topic, so that all consumers find their queues; then warm up."""
-        for broker in deployment.brokers:
-            request = remoting.create_topic(self.load.topic, self.load.queues)
-            if remoting.call(broker.address, request).code != remoting.SUCCESS:
-                raise BenchmarkError(f"{deployment.side}: refuses topic {self.load.topic}")
+        create_topic(deployment, self.load)
         return unstable(
             deployment, bench.generator.warm_up(self.load, deployment, bench.settings.warm_up)
         )
@@ -205,12 +202,7 @@ class Push:
         can't keep up, of which times say little.
         """
         del number  # every round is the same
-        lead_s = 1 + ((self.load.due_ms or 0) + (self.load.due_step_ms or 0)) / 1000
-        found = bench.generator.measure(
-            self.load, deployment, bench.settings.seconds, lead_s=lead_s
-        )
-        if found.messages == 0:
-            raise BenchmarkError(f"{deployment.side}: no message came to its consumer")
+        found = self.pushed(bench, deployment, bench.settings.seconds, self.first_due_s)
         return {
             "messages_per_s": found.messages_per_s,
             "visible_ms_p50": found.round_ms_p50,
@@ -218,6 +210,52 @@ class Push:
             "cpu_us_per_message": found.server_cpu_us_per_message,
             "generator_cores": found.generator_cores,
             "refused": float(sum(found.refused.values())),
+        }
+
+    @property
+    def first_due_s(self) -> float:
+        """After how long messages come."""
+        return 1 + ((self.load.due_ms or 0) + (self.load.due_step_ms or 0)) / 1000
+
+    def pushed(
+        self, bench: Bench, deployment: Deployment, seconds: float, lead_s: float
+    ) -> Measurement:
+        """Load for so long; raises if no message comes."""
+        found = bench.generator.measure(self.load, deployment, seconds, lead_s=lead_s)
+        if found.messages == 0:
+            raise BenchmarkError(f"{deployment.side}: no message came to its consumer")
+        return found
+
+
+@dataclass(frozen=True)
+class DueAtOnce:
+    """How late very many messages come that are due in one moment, every few seconds, and how long
+    others take meanwhile, from their senders to their consumers."""
+
+    load: Load
+    others: Load
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Make the topics; the others warm up."""
+        create_topic(deployment, self.load)
+        return Push(self.others).prepare(bench, deployment)
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Load both as long as it takes until messages have been due three times."""
+        del number  # every round is the same
+        due, others = Push(self.load), Push(self.others)
+        lead_s = due.first_due_s
+        with ThreadPoolExecutor(1) as executor:
+            loading = executor.submit(due.pushed, bench, deployment, 2 * lead_s, lead_s)
+            beside = others.pushed(bench, deployment, 2 * lead_s, lead_s)
+            found = loading.result()
+        return {
+            "messages_per_s": found.messages_per_s,
+            "visible_ms_p50": found.round_ms_p50,
+            "visible_ms_p99": found.round_ms_p99,
+            "others_ms_p99": beside.round_ms_p99,
+            "cpu_us_per_message": found.server_cpu_us_per_message,
+            "refused": float(sum((*found.refused.values(), *beside.refused.values()))),
         }
 
 
@@ -343,6 +381,14 @@ class MemoryUse:
             raise BenchmarkError(f"{deployment.side}: stored nothing in {seconds:.0f} s")
         time.sleep(QUIET_S)
         return found.messages
+
+
+def create_topic(deployment: Deployment, load: Load) -> None:
+    """Make the topic of a load on all brokers; raises if one refuses."""
+    for broker in deployment.brokers:
+        request = remoting.create_topic(load.topic, load.queues)
+        if remoting.call(broker.address, request).code != remoting.SUCCESS:
+            raise BenchmarkError(f"{deployment.side}: refuses topic {load.topic}")
 
 
 def unstable(deployment: Deployment, warmth: Warmth) -> list[str]:

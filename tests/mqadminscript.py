@@ -147,8 +147,8 @@ exportPopRecord -c NoCluster
 exportPopRecord -b BROKER
 """
 # A broker registers with all its topics, every 30 s and when its permission is set. If one of them
-# has changed since, the name server takes all anew, and what `wipeWritePerm` took comes back: so the
-# stage before that sets the permission, to what it is.
+# has changed since, the name server takes all anew, and what `wipeWritePerm` took comes back. So
+# the stage before that sets the permission, to what it is.
 CHANGES: Final = (
     """
 resetOffsetByTime -g MqaGroup -t MqaPlain -s 1000

@@ -11,7 +11,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load, Measurement
 from benchmarks.servers import Broker, Deployment
 from benchmarks.toolchain import Tools
-from benchmarks.workloads import QUICK, Bench, Push, RawLoad
+from benchmarks.workloads import QUICK, Bench, DueAtOnce, Push, RawLoad
 
 FOUND = Measurement(
     messages=100,
@@ -92,3 +92,19 @@ def test_consumers_that_see_nothing_are_an_error(deployment: Deployment) -> None
     generator = Loaded(replace(FOUND, messages=0))
     with pytest.raises(BenchmarkError, match="no message came to its consumer"):
         Push(Load("push", connections=1)).measure(bench(generator), deployment, 0)
+
+
+def test_others_are_measured_while_all_come_that_are_due_at_once(deployment: Deployment) -> None:
+    class Both(Loaded):
+        def measure(
+            self, load: Load, deployment: Deployment, seconds: float, *, lead_s: float = 1
+        ) -> Measurement:
+            assert (seconds, lead_s) == (24, 12)
+            return replace(self.found, round_ms_p99=4000 if load.due_step_ms else 7)
+
+    all_due = Load("push", connections=1, due_ms=1000, due_step_ms=10_000)
+    load = DueAtOnce(all_due, Load("push", connections=1))
+    found = load.measure(bench(Both(FOUND)), deployment, 0)
+    assert (found["visible_ms_p99"], found["others_ms_p99"]) == (4000, 7)
+    with pytest.raises(BenchmarkError, match="no message came to its consumer"):
+        load.measure(bench(Both(replace(FOUND, messages=0))), deployment, 0)
