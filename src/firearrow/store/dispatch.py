@@ -56,8 +56,8 @@ STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
 WAITED_FOR_SECONDS: Final = 0.0004
 WAITED_FOR_SECONDS_A_RECORD: Final = 25e-6
 WAITED_FOR_SECONDS_MAX: Final = 0.002
-# While nobody does: at full rate some 3,000 records come, of which each has its share of those 0.2 ms
-# by then. Five times as long made stops of 12 ms, as a slave, which never has time for them, shows.
+# While nobody does: at full rate some 3,000 records come meanwhile, among which those 0.2 ms are
+# nothing. Five times as long was no cheaper, and as a slave, a broker fell behind by its stops.
 UNWAITED_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 

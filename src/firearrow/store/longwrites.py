@@ -5,10 +5,10 @@ a call takes as many pages as there are at once. For 12.8 KB, 32 messages that c
 is 7 µs instead of 15, for 64 KB 20 instead of 73; below 8 KiB the mapping is as fast. To fill pages
 ahead in a thread was rejected: it wakes so often that all else gets slower.
 
-A fault on a page that is not in memory makes as many as the disk is set to read ahead. That is cheap
-for each of them, as they are kept together, and long for who waits: 26 ms for 8 MiB. Senders wait
-with their broker, but a slave's master goes on: a slave writes by calls whatever the length is. To
-do so on a master, or to forbid reading ahead, was rejected: its sends get a third slower or more.
+A fault on a page that is not in memory makes as many as the disk is set to read ahead. That is
+cheap for each, as they are kept together, and long for who waits: up to 26 ms for 8 MiB. Senders
+wait with their broker, but a slave's master goes on: a slave writes by calls whatever the length.
+To forbid the reading ahead was rejected: sends took 3 µs more each, as pages came one by one.
 
 File systems of Linux have one memory for both. Where that is not so (folders that a virtual machine
 shares), the mapping would not show what was written. So it is compared after each call, 1 µs for
