@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from benchmarks import clients, remoting
 from benchmarks.errors import BenchmarkError
-from benchmarks.generator import Generator, Load, Measurement, Warmth, WarmUp
+from benchmarks.generator import Generator, Load, Warmth, WarmUp
 from benchmarks.servers import ALONE, Deployment, Keys, Launch, Shape
 from benchmarks.toolchain import Tools
 from benchmarks.visibility import delays_ms, percentile
@@ -202,7 +202,18 @@ class Push:
         can't keep up, of which times say little.
         """
         del number  # every round is the same
-        found = self.pushed(bench, deployment, bench.settings.seconds, self.first_due_s)
+        return self.push(bench, deployment, bench.settings.seconds, self.first_due_s)
+
+    @property
+    def first_due_s(self) -> float:
+        """After how long messages come."""
+        return 1 + ((self.load.due_ms or 0) + (self.load.due_step_ms or 0)) / 1000
+
+    def push(self, bench: Bench, deployment: Deployment, seconds: float, lead_s: float) -> Metrics:
+        """Load for so long; raises if no message comes."""
+        found = bench.generator.measure(self.load, deployment, seconds, lead_s=lead_s)
+        if found.messages == 0:
+            raise BenchmarkError(f"{deployment.side}: no message came to its consumer")
         return {
             "messages_per_s": found.messages_per_s,
             "visible_ms_p50": found.round_ms_p50,
@@ -211,20 +222,6 @@ class Push:
             "generator_cores": found.generator_cores,
             "refused": float(sum(found.refused.values())),
         }
-
-    @property
-    def first_due_s(self) -> float:
-        """After how long messages come."""
-        return 1 + ((self.load.due_ms or 0) + (self.load.due_step_ms or 0)) / 1000
-
-    def pushed(
-        self, bench: Bench, deployment: Deployment, seconds: float, lead_s: float
-    ) -> Measurement:
-        """Load for so long; raises if no message comes."""
-        found = bench.generator.measure(self.load, deployment, seconds, lead_s=lead_s)
-        if found.messages == 0:
-            raise BenchmarkError(f"{deployment.side}: no message came to its consumer")
-        return found
 
 
 @dataclass(frozen=True)
@@ -246,16 +243,13 @@ class DueAtOnce:
         due, others = Push(self.load), Push(self.others)
         lead_s = due.first_due_s
         with ThreadPoolExecutor(1) as executor:
-            loading = executor.submit(due.pushed, bench, deployment, 2 * lead_s, lead_s)
-            beside = others.pushed(bench, deployment, 2 * lead_s, lead_s)
+            loading = executor.submit(due.push, bench, deployment, 2 * lead_s, lead_s)
+            beside = others.push(bench, deployment, 2 * lead_s, lead_s)
             found = loading.result()
         return {
-            "messages_per_s": found.messages_per_s,
-            "visible_ms_p50": found.round_ms_p50,
-            "visible_ms_p99": found.round_ms_p99,
-            "others_ms_p99": beside.round_ms_p99,
-            "cpu_us_per_message": found.server_cpu_us_per_message,
-            "refused": float(sum((*found.refused.values(), *beside.refused.values()))),
+            **found,
+            "others_ms_p99": beside["visible_ms_p99"],
+            "refused": found["refused"] + beside["refused"],
         }
 
 
