@@ -10,6 +10,7 @@ four); all others come in any order. Of its workers half begin with the tests th
 with those that compute, so that neither leave a core idle.
 """
 
+import faulthandler
 import gc
 import os
 import re
@@ -17,6 +18,7 @@ import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -100,6 +102,37 @@ def _uses_session(path: str) -> bool:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
     """Have workers of pytest-xdist share servers, instead of starting their own of everything."""
     return Together(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a worker of pytest-xdist where to write how it crashes."""
+    node.workerinput["traces"] = str(_traces(node.config))
+
+
+@pytest.hookimpl(trylast=True)  # pytest has traces go to standard error, far above the summary
+def pytest_configure(config: pytest.Config) -> None:
+    """Have a worker write the Python traces of its threads when a signal ends it."""
+    if workerinput := getattr(config, "workerinput", None):
+        faulthandler.enable((Path(workerinput["traces"]) / workerinput["workerid"]).open("w"))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Show what crashed workers were doing beside the names of the tests."""
+    for file in sorted(_traces(config).iterdir()):
+        if trace := file.read_text():
+            terminalreporter.section(f"worker '{file.name}' was here when it crashed")
+            terminalreporter.write(trace)
+
+
+@cache
+def _traces(config: pytest.Config) -> Path:
+    """A directory for traces, which is removed at the end."""
+    directory = TemporaryDirectory(prefix="firearrow-traces-")
+    config.add_cleanup(directory.cleanup)
+    return Path(directory.name)
 
 
 @pytest.hookimpl(wrapper=True)
