@@ -18,6 +18,7 @@ from firearrow.message.hosts import Host, pack_host
 from firearrow.message.names import java_hash
 from firearrow.message.properties import encode
 from firearrow.message.record import encode_record
+from firearrow.store import timers
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.timerfiles import CHECK, DELETE, NORMAL, ROLL, SLOT, UNIT
 from firearrow.store.timers import TimedQueue, TimerStore, ToldProgress
@@ -438,6 +439,29 @@ def test_a_master_delivers_what_the_slave_did_not_have_that_acted_for_it(tmp_pat
     master.deliver(START_MS + 60_000)
     assert [one.number for one in log.stored if one.delivered] == [0, 1, 5, 4]
     assert CHECK.unpack_from(master.store.content(master.store.progress))[3] == 6
+
+
+@pytest.mark.parametrize("looks_max", [0, 1, 2, 5000])
+def test_what_a_start_finds_due_is_not_all_late(
+    tmp_path: Path, looks_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that takes over places again what is late, so it is told of nothing else."""
+    monkeypatch.setattr(timers, "LATE_LOOKS_MAX", looks_max)
+    driver = placed(tmp_path, [START_MS + due_ms for due_ms in (5000, 15_500, 14_000)])
+    driver.deliver(START_MS + 8000)
+    driver.flush()
+    driver.store.close()
+    driver = Driver(tmp_path, driver.log, START_MS + 16_000)
+    told = driver.store.told_offset(driver.store.progress)
+    assert told == (3 if looks_max >= 2 else 1 + looks_max)
+    driver.log.add(Stored(9, START_MS + 7000))
+    driver.place(START_MS + 16_000)
+    driver.flush()
+    driver.store.close()
+    driver = Driver(tmp_path, driver.log, START_MS + 16_000)
+    assert driver.store.told_offset(driver.store.progress) == min(told, 3)
+    driver.deliver(START_MS + 17_000)
+    assert driver.store.told_offset(driver.store.progress) == 4
 
 
 def test_who_has_messages_that_are_late_tells_of_those_before_them(tmp_path: Path) -> None:

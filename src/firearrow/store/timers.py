@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 SPARED_MAX: Final = 500_000  # some 30 MB; there are so many only if none go on the wheel
 SPARED_STEP: Final = 10_000  # a millisecond
+LATE_LOOKS_MAX: Final = 5000  # a start takes 0.1 s for them
 _PIECE_UNITS: Final = 1 << 16
 _DELAY_MS_MAX: Final = (1 << 31) - 1
 _NONE_LATE: Final = (1 << 63) - 1
@@ -243,13 +244,26 @@ class TimerStore:
         return self.units.end
 
     def _note_late(self, now_ms: int, queue: TimedQueue, positions: npt.NDArray[Any]) -> None:
-        """Note that units of slots up to now may be late: no file tells which of them are."""
+        """Note which units of slots up to now are late: in a later slot than that of their time.
+
+        No file tells which are, only their messages do. Of very many, not all are read: those
+        behind `LATE_LOOKS_MAX` may be late. Java places all again that may be, and where a message
+        comes a second time it may take what was done between for undone (a pop's acknowledgement).
+        """
         self.late_slot_ms, self._late_offset = self.slot_of(now_ms), _NONE_LATE
-        if len(positions):
-            unit = self.units.unit(int(positions.min()))
+        next_offset = queue.first_offset
+        for looks, position in enumerate(np.sort(positions).tolist()):
+            unit = self.units.unit(position)
             assert unit is not None, "it was found there"
             message = queue.message(unit.physical_offset, unit.record_size)
-            self._late_offset = queue.first_offset if message is None else message.queue_offset
+            due_ms = None if message is None else due_ms_of(message)
+            slot_ms = self.slot_of(unit.written_ms + unit.delay_ms)
+            if message is not None:
+                next_offset = message.queue_offset
+            if due_ms is None or due_ms < slot_ms or looks == LATE_LOOKS_MAX:
+                self._late_offset = next_offset
+                break
+            next_offset += 1
 
     def _cut(self, end: int) -> None:
         if end < self.units.end:
