@@ -34,6 +34,7 @@ class Cluster:
         self.clock = clock
         self.brokers: dict[str, Serving] = {}
         self.name_server = ""
+        self.loop = asyncio.get_running_loop()
         self._stack = stack
         self._name_servers: dict[str, AsyncExitStack] = {}
         self._settings: dict[str, dict[str, Any]] = {}

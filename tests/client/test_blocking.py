@@ -19,7 +19,7 @@ from firearrow.client.blocking import (
     SimpleConsumer,
 )
 from firearrow.errors import ClientError, MessageError
-from tests.broker.serving import Serving, stored
+from tests.broker.serving import stored
 from tests.client.cluster import Cluster, serving_cluster
 from tests.net.background import in_thread
 
@@ -32,8 +32,12 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     assert "firearrow client" not in names, "the loop's thread is left"
 
 
-def all_bodies(served: Serving, topic: str) -> list[bytes]:
-    return sorted(view.body for queue in range(4) for view in stored(served, topic, queue))
+def all_bodies(cluster: Cluster, topic: str) -> list[bytes]:
+    async def read() -> list[bytes]:
+        broker = cluster.brokers["a"]
+        return sorted(view.body for queue in range(4) for view in stored(broker, topic, queue))
+
+    return asyncio.run_coroutine_threadsafe(read(), cluster.loop).result(10)
 
 
 def test_it_sends_from_any_thread(cluster: Cluster) -> None:
@@ -47,7 +51,7 @@ def test_it_sends_from_any_thread(cluster: Cluster) -> None:
         assert len({(it.queue, it.queue_offset) for it in receipts}) == 40
         with pytest.raises(MessageError, match="is empty"):
             producer.send("orders", b"")
-    assert all_bodies(cluster.brokers["a"], "orders") == sorted([b"one", b"two", b"three", *bodies])
+    assert all_bodies(cluster, "orders") == sorted([b"one", b"two", b"three", *bodies])
 
 
 def test_two_share_a_session(cluster: Cluster) -> None:
@@ -58,7 +62,7 @@ def test_two_share_a_session(cluster: Cluster) -> None:
     ):
         one.send("orders", b"1")
         two.send("orders", b"2")
-    assert all_bodies(cluster.brokers["a"], "orders") == [b"1", b"2"]
+    assert all_bodies(cluster, "orders") == [b"1", b"2"]
 
 
 def test_two_threads_may_close_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +96,7 @@ def test_transactions(cluster: Cluster) -> None:
         with pytest.raises(ZeroDivisionError), producer.transaction("orders", b"open"):
             raise ZeroDivisionError
         producer.send("orders", b"end")
-    assert all_bodies(cluster.brokers["a"], "orders") == [b"end", b"good"]
+    assert all_bodies(cluster, "orders") == [b"end", b"good"]
 
 
 def test_one_that_is_not_open(cluster: Cluster) -> None:
