@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -110,11 +110,26 @@ def pytest_configure_node(node: WorkerController) -> None:
     node.workerinput["traces"] = str(_traces(node.config))
 
 
-@pytest.hookimpl(trylast=True)  # pytest has traces go to standard error, far above the summary
-def pytest_configure(config: pytest.Config) -> None:
-    """Have a worker write the Python traces of its threads when a signal ends it."""
-    if workerinput := getattr(config, "workerinput", None):
-        faulthandler.enable((Path(workerinput["traces"]) / workerinput["workerid"]).open("w"))
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Have a worker write the Python traces of its threads when a signal ends it.
+
+    pytest has them go to standard error, far above the summary, and again after each test that
+    runs a pytest of its own.
+    """
+    if file := _trace_file(item.config):
+        faulthandler.enable(file)
+    return (yield)
+
+
+@cache
+def _trace_file(config: pytest.Config) -> TextIO | None:
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return None
+    file = Path(worker["traces"], worker["workerid"]).open("w")  # noqa: SIM115 - the end closes it
+    config.add_cleanup(file.close)
+    return file
 
 
 def pytest_terminal_summary(
