@@ -7,6 +7,7 @@ time it is.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -34,3 +35,12 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return the monotonic clock in seconds."""
         return time.monotonic()
+
+
+def seconds_of(clock: Clock) -> Callable[[], float]:
+    """Give a function for the wall clock in seconds since 1970-01-01 UTC.
+
+    Of the machine's clock it is `time.time` itself: where time is asked for at each send, a call of
+    a Python function would cost several times as much.
+    """
+    return time.time if type(clock) is SystemClock else lambda: clock.now_ms() / 1000

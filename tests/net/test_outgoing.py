@@ -3,6 +3,7 @@
 import asyncio
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,6 +76,31 @@ def test_small_answers_of_a_turn_leave_together_at_its_end() -> None:
     assert [socket.told for socket in world.sockets] == [[b"acd"], [b"b"]]
     assert world.one.unread_bytes == 0
     assert world.turns == 1
+
+
+def test_what_the_last_write_plans_no_other_turn() -> None:
+    world = World()
+    world.departures.plan()  # as requests that are gathered do
+    world.late = [b"a"]
+    world.departures.leave()
+    assert (world.sockets[0].told, world.turns) == ([b"a"], 1)
+    world.one.write(b"b")
+    assert world.turns == 2
+
+
+def test_what_was_written_leaves_though_a_last_call_fails() -> None:
+    world = World()
+    world.other.write(b"b")
+
+    def fail() -> None:
+        world.one.write(b"a")
+        raise ZeroDivisionError
+
+    world.departures.call_last(fail)
+    with pytest.raises(ZeroDivisionError):
+        world.departures.leave()
+    assert [socket.told for socket in world.sockets] == [[b"a"], [b"b"]]
+    assert not world.departures.is_planned
 
 
 def test_a_large_answer_leaves_at_once_and_after_those_before_it() -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from firearrow.clock import Clock, seconds_of
 from firearrow.net.outgoing import Departures
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
@@ -75,10 +76,11 @@ class RpcMeter:
     """Keeps the histograms. What is counted is counted until the turn ends, which ``departures``
     tell."""
 
-    def __init__(self, now_ms: Callable[[], int], departures: Departures) -> None:
-        self._now_ms = now_ms
+    def __init__(self, clock: Clock, departures: Departures) -> None:
+        self._seconds = seconds_of(clock)
         self._departures = departures
         self._code, self._number = OTHER, 0  # the first of the present turn, and how often
+        self._counts: list[int] = []  # of that code
         self._others: dict[int, int] = {}  # that came in it, too
         self._usual: dict[int, Histogram] = {}  # of those of one turn, by code
         self.histograms: defaultdict[RpcKey, Histogram] = defaultdict(lambda: Histogram(BOUNDS_MS))
@@ -88,7 +90,9 @@ class RpcMeter:
     def count(self, code: int, number: int, since_ms: int) -> None:
         """So many requests of a code that came at a time are answered well."""
         if not self._number:
-            self._code, self._number, self._since_ms = code, number, since_ms
+            if code != self._code:
+                self._code, self._counts = code, self._usual_of(code).counts
+            self._number, self._since_ms = number, since_ms
             if not self._departures.is_planned:  # an answer has planned it already, nearly always
                 self._departures.plan()
         elif code == self._code:
@@ -96,27 +100,27 @@ class RpcMeter:
         else:
             self._others[code] = self._others.get(code, 0) + number
 
+    def _usual_of(self, code: int) -> Histogram:
+        usual = self._usual.get(code)
+        if usual is None:
+            usual = self._usual[code] = self.histograms[RpcKey(code, 0, False, False)]
+        return usual
+
     def _end_turn(self) -> None:
         """The answers of a turn leave."""
         number = self._number
-        if not number:
-            return
-        self._number = 0
-        took_ms = self._now_ms() - self._since_ms
-        usual = self._usual.get(self._code)
-        if took_ms > 1 or usual is None or self._others:
-            self._add_all(number, took_ms)
-        else:  # nearly always
-            usual.counts[0] += number
-            if took_ms > 0:
-                usual.sum += number
+        if number:
+            self._number = 0
+            took_ms = self._seconds() * 1000 - self._since_ms
+            if took_ms < 1 and not self._others:  # nearly always
+                self._counts[0] += number
+            else:
+                self._add_all(number, int(took_ms))
 
     def _add_all(self, number: int, took_ms: int) -> None:
         place = bisect_left(BOUNDS_MS, took_ms)
         for code, times in ((self._code, number), *self._others.items()):
-            usual = self._usual.get(code)
-            if usual is None:
-                usual = self._usual[code] = self.histograms[RpcKey(code, 0, False, False)]
+            usual = self._usual_of(code)
             usual.counts[place] += times
             usual.sum += max(took_ms, 0) * times
         self._others.clear()
@@ -142,4 +146,4 @@ class RpcMeter:
         waited = opened_ms is not None and code in _WAITING
         response_code = answer.code if isinstance(answer, Response) else 0
         key = RpcKey(code, response_code, waited, oneway)
-        self.histograms[key].add(max(0, self._now_ms() - since_ms))
+        self.histograms[key].add(max(0, int(self._seconds() * 1000) - since_ms))

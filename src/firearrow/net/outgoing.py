@@ -49,13 +49,16 @@ class Departures:
         self.plan()
 
     def leave(self) -> None:
-        """Have all leave now."""
-        self.is_planned = False
-        for call in self._last:
-            call()
-        waiting, self._waiting = self._waiting, []
-        for outgoing in waiting:
-            outgoing.leave()
+        """Have all leave now, with what is written by those who are called last."""
+        self.is_planned = True  # else each answer that they write would plan a turn of its own
+        try:
+            for call in self._last:
+                call()
+        finally:
+            self.is_planned = False
+            waiting, self._waiting = self._waiting, []
+            for outgoing in waiting:
+                outgoing.leave()
 
 
 class Outgoing:

@@ -629,7 +629,7 @@ class Server:
             lambda: self.departures.plan(),
         )
         self.departures = Departures(lambda: self.loop, self.gathering.answer)
-        self.meter = RpcMeter(clock.now_ms, self.departures) if measures else None
+        self.meter = RpcMeter(clock, self.departures) if measures else None
         self._planned: deque[Peer] = deque()
         self._begun_ms = 0  # when a request that takes steps last began in its read
         self._next_turn: asyncio.Handle | None = None
