@@ -171,3 +171,12 @@ def bodies_by_key(
 ) -> list[bytes]:
     """The bodies of what a key finds, newest first."""
     return [decode_record(found).body for found in store.query(topic, key, kind, *ALWAYS, count)]
+
+
+def map_flags(path: Path) -> list[str]:
+    """What Linux notes of the map of a file, such as ``rr``: it is read here and there."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    for line in lines:
+        if line.endswith(str(path)):
+            break
+    return next(line.split()[1:] for line in lines if line.startswith("VmFlags:"))

@@ -15,6 +15,7 @@ from firearrow.store.batchqueue import UNIT_DTYPE, FileBatchQueue
 from firearrow.store.consumequeue import FileConsumeQueue, FileQueue
 from firearrow.store.fs import FileSystem
 from firearrow.store.queues import ENTRY, HasRecord, Place
+from tests.store.stores import map_flags
 
 FILE_BYTES = 200  # ten entries
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
@@ -191,15 +192,6 @@ def test_the_system_reads_nothing_ahead_in_its_files(tmp_path: Path) -> None:
     again = queue_in(tmp_path)
     assert "rr" in map_flags(again.segments.files[0].path)
     again.close()
-
-
-def map_flags(path: Path) -> list[str]:
-    """What Linux notes of the map of a file, such as ``rr``: it is read here and there."""
-    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
-    for line in lines:
-        if line.endswith(str(path)):
-            break
-    return next(line.split()[1:] for line in lines if line.startswith("VmFlags:"))
 
 
 SECTOR_BYTES = 512

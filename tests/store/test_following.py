@@ -8,6 +8,7 @@ import pytest
 
 from firearrow.errors import DiskFull, StoreError
 from firearrow.store import MessageStore
+from firearrow.store.dispatch import SLAVE_STEP_RECORDS
 from tests.store.stores import KINDS, KiB, abandon, append, bodies, make_store, opened, settle
 
 FILE_BYTES = 64 * KiB
@@ -47,6 +48,18 @@ def test_a_half_record_waits_for_the_rest_and_disturbs_nobody(
     store.close()
     with opened(tmp_path / "slave", background=False, broker_role="SLAVE") as again:
         assert (bodies(again), again.log_end_offset) == (expected, len(data))
+
+
+def test_it_dispatches_in_short_steps_between_which_it_can_read(tmp_path: Path) -> None:
+    one_file: dict[str, Any] = {"mapped_file_size_commit_log": 1024 * KiB}
+    data, expected = filled(tmp_path / "master", 2 * SLAVE_STEP_RECORDS + 100, **one_file)
+    store = slave(tmp_path / "slave", **one_file)
+    store.put_raw(0, data)
+    steps = 1
+    while store.dispatching.step():
+        steps += 1
+    assert (steps, bodies(store)) == (3, expected)
+    store.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from tests.golden import extract
-from tests.store.stores import GOLDEN_SIZES, opened
+from tests.store.stores import GOLDEN_SIZES, map_flags, opened
 
 SLOTS, ENTRIES = 5, 12
 BEGIN_MS = 1_795_000_000_000
@@ -198,6 +198,21 @@ def test_a_reopened_index_goes_on(tmp_path: Path) -> None:
         model.put(key)
     index.close()
     assert contents(tmp_path) == [bytes(file) for file in model.files]
+
+
+def test_the_system_reads_nothing_ahead_for_who_writes(tmp_path: Path) -> None:
+    """Each key touches two pages, and would wait for those of megabytes every 400,000 keys."""
+    index = index_in(tmp_path)
+    keys = [Key(n, n * 100, BEGIN_MS) for n in range(4)]
+    put_all(index, keys[:2], 2)
+    [path] = tmp_path.iterdir()
+    assert "rr" in map_flags(path)
+    index.close()
+    index.load(None)
+    assert "rr" not in map_flags(path), "a start that checks it reads it in order"
+    put_all(index, keys[2:], 1)
+    assert "rr" in map_flags(path)
+    index.close()
 
 
 def lose(path: Path, start: int, size: int) -> None:

@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 NO_LIMIT: Final = (1 << 63) - 1
 STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
+SLAVE_STEP_RECORDS: Final = 1024  # shared with its master's, a core stretches them to 4 ms
 # While somebody waits: what a batch costs beside its messages, some 0.2 ms, is not much where few
 # messages come, and where many come more of them are to share it.
 WAITED_FOR_SECONDS: Final = 0.0004
@@ -318,6 +319,7 @@ class Dispatching(Service):
         self._scheduler = scheduler
         self._last = -math.inf
         self._last_count = 0  # records of the last batch
+        self._step_records = STEP_RECORDS
         self._planned: Timer | None = None
         self._stuck = ""  # why nothing can be dispatched
         self.has_undispatched = False
@@ -339,6 +341,7 @@ class Dispatching(Service):
         What the queues of the master lack is missing in those of the slave, too.
         """
         self._dispatcher.complete = on
+        self._step_records = SLAVE_STEP_RECORDS if on else STEP_RECORDS
 
     def limit_to(self, physical_offset: int | None) -> None:
         """Dispatch nothing from an offset on, as others may lack it; None ends that."""
@@ -410,7 +413,7 @@ class Dispatching(Service):
         consumers until there is room. Why it is stuck is logged once.
         """
         try:
-            self._last_count = self._dispatcher.run(STEP_RECORDS)
+            self._last_count = self._dispatcher.run(self._step_records)
         except (OSError, StoreError) as error:
             if self._stuck != str(error):
                 log.error("messages can't be dispatched now", extra={"error": error})
