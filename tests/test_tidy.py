@@ -195,6 +195,18 @@ def test_only_the_clock_reads_the_time() -> None:
     assert [place(path) for path in readers if path != SOURCE / "clock.py"] == []
 
 
+def test_no_map_is_searched() -> None:
+    """Before 3.11.5, CPython reads a byte behind it, where there may be no page."""
+    searched = [
+        place(path, node)
+        for path, node in nodes(SOURCE)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("find", "rfind")
+        and ast.unparse(node.value).endswith(("map", "mapped", "buffer"))
+    ]
+    assert searched == []
+
+
 def test_only_the_command_line_prints() -> None:
     printing = [
         place(path, node)

@@ -1,6 +1,8 @@
 """What a start finds wrong with single files, and makes good."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,48 @@ def test_tools_end_the_log_where_a_start_does(tmp_path: Path) -> None:
         if at > starts[-2] + 3:
             assert found["log-tail"].physical_offset == 64 * KiB + starts[-2]
         shutil.rmtree(root)
+
+
+STARTS = """
+import ctypes, mmap, sys
+from tests.store.stores import make_store
+from firearrow.store.fs import FileSystem
+
+def address(mapped):
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+
+class AtTheEdge(FileSystem):
+    def map_file(self, path):
+        mapped, kept = super().map_file(path), []
+        if len(mapped) % mmap.PAGESIZE == 0:  # else there is room behind it
+            upper = mapped
+            while address(mapped) + len(mapped) != address(upper):
+                kept.append(upper)
+                upper, mapped = mapped, super().map_file(path)
+            upper.close()
+        return mapped
+
+for root in sys.argv[1:]:
+    store = make_store(root, fs=AtTheEdge())
+    store.open(background=False)
+    store.close()
+print("all open")
+"""
+
+
+def test_a_start_reads_nothing_behind_the_map_of_a_file(tmp_path: Path) -> None:
+    """`mmap.find` does, before Python 3.11.5: of seven ends in a row, some ended the process."""
+    data, starts = tail(tmp_path / "0")
+    roots = []
+    for at in range(starts[-2] + 5, starts[-2] + 12):
+        root = tmp_path / str(at)
+        shutil.copytree(tmp_path / "0", root)
+        last_log(root).write_bytes(zero_from(data, at))
+        roots.append(str(root))
+    ran = subprocess.run(
+        [sys.executable, "-c", STARTS, *roots], capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (0, "all open\n"), ran.stderr
 
 
 @pytest.mark.parametrize("step_bytes", [1000, 50_000, 120_000, 1_000_000])

@@ -42,7 +42,7 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore
 from firearrow.files import free_path
 from firearrow.message.names import is_lmq
-from firearrow.message.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, encode_blank
+from firearrow.message.record import BLANK_BYTES, encode_blank
 from firearrow.store.checkpoint import Checkpoint, End
 from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
 from firearrow.store.fs import FileSystem
@@ -51,6 +51,7 @@ from firearrow.store.lmq import lmq_entries
 from firearrow.store.progress import Progress
 from firearrow.store.queues import ConsumeQueues, Place
 from firearrow.store.scan import Columns, Properties, Stop, scan
+from firearrow.store.snapshot.walk import RECORD_MAGICS, places_of
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,6 @@ _DISPATCHED_BYTES: Final = 2 * SCAN_BYTES_MAX
 _SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _LENGTH_BYTES: Final = 2
 _COPY_BYTES: Final = 1 << 20
-_MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 
 class Recovered(NamedTuple):
@@ -295,17 +295,14 @@ class Recovery:
     def _sound_behind(self, end: int) -> Iterator[Sound]:
         """The records behind the end that stand where they say and hold what they say."""
         for segment, start, data_end in self.commit_log.segments.data(end):
-            for magic in _MAGICS:
-                at = segment.map.find(magic, start, data_end)
-                while at >= 4:
-                    columns = scan(segment.map, at - 4, segment.size_bytes, 1)
-                    if (
-                        len(columns)
-                        and int(columns.physical_offset[0]) == segment.base + at - 4
-                        and columns.body_crc_holds().all()
-                    ):
-                        yield Sound(segment.base + at - 4, int(columns.store_ms[0]))
-                    at = segment.map.find(magic, at + 1, data_end)
+            for at in places_of(RECORD_MAGICS, segment.map, max(start, 4), data_end):
+                columns = scan(segment.map, at - 4, segment.size_bytes, 1)
+                if (
+                    len(columns)
+                    and int(columns.physical_offset[0]) == segment.base + at - 4
+                    and columns.body_crc_holds().all()
+                ):
+                    yield Sound(segment.base + at - 4, int(columns.store_ms[0]))
 
     def _keep_aside(self, end: int) -> None:
         """Copy what is about to be cut, with sound records in it, to the quarantine.
