@@ -51,7 +51,7 @@ from firearrow.store.lmq import lmq_entries
 from firearrow.store.progress import Progress
 from firearrow.store.queues import ConsumeQueues, Place
 from firearrow.store.scan import Columns, Properties, Stop, scan
-from firearrow.store.snapshot.walk import RECORD_MAGICS, places_of
+from firearrow.store.snapshot.walk import find_record
 
 log = logging.getLogger(__name__)
 
@@ -295,14 +295,14 @@ class Recovery:
     def _sound_behind(self, end: int) -> Iterator[Sound]:
         """The records behind the end that stand where they say and hold what they say."""
         for segment, start, data_end in self.commit_log.segments.data(end):
-            for at in places_of(RECORD_MAGICS, segment.map, max(start, 4), data_end):
-                columns = scan(segment.map, at - 4, segment.size_bytes, 1)
-                if (
-                    len(columns)
-                    and int(columns.physical_offset[0]) == segment.base + at - 4
-                    and columns.body_crc_holds().all()
-                ):
-                    yield Sound(segment.base + at - 4, int(columns.store_ms[0]))
+            mapped, size, base = segment.map, segment.size_bytes, segment.base
+            before = data_end - 7  # its magic is among the data, its size may begin before them
+            at = find_record(mapped, max(start - 4, 0), size, base, before)
+            while at is not None:
+                columns = scan(mapped, at, size, 1)
+                if columns.body_crc_holds().all():
+                    yield Sound(base + at, int(columns.store_ms[0]))
+                at = find_record(mapped, at + 1, size, base, before)
 
     def _keep_aside(self, end: int) -> None:
         """Copy what is about to be cut, with sound records in it, to the quarantine.

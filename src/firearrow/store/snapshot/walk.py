@@ -99,13 +99,13 @@ def find_record(
     """
     magics_end = end if before is None else min(end, before + 7)
     magics = (*RECORD_MAGICS, BLANK_MAGIC) if or_blank else RECORD_MAGICS
-    for at in places_of(magics, buffer, start + 4, magics_end):
+    for at in _positions(buffer, magics, start + 4, magics_end):
         if _stands(buffer, at - 4, end, base):
             return at - 4
     return None
 
 
-def places_of(magics: tuple[bytes, ...], buffer: Buffer, start: int, end: int) -> Iterator[int]:
+def _positions(buffer: Buffer, magics: tuple[bytes, ...], start: int, end: int) -> Iterator[int]:
     """Where one of the magics is whole, in order.
 
     Pieces are copied, also because `mmap.find` of CPython before 3.11.5 reads a byte behind the
