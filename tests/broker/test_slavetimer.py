@@ -132,6 +132,34 @@ def test_what_the_master_says_counts_when_the_log_is_here(tmp_path: Path) -> Non
     loop.run(main)
 
 
+def test_a_slave_s_timer_has_nothing_dispatched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its master is ahead by would be dispatched at once, and nothing copied meanwhile."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            name_server(clock) as address,
+            replica(tmp_path / "m", clock, namesrv_addr=address) as master,
+            master.caller() as caller,
+            replica(tmp_path / "s", clock, role="SLAVE", namesrv_addr=address) as slave,
+        ):
+            await send(caller, b"a", 20_000)
+            await until(lambda: slave.broker._sync.rounds > 0)
+            await caught_up(slave, master)
+            await asyncio.sleep(SETTLED_SECONDS)
+            asked: list[int] = []
+            copied = slave.broker.store
+            monkeypatch.setattr(copied, "catch_up", lambda: asked.append(copied.behind_bytes))
+            await send(caller, b"b", 1000)
+            await caught_up(slave, master)
+            await asyncio.sleep(SETTLED_SECONDS)
+            assert pending(slave) == pending(master) == 1
+            assert not asked
+
+    loop.run(main)
+
+
 def test_a_master_answers_how_far_its_timer_is(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with replica(tmp_path / "m", clock) as master, master.caller() as caller:

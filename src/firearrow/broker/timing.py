@@ -271,6 +271,7 @@ class TimedMessages(Service):
         if self._reads_slot:
             log.warning("messages may be delivered again: some of their time could not be put")
         self._reads_slot = False
+        self._store.catch_up()
         if not self._settings.store.timer_stop_enqueue and self._behind() <= AT_STOP_MAX:
             # Java: TimerMessageStore#doEnqueue delivers what is late and not on the wheel in any
             # order: an acknowledgement before what it acknowledges, which comes again then.
@@ -392,8 +393,11 @@ class TimedMessages(Service):
 
     def _queue_end(self) -> int:
         """Up to where the timer's queue goes on the wheel."""
-        end = self._store.max_queue_offset(names.TIMER_TOPIC, 0)
-        return min(end, self._followed_end) if self._follows else end
+        if not self._follows:
+            return self._store.max_queue_offset(names.TIMER_TOPIC, 0)
+        # As far as it is dispatched: to dispatch all at once stops a slave that copies a lot.
+        queue = self._store.find_queue(names.TIMER_TOPIC, 0)
+        return min(queue.max_offset if queue else 0, self._followed_end)
 
     # --- what ---
 
@@ -418,7 +422,7 @@ class TimedMessages(Service):
     def _follow_check(self) -> _Steps:
         """Take over how far the master's timer was, if all that it had put is here."""
         check, store, timers = self._check, self._store, self._timers
-        if check is None or store.log_end_offset < check.log_end or store.behind_bytes:
+        if check is None or store.log_end_offset - store.behind_bytes < check.log_end:
             return
         if check.queue_offset and not self._has_files():
             return
