@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from firearrow.replication.master import Connection, Master
 from firearrow.replication.stream import FRAME_HEAD, report
 from firearrow.store import MessageStore
@@ -61,4 +63,31 @@ def test_a_slave_that_was_held_up_catches_up_while_batches_come(tmp_path: Path) 
     assert max(turn() for _ in range(8)) > 8 * BATCHES_BYTES
     connection.resume_writing()
     assert min(turn() for _ in range(12)) < 2 * BATCHES_BYTES
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("bytes_a_ms", "looks"), [(4 * KiB, 20), (64 * KiB, 25), (128 * KiB, 50), (512 * KiB, 100)]
+)
+def test_the_log_is_looked_at_more_often_the_faster_it_grows(
+    tmp_path: Path, bytes_a_ms: int, looks: int
+) -> None:
+    """Every 5 ms and every 256 KiB, but at most once a millisecond."""
+    scheduler = HandScheduler(HandClock())
+    store, _, socket = led(tmp_path, scheduler)
+
+    def sent() -> int:
+        """How often something was sent in 100 ms."""
+        times = 0
+        for _ in range(100):
+            before = socket.sent_bytes
+            store.put_raw(store.log_end_offset, bytes(bytes_a_ms))
+            scheduler.clock.seconds += 0.001_001  # never before an alarm, by what is rounded
+            scheduler.turn()  # rings
+            scheduler.turn()  # sends
+            times += socket.sent_bytes > before
+        return times
+
+    sent()
+    assert abs(sent() - looks) <= 2
     store.close()
