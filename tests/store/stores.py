@@ -173,10 +173,15 @@ def bodies_by_key(
     return [decode_record(found).body for found in store.query(topic, key, kind, *ALWAYS, count)]
 
 
-def map_flags(path: Path) -> list[str]:
-    """What Linux notes of the map of a file, such as ``rr``: it is read here and there."""
-    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
-    for line in lines:
-        if line.endswith(str(path)):
-            break
-    return next(line.split()[1:] for line in lines if line.startswith("VmFlags:"))
+def reads_ahead(path: Path) -> list[bool]:
+    """Whether the system reads more of a mapped file than what is touched, for each part of which
+    it knows something else."""
+    found: list[bool] = []
+    is_ours = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        is_ours = is_ours or line.endswith(str(path))
+        if line.startswith("VmFlags:"):
+            if is_ours:
+                found.append("rr" not in line.split())
+            is_ours = False
+    return found

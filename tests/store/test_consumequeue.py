@@ -15,7 +15,7 @@ from firearrow.store.batchqueue import UNIT_DTYPE, FileBatchQueue
 from firearrow.store.consumequeue import FileConsumeQueue, FileQueue
 from firearrow.store.fs import FileSystem
 from firearrow.store.queues import ENTRY, HasRecord, Place
-from tests.store.stores import map_flags
+from tests.store.stores import reads_ahead
 
 FILE_BYTES = 200  # ten entries
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
@@ -187,10 +187,10 @@ def test_the_system_reads_nothing_ahead_in_its_files(tmp_path: Path) -> None:
     """Of a new file, it would make all pages for the first entry."""
     queue = queue_in(tmp_path)
     queue.put(0, entries(0, 1))
-    assert "rr" in map_flags(queue.segments.files[0].path)
+    assert reads_ahead(queue.segments.files[0].path) == [False]
     queue.close()
     again = queue_in(tmp_path)
-    assert "rr" in map_flags(again.segments.files[0].path)
+    assert reads_ahead(again.segments.files[0].path) == [False]
     again.close()
 
 

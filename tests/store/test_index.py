@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from tests.golden import extract
-from tests.store.stores import GOLDEN_SIZES, map_flags, opened
+from tests.store.stores import GOLDEN_SIZES, opened, reads_ahead
 
 SLOTS, ENTRIES = 5, 12
 BEGIN_MS = 1_795_000_000_000
@@ -206,12 +206,29 @@ def test_the_system_reads_nothing_ahead_for_who_writes(tmp_path: Path) -> None:
     keys = [Key(n, n * 100, BEGIN_MS) for n in range(4)]
     put_all(index, keys[:2], 2)
     [path] = tmp_path.iterdir()
-    assert "rr" in map_flags(path)
+    assert reads_ahead(path) == [False]
     index.close()
     index.load(None)
-    assert "rr" not in map_flags(path), "a start that checks it reads it in order"
+    assert reads_ahead(path) == [True], "a start that checks it reads it in order"
     put_all(index, keys[2:], 1)
-    assert "rr" in map_flags(path)
+    assert reads_ahead(path) == [False]
+    index.close()
+
+
+def test_slots_that_are_in_use_stay_in_memory(tmp_path: Path) -> None:
+    """Where the system reads nothing ahead, it takes no notice of what is used either."""
+    index = index_in(tmp_path, slots=4096, entries=220_000)
+    numbers = np.arange(215_000)
+    index.put(numbers[:10], numbers[:10], numbers[:10])
+    [path] = tmp_path.iterdir()
+    assert reads_ahead(path) == [False]
+    for some in (numbers[10:1000], numbers[1000:]):
+        index.put(some, some, some)
+    assert reads_ahead(path) == [True, False]
+    index.close()
+    index.load(None)
+    index.put(numbers[:1], numbers[-1:] + 1, numbers[-1:])
+    assert reads_ahead(path) == [True, False]
     index.close()
 
 

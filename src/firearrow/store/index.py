@@ -56,6 +56,7 @@ _SLOT: Final = struct.Struct(">i")
 assert _ENTRY_STRUCT.size == INDEX_ENTRY.itemsize
 NAME_DIGITS: Final = 17
 _RESERVE_STEP_BYTES: Final = 4 * 1024 * 1024
+_KEYS_OF_A_PAGE: Final = 16  # with so many on average, hardly a page of slots has none
 _ALWAYS_MS: Final = 1 << 62
 _CHAIN_STEPS_MAX: Final = 200_000  # some 0.1 s: a tag that every message has is one long chain
 _CHECK_STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
@@ -246,14 +247,26 @@ class IndexFile:
         end = self._entries_at + entries * INDEX_ENTRY.itemsize
         if end > self._reserved_bytes:
             start = self._reserved_bytes
-            if not start:
-                # The system reads for whoever touches one page after the other: it makes those of
-                # the next megabytes at once, and a writer waits for that (25 ms for 8 MB).
-                self.map.madvise(mmap.MADV_RANDOM)
+            self._advise()
             upto = min(end + _RESERVE_STEP_BYTES, len(self.map))
             assert end <= upto, "entries are within the file"
             self._fs.reserve(self.path, start, upto - start)
             self._reserved_bytes = upto
+
+    def _advise(self) -> None:
+        """Say how the pages are used.
+
+        The system reads for whoever touches a page that is not in memory: it makes those of the
+        next megabytes at once, and a writer waits for that (25 ms for 8 MB). But where it is told
+        not to, no use of a page counts when it looks for memory, and slots of later keys are read
+        from the disk, behind what is written to it (up to 100 ms). So it is told of entries, which
+        are written once, and of slots until keys have touched their pages.
+        """
+        slots_end = self._entries_at // mmap.PAGESIZE * mmap.PAGESIZE
+        self.map.madvise(mmap.MADV_RANDOM, slots_end)
+        if slots_end:
+            touched = self.count > _KEYS_OF_A_PAGE * slots_end // mmap.PAGESIZE
+            self.map.madvise(mmap.MADV_NORMAL if touched else mmap.MADV_RANDOM, 0, slots_end)
 
     def _write_header(self) -> None:
         HEADER.pack_into(
