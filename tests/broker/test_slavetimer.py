@@ -132,6 +132,34 @@ def test_what_the_master_says_counts_when_the_log_is_here(tmp_path: Path) -> Non
     loop.run(main)
 
 
+def test_what_the_master_says_counts_when_the_log_is_dispatched(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with (
+            name_server(clock) as address,
+            replica(tmp_path / "m", clock, namesrv_addr=address) as master,
+            master.caller() as caller,
+            replica(tmp_path / "s", clock, role="SLAVE", namesrv_addr=address) as slave,
+        ):
+            await send(caller, b"a", 1000)
+            await until(lambda: slave.broker._sync.rounds > 0)
+            await caught_up(slave, master)
+            store, timers = slave.broker.store, slave.broker._timers
+            store.dispatching.limit_to(store.log_end_offset)
+            began_ms = timers.progress.read_ms
+            await asyncio.sleep(30)
+            assert bodies(master) == [b"a"]
+            assert store.log_end_offset == master.broker.store.log_end_offset
+            assert timers.progress.read_ms <= began_ms + 2 * 1000 * TICK_SECONDS
+            store.dispatching.limit_to(None)
+            await caught_up(slave, master)
+            await asyncio.sleep(SETTLED_SECONDS)
+            assert timers.progress.read_ms > began_ms + 20_000
+            assert timers.progress.queue_offset == 1
+            assert pending(slave) == 0
+
+    loop.run(main)
+
+
 def test_a_slave_s_timer_has_nothing_dispatched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

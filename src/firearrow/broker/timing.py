@@ -422,7 +422,7 @@ class TimedMessages(Service):
     def _follow_check(self) -> _Steps:
         """Take over how far the master's timer was, if all that it had put is here."""
         check, store, timers = self._check, self._store, self._timers
-        if check is None or store.log_end_offset - store.behind_bytes < check.log_end:
+        if check is None or store.dispatched_offset < check.log_end:
             return
         if check.queue_offset and not self._has_files():
             return

@@ -732,6 +732,11 @@ class MessageStore(Doors):
         return self._dispatcher.behind_bytes
 
     @property
+    def dispatched_offset(self) -> int:
+        """Up to which physical offset the log is dispatched."""
+        return self._dispatcher.offset
+
+    @property
     def earliest_store_ms(self) -> int:
         """When the first message of the log was stored, -1 if there is none."""
         first = self.record_at(self.log.start_offset)
