@@ -330,7 +330,6 @@ class TimedMessages(Service):
 
     def _go_on_from(self, told: ToldProgress) -> None:
         store, timers = self._store, self._timers
-        store.catch_up()
         queue = _queue_of(store)
         start = max(told.queue_offset, queue.first_offset)
         first = next(store.iterate_from(names.TIMER_TOPIC, 0, start, 1), None)
