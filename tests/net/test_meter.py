@@ -8,16 +8,24 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError
 from firearrow.net.gathering import Answers
 from firearrow.net.meter import OTHER, Histogram, RpcKey
-from firearrow.net.server import Answer, Handler, Peer, PeerRequest, Server, Steps
+from firearrow.net.server import (
+    REPLIES_BYTES_FLUSH,
+    Answer,
+    Handler,
+    Peer,
+    PeerRequest,
+    Server,
+    Steps,
+)
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
-from firearrow.wire.frame import AnyCommand, bare_frame
+from firearrow.wire.frame import AnyCommand, bare_frame, encode_response
 from tests.net.conftest import Run
 from tests.net.talker import question, talking
 
 SEND, PULL = int(RequestCode.SEND_MESSAGE), int(RequestCode.PULL_MESSAGE)
 REFUSED, STEPS, GATHERED = 13, 14, int(RequestCode.ACK_MESSAGE)
-NOBODYS = 987_654
+LARGE, NOBODYS = int(RequestCode.GET_BROKER_CONFIG), 987_654
 
 
 class SetClock(SystemClock):
@@ -53,6 +61,10 @@ class Handlers:
         yield
         return Response()
 
+    def large(self, _: Peer, request: AnyCommand) -> Answer:
+        body = bytes(REPLIES_BYTES_FLUSH)
+        return encode_response(Response(body=body), request.opaque, request.binary)
+
     def gathered(self, requests: Sequence[PeerRequest]) -> Answers:
         self._clock.ms += 60
         return [bare_frame(request.opaque, request.binary) for _, request in requests]
@@ -60,7 +72,7 @@ class Handlers:
     def table(self) -> dict[int, Handler]:
         return {
             SEND: self.send, PULL: self.pull, REFUSED: self.refuse, STEPS: self.step,
-            GATHERED: self.send,
+            GATHERED: self.send, LARGE: self.large,
         }  # fmt: skip
 
 
@@ -129,6 +141,25 @@ def test_what_is_answered_by_itself_is_told_apart(run: Run) -> None:
         assert found[RpcKey(SEND, 0, False, True)] == bucket(3)
         assert found[RpcKey(PULL, 19, True, False)] == bucket(6)
         assert len(found) == 5
+
+    run(main())
+
+
+def test_of_what_one_read_brings_each_request_is_counted_once(run: Run) -> None:
+    """Whatever is between those of a code, and however often answers leave meanwhile."""
+    clock = SetClock()
+    asked = [SEND, SEND, REFUSED, SEND, LARGE, LARGE, REFUSED, LARGE, SEND, STEPS, SEND, LARGE]
+
+    async def main() -> None:
+        server = measuring(clock, Handlers(clock))
+        port = await server.start("127.0.0.1", 0)
+        async with talking(port) as talker:
+            talker.ask(*(question(code, number) for number, code in enumerate(asked)))
+            for number in range(len(asked)):
+                assert (await talker.answer()).opaque == number
+        await server.stop()
+        found = {(key.code, key.response_code): sum(it) for key, it in counted(server).items()}
+        assert found == {(SEND, 0): 5, (REFUSED, 17): 2, (LARGE, 0): 4, (STEPS, 0): 1}
 
     run(main())
 

@@ -259,7 +259,7 @@ class Peer(asyncio.Protocol):
     def _handle(self, requests: list[AnyCommand], began_ms: int, since_ms: int) -> None:
         handlers = self._server.handlers
         meter = self._server.meter
-        counted = run = 0  # a code, and how many in a row were answered at once
+        counted = first = 0  # a code, and from which of the replies on they are all for it
         replies: list[bytes] = []
         size = 0
         waiting = iter(requests)
@@ -287,14 +287,13 @@ class Peer(asyncio.Protocol):
                     answer = frame
                 else:
                     answer = self._encoded(request, answer)
+                first += 1  # it was counted by itself
                 if self._server.turn_is_over(began_ms):
                     rest = waiting
-            elif meter is not None:
-                if code != counted:
-                    if run:
-                        meter.count(counted, run, since_ms)
-                    counted, run = code, 0
-                run += 1
+            elif code != counted and meter is not None:
+                if counted:
+                    meter.count(counted, len(replies) - first, since_ms)
+                counted, first = code, len(replies)
             replies.append(answer)
             size += len(answer)
             if not len(replies) % TURN_CHECK_REPLIES and self._server.turn_is_over(began_ms):
@@ -303,14 +302,15 @@ class Peer(asyncio.Protocol):
                 break
             if size > REPLIES_BYTES_FLUSH:
                 self._send_all(replies)
+                first -= len(replies)
                 replies.clear()
                 size = 0
                 if self._paused:
                     rest = waiting
                     break
         self._send_all(replies)
-        if run and meter is not None:
-            meter.count(counted, run, since_ms)
+        if meter is not None and counted:
+            meter.count(counted, len(replies) - first, since_ms)
         if rest is not None:
             self._queue(rest, since_ms)
             self._plan()
