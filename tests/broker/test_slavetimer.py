@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -34,6 +36,23 @@ async def send(caller: Caller, body: bytes, ahead_ms: int) -> None:
 
 def pending(served: Serving) -> int:
     return sum(served.broker._timers.pending.values())
+
+
+@asynccontextmanager
+async def followed(
+    root: Path, clock: VirtualClock, ahead_ms: int
+) -> AsyncIterator[tuple[Serving, Serving]]:
+    """A master, and a slave that has the master's message ``a``, which is due then."""
+    async with (
+        name_server(clock) as address,
+        replica(root / "m", clock, namesrv_addr=address) as master,
+        master.caller() as caller,
+        replica(root / "s", clock, role="SLAVE", namesrv_addr=address) as slave,
+    ):
+        await send(caller, b"a", ahead_ms)
+        await until(lambda: slave.broker._sync.rounds > 0)
+        await caught_up(slave, master)
+        yield master, slave
 
 
 def test_a_slave_that_becomes_the_master_delivers_what_is_left_and_nothing_again(
@@ -107,15 +126,7 @@ def test_what_the_master_says_counts_when_the_log_is_here(tmp_path: Path) -> Non
     """Else what it had delivered and the slave had not got would be lost with the master."""
 
     async def main(clock: VirtualClock) -> None:
-        async with (
-            name_server(clock) as address,
-            replica(tmp_path / "m", clock, namesrv_addr=address) as master,
-            master.caller() as caller,
-            replica(tmp_path / "s", clock, role="SLAVE", namesrv_addr=address) as slave,
-        ):
-            await send(caller, b"a", 1000)
-            await until(lambda: slave.broker._sync.rounds > 0)
-            await caught_up(slave, master)
+        async with followed(tmp_path, clock, 1000) as (master, slave):
             assert slave.broker.replicas.slave is not None
             await slave.broker.replicas.slave.stop()
             began_ms = slave.broker._timers.progress.read_ms
@@ -134,15 +145,7 @@ def test_what_the_master_says_counts_when_the_log_is_here(tmp_path: Path) -> Non
 
 def test_what_the_master_says_counts_when_the_log_is_dispatched(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            name_server(clock) as address,
-            replica(tmp_path / "m", clock, namesrv_addr=address) as master,
-            master.caller() as caller,
-            replica(tmp_path / "s", clock, role="SLAVE", namesrv_addr=address) as slave,
-        ):
-            await send(caller, b"a", 1000)
-            await until(lambda: slave.broker._sync.rounds > 0)
-            await caught_up(slave, master)
+        async with followed(tmp_path, clock, 1000) as (master, slave):
             store, timers = slave.broker.store, slave.broker._timers
             store.dispatching.limit_to(store.log_end_offset)
             began_ms = timers.progress.read_ms
@@ -167,14 +170,9 @@ def test_a_slave_s_timer_has_nothing_dispatched(
 
     async def main(clock: VirtualClock) -> None:
         async with (
-            name_server(clock) as address,
-            replica(tmp_path / "m", clock, namesrv_addr=address) as master,
+            followed(tmp_path, clock, 20_000) as (master, slave),
             master.caller() as caller,
-            replica(tmp_path / "s", clock, role="SLAVE", namesrv_addr=address) as slave,
         ):
-            await send(caller, b"a", 20_000)
-            await until(lambda: slave.broker._sync.rounds > 0)
-            await caught_up(slave, master)
             await asyncio.sleep(SETTLED_SECONDS)
             asked: list[int] = []
             copied = slave.broker.store

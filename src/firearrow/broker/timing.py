@@ -185,8 +185,8 @@ def open_timers(store: MessageStore, timers: TimerStore, now_ms: int) -> None:
 
 
 def _queue_of(store: MessageStore) -> TimedQueue:
+    end = store.max_queue_offset(names.TIMER_TOPIC, 0)  # has dispatched what is to come into it
     first = store.min_queue_offset(names.TIMER_TOPIC, 0)
-    end = store.max_queue_offset(names.TIMER_TOPIC, 0)
     return TimedQueue(store.log_end_offset, first, end, store.record_at)
 
 

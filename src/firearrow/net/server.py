@@ -259,7 +259,7 @@ class Peer(asyncio.Protocol):
     def _handle(self, requests: list[AnyCommand], began_ms: int, since_ms: int) -> None:
         handlers = self._server.handlers
         meter = self._server.meter
-        counted = first = 0  # a code, and from which of the replies on they are all for it
+        counted = others = 0  # a code; all replies but so many were given to it at once
         replies: list[bytes] = []
         size = 0
         waiting = iter(requests)
@@ -287,13 +287,13 @@ class Peer(asyncio.Protocol):
                     answer = frame
                 else:
                     answer = self._encoded(request, answer)
-                first += 1  # it was counted by itself
+                others += 1  # it was counted by itself
                 if self._server.turn_is_over(began_ms):
                     rest = waiting
             elif code != counted and meter is not None:
                 if counted:
-                    meter.count(counted, len(replies) - first, since_ms)
-                counted, first = code, len(replies)
+                    meter.count(counted, len(replies) - others, since_ms)
+                counted, others = code, len(replies)
             replies.append(answer)
             size += len(answer)
             if not len(replies) % TURN_CHECK_REPLIES and self._server.turn_is_over(began_ms):
@@ -302,7 +302,7 @@ class Peer(asyncio.Protocol):
                 break
             if size > REPLIES_BYTES_FLUSH:
                 self._send_all(replies)
-                first -= len(replies)
+                others -= len(replies)  # those that leave count on
                 replies.clear()
                 size = 0
                 if self._paused:
@@ -310,7 +310,7 @@ class Peer(asyncio.Protocol):
                     break
         self._send_all(replies)
         if meter is not None and counted:
-            meter.count(counted, len(replies) - first, since_ms)
+            meter.count(counted, len(replies) - others, since_ms)
         if rest is not None:
             self._queue(rest, since_ms)
             self._plan()
