@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError
-from firearrow.files import free_path, read_newest, replace_atomically, thrown_away
+from firearrow.files import (
+    free_path,
+    name_of_file,
+    read_newest,
+    replace_atomically,
+    thrown_away,
+)
 from firearrow.store.fs import OS_FILES
 from tests.loglines import told
 
@@ -330,3 +336,12 @@ def test_nobody_waits_for_the_disk_for_what_is_thrown_away(
         assert len(write(tmp_path / "thrown2")) > 5
     (tmp_path / "thrown" / "new").unlink()
     assert len(write(tmp_path / "thrown")) > 5
+
+
+@given(text=st.text(), other=st.text())
+def test_a_name_of_a_file_leads_nowhere_and_stands_for_one_text(text: str, other: str) -> None:
+    name = name_of_file(text)
+    assert Path("/d", name).parent == Path("/d")
+    assert os.path.normpath(f"/d/{name}") == f"/d/{name}"
+    assert 0 < len(os.fsencode(name)) < 220
+    assert (name == name_of_file(other)) == (text == other)

@@ -38,6 +38,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote
 from zlib import crc32
 
 from firearrow.errors import ConfigError, FirearrowError
@@ -49,6 +50,7 @@ T = TypeVar("T")
 GENERATIONS: Final = 5
 HISTORY_DIRECTORY: Final = ".history"
 _thrown_away: set[Path] = set()
+_NAME_BYTES_MAX: Final = 200  # of the 255 that file systems take: suffixes follow
 _STAMP: Final = re.compile(r"([0-9]{1,20})\.([0-9a-f]{8})")
 
 
@@ -298,6 +300,44 @@ def _check_sum(path: StoredPath, data: bytes, generations: list[_Generation]) ->
             if crc32(data) != generation.crc:
                 raise ValueError(f"its CRC is {crc32(data):08x}, {generation.crc:08x} was written")
             return
+
+
+def name_of_file(text: str) -> str:
+    """Return a name for one file that stands for ``text``, whoever has chosen that.
+
+    Every character that could lead elsewhere is written as ``%2F`` is in a URL. A text that is too
+    long for a name is cut, and ends in its CRC-32.
+    """
+    name = quote(text, safe="!#$()*+,:;=@|~ ")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) > _NAME_BYTES_MAX:
+        name = f"{name[:_NAME_BYTES_MAX]}-{crc32(text.encode(errors='surrogatepass')):08x}"
+    return name or "%"
+
+
+def make_own_directory(path: Path) -> None:
+    """Make a directory for this user alone, with those above it that are missing.
+
+    Raises ConfigError if somebody else could put a link there: below ``/tmp``, any local user may
+    make the directory first.
+    """
+    for place in (*reversed(path.absolute().parents), path.absolute()):
+        with suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        status = place.lstat()
+        if status.st_uid not in (0, os.geteuid()):
+            raise ConfigError(f"{place} belongs to another user, who could alter what is written")
+        if (
+            status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+            and not place.is_symlink()
+        ):
+            raise ConfigError(f"{place} may be written by everybody: chmod o-w {place}")
+
+
+def for_the_user_alone(path: str, flags: int) -> int:
+    """Open a file as `open` does; a new one is for the user alone, a link is refused."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def free_path(path: Path) -> Path:

@@ -24,7 +24,7 @@ import msgspec
 
 from firearrow.cli.failures import NothingFound
 from firearrow.errors import ConfigError
-from firearrow.files import naming
+from firearrow.files import for_the_user_alone, naming
 from firearrow.net.access import Tls
 from firearrow.wire.signature import Credentials
 
@@ -110,8 +110,7 @@ def save_contexts(contexts: Contexts) -> None:
     new = path.with_suffix(".new")
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with open(new, "w", encoding="utf-8", opener=for_the_user_alone) as file:
             file.write(as_toml(contexts))
         new.replace(path)
 

@@ -20,7 +20,7 @@ from firearrow.cli.parameters import valued
 from firearrow.client.admin import Admin
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
-from firearrow.files import naming, sync_directory
+from firearrow.files import for_the_user_alone, name_of_file, naming, sync_directory
 
 UndoFile = Annotated[
     Path | None,
@@ -54,8 +54,9 @@ def write_undo(path: Path | None, name: str, undo: Undo) -> Path:
 
     OSError if it is there already.
     """
-    path = path or _free_path(f"firearrow-undo-{name.replace('%', '_')}-{undo.at:%Y%m%dT%H%M%S}Z")
-    with naming(path), open(path, "xb", opener=_for_the_user_alone) as file:
+    own = name_of_file(name.replace("%", "_"))
+    path = path or _free_path(f"firearrow-undo-{own}-{undo.at:%Y%m%dT%H%M%S}Z")
+    with naming(path), open(path, "xb", opener=for_the_user_alone) as file:
         file.write(msgspec.json.format(msgspec.json.encode(undo), indent=1) + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -67,10 +68,6 @@ def _free_path(stem: str) -> Path:
     """A name that no file has: several changes may be made in one second."""
     names = chain([stem], (f"{stem}-{number}" for number in count(2)))
     return next(path for name in names if not (path := Path(f"{name}.json")).exists())
-
-
-def _for_the_user_alone(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def read_undo(path: Path, kind: type[U]) -> U:

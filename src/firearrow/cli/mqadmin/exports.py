@@ -20,13 +20,14 @@ from firearrow.cli.mqadmin.javatext import (
 from firearrow.cli.mqadmin.stats import PUT, day_sum
 from firearrow.client.routequeues import MASTER
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.files import make_own_directory
 from firearrow.message import names
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig, TopicConfigTable
 from firearrow.wire.client_bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from firearrow.wire.codes import PROTOCOL_VERSION, version_name
 
-DIRECTORY: Final = "/tmp/rocketmq/export"
+DIRECTORY: Final = Path("/tmp/rocketmq/export")
 PERMS: Final = 8  # a perm is less than this
 # Groups that a broker has from its start, or clients for themselves.
 OWN_GROUPS: Final = names.SYSTEM_GROUPS | {
@@ -47,8 +48,12 @@ def hashed(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(run: Invocation, name: str, content: Any) -> Path:
-    path = Path(run.get("f") or DIRECTORY, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if run.get("f"):
+        path = Path(run.text("f"), name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    else:
+        path = DIRECTORY / name
+        make_own_directory(DIRECTORY)
     path.write_bytes(fastjson.dumps(content, pretty=True))
     return path
 

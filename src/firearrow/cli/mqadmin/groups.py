@@ -15,6 +15,7 @@ from firearrow.cli.mqadmin.topics import attribute_changes
 from firearrow.client.admin.cluster import cluster_with
 from firearrow.client.routequeues import address_of
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.files import name_of_file
 from firearrow.message.names import dlq_topic, retry_topic
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import ConsumerRunningInfo, SubscriptionGroupConfig
@@ -245,7 +246,7 @@ async def consumer_status(run: Invocation) -> None:
 
 
 def _written(directory: str, name: str, text: str) -> Path:
-    path = Path(directory, name)
+    path = Path(directory, name_of_file(name))
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path

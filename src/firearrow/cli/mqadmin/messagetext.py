@@ -10,6 +10,7 @@ from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import moment, shown, text_order
 from firearrow.client.admin.cluster import Track
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.files import for_the_user_alone, make_own_directory, name_of_file
 from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
 
@@ -58,10 +59,14 @@ def pulled_text(message: MessageView, broker: str, more: Mapping[str, str]) -> s
 
 
 def write_body(message: MessageView, suffix: str = "") -> Path:
-    """Write a body into the directory of upstream's tools, and give the file."""
-    BODIES.mkdir(parents=True, exist_ok=True)
-    path = BODIES / f"{message_id(message)}{suffix}"
-    path.write_bytes(message.body_decompressed())
+    """Write a body into the directory of upstream's tools, and give the file.
+
+    The producer chooses the id, so it is made a name first.
+    """
+    make_own_directory(BODIES)
+    path = BODIES / f"{name_of_file(message_id(message))}{suffix}"
+    with open(path, "wb", opener=for_the_user_alone) as file:
+        file.write(message.body_decompressed())
     return path
 
 
