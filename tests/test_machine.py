@@ -1,4 +1,4 @@
-"""How much memory a process may use, as its control groups say."""
+"""The memory that a process may use, as its control groups say, and whether its Python is slow."""
 
 import os
 import resource
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.machine import descriptors_max, memory_bytes
+from firearrow.machine import descriptors_max, memory_bytes, slow_build
 
 WHOLE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -51,3 +51,24 @@ def test_descriptors_are_what_the_system_allows() -> None:
         assert descriptors_max() == 256
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+STATIC = "7f00-7f01 r-xp 00000000 08:01 1 /usr/bin/python3.11\n"
+SHARED = "7f00-7f01 r-xp 00000000 08:01 1 /opt/python/lib/libpython3.13.so.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "maps", "reason"),
+    [
+        ("'--enable-shared' '--prefix=/usr'", STATIC, None),  # Debian: both are built, one is run
+        ("'--enable-shared' '--enable-optimizations' '--with-lto'", SHARED, None),  # Fedora
+        ("'--enable-shared'", SHARED, "built as a shared library without optimisation"),  # pyenv
+        ("'--with-pydebug' '--enable-optimizations'", STATIC, "built for debugging"),
+        ("", "", None),  # a system that shows neither
+    ],
+)
+def test_a_python_is_slow_by_its_build(
+    arguments: str, maps: str, reason: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "maps").write_text(maps)
+    assert slow_build(arguments, tmp_path / "maps") == reason

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.test_tidy import ROOT
-from tools.python_speed import choice
 
 # Stands for an interpreter and for the one of an environment that was made from it.
 INTERPRETER = """#!/bin/sh
@@ -44,9 +43,12 @@ def interpreter(directory: Path, name: str) -> Path:
     return path
 
 
-def set_up(project: Path, python: Path | None) -> tuple[int, str]:
+def set_up(
+    project: Path, python: Path | None, path: str | None = None, home: str | None = None
+) -> tuple[int, str]:
     """Run the script; its exit code, and what it says."""
     environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    environment |= {key: it for key, it in (("PATH", path), ("HOME", home)) if it is not None}
     if python:
         environment["FIREARROW_PYTHON"] = str(python)
     command = [str(project / "tools/setup.sh"), "run"]
@@ -83,39 +85,46 @@ def test_what_is_no_interpreter_leaves_the_environment(project: Path, tmp_path: 
     assert (project / ".venv/bin/python").read_text() == one.read_text()
 
 
-# Takes so many nanoseconds for a message, and lacks a module, or not.
-MEASURED = """#!/bin/sh
-case "$1" in
-  -c) exit {missing} ;;
-  *) echo {ns} ;;
+# An interpreter of some version, which lacks a module or not, and whose build is slow or not.
+VERSION = """#!/bin/sh
+case "$*" in
+  *version_info*) echo {minor} ;;
+  *machine.py) exit {slow} ;;
+  *ensurepip*) exit {bare} ;;
+  "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+  "-m pip "*) ;;
+  --version) echo "Python 3.{minor}" ;;
+  *) exit 1 ;;
 esac
 """
 
 
+TOOLS = ("bash", "cat", "cksum", "dirname", "ls", "mkdir", "cp", "rm", "sort", "touch", "tr")
+"""Programs that the script needs, without the machine's own interpreters beside them."""
+
+
 @pytest.mark.parametrize(
-    ("speeds", "chosen"),
+    ("slow", "bare", "chosen"),
     [
-        ([800], 0),
-        ([800, 700, 690], 0),
-        ([800, 900, 500, 520], 2),
-        ([800, 500, 400], 2),
+        ([], [], 13),
+        ([13], [], 12),
+        ([13, 12], [], 11),
+        ([13, 12, 11], [], 13),
+        ([13], [12], 11),  # it makes no environment
     ],
 )
-def test_the_first_is_chosen_or_one_that_is_clearly_faster(
-    tmp_path: Path, speeds: list[int], chosen: int
+def test_the_newest_that_is_not_slow_by_its_build_is_chosen(
+    project: Path, tmp_path: Path, slow: list[int], bare: list[int], chosen: int
 ) -> None:
-    pythons = [measured(tmp_path / f"python{at}", ns) for at, ns in enumerate(speeds)]
-    assert choice(pythons) == pythons[chosen]
-    assert choice([*pythons, pythons[0]]) == pythons[chosen]
-
-
-def test_a_faster_one_that_makes_no_environment_is_not_chosen(tmp_path: Path) -> None:
-    slow, fast = measured(tmp_path / "slow", 800), measured(tmp_path / "fast", 400, missing=1)
-    assert choice([slow, fast]) == slow
-    assert choice([fast, slow]) == fast
-
-
-def measured(path: Path, ns: int, missing: int = 0) -> str:
-    path.write_text(MEASURED.format(ns=ns, missing=missing))
-    path.chmod(0o755)
-    return str(path)
+    for minor in (11, 12, 13):
+        path = tmp_path / "bin" / f"python3.{minor}"
+        path.parent.mkdir(exist_ok=True)
+        text = VERSION.format(minor=minor, slow=int(minor in slow), bare=int(minor in bare))
+        path.write_text(text)
+        path.chmod(0o755)
+    for name in TOOLS:
+        tool = shutil.which(name)
+        assert tool is not None
+        (tmp_path / "bin" / name).symlink_to(tool)
+    said = set_up(project, None, path=str(tmp_path / "bin"), home=str(tmp_path))
+    assert said == (0, f"firearrow: setting up .venv with Python 3.{chosen}, to run\n")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup.sh run|dev: make .venv with the newest Python from 3.11 to 3.14 that runs here, or with one
-# that is clearly faster, and install into it what the servers need (run) or what tests, tools and
+# setup.sh run|dev: make .venv with the newest Python from 3.11 to 3.14 that runs here and is not slow
+# by its build, and install into it what the servers need (run) or what tests, tools and
 # Spark need as well (dev). Does nothing when that has been done for this pyproject.toml.
 # FIREARROW_PYTHON=/path/to/python chooses the interpreter; another than before makes .venv again.
 set -euo pipefail
@@ -14,10 +14,17 @@ base_of() { # the interpreter that a Python is, or was made from
   "$1" -c 'import os, sys; print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))'
 }
 
-find_python() { # the newest, or one that is clearly faster
-  local minor found=()
-  for minor in "${minors[@]}" ''; do found+=($(interpreters "$minor")); done
-  [ ${#found[@]} -gt 0 ] && "${found[0]}" tools/python_speed.py "${found[@]}"
+find_python() { # the newest that is not slow by its build and makes environments, else the newest
+  local minor python first=
+  for minor in "${minors[@]}" ''; do
+    for python in $(interpreters "$minor"); do
+      first=${first:-$python}
+      "$python" -P src/firearrow/machine.py 2>/dev/null && "$python" -c 'import ensurepip' 2>/dev/null || continue
+      echo "$python"
+      return
+    done
+  done
+  [ -n "$first" ] && echo "$first"
 }
 
 is_usable() { # whether .venv starts, and is what FIREARROW_PYTHON asks for

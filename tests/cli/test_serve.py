@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -35,10 +35,13 @@ def _no_room() -> None:
 
 @contextmanager
 def running(
-    *arguments: str, before: Callable[[], None] = _terminal, stdin: int | None = None
+    *arguments: str,
+    before: Callable[[], None] = _terminal,
+    stdin: int | None = None,
+    program: Sequence[str] = ("-m", "firearrow"),
 ) -> Iterator[subprocess.Popen[str]]:
     """Start the command; it must have ended by itself when the block ends."""
-    command = [sys.executable, "-m", "firearrow", *arguments]
+    command = [sys.executable, *program, *arguments]
     process = subprocess.Popen(
         command,
         stdin=stdin,
@@ -101,6 +104,21 @@ def test_serves_until_a_signal_and_leaves_a_clean_store(
     assert f"firearrow {__version__}" in banner
     for fact in [f"pid {process.pid}", str(tmp_path / "store"), *ready.groups()]:
         assert fact in banner
+
+
+SLOW_PYTHON = """
+import sys
+import firearrow.cli.serve
+from firearrow.cli.main import main
+firearrow.cli.serve.slow_build = lambda: "built for debugging"
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_the_start_says_that_its_python_is_slow() -> None:
+    with running("namesrv", "--port", "0", program=["-c", SLOW_PYTHON]) as process:
+        read_line(process)
+        assert "python     built for debugging: it may take twice the CPU" in stop(process)
 
 
 @pytest.mark.parametrize("closes", [True, False])

@@ -41,6 +41,7 @@ from firearrow.cli.settings import ServerPlan, reachable
 from firearrow.cli.several import CHANGES, OneBroker, registering_with, told
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, FirearrowError
+from firearrow.machine import slow_build
 from firearrow.net.address import host_and_port
 
 if TYPE_CHECKING:
@@ -290,8 +291,10 @@ def _announce(plan: ServerPlan, served: Served, as_log: bool) -> None:
         facts["store"] = plan.store.store_path_root_dir
         facts["flush"] = plan.store.loss_window
     python = f"{platform.python_implementation()} {platform.python_version()}"
+    if slow := slow_build():
+        facts["python"] = f"{slow}: it may take twice the CPU of another one (docs/start.md)"
     if as_log:
-        log.info("serving", extra={**facts, "version": __version__, "python": python})
+        log.info("serving", extra={"python": python, **facts, "version": __version__})
     else:
         lines = [f"firearrow {__version__} (RocketMQ {ROCKETMQ_VERSION})"]
         lines += [f"  pid {os.getpid()}, {python}, {asyncio.get_running_loop().__module__}"]
