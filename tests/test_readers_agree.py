@@ -16,7 +16,8 @@ from firearrow.message.record import iter_records
 from firearrow.spark.options import parse
 from firearrow.spark.source import MessageReader
 from firearrow.spark.tables import DECLARED
-from firearrow.store.offline import Layout, Selection, StoreView, find
+from firearrow.store.config import StoreConfig, StoreType
+from firearrow.store.offline import Layout, Selection, StoreView, find, verify
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from tests import golden
 from tests.spark import logs
@@ -226,8 +227,8 @@ def test_a_topic_with_queues_of_both_kinds_has_those_of_batches(tmp_path: Path) 
 
 @pytest.mark.parametrize("left", [(), ("abort",)], ids=["closed", "killed"])
 @pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]], ids=["to RocksDB", "to files"])
-def test_a_store_that_changed_its_kind_of_queues_is_read_by_its_database(
-    kinds: tuple[str, str], left: tuple[str, ...], tmp_path: Path
+def test_a_store_that_changed_its_kind_of_queues_is_sound_and_read_whole(
+    kinds: tuple[StoreType, StoreType], left: tuple[str, ...], tmp_path: Path
 ) -> None:
     root = tmp_path / "store"
     rows: set[Row] = set()
@@ -240,6 +241,10 @@ def test_a_store_that_changed_its_kind_of_queues_is_read_by_its_database(
         (root / name).touch()
     assert (root / "consumequeue/CURRENT").exists()
     assert (root / "consumequeue/A/1").is_dir()
+    for made_as in (None, StoreConfig(store_type=kinds[1])):
+        verdict = verify(Layout(root, made_as=made_as))
+        assert verdict.sound
+        assert len(verdict.findings) == len(left)  # the broker was killed
     assert rows == seen_by_tools(root) == seen_by_spark(root)
     assert rows == seen_by_a_broker(root, SIZES | {"store_type": kinds[1]})
     assert rows == seen_by_tools(root) == seen_by_spark(root)

@@ -308,7 +308,7 @@ def name_of_file(text: str) -> str:
     Every character that could lead elsewhere is written as ``%2F`` is in a URL. A text that is too
     long for a name is cut, and ends in its CRC-32.
     """
-    name = quote(text, safe="!#$()*+,:;=@|~ ")
+    name = quote(text, safe="!#$*+,:;=@|~ ()")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
     if len(name) > _NAME_BYTES_MAX:

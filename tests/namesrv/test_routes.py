@@ -226,6 +226,19 @@ def test_the_last_address_takes_name_cluster_and_queues_with_it() -> None:
     assert s.routes.cluster_info().cluster_addr_table == {}
 
 
+def test_who_leaves_late_does_not_take_its_successor_along() -> None:
+    s = Setting()
+    s.routes.register(header(A, 1), body(*TWO), None)
+    s.routes.register(header(A, 0), body(*TWO), None)
+    version = s.routes.version
+    s.routes.unregister("C", "broker-a", A, 1)
+    assert (s.addresses(), s.routes.version) == ({0: A}, version)
+    s.clock.seconds += LEASE_SECONDS - 1
+    assert s.routes.expire() == []
+    s.routes.unregister("C", "broker-a", A, 0)
+    assert s.routes.topics() == []
+
+
 def test_without_a_master_an_acting_name_can_only_be_read() -> None:
     s = Setting()
     s.routes.register(header(A, 0, acting=True), body(*TWO), None)

@@ -116,7 +116,9 @@ class Processor:
     def unregister_broker(self, peer: Peer, request: AnyCommand) -> Answer:
         """104."""
         header = fields_of(request, headers.UnregisterBroker)
-        self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        self._routes.unregister(
+            header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
+        )
         return Response()
 
     def query_data_version(self, peer: Peer, request: AnyCommand) -> Answer:

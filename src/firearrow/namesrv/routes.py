@@ -259,8 +259,20 @@ class Routes:
 
     # --- how it is forgotten ----------------------------------------------------------------
 
-    def unregister(self, cluster: str, broker_name: str, address: str) -> None:
-        """Forget an address of a broker name, and with its last one the name and its queues."""
+    def unregister(
+        self, cluster: str, broker_name: str, address: str, broker_id: int | None = None
+    ) -> None:
+        """Forget an address of a broker name, and with its last one the name and its queues.
+
+        With a ``broker_id`` that the address no longer has, nothing is forgotten: what comes late
+        from a broker of the past must not remove the one that took its address. (Java:
+        RouteInfoManager#unRegisterBroker removes it.)
+        """
+        known = self._brokers.get(broker_name)
+        if broker_id is not None and known is not None:
+            ids = [key for key, value in known.broker_addrs.items() if value == address]
+            if ids and broker_id not in ids:
+                return
         live = self._live.get((cluster, address))
         if live is not None and live.broker_name == broker_name:
             del self._live[cluster, address]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from firearrow.message.record import encode_record
+from firearrow.store.config import StoreConfig
 from firearrow.store.offline import Layout, StoreView, verify
 from firearrow.store.offline.logcheck import check_stretch
 from firearrow.store.offline.pieces import Processes, Stretch, ThisProcess, stretches, workers_for
@@ -68,7 +69,7 @@ def test_several_processes(tmp_path: Path) -> None:
     in_record(root, a_message(root), 88, b"\0")
     done: list[tuple[int, int]] = []
     verdict = verify(
-        Layout(root),
+        Layout(root, made_as=StoreConfig()),
         workers=Processes(2),
         stretch_bytes=30_000,
         on_progress=lambda at, total: done.append((at, total)),

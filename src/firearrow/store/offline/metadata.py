@@ -18,6 +18,7 @@ from firearrow.state import (
     TOPICS,
     StatePart,
     has_database,
+    is_database,
     object_of,
     state_in_rows,
     table_of,
@@ -113,9 +114,11 @@ def _check_queue_strays(view: StoreView, findings: Findings) -> None:
     if view.rocks_directory is not None:
         return
     for directory in ("consumequeue", BATCH_DIRECTORY):
+        # A broker that has changed to files leaves its database, for the case that it changes back.
+        left_database = is_database(view.root / directory)
         for topic in sorted_children(view.root / directory):
             name = f"{directory}/{topic.name}"
-            if not topic.is_dir():
+            if not topic.is_dir() and not left_database:
                 text = "a file where directories of topics are"
                 findings.add("queue-stray", text, file=name)
             for queue in sorted_children(topic):

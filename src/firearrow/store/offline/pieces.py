@@ -179,6 +179,10 @@ class SharedView(NamedTuple):
     holder: int | None
     look: str
 
+    def __hash__(self) -> int:
+        """Hash the name of the look: configurations, which a layout may have, have no hash."""
+        return hash(self.look)
+
     @staticmethod
     def of(view: StoreView) -> SharedView:
         """What is to be sent along with pieces."""

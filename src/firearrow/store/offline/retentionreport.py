@@ -20,6 +20,7 @@ from firearrow.store.batchqueue import DIRECTORY
 from firearrow.store.config import StoreConfig
 from firearrow.store.fs import FileSystem, ReadOnlyFiles
 from firearrow.store.offline.settings import topics_with_batches
+from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.retention import (
     Circumstances,
@@ -33,7 +34,7 @@ from firearrow.store.retention import (
     unconsumed_in,
 )
 from firearrow.store.segments import Segments
-from firearrow.store.snapshot.rocksrows import RocksQueues, database_directory
+from firearrow.store.snapshot.rocksrows import RocksQueues
 
 _HOUR_MS: Final = 3_600_000
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks on every system
@@ -124,9 +125,10 @@ def _files_in(directory: Path) -> list[Path]:
 def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQueues:
     """The queues of either kind, as they are. Raises ConfigError where they are in RocksDB,
     and its package is missing."""
-    database = database_directory(config.root_path.joinpath)
+    with StoreView(Layout(config.root_path, made_as=config), owned=True) as view:
+        database = view.rocks_directory
     if database is not None:
-        return RocksQueues.at(config.root_path / database)
+        return RocksQueues.at(database)
     directory = config.consume_queue_path
     queues = FileConsumeQueues(
         directory,

@@ -11,6 +11,7 @@ Source of the layout: upstream ``StorePathConfigHelper``, ``MultiPathMappedFileQ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
@@ -30,7 +31,7 @@ from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.settings import topics_with_batches
 from firearrow.store.offline.stored import StoredFileQueue
 from firearrow.store.queuefiles import batch_topics
-from firearrow.store.snapshot.entries import QueueKey, StoredQueue
+from firearrow.store.snapshot.entries import QueueKey, StoredQueue, entry_at
 from firearrow.store.snapshot.indexrows import DIRECTORY as INDEX_DIRECTORY
 from firearrow.store.snapshot.mapped import (
     Correction,
@@ -151,9 +152,24 @@ class StoreView:
 
     @cached_property
     def rocks_directory(self) -> Path | None:
-        """The directory of the database that the queues are kept in; None where they have files."""
+        """The directory of the database that the queues are kept in; None where they have files.
+
+        A store has both where its broker has changed ``storeType``. The one that goes on counts:
+        as the broker's file says, else the one that is further in the log.
+        """
         name = database_directory(self.root.joinpath)
-        return None if name is None else self.root / name
+        if name is None:
+            return None
+        files = list(self._stored_file_queues().values())
+        made_as = self.layout.made_as
+        if made_as is None:
+            with closing(RocksQueues.at(self.root / name)) as database:
+                dispatched = database.dispatched_offset
+            ends = (entry_at(queue, queue.end - 1)[0] for queue in files if queue.end)
+            files_go_on = any(physical_offset >= dispatched for physical_offset in ends)
+        else:
+            files_go_on = bool(files) and made_as.store_type == "default"
+        return None if files_go_on else self.root / name
 
     @cached_property
     def lost_database(self) -> Path | None:
@@ -193,8 +209,9 @@ class StoreView:
     @cached_property
     def file_queues(self) -> dict[QueueKey, StoredFileQueue]:
         """The ConsumeQueues that have files."""
-        if self.rocks_directory is not None:
-            return {}
+        return self._stored_file_queues() if self.rocks_directory is None else {}
+
+    def _stored_file_queues(self) -> dict[QueueKey, StoredFileQueue]:
         directories = self._queue_directories("consumequeue")
         return {key: StoredFileQueue(self.maps, list_files(path)) for key, path in directories}
 
