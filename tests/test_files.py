@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from firearrow.errors import ConfigError
 from firearrow.files import (
     free_path,
+    make_directory,
     name_of_file,
     read_newest,
     replace_atomically,
@@ -59,6 +60,18 @@ def test_who_could_not_read_a_file_can_t_read_the_next(tmp_path: Path) -> None:
     open_one.touch(0o644)
     replace_atomically(open_one, b"new")
     assert open_one.stat().st_mode & 0o777 == 0o644
+
+
+def test_others_may_not_enter_a_directory_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_directory(tmp_path / "a/b")
+        OS_FILES.create_file(tmp_path / "c/d/file", 10, 0)
+    finally:
+        os.umask(before)
+    made = [tmp_path / name for name in ("a", "a/b", "c", "c/d", "c/d/file")]
+    modes = [oct(path.stat().st_mode & 0o777) for path in made]
+    assert modes == ["0o750", "0o750", "0o750", "0o750", "0o640"]
 
 
 def test_nothing_there_is_none(tmp_path: Path) -> None:

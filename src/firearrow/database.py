@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from firearrow.errors import ConfigError, CorruptStore
+from firearrow.files import DIRECTORY_MODE, make_directories
 
 if TYPE_CHECKING:
     from rocksdict import Cache, ColumnFamily, Options, Rdict, WriteBatch
@@ -28,6 +30,8 @@ KiB: Final = 1024
 MiB: Final = 1024 * KiB
 DEFAULT: Final = "default"
 _LOG_FILES_MAX: Final = 3
+_SECRET_MODE: Final = 0o700
+_SECRET_FILE_MODE: Final = 0o600
 _SNAPSHOT_ATTEMPTS: Final = 5  # a writer may remove files between their listing and their opening
 _NOT_LINKED: Final = {"LOCK", "rocksdict-config.json"}
 
@@ -161,8 +165,8 @@ class Database:
     """A directory with a RocksDB database, open. The first family is ``default``.
 
     Any thread may use it. With ``log_ahead`` every write is on the disk when it returns, else what
-    was flushed is. Raises ConfigError without the package, OSError or CorruptStore where the
-    database can't be opened.
+    was flushed is. One that ``has_secrets`` is for the user alone. Raises ConfigError without the
+    package, OSError or CorruptStore where the database can't be opened.
     """
 
     def __init__(
@@ -173,6 +177,7 @@ class Database:
         cache_bytes: int,
         open_files_max: int,
         log_ahead: bool,
+        has_secrets: bool = False,
     ) -> None:
         rocksdict = _library()
         assert families[0].name == DEFAULT
@@ -186,7 +191,8 @@ class Database:
         self._write_options.sync = log_ahead
         self._later_options = rocksdict.WriteOptions()
         self._later_options.disable_wal = not log_ahead
-        path.mkdir(parents=True, exist_ok=True)
+        make_directories(path, _SECRET_MODE if has_secrets else DIRECTORY_MODE)
+        self._secrets = path if has_secrets else None
         with _Errors(path):
             others = {
                 family.name: option
@@ -200,6 +206,19 @@ class Database:
             }
         parts = {DEFAULT: self._default, **parts}
         self.tables = {name: Table(part, path) for name, part in parts.items()}
+        self._hide_secrets()
+
+    def _hide_secrets(self) -> None:
+        """Take all rights from others: RocksDB makes its files as the process makes any."""
+        if self._secrets is None:
+            return
+        # RocksDB removes files whenever it likes, and a group may share what another user owns.
+        for place, mode in (
+            (self._secrets, _SECRET_MODE),
+            *((file, _SECRET_FILE_MODE) for file in self._secrets.iterdir()),
+        ):
+            with suppress(FileNotFoundError, PermissionError):
+                place.chmod(mode)
 
     def handle(self, family: str) -> ColumnFamily:
         """The handle of a family, for ``Batch``."""
@@ -229,6 +248,7 @@ class Database:
         self._handles.clear()
         for table in reversed(self.tables.values()):
             table.close()
+        self._hide_secrets()
 
 
 class Snapshot:

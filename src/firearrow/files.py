@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GENERATIONS: Final = 5
+DIRECTORY_MODE: Final = 0o750
+FILE_MODE: Final = 0o640
 HISTORY_DIRECTORY: Final = ".history"
 _thrown_away: set[Path] = set()
 _NAME_BYTES_MAX: Final = 200  # of the 255 that file systems take: suffixes follow
@@ -175,10 +177,19 @@ def sound_contents(
 
 def make_directory(path: Path) -> None:
     """Make a directory and those above it that are missing; their names are on the disk then."""
-    missing = [place for place in (path, *path.parents) if not place.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for place in missing:
+    for place in make_directories(path):
         sync_directory(place.parent)
+
+
+def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> list[Path]:
+    """Make a directory and those above it that are missing; return these, the outermost first.
+
+    Others than the user and the group may not enter: bodies of messages are below.
+    """
+    missing = [place for place in (*reversed(path.parents), path) if not place.exists()]
+    for place in missing:
+        place.mkdir(mode=mode, exist_ok=True)
+    return missing
 
 
 @contextmanager

@@ -36,7 +36,13 @@ from zlib import crc32
 import msgspec
 
 from firearrow.errors import MessageError
-from firearrow.files import StoredPath, is_thrown_away, make_directory, sync_directory
+from firearrow.files import (
+    FILE_MODE,
+    StoredPath,
+    is_thrown_away,
+    make_directory,
+    sync_directory,
+)
 from firearrow.wire import fastjson
 
 log = logging.getLogger(__name__)
@@ -110,7 +116,7 @@ class Journal:
             self._number += 1
             path = self._path.with_name(f"{self._path.name}.journal.{self._number}")
             make_directory(path.parent)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
             self._paths.append(path)
             self._end = 0
             self._unnamed = True

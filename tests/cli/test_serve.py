@@ -5,6 +5,7 @@ import re
 import resource
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -104,6 +105,37 @@ def test_serves_until_a_signal_and_leaves_a_clean_store(
     assert f"firearrow {__version__}" in banner
     for fact in [f"pid {process.pid}", str(tmp_path / "store"), *ready.groups()]:
         assert fact in banner
+
+
+def _no_umask() -> None:
+    """Everybody may do everything with a new file, unless its maker says otherwise."""
+    os.umask(0)
+    _terminal()
+
+
+def modes_below(root: Path) -> dict[str, int]:
+    """The permissions of a directory and all in it."""
+    return {str(path): stat.S_IMODE(path.stat().st_mode) for path in (root, *root.rglob("*"))}
+
+
+def test_no_others_may_read_messages_or_users_whoever_starts_a_server(tmp_path: Path) -> None:
+    store, settings = tmp_path / "made/store", tmp_path / "broker.conf"
+    settings.write_text(
+        "authenticationEnabled=true\n"
+        'initAuthenticationUser={"username":"root","password":"secret"}\n'
+        'innerClientAuthenticationCredentials={"accessKey":"root","secretKey":"secret"}\n'
+    )
+    with serving(store, "-c", str(settings), before=_no_umask) as process:
+        read_line(process)
+        stop(process)
+    modes = modes_below(tmp_path / "made")
+    assert {path: oct(mode) for path, mode in modes.items() if mode & stat.S_IRWXO} == {}
+    users = {
+        path: mode for path, mode in modes.items() if {"users", "acls"} & set(Path(path).parts)
+    }
+    assert len(users) > 10
+    for path, mode in users.items():
+        assert oct(mode) == oct(0o700 if Path(path).is_dir() else 0o600), path
 
 
 SLOW_PYTHON = """

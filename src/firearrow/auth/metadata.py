@@ -61,6 +61,7 @@ class _Rows:
             cache_bytes=_BUFFER_BYTES,
             open_files_max=_OPEN_FILES_MAX,
             log_ahead=True,
+            has_secrets=True,
         )
 
     def read(self, type_: type[S]) -> dict[str, S]:

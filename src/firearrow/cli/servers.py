@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ _SERVE = ServeOptions()
 _NAMESRV = NamesrvOptions()
 _CONTROLLER = ControllerOptions()
 _BROKER = BrokerOptions()
+_UMASK = 0o027
 
 
 def serve(options: ServeOptions = _SERVE) -> int:
@@ -58,6 +60,7 @@ def _run(options: ServerOptions, *, until_stdin_closes: bool = False) -> int:
     from firearrow.logs import configure
 
     configure(options.log_level, options.log_format)
+    os.umask(os.umask(0o777) | _UMASK)  # messages and users are nobody else's to read
     as_log = options.log_format == "json"
     return run(plan, options, banner_as_log=as_log, until_stdin_closes=until_stdin_closes)
 

@@ -30,6 +30,7 @@ import msgspec
 
 from firearrow.config.demands import refuse
 from firearrow.errors import ConfigError
+from firearrow.files import FILE_MODE, make_directories
 
 PORTS_APART: Final = 10
 CONTROL: Final = "brokers.json"
@@ -177,8 +178,8 @@ class ControlFile:
     holds it."""
 
     def __init__(self, root: Path) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(root / CONTROL, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_directories(root)
+        self._fd = os.open(root / CONTROL, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -22,7 +22,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.files import free_path, is_thrown_away, naming, sync_directory
+from firearrow.files import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    free_path,
+    is_thrown_away,
+    make_directories,
+    naming,
+    sync_directory,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +46,8 @@ class FileSystem:
 
         Raises OSError if it can't; nothing is left then.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        make_directories(path.parent)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
         try:
             with naming(path):
                 os.ftruncate(fd, size_bytes)
@@ -54,7 +62,7 @@ class FileSystem:
 
     def make_directory(self, path: Path) -> None:
         """Make a directory in one that is there, or do nothing if it exists."""
-        path.mkdir(exist_ok=True)
+        path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     def reserve(self, path: Path, start_bytes: int, size_bytes: int) -> None:
         """Give a stretch of an existing file its blocks; what is there already stays as it is."""
@@ -82,7 +90,7 @@ class FileSystem:
 
         Up to 512 bytes, one disk sector, are there whole or not at all. Durable on return.
         """
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             with naming(path):
                 if os.fstat(fd).st_size != size_bytes:
@@ -95,7 +103,7 @@ class FileSystem:
 
     def write_file(self, path: Path, pieces: Iterable[bytes]) -> None:
         """Write a new file, in a directory that is made if it is missing. Durable on return."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         with naming(path), path.open("xb") as file:
             file.writelines(pieces)
             file.flush()
@@ -104,7 +112,7 @@ class FileSystem:
 
     def rename(self, path: Path, target: Path) -> None:
         """Give a file or directory another name, in a directory that is made if it is missing."""
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(target.parent)
         path.rename(target)
 
     def remove(self, path: Path) -> None:
