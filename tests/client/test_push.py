@@ -29,6 +29,7 @@ from tests.client.consuming import (
     push,
     until_in_time,
 )
+from tests.loglines import told
 
 
 def test_every_message_comes_once_and_is_committed_in_the_end(root: Path) -> None:
@@ -97,6 +98,56 @@ def test_what_fails_comes_again_until_it_is_given_up(root: Path) -> None:
             assert (dead.body, dead.properties["RETRY_TOPIC"]) == (b"0", "T")
 
     clustered(root, main)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "traced": {"trace": True},
+    "batches": {"batch": 2},
+    "manual": {"manual": True},
+    "in order": {"ordered": True},
+    "popped": {"mode": "pop", "invisible": 5},
+}
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["awaited", "in a thread"])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_a_handler_awaits_may_be_cancelled(
+    way: dict[str, Any], in_thread: bool, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has failed then, as by any other error: the worker goes on, its messages come again."""
+    seen: list[int] = []
+
+    def consume(got: Any) -> None:
+        some = got if isinstance(got, list) else [got]
+        again = [one for one in some if one.reconsume_times or int(one.body) in seen]
+        seen.extend(int(one.body) for one in some)
+        if len(again) < len(some):
+            raise asyncio.CancelledError
+        for one in some:
+            if isinstance(one, Delivery):
+                one.ack()
+
+    async def awaited(got: Any) -> None:
+        cancelled = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        try:
+            consume(got)
+        except asyncio.CancelledError:
+            await cancelled
+
+    async def main(cluster: Cluster) -> None:
+        async with cluster.session() as session:
+            await make_topic(cluster, session)
+            await Sender(session).send(6, queue=0)
+            async with push(cluster, consume if in_thread else awaited, concurrency=1, **way):
+                await until_in_time(lambda: len(seen) >= 12, "messages and their retries")
+        assert sorted(seen) == sorted([*range(6)] * 2)
+
+    clustered(root, main)
+    failures = [line for line in told(caplog) if line["event"] == "handler failed"]
+    assert len(failures) >= 3
+    assert {line["error"] for line in failures} == {"CancelledError: "}
 
 
 @pytest.mark.slow

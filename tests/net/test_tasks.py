@@ -99,3 +99,25 @@ def test_again_and_again_whatever_fails(caplog: pytest.LogCaptureFixture) -> Non
     assert times == [1, 11, 21, 31]
     [line] = told(caplog)
     assert (line["event"], line["error"]) == ("work is done again later", "not now")
+
+
+def test_what_work_awaits_may_be_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    """Work that is done again goes on, and a task that ends by it is heard of."""
+    times: list[float] = []
+
+    async def work() -> None:
+        times.append(seconds())
+        cancelled = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        await cancelled
+
+    async def main(tasks: Tasks) -> None:
+        tasks.every(10, work, "work")
+        tasks.start(work(), "single work")
+        await asyncio.sleep(35)
+        assert len(times) == 4
+
+    run(main)
+    lines = sorted((str(line["event"]), line["task"]) for line in told(caplog))
+    again, ended = "work is done again later", "task failed"
+    assert lines == [(ended, "single work"), (again, "work"), (again, "work"), (again, "work")]

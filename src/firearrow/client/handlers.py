@@ -18,6 +18,7 @@ from firearrow.client.consumerates import ConsumeRates
 from firearrow.client.consumetrace import ConsumeTrace
 from firearrow.client.message import Message
 from firearrow.errors import ClientError, ConfigError
+from firearrow.net.tasks import is_cancelled
 from firearrow.wire.client_bodies import SubscriptionData
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class Failure:
 
     __slots__ = ("error", "level", "seconds")
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
         asked = error if isinstance(error, RetryLater) else None
         self.level = 0 if asked is None else asked.level
@@ -97,7 +98,7 @@ class Registration:
         began = time()
         try:
             await self.call(messages if self.batch else messages[0])
-        except Exception as error:  # whatever an application raises, its messages come again
+        except (Exception, asyncio.CancelledError) as error:  # see `failure_of`
             failure = failure_of(messages, error)
         now, ok = time(), failure is None
         if rates is not None:
@@ -122,8 +123,14 @@ async def _in_thread(threads: ThreadPoolExecutor, handler: Handler, argument: An
     return await asyncio.get_running_loop().run_in_executor(threads, handler, argument)
 
 
-def failure_of(messages: Sequence[Message], error: Exception) -> Failure:
-    """Log that a handler has failed; gives what it said of when to try again."""
+def failure_of(messages: Sequence[Message], error: BaseException) -> Failure:
+    """Log that a handler has failed; gives what it said of when to try again.
+
+    Whatever an application raises, its messages come again: so does the CancelledError of something
+    that it awaited. Only a cancellation of the worker itself is raised on.
+    """
+    if isinstance(error, asyncio.CancelledError) and is_cancelled():
+        raise error
     first = messages[0]
     log.warning(
         "handler failed",

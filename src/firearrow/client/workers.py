@@ -152,7 +152,7 @@ class Workers:
             running[number] = source, messages, began
             try:
                 await call(message)
-            except Exception as error:  # whatever an application raises, its messages come again
+            except (Exception, asyncio.CancelledError) as error:  # see `failure_of`
                 failure = failure_of(messages, error)
             else:
                 failure = None

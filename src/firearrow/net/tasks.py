@@ -102,9 +102,22 @@ class Tasks:
         say_if_failed(task)
 
 
+def is_cancelled() -> bool:
+    """Tell whether the running task itself is cancelled, where a CancelledError was met.
+
+    What it awaited may have been cancelled instead: then that has failed, and the task goes on.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def say_if_failed(task: asyncio.Task[Any]) -> None:
     """Have the log say why a task has failed, when it has ended."""
-    if not task.cancelled() and (error := task.exception()) is not None:
+    if task.cancelled():
+        if not task.cancelling():
+            fields = {"task": task.get_name(), "error": "what it awaited was cancelled"}
+            log.error("task failed", extra=fields)
+    elif (error := task.exception()) is not None:
         log.error("task failed", extra={"task": task.get_name()}, exc_info=error)
 
 
@@ -115,6 +128,8 @@ async def _again_and_again(
     while True:
         try:
             await call()
-        except (OSError, FirearrowError) as error:
+        except (OSError, FirearrowError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             log.warning("work is done again later", extra={"task": name, "error": error})
         await asyncio.sleep(seconds)
