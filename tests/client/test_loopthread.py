@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -37,3 +39,32 @@ def test_a_time_out_of_the_coroutine_is_its_own() -> None:
     with pytest.raises(TimeoutError, match="the broker"):
         thread.run(late())
     thread.close()
+
+
+MASKED = """
+import os, signal, subprocess, sys
+from firearrow.client.loopthread import LoopThread, leaving_signals
+
+thread = LoopThread("test", 30)
+blocked = "import signal; print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))"
+
+async def started_there():
+    def start():
+        return subprocess.run([sys.executable, "-c", blocked], capture_output=True).stdout
+    return await asyncio.to_thread(leaving_signals(start))
+
+import asyncio
+print(int(thread.run(started_there())))  # and a thread of the loop's pool stays, without work
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+os.kill(os.getpid(), signal.SIGTERM)
+print(signal.sigtimedwait({signal.SIGTERM}, 30).si_signo == signal.SIGTERM)
+"""
+
+
+def test_its_threads_leave_signals_to_the_program() -> None:
+    """One that the program blocks for a moment would end it in a thread that does not; processes
+    that the application starts inherit nothing of that."""
+    ran = subprocess.run(
+        [sys.executable, "-c", MASKED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "0\nTrue\n"), ran.stderr

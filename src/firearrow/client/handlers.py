@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from firearrow.client.consumerates import ConsumeRates
 from firearrow.client.consumetrace import ConsumeTrace
+from firearrow.client.loopthread import leave_signals, leaving_signals
 from firearrow.client.message import Message
 from firearrow.errors import ClientError, ConfigError
 from firearrow.net.tasks import is_cancelled
@@ -87,8 +88,10 @@ class Registration:
         self.call: Callable[[Any], Awaitable[Any]] = handler
         """What is awaited for each message, or for each list."""
         if not is_coroutine(handler):
-            self._threads = ThreadPoolExecutor(concurrency, f"consume {subscription.topic}")
-            self.call = partial(_in_thread, self._threads, handler)
+            self._threads = ThreadPoolExecutor(
+                concurrency, f"consume {subscription.topic}", leave_signals
+            )
+            self.call = partial(_in_thread, self._threads, leaving_signals(handler))
 
     async def handle(self, messages: Sequence[Message]) -> Failure | None:
         """Hand messages over; gives what went wrong, if anything did."""

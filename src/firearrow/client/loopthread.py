@@ -4,14 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 from firearrow.errors import ClientError
 
 T = TypeVar("T")
+
+_OF_FAULTS: Final = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+SIGNALS: Final = signal.valid_signals() - _OF_FAULTS - {signal.SIGKILL, signal.SIGSTOP}
+"""The signals that threads of a client leave to the program's own.
+
+A program may block a signal for a moment, as Celery's pool does while a process of it holds a lock.
+In a thread that does not, the signal would end that process, and the lock would be held for good.
+"""
+
+
+def leave_signals() -> None:
+    """Leave signals to other threads from now on."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def leaving_signals(function: Callable[..., T]) -> Callable[..., T]:
+    """Return a function of the application, for a thread that leaves signals to others.
+
+    It runs with the mask of the program all the same: processes inherit the mask of the thread that
+    starts them, and one that the function starts could not be told to end otherwise.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    if mask >= SIGNALS:  # on the thread of a loop
+        mask -= SIGNALS
+
+    @wraps(function)
+    def call(*arguments: Any) -> T:
+        before = signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            return function(*arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    return call
 
 
 class LoopThread:
@@ -25,7 +61,9 @@ class LoopThread:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the thread inherits it
         self._thread.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def is_here(self) -> bool:

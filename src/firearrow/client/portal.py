@@ -17,7 +17,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
-from firearrow.client.loopthread import LoopThread
+from firearrow.client.loopthread import LoopThread, leaving_signals
 from firearrow.errors import ClientError
 
 A = TypeVar("A")
@@ -112,9 +112,12 @@ class Blocking(Generic[A]):
     def close(self) -> None:
         """Close it; twice does no harm, nor do two threads that do so. In a fork, what its parent
         has opened is forgotten."""
+        if self._portal is not None and not self._portal.is_here:
+            self._portal = None  # the lock is of the parent, too: a thread may hold it for ever
+            return
         with self._lock:
             portal, self._portal = self._portal, None
-        if portal is not None and portal.is_here:
+        if portal is not None:
             try:
                 portal.run(self._closed())
             finally:
@@ -203,8 +206,9 @@ def _in_thread(value: Any) -> Any:
     """A plain function as one of asyncio, which runs it in another thread."""
     if not inspect.isfunction(value) or inspect.iscoroutinefunction(value):
         return value
+    function = leaving_signals(value)
 
     async def call(*arguments: Any) -> Any:
-        return await asyncio.to_thread(value, *arguments)
+        return await asyncio.to_thread(function, *arguments)
 
     return call

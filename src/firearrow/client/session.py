@@ -128,9 +128,8 @@ class Session:
         self.chance: Random = chance or SystemRandom()
         self.namespace = namespace
         self.ip = ip or local_ip()
-        self.instance = instance or instance_name(self.chance)
-        self.client_id = client_id(self.ip, self.instance, unit)
-        self.ids = UniqueIds(self.ip, self.clock, self.chance)
+        self._instance, self._unit = instance, unit
+        self._identify()
         self.tasks = Tasks()
         self._asked = AskedTable(self.tasks)
         self.client = Client(
@@ -153,6 +152,12 @@ class Session:
         self._on_connected: list[Callable[[str], None]] = []
         self._shared: dict[str, Any] = {}
         self._state = "new"
+
+    def _identify(self) -> None:
+        self._process = os.getpid()
+        self.instance = self._instance or instance_name(self.chance)
+        self.client_id = client_id(self.ip, self.instance, self._unit)
+        self.ids = UniqueIds(self.ip, self.clock, self.chance)
 
     @staticmethod
     def of(
@@ -186,6 +191,8 @@ class Session:
         server where the name servers are: ConnectionError if that gives none."""
         if self._state != "new":
             raise ClientError(f"a session that is {self._state} can't be started")
+        if self._process != os.getpid():
+            self._identify()  # of processes that were forked since, each is a client of its own
         if self._address_server is not None:
             self._servers.replace(await self._address_server.addresses())
         self._state = "running"
