@@ -1,6 +1,7 @@
 """A producer in a cluster: what brokers have of what it sent, and what it is told."""
 
 import asyncio
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,7 @@ from firearrow.testing.loop import START_MS
 from firearrow.wire.command import FieldValue
 from tests.broker.serving import pull_fields, seconds, until
 from tests.client.cluster import Cluster, clustered
+from tests.client.consuming import make_topic, push, until_in_time
 
 
 def producer(cluster: Cluster, **options: object) -> Producer:
@@ -462,12 +464,65 @@ def test_a_transaction_needs_a_check_and_no_delay(tmp_path: Path) -> None:
                 async with plain.transaction("orders", b"x"):
                     raise AssertionError
             async with Producer(session, group="other", check=check) as other:
-                found = {keys_of.DELAY_LEVEL: "1"}
+                delayed = NewMessage.of("orders", b"x", delay_level=1)
                 with pytest.raises(MessageError, match="a transaction can't be delayed"):
-                    async with other.transaction("orders", b"x", properties=found):
+                    async with other.transaction("orders", delayed):
                         raise AssertionError
 
     clustered(tmp_path, main)
+
+
+# --- messages that are sent on ---
+
+
+def test_properties_of_rocketmqs_own_are_refused(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.session() as session, Producer(session, group="plain") as plain:
+            for name in keys_of.RESERVED:
+                reason = f"the property {re.escape(name)} is RocketMQ's own"
+                with pytest.raises(MessageError, match=reason):
+                    await plain.send("orders", b"x", properties={name: "1"})
+            for name in keys_of.RESERVED - keys_of.OF_APPLICATION - {keys_of.UNIQUE_KEY}:
+                received = NewMessage("orders", b"x", {"own": "1", name: "1"})
+                with pytest.raises(MessageError, match=r"Message\.copy\(\) gives what can be sent"):
+                    await plain.send("orders", received)
+
+    clustered(tmp_path, main)
+
+
+def test_a_message_that_came_late_and_again_is_sent_on_at_once(tmp_path: Path) -> None:
+    copies: list[Message] = []
+
+    async def main(cluster: Cluster) -> None:
+        async with cluster.session() as session, Producer(session, group="plain") as plain:
+            for topic in ("T", "on"):
+                await make_topic(cluster, session, topic)
+
+            async def forward(message: Message) -> None:
+                if message.reconsume_times == 0:
+                    raise ValueError("again")
+                await plain.send("on", message.copy())
+
+            async def take(message: Message) -> None:
+                copies.append(message)
+
+            async with push(cluster, forward), push(cluster, take, "on", group="on"):
+                await plain.send(
+                    "T", b"x", tag="t", key=["k", "l"], properties={"own": "1"}, delay_level=5
+                )
+                await until_in_time(lambda: len(copies) == 1, "the copy")
+                await asyncio.sleep(3600)
+
+        [copy] = copies
+        assert (copy.body, copy.tag, copy.keys, copy.reconsume_times) == (b"x", "t", ["k", "l"], 0)
+        assert copy.properties["own"] == "1"
+        unexpected = {*copy.properties} & (keys_of.RESERVED - ADDED_BY_A_SEND)
+        assert unexpected == set()
+
+    clustered(tmp_path, main)
+
+
+ADDED_BY_A_SEND = {"TAGS", "KEYS", "UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"}
 
 
 # --- requests ---

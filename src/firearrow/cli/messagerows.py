@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from firearrow.cli.reports import Cell, as_moment, cut, shown
-from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
 
 COLUMNS: Final = (
@@ -76,12 +75,3 @@ def fields_of(row: Sequence[Cell]) -> list[list[Cell]]:
     rows: list[list[Cell]] = [[name, shown(name, value)] for name, value in named.items()]
     rows += [[f"property {name}", value] for name, value in sorted(properties.items())]
     return [*rows, ["body in base64" if is_base64 else "body", body]]
-
-
-def sender_properties(message: MessageView) -> dict[str, str]:
-    """Give the properties that its sender had set, but tag and keys, for sending it again."""
-    return {
-        name: value
-        for name, value in message.properties.items()
-        if name not in keys_of.OF_BROKER and name != keys_of.RESENT_ID
-    }

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from firearrow.cli.clusters import Target
 from firearrow.cli.fleet import PREVIEW
-from firearrow.cli.messagerows import as_text, sender_properties
+from firearrow.cli.messagerows import as_text
 from firearrow.cli.reports import Cell, Table, cut
 from firearrow.client.producer import Producer
 from firearrow.errors import SendFailed
@@ -33,13 +33,10 @@ class Resend(NamedTuple):
 
     def copy(self) -> Message:
         """Give what is sent."""
-        own = sender_properties(self.message)
-        for name in (keys_of.TAGS, keys_of.KEYS):
-            if name in self.message.properties:
-                own[name] = self.message.properties[name]
+        copy = self.message.copy(self.to)
         if self.mark is not None:
-            own[keys_of.RESENT_ID] = self.mark
-        return Message(self.to, self.message.body_decompressed(), own, self.message.flag)
+            copy.properties[keys_of.RESENT_ID] = self.mark
+        return copy
 
 
 async def resend_all(target: Target, chosen: Sequence[Resend], *, apply: bool) -> Table:

@@ -6,7 +6,7 @@ compressed, as Java's producers do: from 4 KiB on, which the system flag says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,17 @@ BODY_BYTES_MAX: Final = 4 << 20  # Java: maxMessageSize
 COMPRESS_FROM_BYTES: Final = 4096  # Java: compressMsgBodyOverHowmuch
 DELAY_LEVELS_MAX: Final = 18
 TIME_KEYS: Final = frozenset({keys_of.DELAY_LEVEL, *keys_of.DELIVERY_TIMES})
+_OPTIONS: Final = {
+    keys_of.TAGS: "tag",
+    keys_of.KEYS: "key",
+    keys_of.DELAY_LEVEL: "delay_level",
+    keys_of.TIMER_DELAY_SEC: "delay",
+    keys_of.TIMER_DELAY_MS: "delay",
+    keys_of.TIMER_DELIVER_MS: "deliver_at",
+    keys_of.PRIORITY: "priority",
+    keys_of.LITE_TOPIC: "lite_topic",
+}
+_OF_OTHERS: Final = keys_of.RESERVED - keys_of.OF_APPLICATION - {keys_of.UNIQUE_KEY}
 
 
 class Draft(NamedTuple):
@@ -75,6 +86,7 @@ class Options(msgspec.Struct, frozen=True):
 def properties_of(options: Options) -> dict[str, str]:
     """The properties of a message; MessageError if the options contradict each other."""
     found = dict(options.properties) if options.properties else {}
+    _refuse(keys_of.RESERVED.intersection(found))
     if options.tag:
         found[keys_of.TAGS] = options.tag
     if options.key:
@@ -93,6 +105,16 @@ def properties_of(options: Options) -> dict[str, str]:
     if options.delay is not None or options.delay_level or options.deliver_at is not None:
         found |= _times(options)
     return found
+
+
+def _refuse(names: Collection[str]) -> None:
+    """MessageError for names of properties that an application may not give. Java:
+    Message#putUserProperty."""
+    for name in sorted(names):
+        cure = "Message.copy() gives what can be sent on"
+        if name in _OPTIONS:
+            cure = f"give it as {_OPTIONS[name]}=; {cure}"
+        raise MessageError(f"the property {name} is RocketMQ's own: {cure}", "properties")
 
 
 def _times(options: Options) -> dict[str, str]:
@@ -173,6 +195,7 @@ def draft_of(topic: str, value: Any, *, bytes_max: int = BODY_BYTES_MAX) -> Draf
     whose topic does not count."""
     if isinstance(value, NewMessage):
         body, found, flag = value.body, dict(value.properties), value.flag
+        _refuse(_OF_OTHERS.intersection(found))
     else:
         body, found, flag = body_of(value), {}, 0
     check_body(topic, body, bytes_max)

@@ -11,6 +11,7 @@ from firearrow.client.queues import Queue
 from firearrow.errors import MessageError
 from firearrow.message import properties as keys_of
 from firearrow.message.hosts import Host
+from firearrow.message.model import Message as NewMessage
 from firearrow.message.model import MessageView
 from firearrow.message.names import is_retry, without_namespace
 from firearrow.message.record import decode_record
@@ -109,6 +110,15 @@ class Message(msgspec.Struct, eq=False, gc=False):
     def stored_at(self) -> datetime:
         """When the broker stored it."""
         return _moment(self.view.store_timestamp_ms)
+
+    # --- sending it on ---
+
+    def copy(self) -> NewMessage:
+        """Return a message that can be sent, with the sender's body, tag, keys and properties.
+
+        RocketMQ's own properties are left out: with them, a copy may arrive too early, or never.
+        """
+        return self.view.copy(self.topic)
 
     # --- the body ---
 

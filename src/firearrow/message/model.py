@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,8 @@ from firearrow.message.compress import DECOMPRESSED_BYTES_MAX, decompress
 from firearrow.message.hosts import Host
 from firearrow.message.ids import encode_offset_id
 from firearrow.message.sysflag import transaction_type
+
+_COPIED: Final = frozenset({keys_of.TAGS, keys_of.KEYS})
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -104,6 +107,18 @@ class MessageView(msgspec.Struct, frozen=True):
     def keys(self) -> list[str]:
         """The words under which the message can be found."""
         return self.properties.get(keys_of.KEYS, "").split()
+
+    def copy(self, topic: str) -> Message:
+        """Return a message to send to a topic, with the sender's body, tag, keys and properties.
+
+        Those that brokers and clients have added are left out: some of them would act again.
+        """
+        kept = {
+            name: value
+            for name, value in self.properties.items()
+            if name in _COPIED or (name not in keys_of.OF_BROKER and name != keys_of.RESENT_ID)
+        }
+        return Message(topic, self.body_decompressed(), kept, self.flag)
 
     @property
     def unique_key(self) -> str | None:
