@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from firearrow.client import Producer
+from firearrow.wire.codes import RequestCode
 from tests.client.cluster import Cluster, clustered
+from tests.client.consuming import make_topic
+from tests.loglines import told
 
 NOBODY = "127.0.0.1:1"
 
@@ -55,3 +58,30 @@ def test_sends_go_on_without_name_servers(tmp_path: Path) -> None:
         assert len(cluster.all_stored("orders")) == 21
 
     clustered(tmp_path, main)
+
+
+def test_one_bad_entry_does_not_make_a_topic_unsendable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name server passes on what it is told: here an order with a slip, and too many queues."""
+
+    async def main(cluster: Cluster) -> None:
+        async with cluster.session() as session, Producer(session, group="shop") as producer:
+            await make_topic(cluster, session, "orders", 2)
+            order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
+            for code, fields, body in (
+                (RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"orderMessageEnable=true"),
+                (RequestCode.PUT_KV_CONFIG, {**order, "value": "a:2;b:x;c:20000000"}, b""),
+            ):
+                await session.client.call(cluster.name_server, code, fields, body)
+            await session.refresh("orders")
+            for _ in range(4):
+                await producer.send("orders", b"x")
+        assert len(cluster.all_stored("orders")) == 4
+
+    clustered(tmp_path, main)
+    reasons = {line.get("reason") for line in told(caplog)}
+    assert {
+        "'b:x' in orderTopicConf is no broker with a number",
+        "broker 'c' in orderTopicConf has 20000000 queues, a topic may have 65536",
+    } <= reasons

@@ -11,7 +11,6 @@ from firearrow.client.routequeues import (
     publish_queues,
     subscribe_queues,
 )
-from firearrow.errors import RemoteProtocolError
 from firearrow.wire.bodies import BrokerData, QueueData, Route, TopicQueueMappingInfo
 
 MASTERS = [BrokerData("C", "b", {0: "b:1", 1: "b:2"}), BrokerData("C", "a", {0: "a:1"})]
@@ -43,8 +42,52 @@ def test_ordered_topics() -> None:
     route = Route([QueueData("a", 9, 9, 6)], MASTERS, order_topic_conf="b:2;a:1;")
     assert publish_queues("T", route) == queues(("b", 0), ("b", 1), ("a", 0))
     assert is_ordered(route)
-    with pytest.raises(RemoteProtocolError, match="topic 'T' has orderTopicConf 'b:x'"):
-        publish_queues("T", Route(order_topic_conf="b:x"))
+
+
+MANY = 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("route", "faults"),
+    [
+        (
+            Route([QueueData("a", 1, 1, 6), QueueData("b", MANY, 4, 6)], MASTERS),
+            ["broker 'b' has 20000000 queues, a topic may have 65536"],
+        ),
+        (
+            Route([QueueData("a", 1, 1, 6), QueueData("b", -1, -1, 6)], MASTERS),
+            ["broker 'b' has -1 queues, a topic may have 65536"],
+        ),
+        (
+            Route([QueueData("a", 1, 1, 6)], MASTERS, order_topic_conf="a:1;b:x; ;:7;b:20000000"),
+            [
+                "'b:x' in orderTopicConf is no broker with a number",
+                "':7' in orderTopicConf is no broker with a number",
+                "broker 'b' in orderTopicConf has 20000000 queues, a topic may have 65536",
+            ],
+        ),
+        (
+            Route([QueueData("a", 1, 1, 6)], MASTERS, order_topic_conf="b:x"),
+            ["'b:x' in orderTopicConf is no broker with a number"],
+        ),
+    ],
+)
+def test_an_entry_that_cannot_be_used_is_left_out(route: Route, faults: list[str]) -> None:
+    usable, found = route.usable()
+    assert found == faults
+    assert publish_queues("T", usable) == queues(("a", 0))
+    assert usable.usable() == (usable, [])
+
+
+def test_a_topic_has_so_many_queues_in_all() -> None:
+    data = [QueueData(f"b{number}", 1000, 1000, 6) for number in range(1000)]
+    usable, faults = Route(data).usable()
+    assert len(subscribe_queues("T", usable)) == 65_000
+    assert len(faults) == 935
+    mapping = {"a": TopicQueueMappingInfo("T", total_queues=MANY, bname="a")}
+    usable, [fault] = Route(topic_queue_mapping_by_broker=mapping).usable()
+    assert subscribe_queues("T", usable) == []
+    assert fault.startswith("the mapping of broker 'a' has 20000000 queues")
 
 
 def test_static_topics() -> None:

@@ -165,7 +165,10 @@ class TopicRoutes(Service):
         async def asked(address: str) -> Route:
             code = RequestCode.GET_ROUTEINFO_BY_TOPIC
             answer = await self._client.call(address, code, fields, timeout_seconds=ASK_SECONDS_MAX)
-            return fastjson.decode(answer.body, Route)
+            route, faults = fastjson.decode(answer.body, Route).usable()
+            for fault in faults:
+                log.warning("entry of a route is left out", extra={"topic": topic, "reason": fault})
+            return route
 
         try:
             return await first_answer(self._name_servers, asked)

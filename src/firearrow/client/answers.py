@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TypeVar
 
 from firearrow.errors import MessageError, RemoteProtocolError
 from firearrow.wire import fastjson
+from firearrow.wire.bodies import Route
 from firearrow.wire.frame import AnyCommand
+
+log = logging.getLogger(__name__)
 
 B = TypeVar("B")
 
@@ -22,6 +26,19 @@ def body_or_fault(answer: AnyCommand, kind: type[B], fault: str) -> B:
         return fastjson.decode(answer.body, kind)
     except MessageError as error:
         raise RemoteProtocolError(f"{fault}: {error}") from None
+
+
+def read_route(answer: AnyCommand, topic: str) -> Route:
+    """Read a route; entries that can't be used are left out, with a line in the log."""
+    return usable_route(read_body(answer, Route, "route"), topic)
+
+
+def usable_route(found: Route, topic: str) -> Route:
+    """Leave out the entries of a route that can't be used, with a line in the log."""
+    route, faults = found.usable()
+    for fault in faults:
+        log.warning("entry of a route is left out", extra={"topic": topic, "reason": fault})
+    return route
 
 
 def read_number(answer: AnyCommand, name: str, address: str) -> int:

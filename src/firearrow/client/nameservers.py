@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
-from firearrow.client.answers import read_body
+from firearrow.client.answers import read_route
 from firearrow.errors import TopicNotFound
 from firearrow.net.client import Client
 from firearrow.net.firstanswer import first_answer
@@ -52,7 +52,7 @@ class NameServers:
             raise TopicNotFound(
                 error.code, f"topic {topic!r} has no route: no broker has it", error.address
             ) from None
-        return read_body(answer, Route, "route")
+        return read_route(answer, topic)
 
     async def ask(
         self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b""

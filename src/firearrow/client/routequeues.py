@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from firearrow.client.queues import Queue
-from firearrow.errors import RemoteProtocolError
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, Route
 
 MASTER: Final = 0
@@ -80,13 +79,9 @@ def address_of_id(
 
 
 def _ordered(topic: str, conf: str) -> Iterator[Queue]:
-    """The queues that ``broker:number;broker:number`` names."""
-    for part in conf.split(";"):
-        broker, _, number = part.strip().partition(":")
-        if not broker:
-            continue
-        if not (number.isascii() and number.isdigit()):
-            raise RemoteProtocolError(f"topic {topic!r} has orderTopicConf {conf!r}")
+    """The queues that ``broker:number;broker:number`` names; see `Route.usable`."""
+    for part in filter(None, conf.split(";")):
+        broker, _, number = part.partition(":")
         yield from (Queue(topic, broker, queue_id) for queue_id in range(int(number)))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from firearrow.client.answers import read_body
+from firearrow.client.answers import read_body, read_route
 from firearrow.client.queues import Queue
 from firearrow.client.routequeues import MASTER, address_of, publish_queues
 from firearrow.clock import Clock
@@ -43,7 +43,7 @@ class Cluster:
             raise TopicNotFound(
                 error.code, f"topic {topic!r} has no route: no broker has it", error.address
             ) from None
-        return read_body(answer, Route, "route")
+        return read_route(answer, topic)
 
     def topics(self) -> list[str]:
         """The names of all topics, those of the brokers themselves among them."""

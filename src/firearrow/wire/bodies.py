@@ -256,6 +256,10 @@ def _with_length(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
+QUEUES_MAX = 65_536
+"""Queues of a topic that a client looks at: each costs it some 200 bytes. Topics have hundreds."""
+
+
 class QueueData(Body, frozen=True):
     """The queues of a topic on one broker name."""
 
@@ -284,6 +288,55 @@ class Route(Body, frozen=True):
     filter_server_table: dict[str, list[str]] = {}
     order_topic_conf: str | None = None
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
+
+    def usable(self) -> tuple[Route, list[str]]:
+        """Return the route without the entries that nobody can use, and what is wrong with those.
+
+        A name server passes on whatever numbers brokers and administrators give it.
+        """
+        faults: list[str] = []
+        left = QUEUES_MAX
+
+        def fits(what: str, count: int) -> bool:
+            nonlocal left
+            if 0 <= count <= left:
+                left -= count
+                return True
+            faults.append(f"{what} has {count} queues, a topic may have {QUEUES_MAX}")
+            return False
+
+        def is_order(part: str) -> bool:
+            broker, _, number = part.strip().partition(":")
+            if broker and number.isascii() and number.isdecimal() and len(number) < 10:
+                return fits(f"broker {broker!r} in orderTopicConf", int(number))
+            if broker or number:
+                faults.append(f"{part!r} in orderTopicConf is no broker with a number")
+            return False
+
+        queues = [
+            data
+            for data in self.queue_datas
+            if fits(
+                f"broker {data.broker_name!r}", max(data.read_queue_nums, data.write_queue_nums)
+            )
+        ]
+        order = self.order_topic_conf
+        if order:
+            left = QUEUES_MAX
+            order = ";".join(part.strip() for part in order.split(";") if is_order(part))
+        mappings = self.topic_queue_mapping_by_broker
+        for name, mapping in list((mappings or {}).items()):
+            left = QUEUES_MAX
+            if not fits(f"the mapping of broker {name!r}", mapping.total_queues):
+                mappings = {key: it for key, it in (mappings or {}).items() if key != name}
+        if not faults:
+            return self, faults
+        return msgspec.structs.replace(
+            self,
+            queue_datas=queues,
+            order_topic_conf=order,
+            topic_queue_mapping_by_broker=mappings,
+        ), faults
 
 
 class ClusterInfo(Body, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from firearrow.client.admin.calls import Calls
+from firearrow.client.answers import usable_route
 from firearrow.errors import TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.wire import fastjson, headers
@@ -63,12 +64,13 @@ class Topics:
         """Where a topic's queues are; TopicNotFound if no broker has registered it."""
         about = f"topic {topic!r}"
         try:
-            return await self._calls.read_any(
+            found = await self._calls.read_any(
                 Code.GET_ROUTEINFO_BY_TOPIC, Route, headers.RouteHeader(topic), about=about
             )
         except TopicNotFound as error:
             why = f"topic {topic!r} has no route: no broker has registered it"
             raise TopicNotFound(error.code, why, error.address) from None
+        return usable_route(found, topic)
 
     async def names(self) -> list[str]:
         """The names of all topics that name servers know, in their order."""
