@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from firearrow.client.message import Message
 from tests.broker.serving import seconds
 from tests.client.cluster import Cluster, clustered
 from tests.client.consuming import Sender, Taken, make_topic, push, until_in_time
+from tests.loglines import told
 
 
 def test_what_is_popped_is_consumed_once(root: Path) -> None:
@@ -43,7 +46,9 @@ def test_what_fails_comes_again_by_the_table(root: Path) -> None:
     clustered(root, main)
 
 
-def test_a_handler_that_takes_longer_than_a_message_is_invisible(root: Path) -> None:
+def test_a_handler_that_takes_longer_than_a_message_is_invisible(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session:
             await make_topic(cluster, session)
@@ -62,6 +67,8 @@ def test_a_handler_that_takes_longer_than_a_message_is_invisible(root: Path) -> 
             assert [times for _, times in got] == [0, 1]
 
     clustered(root, main)
+    late = "popped messages were consumed too late: they come again"
+    assert [line["messages"] for line in told(caplog) if line["event"] == late] == [1]
 
 
 def test_the_broker_says_how(root: Path) -> None:

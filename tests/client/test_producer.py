@@ -19,6 +19,7 @@ from firearrow.client import (
     Receipt,
     Rules,
     SendStatus,
+    tracing,
 )
 from firearrow.client.choosing import by_hash
 from firearrow.errors import (
@@ -39,6 +40,7 @@ from firearrow.wire.command import FieldValue
 from tests.broker.serving import pull_fields, seconds, until
 from tests.client.cluster import Cluster, clustered
 from tests.client.consuming import make_topic, push, until_in_time
+from tests.loglines import told
 
 
 def producer(cluster: Cluster, **options: object) -> Producer:
@@ -601,5 +603,37 @@ def test_the_trace_tells_of_all_that_was_sent(tmp_path: Path) -> None:
         assert rows[3][9:] == ["2", half.message_id, "COMMIT_MESSAGE", "false"]
         words = {word for view in cluster.all_stored(TRACE_TOPIC) for word in view.keys}
         assert {"k", plain.message_id, half.message_id} <= words
+
+    clustered(tmp_path, main, trace_topic_enable=True)
+
+
+def trace_records(cluster: Cluster) -> list[str]:
+    """What the trace topic has of sends."""
+    text = "".join(view.body.decode() for view in cluster.all_stored(TRACE_TOPIC))
+    return [row for row in text.split("\x02") if row.startswith("Pub")]
+
+
+def test_a_burst_of_sends_is_traced_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with producer(cluster, trace=True) as shop:
+            await asyncio.gather(*(shop.send("orders", b"x") for _ in range(3000)))
+        assert len(trace_records(cluster)) == 3000
+
+    clustered(tmp_path, main, trace_topic_enable=True)
+    assert [line for line in told(caplog) if line["event"] == "trace is dropped"] == []
+
+
+def test_what_a_trace_lacks_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracing, "HELD_MAX", 40)
+
+    async def main(cluster: Cluster) -> None:
+        async with producer(cluster, trace=True) as shop:
+            await asyncio.gather(*(shop.send("orders", b"x") for _ in range(500)))
+        traced = len(trace_records(cluster))
+        lines = [line for line in told(caplog) if line["event"] == "trace is dropped"]
+        assert 40 <= traced < 500
+        assert sum(int(str(line["records"])) for line in lines) == 500 - traced
 
     clustered(tmp_path, main, trace_topic_enable=True)

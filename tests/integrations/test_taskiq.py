@@ -197,7 +197,7 @@ def test_a_worker_that_dies_loses_nothing(rocketmq_clock: VirtualTime) -> None:
         for task in left:
             task.cancel()
         ends = await asyncio.gather(*left, return_exceptions=True)
-        assert [type(end) for end in ends] == [ClientError] * 10, "Taskiq acknowledges them, too"
+        assert ends == [None] * 10, "Taskiq acknowledges them, too, and nobody looks at an error"
 
     run(rocketmq_clock, scenario())
     assert sorted(done) == sorted(f"second {order}" for order in range(20))

@@ -135,7 +135,11 @@ class PopQueue:
         if self.is_dropped:
             return
         self._leave(len(messages))
-        self._ack([message for message in messages if self._is_in_time(message)])
+        in_time = [message for message in messages if self._is_in_time(message)]
+        if len(in_time) < len(messages):
+            fields = {**self.queue.fields, "messages": len(messages) - len(in_time)}
+            log.warning("popped messages were consumed too late: they come again", extra=fields)
+        self._ack(in_time)
 
     async def failed(self, messages: Sequence[Message], failure: Failure) -> None:
         """Have messages come again."""

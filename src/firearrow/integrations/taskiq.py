@@ -21,6 +21,7 @@ and at most ``invisible`` after it has ended without an acknowledgement.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -43,8 +44,10 @@ from firearrow.client.holding import Held, Holder, give_back
 from firearrow.client.producer import Producer
 from firearrow.client.session import Session, SessionOptions
 from firearrow.client.simple import SimpleConsumer
-from firearrow.errors import ClientError, ConfigError, MessageError
+from firearrow.errors import ClientError, ConfigError, FirearrowError, MessageError
 from firearrow.message import properties as keys_of
+
+log = logging.getLogger(__name__)
 
 BATCH: Final = 8  # tasks of one answer: more are faster, fewer are spread better over workers
 QUEUES: Final = 4
@@ -214,7 +217,11 @@ class _AtWork(TaskiqMiddleware):
 
         async def ack() -> None:
             self._forget(task_id, held)
-            await held.ack()
+            try:
+                await held.ack()
+            except (OSError, FirearrowError) as error:  # nobody of Taskiq's would look at it
+                fields = {"task_id": task_id, "topic": message.topic, "error": error}
+                log.warning("task is not acknowledged: it comes again", extra=fields)
 
         return AckableMessage(data=message.body, ack=ack)
 

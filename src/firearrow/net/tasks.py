@@ -28,6 +28,11 @@ class Running:
         """Whether it has ended."""
         return self._task.done()
 
+    async def ended(self, seconds: float) -> bool:
+        """Wait until it has ended by itself; False if it has not in that time."""
+        await asyncio.wait([self._task], timeout=seconds)
+        return self._task.done()
+
     def cancel(self) -> None:
         """Have it end soon."""
         self._task.cancel()
