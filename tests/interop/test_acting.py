@@ -29,7 +29,7 @@ from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Received
 from tests.interop.popper import Popped, Popper, messages_of
 from tests.interop.servers import SMALL_FILES, Kind, Server, free_port, serve
-from tests.interop.waiting import wait_until
+from tests.interop.waiting import wait_until, wait_until_healthy
 from tests.namesrv.strategies import body, header, topic
 
 pytestmark = pytest.mark.slow
@@ -201,6 +201,7 @@ def test_consumers_go_on_and_the_master_comes_back(
         before = len(consumer.received())
         assert before < 2 * MESSAGES - 10
         assert len(consumer.wait_for(before + 10, within_s=10)) >= before + 10
+        wait_until_healthy(other.namesrv)  # a slave acts, and messages wait for their time
         wait_until(lambda: set(waiting(2)) <= set(bodies(other, delayed)), 20, "what is due")
         master = pair.start(masters, "master")
         for queue in range(2):

@@ -25,7 +25,7 @@ from tests.crash.victim import SIZES
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Outgoing
 from tests.interop.servers import SMALL_FILES, Kind, Server, serve
-from tests.interop.waiting import wait_until
+from tests.interop.waiting import wait_until, wait_until_healthy
 
 pytestmark = pytest.mark.slow
 
@@ -199,6 +199,7 @@ def test_a_slave_has_what_its_master_has_whoever_is_killed(pair: Pair) -> None:
             java.producer().send(TOPIC, [Outgoing(body=b"timed", queue=0, delay=1000)])
             wait_until(lambda: knows_topic(slave), TIMEOUT_S, "topics of the slave")
             wait_until(lambda: timer_offset(slave) == 1, TIMEOUT_S, "timer of the slave")
+            wait_until_healthy(pair.namesrv)
         java.close()
     found = diff(Layout(pair.directory / "master"), Layout(pair.directory / "slave"))
     parts = {"log", "queues"} & {it.part for it in found.differences}

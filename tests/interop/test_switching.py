@@ -27,7 +27,7 @@ from tests.interop.controllers import (
     wait_for_state,
 )
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME
-from tests.interop.waiting import wait_until
+from tests.interop.waiting import wait_until, wait_until_healthy
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +92,7 @@ def test_a_broker_of_each_kind_is_master_in_turn(tmp_path: Path) -> None:
             elect(group, ours, state)
             wait_for_state(group, led_by(ours, 2))
             send(ours, "seven")
+            wait_until_healthy(namesrv)
             log = wait_for_same_log([ours, theirs])
             words = ("one", "two", "three", "four", "five", "six", "seven")
             places = [log.index(word.encode()) for word in words]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from firearrow.client.admin import Admin
+from firearrow.client.diagnosis import clusterfacts
+from firearrow.client.diagnosis.checks import Limits, findings
+from firearrow.client.diagnosis.findings import Finding, Limit
+from firearrow.clock import SystemClock
 
 T = TypeVar("T")
 
@@ -21,3 +28,32 @@ def wait_until(probe: Callable[[], T | None], within_s: float, what: str) -> T:
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"{what}: not within {within_s:g} s (last seen: {result!r})")
         time.sleep(POLL_INTERVAL_S)
+
+
+OF_BROKERS = (
+    *("name-servers", "brokers", "disk", "dispatch", "page-cache", "send-pressure", "timer"),
+    *("halves", "asked"),
+)
+"""The checks of brokers: what groups have left to consume is the test's own affair."""
+
+
+def wait_until_healthy(namesrv: str, within_s: float = 30) -> None:
+    """Wait until `firearrow check` finds nothing wrong with brokers; their disk may be full."""
+    limits = Limits(disk_percent=Limit(101, 102))
+
+    async def found() -> list[Finding]:
+        async with Admin.of([namesrv]) as admin:
+            facts = await clusterfacts.collect(admin, SystemClock().now_ms())
+            assert len(facts.brokers) > 0
+            return findings(facts, limits, OF_BROKERS)
+
+    seen: list[Finding] = []
+
+    def healthy() -> bool:
+        seen[:] = asyncio.run(found())
+        return not seen
+
+    try:
+        wait_until(healthy, within_s, "healthy brokers")
+    except TimeoutError:
+        raise TimeoutError(f"not healthy within {within_s:g} s: {seen}") from None

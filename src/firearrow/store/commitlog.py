@@ -364,7 +364,12 @@ class CommitLog:
     @property
     def refused(self) -> str | None:
         """Why records are refused at present, None while they are taken."""
-        return self._refusal or self._no_room or (FOLLOWS if self.follows else None)
+        return self.without_room or (FOLLOWS if self.follows else None)
+
+    @property
+    def without_room(self) -> str | None:
+        """Why there is no room for records; None while there is, in a slave's log as well."""
+        return self._refusal or self._no_room
 
     @property
     def refused_by_owner(self) -> bool:

@@ -777,7 +777,8 @@ class MessageStore(Doors):
             "dispatchBehindBytes": str(self.behind_bytes),
             "earliestMessageTimeStamp": str(earliest),
             "putMessageFailedTimes": str(self.log.failed_appends),
-            "writesRefused": self.log.refused or "",  # RocketMQ has no such entry, nor the next
+            "writesRefused": self.log.without_room
+            or "",  # RocketMQ has no such entry, nor the next
             "damagedRecords": str(self._damaged.count),
             "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }

@@ -390,6 +390,11 @@ class TimerStore:
         read_ms = self.progress.read_ms
         return max(read_ms, self.wheel.next_used(read_ms, self.slot_of(now_ms))[0])
 
+    def late_ms(self, now_ms: int) -> int:
+        """Return how late the first message is that is due and not delivered, 0 if none is."""
+        at_ms, is_due = self.wheel.next_used(self.progress.read_ms, self.slot_of(now_ms))
+        return max(0, now_ms - at_ms) if is_due and at_ms else 0
+
     def was_read(self, before_ms: int) -> None:
         """All times before one are delivered: what was put for them is in the CommitLog."""
         self.progress = self.progress._replace(read_ms=before_ms)

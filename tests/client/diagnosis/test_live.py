@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 from firearrow.client import (
@@ -108,6 +109,38 @@ def test_a_group_that_consumes_has_no_findings() -> None:
         await asyncio.sleep(SOON)
         assert await world.findings() == {}
         assert await world.checks() == {}
+
+    watched(scenario)
+
+
+def test_messages_that_wait_for_their_time_are_no_trouble() -> None:
+    async def scenario(world: Watched) -> None:
+        server = world.time.cluster.name_server
+        async with Producer(server, group="p", clock=world.time.clock) as producer:
+            for hours in (1, 20):
+                await producer.send("orders", b"later", delay=timedelta(hours=hours))
+            await producer.send("orders", b"soon", delay_level=3)
+        await world.consumer(take)
+        for _ in range(8):
+            await asyncio.sleep(1800)
+            assert await world.checks() == {}
+
+    watched(scenario)
+
+
+def test_a_timer_that_is_behind_is_named() -> None:
+    async def scenario(world: Watched) -> None:
+        server = world.time.cluster.name_server
+        async with Producer(server, group="p", clock=world.time.clock) as producer:
+            await producer.send("orders", b"later", delay=timedelta(seconds=60))
+        await asyncio.sleep(1)
+        await world.admin.brokers.update_config(
+            world.time.cluster.brokers[0].address, {"timerStopDequeue": "true"}
+        )
+        await asyncio.sleep(100)
+        found = (await world.checks())["timer"]
+        assert found.level == Level.WARNING
+        assert found.evidence.startswith("messages with a delivery time are 4")
 
     watched(scenario)
 

@@ -340,9 +340,7 @@ def _timer_waiting(sources: Sources) -> int:
 
 
 def _timer_read_late(sources: Sources) -> int:
-    timers, now_ms = sources.context.timers, sources.context.clock.now_ms()
-    at_ms, is_due = timers.wheel.next_used(timers.progress.read_ms, timers.slot_of(now_ms))
-    return _age(at_ms, now_ms) if is_due else 0
+    return sources.context.timers.late_ms(sources.context.clock.now_ms())
 
 
 def _timing(sources: Sources) -> Iterator[Sample]:

@@ -113,13 +113,12 @@ class BrokerAdminProcessor:
         }
 
     def _timer_facts(self) -> dict[str, str]:
-        progress, pending = self._timers.progress, self._timers.pending
-        behind = self._store.max_queue_offset(TIMER_TOPIC, 0) - progress.queue_offset
-        behind_ms = self._clock.now_ms() - progress.read_ms if pending else 0
+        timers = self._timers
+        behind = self._store.max_queue_offset(TIMER_TOPIC, 0) - timers.progress.queue_offset
         return {
-            "timerCongestNum": str(sum(pending.values())),
+            "timerCongestNum": str(sum(timers.pending.values())),
             "timerOffsetBehind": str(max(behind, 0)),
-            "timerReadBehind": str(max(behind_ms // 1000, 0)),
+            "timerReadBehind": str(timers.late_ms(self._clock.now_ms()) // 1000),
         }
 
     def timer_progress(self, _: Channel, __: AnyCommand) -> Response:
