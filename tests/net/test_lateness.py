@@ -25,12 +25,16 @@ class ShortPatience(Patience):
 
     def __init__(self) -> None:
         self.waited: list[tuple[int, int]] = []
+        self.stalls: list[int] = []
         self.waiting = 0
         self.both_wait = asyncio.Event()
 
     @property
     def least_ms(self) -> int:
         return LEAST_MS
+
+    def held_up(self, stalled_ms: int) -> None:
+        self.stalls.append(stalled_ms)
 
     def refusal(self, code: int, waited_ms: int, stalled_ms: int) -> Response | None:
         self.waited.append((waited_ms, stalled_ms))
@@ -124,6 +128,7 @@ def test_what_came_during_a_stall_is_late_and_what_comes_then_is_not(run: Run) -
             assert (await one.answer()).code == 0
             two.ask(question(ECHO, 8))
             assert (await two.answer()).code == 0
+            assert max(patience.stalls) >= least_ms
 
     run(main())
 

@@ -250,7 +250,7 @@ class Broker:
         self.topics = TopicTable(self.settings, clock, root, in_database=in_database, events=events)
         tally = Tally() if self._measures else None
         cluster = config.broker_cluster_name
-        self.stats = BrokerStats(clock, cluster, self.topics.is_system, tally)
+        self.stats = BrokerStats(clock, cluster, self.topics.is_system, tally, self._flow.stalls)
         self.store = store = MessageStore(
             self._store_config,
             clock,

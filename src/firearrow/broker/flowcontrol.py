@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.state.settings import Settings
+from firearrow.broker.stats import Stalls
 from firearrow.clock import Clock
 from firearrow.net.lateness import FOR_EVER, Patience
 from firearrow.store.config import StoreConfig
@@ -145,6 +146,7 @@ class FlowControl(Patience):
         self._settings = settings
         self._log_end = log_end
         self._clock = clock
+        self.stalls: Final = Stalls()
         self._waiting: Counter[str] = Counter()
         self._least_by: tuple[BrokerConfig, StoreConfig] | None = None
         self._least_ms = 0
@@ -173,6 +175,10 @@ class FlowControl(Patience):
     def in_time(self) -> None:
         """Note where the log ends: what is put from here on is put in a stall, if one comes."""
         self._log_end_in_time = self._log_end()
+
+    def held_up(self, stalled_ms: int) -> None:
+        """Count a stall, as a put's if the log has grown meanwhile."""
+        self.stalls.add(stalled_ms, by_put=self._log_end() > self._log_end_in_time)
 
     def refusal(self, code: int, waited_ms: int, stalled_ms: int) -> Response | None:
         """Refuse a request that has waited for too long, or that came while a put took long."""

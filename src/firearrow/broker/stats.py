@@ -9,6 +9,7 @@ Source: upstream ``BrokerStatsManager``, ``StatsItem``, ``BrokerStats``, ``Store
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -124,6 +125,46 @@ _NAMES: Final[dict[str, tuple[str, Measure]]] = {
 }
 
 
+class Stalls:
+    """Counts for how long the event loop was held up, by a put or by something else.
+
+    No clock is read for a put: one takes microseconds, unless it holds up the loop. Then the loop's
+    next tick is late by that (`firearrow.net.lateness`), and the log has grown.
+    """
+
+    BOUNDS_MS: Final = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+
+    def __init__(self) -> None:
+        self.by_puts = [0] * (len(self.BOUNDS_MS) + 1)
+        self.put_ms_max = 0
+        self.other_ms_max = 0
+
+    def add(self, stalled_ms: int, *, by_put: bool) -> None:
+        """Count a stall."""
+        if by_put:
+            self.by_puts[bisect_right(self.BOUNDS_MS, stalled_ms)] += 1
+            self.put_ms_max = max(self.put_ms_max, stalled_ms)
+        else:
+            self.other_ms_max = max(self.other_ms_max, stalled_ms)
+
+    def put_times(self, puts: int) -> list[int]:
+        """Return how many of some puts took no time to speak of, up to 10 ms, up to 50 ms, ..."""
+        return [max(0, puts - sum(self.by_puts)), *self.by_puts[1:]]
+
+    def put_percentile_ms(self, puts: int, share: float) -> float:
+        """Return the time that a share of some puts took at most, in ms."""
+        left = puts * (1 - share)
+        for bound_ms, count in zip(
+            reversed((*self.BOUNDS_MS, self.put_ms_max)),
+            reversed(self.put_times(puts)),
+            strict=True,
+        ):
+            left -= count
+            if left < 0:
+                return float(min(bound_ms, self.put_ms_max))
+        return 0.0
+
+
 class BrokerStats:
     """All counters of a broker; ``cluster`` is the name under which its totals are asked for.
 
@@ -137,8 +178,10 @@ class BrokerStats:
         cluster: str,
         is_system: Callable[[str], bool] = is_system_topic,
         tally: Tally | None = None,
+        stalls: Stalls | None = None,
     ) -> None:
         self.tally = tally
+        self.stalls = stalls or Stalls()
         self._clock = clock
         self._is_system = is_system
         self._tick = 0

@@ -27,6 +27,7 @@ from firearrow.services import Scheduler
 from firearrow.wire.command import Response
 
 TICK_SECONDS: Final = 0.05  # by so much a stall may be longer than it seems
+STALL_MS_MIN: Final = 2  # the loop's own turns take less
 AFTER_SECONDS: Final = 0.001  # at least one look at all sockets
 FOR_EVER: Final = 1 << 62
 _TCP_INFO_BYTES: Final = 56
@@ -43,6 +44,9 @@ class Patience:
 
     def in_time(self) -> None:
         """Note that the loop comes round as it should, where it is about to handle what it read."""
+
+    def held_up(self, stalled_ms: int) -> None:
+        """Note that the loop was held up for so long since it came round last."""
 
     def refusal(self, code: int, waited_ms: int, stalled_ms: int) -> Response | None:
         """Give the answer to a request that has waited for too long; None if it has not.
@@ -106,6 +110,8 @@ class Lateness:
 
     def _tick(self) -> None:
         stalled_ms = self.stalled_ms()
+        if stalled_ms >= STALL_MS_MIN:
+            self.patience.held_up(stalled_ms)
         if stalled_ms >= self.patience.least_ms:
             self._stalled_ms = stalled_ms
             self._scheduler().call_later(AFTER_SECONDS, self._go_on)

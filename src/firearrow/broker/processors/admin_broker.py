@@ -36,11 +36,24 @@ _QUEUES: Final = (
     *("queryThreadPoolQueue", "ackThreadPoolQueue"),
 )
 
-# What is true of any broker with one event loop: no requests wait before pools of threads, nothing
+_CAPACITIES: Final[Mapping[str, str]] = {
+    "sendThreadPoolQueueCapacity": "send_thread_pool_queue_capacity",
+    "pullThreadPoolQueueCapacity": "pull_thread_pool_queue_capacity",
+    "litePullThreadPoolQueueCapacity": "lite_pull_thread_pool_queue_capacity",
+    "queryThreadPoolQueueCapacity": "query_thread_pool_queue_capacity",
+    "ackThreadPoolQueueCapacity": "admin_broker_thread_pool_queue_capacity",
+    "EndTransactionThreadPoolQueueCapacity": "end_transaction_pool_queue_capacity",
+}
+"""How many requests of a kind may wait (`broker.flowcontrol`)."""
+
+_PUT_TIMES: Final = (
+    *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]"),
+    *("[500ms~1s]", "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]"),
+)
+"""Java: StoreStatsService#PUT_MESSAGE_ENTIRE_TIME_MAX_DESC."""
+
+# True of any broker with one event loop: no requests wait before pools of threads, nothing
 # locks the page cache, there is no pool of buffers (RocketMQ's number for that).
-# Left out are capacities of queues that don't exist, and what no clock is read for: putLatency99,
-# putLatency999, putMessageDistributeTime, putMessageEntireTimeMax, getMessageEntireTimeMax. Of the
-# official tools none reads them; they print what they get. Java: StoreStatsService#getRuntimeInfo.
 _ABSENT: Final[Mapping[str, str]] = {
     **{f"{queue}{fact}": "0" for queue in _QUEUES for fact in ("Size", "HeadWaitTimeMills")},
     "EndTransactionQueueSize": "0",
@@ -109,6 +122,7 @@ class BrokerAdminProcessor:
             "brokerVersionDesc": VERSION_TEXT,
             "runtime": _duration(running_ms // 1000),
             "startAcceptSendRequestTimeStamp": str(broker.start_accept_send_request_time_stamp),
+            **{name: str(getattr(broker, field)) for name, field in _CAPACITIES.items()},
             **self._timer_facts(),
         }
 
@@ -229,6 +243,14 @@ def traffic_of(stats: BrokerStats) -> dict[str, str]:
         "msgGetTotalTodayNow": str(got.now),
         "putMessageTimesTotal": str(count),
         "putMessageSizeTotal": str(size),
+        "putMessageDistributeTime": " ".join(
+            f"{name}:{number}"
+            for name, number in zip(_PUT_TIMES, stats.stalls.put_times(count), strict=True)
+        ),
+        "putMessageEntireTimeMax": str(stats.stalls.put_ms_max),
+        "getMessageEntireTimeMax": str(stats.stalls.other_ms_max),
+        "putLatency99": f"{stats.stalls.put_percentile_ms(count, 0.99):.2f}",
+        "putLatency999": f"{stats.stalls.put_percentile_ms(count, 0.999):.2f}",
         "putMessageAverageSize": fastjson.java_double(size / count if count else 0.0),
         "putTps": _three(stats.puts.rates()),
         "getFoundTps": _three(found),
