@@ -161,7 +161,7 @@ class PullConsumer(ConsumerLife):
         now_ms = self.session.clock.now_ms()
         self.member.subscriptions[name] = subscription_to(name, now_ms, tags=tags, sql=sql)
         await self.session.route(name)
-        await self.session.heartbeat()
+        await self.session.heartbeat(must_be_permitted=True)
         if self._divides:
             self._rebalancing.soon()
         else:

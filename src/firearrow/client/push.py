@@ -46,7 +46,7 @@ from firearrow.client.session import Session, SessionOptions
 from firearrow.client.startoffset import StartFrom, to_start
 from firearrow.client.subscription import subscription_to
 from firearrow.client.tracing import Tracer
-from firearrow.errors import BrokerError, ClientError, ConfigError, TopicNotFound
+from firearrow.errors import BrokerError, ClientError, ConfigError, NotPermitted, TopicNotFound
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.net.tasks import Tasks
 from firearrow.wire import fastjson
@@ -233,7 +233,11 @@ class PushConsumer(ConsumerLife):
             await self.stop()
 
     async def start(self) -> None:
-        """Begin; returns once the brokers know of it, and raises if that can't be."""
+        """Begin; returns once the brokers know of it, and raises if that can't be.
+
+        Raises NotPermitted where its user may not consume, ConfigError for an expression that a
+        broker refuses.
+        """
         if self._state == "new" and not self.member.registrations:
             raise ConfigError(f"group {self.group!r} has no handler for any topic")
         await super().start()
@@ -255,7 +259,7 @@ class PushConsumer(ConsumerLife):
         Answers(self).register()
         for topic in member.registrations:
             await self._look_up(topic)
-        await self.session.heartbeat()
+        await self.session.heartbeat(must_be_permitted=True)
         if self._mode == "pop":
             await self._ask_for_pop()
         self.session.on_connected(lambda _: self.divide_soon())
@@ -292,6 +296,8 @@ class PushConsumer(ConsumerLife):
             return
         try:
             await self.member.calls.check(subscription)
+        except NotPermitted:
+            raise
         except BrokerError as error:
             raise ConfigError(
                 f"topic {topic!r}: the broker refuses {subscription.sub_string!r}: {error}"

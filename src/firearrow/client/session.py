@@ -36,7 +36,7 @@ from firearrow.client.routequeues import (
     hosts_of_logical,
 )
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError
+from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotPermitted
 from firearrow.message.names import validate_group, with_namespace, without_namespace
 from firearrow.net.access import Access, Tls
 from firearrow.net.address import addresses_of
@@ -390,9 +390,15 @@ class Session:
             self._asked.off(group, of_producer=False)
             await self._take_leave({"consumerGroup": group})
 
-    async def heartbeat(self) -> None:
-        """Say to all known brokers who is here; those that can't be reached are logged."""
-        await asyncio.gather(*map(self._beat, self._addresses_to_beat()))
+    async def heartbeat(self, *, must_be_permitted: bool = False) -> None:
+        """Say to all known brokers who is here; those that can't be reached are logged.
+
+        Raises NotPermitted, if that is asked for, where a broker does not allow it.
+        """
+        faults = await asyncio.gather(*map(self._beat, self._addresses_to_beat()))
+        for fault in faults if must_be_permitted else ():
+            if isinstance(fault, NotPermitted):
+                raise fault
 
     async def _keep_up(self) -> None:
         """Drop the connections to servers that are in no route any more; send heartbeats."""
@@ -416,7 +422,7 @@ class Session:
             if self._consumers or broker_id == MASTER
         )
 
-    async def _beat(self, address: str) -> None:
+    async def _beat(self, address: str) -> Exception | None:
         self._beating[address] += 1
         body = Heartbeat(
             self.client_id,
@@ -433,8 +439,10 @@ class Session:
                 self._prints.answered(address, body, answer.ext or {})
         except (OSError, FirearrowError) as error:
             log.warning("heartbeat is not taken", extra={"address": address, "error": error})
+            return error
         finally:
             self._beating[address] -= 1
+        return None
 
     def _connected(self, address: str) -> None:
         """A broker does not know who is on a new connection."""

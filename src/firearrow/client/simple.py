@@ -100,7 +100,7 @@ class SimpleConsumer(ConsumerLife):
         self.session.add_consumer(self)
         for topic in self._subscriptions:
             await self.session.route(topic)
-        await self.session.heartbeat()
+        await self.session.heartbeat(must_be_permitted=True)
 
     # --- what is wanted ---
 
@@ -108,7 +108,7 @@ class SimpleConsumer(ConsumerLife):
         """Receive another topic, too, or by another expression."""
         name = self._subscribe(topic, tags)
         await self.session.route(name)
-        await self.session.heartbeat()
+        await self.session.heartbeat(must_be_permitted=True)
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive a topic no more; one that is not subscribed to is none."""

@@ -96,6 +96,15 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (grouprules.unknown_group, facts(configs={}, unknown_on=["a"]), "not known to a", Level(2)),
     (grouprules.unknown_group, facts(unknown_on=["b"]), "not known to b", Level(1)),
     (grouprules.offline, facts(), "no client is connected; 10 messages wait", Level(2)),
+    *(
+        (
+            grouprules.offline,
+            facts(**activity),
+            "no client is connected to a broker, and messages are consumed",
+            Level(0),
+        )
+        for activity in ({"pops_waiting": 1}, {"rate": 0.5})
+    ),
     (
         grouprules.disabled,
         two(configs={"a": SubscriptionGroupConfig("g", consume_enable=False)}),
@@ -308,3 +317,9 @@ def test_who_pops_or_says_nothing_may_have_any_queue() -> None:
 
 def test_a_lock_that_is_held_is_no_finding() -> None:
     assert list(grouprules.held_locks(facts(ordered(locked=True)))) == []
+
+
+def test_where_brokers_may_not_say_who_is_there_nothing_is_concluded() -> None:
+    for found in (facts(members_untold=["a"]), facts(unknown_on=["a"], members_untold=["a"])):
+        assert list(grouprules.offline(found)) == []
+        assert list(grouprules.unknown_group(found)) == []

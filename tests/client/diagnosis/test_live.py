@@ -294,6 +294,25 @@ def test_a_consumer_that_pops_does_not_answer_and_is_no_trouble() -> None:
     watched(scenario)
 
 
+def test_a_group_that_a_proxy_pops_for_is_not_offline() -> None:
+    """Brokers don't know the clients of a proxy; their pops wait all the same."""
+
+    async def scenario(world: Watched) -> None:
+        server, clock = world.time.cluster.name_server, world.time.clock
+        await world.send(1)
+        async with SimpleConsumer(server, group="g", topics=["orders"], clock=clock) as consumer:
+            [message] = await consumer.receive(1, timedelta(seconds=60))
+            await consumer.ack(message)
+            await consumer.session.remove_consumer(consumer)
+            waiting = asyncio.create_task(consumer.receive(1, timedelta(seconds=60), wait=30))
+            await asyncio.sleep(5)
+            found = await world.findings()
+            assert found["offline"].level == Level.OK
+            waiting.cancel()
+
+    watched(scenario)
+
+
 def test_a_consumer_that_polls_says_how_it_is() -> None:
     async def scenario(world: Watched) -> None:
         server, clock = world.time.cluster.name_server, world.time.clock

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from firearrow.client.admin.calls import Calls
+from firearrow.client.answers import read_number
 from firearrow.wire import fastjson, headers
 from firearrow.wire.admin_bodies import GroupReadable, GroupSubscription, ProducerTable
 from firearrow.wire.bodies import TopicList
@@ -76,6 +77,13 @@ class Groups:
             found.update(page.subscription_group_table)
             forbidden.update(page.forbidden_table)
         return SubscriptionGroupTable(pages[-1].data_version, found, forbidden)
+
+    async def pops_waiting(self, address: str, group: str, topic: str) -> int:
+        """The pops of a group that wait for messages of any queue of a topic."""
+        header = headers.PollingInfo(group, topic, -1)
+        about = f"group {group!r}, topic {topic!r}"
+        answer = await self._calls.call(address, Code.POLLING_INFO, header, about=about)
+        return read_number(answer, "pollingNum", address)
 
     async def topics(self, address: str, group: str) -> list[str]:
         """The topics that a group has consumed."""

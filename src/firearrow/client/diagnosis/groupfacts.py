@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -26,7 +27,11 @@ from firearrow.wire.client_bodies import (
     SubscriptionGroupConfig,
     TopicOffset,
 )
+from firearrow.wire.codes import ResponseCode
 
+_NOBODY: Final = frozenset(
+    {ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST}
+)
 IDLE_MS: Final = 60_000  # without a pull, or with messages that nobody finishes
 HEADS_MAX: Final = 64  # queues in which nothing moves, whose first message is looked at
 LAST_RETRIES: Final = 32  # of each queue of the retry topic, that are looked at
@@ -77,7 +82,11 @@ class GroupFacts:
     connections: Mapping[str, ConsumerConnection] = field(default_factory=dict)
     changes: Mapping[str, Sequence[MemberChange]] = field(default_factory=dict)
     """Who joined and left, the oldest first; RocketMQ's brokers do not know it."""
+    members_untold: Sequence[str] = ()
+    """Brokers that did not say who is connected, as they were not allowed to, say."""
     clients: Sequence[Client] = ()
+    pops_waiting: int = 0
+    """Pops that wait, if no client is connected: brokers don't know the clients of a proxy."""
     topics: Sequence[str] = ()
     routes: Mapping[str, Route | None] = field(default_factory=dict)
     places: Mapping[MessageQueue, Place] = field(default_factory=dict)
@@ -133,6 +142,7 @@ class _Collecting:
         self._now_ms = now_ms
         self._masters = masters
         self._untold: list[str] = []
+        self._members_untold: list[str] = []
 
     async def collect(self, only: str | None) -> GroupFacts:
         configs, unknown_on, forbidden = await self._configs()
@@ -149,20 +159,22 @@ class _Collecting:
         return GroupFacts(
             self._group,
             self._now_ms,
-            configs,
-            unknown_on,
-            forbidden,
-            connections,
-            changes,
-            clients,
-            topics,
-            routes,
-            places,
-            heads,
-            retries,
-            dead_count,
-            rate,
-            self._untold,
+            configs=configs,
+            unknown_on=unknown_on,
+            forbidden=forbidden,
+            connections=connections,
+            changes=changes,
+            members_untold=self._members_untold,
+            clients=clients,
+            pops_waiting=0 if clients else await self._pops_waiting(topics),
+            topics=topics,
+            routes=routes,
+            places=places,
+            heads=heads,
+            retries=retries,
+            dead=dead_count,
+            rate=rate,
+            untold=self._untold,
         )
 
     def _note(self, about: str, error: Exception) -> None:
@@ -196,11 +208,19 @@ class _Collecting:
                 found[name] = await self._admin.groups.consumers(
                     address, self._group, with_changes=True
                 )
-            except FirearrowError:  # 206: nobody is there
-                continue
-            except OSError as error:
-                self._note(name, error)
+            except (OSError, FirearrowError) as error:
+                if getattr(error, "code", None) not in _NOBODY:
+                    self._note(name, error)
+                    self._members_untold.append(name)
         return found
+
+    async def _pops_waiting(self, topics: Sequence[str]) -> int:
+        count = 0
+        for topic in topics:
+            for address in self._masters.values():
+                with suppress(OSError, FirearrowError):  # it is on other brokers
+                    count += await self._admin.groups.pops_waiting(address, self._group, topic)
+        return count
 
     async def _clients(self, connections: Mapping[str, ConsumerConnection]) -> list[Client]:
         by_id: dict[str, dict[str, list[Connection]]] = {}

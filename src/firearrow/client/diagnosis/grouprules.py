@@ -32,7 +32,7 @@ Rule = Callable[[GroupFacts], Iterator[Finding]]
 
 def unknown_group(facts: GroupFacts) -> Iterator[Finding]:
     """No broker, or not each, knows the group."""
-    if facts.unknown_on and not facts.clients:
+    if facts.unknown_on and not facts.clients and not facts.members_untold:
         where = ", ".join(facts.unknown_on)
         level = Level.WARNING if facts.configs else Level.CRITICAL
         cure = f"Check its name, or create it: `firearrow group create {facts.group}`."
@@ -40,9 +40,15 @@ def unknown_group(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def offline(facts: GroupFacts) -> Iterator[Finding]:
-    """Nobody is there."""
-    if not facts.clients and facts.configs:
-        waiting = sum(place.lag for place in facts.places.values())
+    """Nobody is there, as far as brokers know."""
+    if facts.clients or not facts.configs or facts.members_untold:
+        return
+    waiting = sum(place.lag for place in facts.places.values())
+    if facts.pops_waiting or facts.rate:
+        evidence = "no client is connected to a broker, and messages are consumed"
+        cure = "A proxy pops for its clients, which brokers don't know: ask the proxy for them."
+        yield Finding("offline", Level.OK, facts.group, evidence, cure)
+    else:
         yield Finding(
             "offline",
             Level.CRITICAL,
