@@ -95,6 +95,9 @@ class BrokerConfig(MetricsKeys, frozen=True):
     auto_create_topic_enable: Annotated[bool, "whether a send to an unknown topic creates it", LIVE] = True
     auto_create_topic_on_all: Annotated[bool, "whether a topic that a send creates is created on all masters of the cluster, so that it spreads over them (not in RocketMQ)", LIVE] = False
     auto_create_subscription_group: Annotated[bool, "whether an unknown consumer group is created at first use", LIVE] = True
+    enable_create_sys_group: Annotated[bool, "whether groups of RocketMQ's own (`CID_RMQ_SYS_...`) are created at first use, also if others are not", LIVE] = True
+    enable_mixed_message_type: Annotated[bool, "whether a topic may have `message.type=MIXED`", LIVE] = False
+    clear_retry_topic_when_delete_topic: Annotated[bool, "whether a deleted topic takes the POP retry topics of its groups with it", LIVE] = True
     default_topic_queue_nums: Annotated[PositiveInt, "queues of a topic that is created by a send"] = 8
     cluster_topic_enable: Annotated[bool, "whether a topic with the name of the cluster exists"] = True
     broker_topic_enable: Annotated[bool, "whether a topic with the name of the broker exists"] = True

@@ -105,6 +105,12 @@ def test_a_topic_may_have_as_many_queues_as_can_be_mapped(broker: FakeBroker) ->
     assert most < 65_530  # vm.max_map_count
 
 
+def test_messages_of_all_types_can_be_allowed_in_a_topic() -> None:
+    broker = FakeBroker(replace(CONFIG, enable_mixed_message_type=True))
+    assert broker.call(17, wanted("T", attributes="+message.type=MIXED")).code == 0
+    assert broker.topics.table["T"].attributes == {"message.type": "MIXED"}
+
+
 def test_system_topics_can_be_left_unguarded() -> None:
     broker = FakeBroker(replace(CONFIG, validate_system_topic_when_update_topic=False))
     assert broker.call(17, wanted("TBW102")).code == 0
@@ -159,6 +165,16 @@ def test_deleting_takes_everything_of_a_topic(broker: FakeBroker) -> None:
     assert broker.offsets.topics_of("g") == set()
     assert sorted(broker.store.deleted) == ["%RETRY%g+T1", "%RETRY%g_T1", "T1"]
     assert broker.stats.view("TOPIC_PUT_NUMS", "T1") is None
+
+
+def test_retry_topics_of_pops_may_outlive_their_topic() -> None:
+    broker = FakeBroker(replace(CONFIG, clear_retry_topic_when_delete_topic=False))
+    broker.call(17, wanted())
+    broker.topics.create("%RETRY%g+T1", 1)
+    broker.offsets.commit("g", "T1", 0, 5)
+    assert broker.call(215, {"topic": "T1"}) == Response()
+    assert broker.store.deleted == ["T1"]
+    assert broker.topics.get("%RETRY%g+T1") is not None
 
 
 def test_what_is_not_there_can_be_deleted_and_system_topics_cannot(broker: FakeBroker) -> None:

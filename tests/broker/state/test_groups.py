@@ -46,6 +46,11 @@ def test_no_group_is_created_under_an_impossible_name(name: str) -> None:
     assert table_of().find(name) is None
 
 
+def test_system_groups_can_be_kept_from_coming_by_themselves() -> None:
+    groups = table_of(replace(NO_AUTO, enable_create_sys_group=False))
+    assert groups.find("CID_RMQ_SYS_REVIVE_GROUP") is None
+
+
 def test_without_automatic_creation_only_system_groups_come_by_themselves() -> None:
     groups = table_of(NO_AUTO)
     assert groups.find("g") is None

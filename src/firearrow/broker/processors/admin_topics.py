@@ -88,7 +88,8 @@ class TopicAdminProcessor:
         if fault is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
         self._check_not_system(config.topic_name or "")
-        if config.attributes.get(f"+{MESSAGE_TYPE}") == "MIXED":
+        is_mixed = config.attributes.get(f"+{MESSAGE_TYPE}") == "MIXED"
+        if is_mixed and not self._settings.broker.enable_mixed_message_type:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
             )
@@ -127,9 +128,10 @@ class TopicAdminProcessor:
         if fault is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
         self._check_not_system(topic)
+        takes_retries = self._settings.broker.clear_retry_topic_when_delete_topic
         retries = [
             name
-            for group in self._offsets.groups_of(topic)
+            for group in (self._offsets.groups_of(topic) if takes_retries else ())
             for name in (
                 names.pop_retry_topic(topic, group),
                 names.pop_retry_topic(topic, group, v2=True),

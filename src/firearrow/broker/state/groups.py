@@ -115,8 +115,10 @@ class GroupTable:
 
     def may_create(self, group: str) -> bool:
         """Whether a group of this name may create itself."""
-        auto = self._settings.broker.auto_create_subscription_group
-        return (auto or names.is_system_group(group)) and names.validate_group(group) is None
+        broker = self._settings.broker
+        auto = broker.auto_create_subscription_group
+        auto = auto or (broker.enable_create_sys_group and names.is_system_group(group))
+        return auto and names.validate_group(group) is None
 
     def put(self, config: SubscriptionGroupConfig) -> None:
         """Create or change one group; see `put_all`."""
