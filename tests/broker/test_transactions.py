@@ -273,6 +273,32 @@ def test_a_copy_of_a_committed_message_is_no_commit_of_the_first_half(
     in_virtual_time(tmp_path / "b", after)
 
 
+def test_a_copy_of_another_topic_is_no_commit_of_the_first_half_though_it_has_its_id(
+    tmp_path: Path,
+) -> None:
+    """Ids are of the senders' choice."""
+    halves: list[Fields] = []
+
+    async def before(served: Serving) -> None:
+        async with producing(served) as producer:
+            halves.append(await producer.begin(b"first"))
+            other = await producer.begin(
+                b"delayed", topic="U", UNIQ_KEY=halves[0]["msgId"], DELAY=1
+            )
+            await producer.ended(other, COMMIT)
+            await asyncio.sleep(2)
+            assert bodies(served, "U") == [b"delayed"]
+            left_by_kill(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        async with producing(served) as producer:
+            assert (await producer.ended(halves[0], COMMIT)).code == 0
+            assert bodies(served) == [b"first"]
+
+    in_virtual_time(tmp_path / "a", before)
+    in_virtual_time(tmp_path / "b", after)
+
+
 def test_checks_go_on_after_a_restart(tmp_path: Path) -> None:
     async def before(served: Serving) -> None:
         async with producing(served) as producer:

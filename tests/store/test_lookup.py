@@ -1,7 +1,7 @@
 """Finding messages by time, by key and in order, and saying why none was found."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from firearrow.errors import MessageError
 from firearrow.store import Boundary, MessageStore, QueueEntry
+from tests.attacks.forging import BODY_AT
+from tests.attacks.forging import record as forged
 from tests.broker.fakes import NOW_MS, HandClock
 from tests.store.stores import ALWAYS, BORN_MS, KiB, append, opened, settle
 
@@ -268,3 +270,62 @@ def test_a_message_is_viewed_only_if_it_is_sound_as_a_whole(tmp_path: Path) -> N
         ]:
             with pytest.raises(MessageError, match=why):
                 store.view_at(at)
+
+
+# --- by a place that a client names ---
+
+
+def within(store: MessageStore, topic: str = "T", queue_offset: int = 0) -> int:
+    """Append a message whose body is a record in every respect; give where that one begins."""
+    place = store.log_end_offset + BODY_AT
+    body = forged(place, topic, queue_offset=queue_offset)
+    assert append(store, body, "other", properties={"UNIQ_KEY": "V"}) + BODY_AT == place
+    return place
+
+
+@pytest.mark.parametrize("dispatched", [False, True])
+def test_bytes_within_a_body_are_no_message(tmp_path: Path, dispatched: bool) -> None:
+    with opened(tmp_path) as store:
+        real = [append(store, b"%d" % number) for number in range(2)]
+        places = [within(store, queue_offset=number) for number in range(3)]
+        places += [within(store, "other", number) for number in range(7)]
+        if dispatched:
+            settle(store)
+        for place in places:
+            assert store.content_at(place).body == b"forged"
+            with pytest.raises(MessageError, match="no message begins there"):
+                store.named_at(place)
+            assert store.record_named_at(place) is None
+            assert store.explain_offset(place) == "no message begins there"
+            assert store.all_named_at([real[0], place, real[1]]) == [store.named_at(real[0])]
+        assert [found.body for found in store.all_named_at(real)] == [b"0", b"1"]
+        assert store.record_named_at(real[1]) == store.record_at(real[1])
+        assert store.runtime_facts()["damagedRecords"] == "0"
+
+
+def test_messages_of_a_deleted_topic_are_known_by_their_keys(tmp_path: Path) -> None:
+    """Their queues are gone, and those of a topic of the same name have other messages."""
+    with opened(tmp_path) as store:
+        keyed = [append(store, b"old", properties={"UNIQ_KEY": f"U{n}"}) for n in range(3)]
+        place = within(store, queue_offset=1)
+        settle(store)
+        store.delete_topic("T")
+        for _ in range(2):
+            for at in keyed:
+                assert store.named_at(at).body == b"old"
+                assert store.record_named_at(at) is not None
+            assert store.record_named_at(place) is None
+            append(store, b"new")
+            settle(store)
+
+
+def test_bytes_within_a_body_are_no_damaged_message(tmp_path: Path) -> None:
+    """Else a sender could have a replica asked for them, and the broker counted as damaged."""
+    with opened(tmp_path) as store:
+        place = store.log_end_offset + BODY_AT
+        damaged = forged(place, "T").replace(b"forged", b"f*rged")
+        append(store, damaged)
+        for check in (store.named_at, store.record_named_at, store.explain_offset):
+            with suppress(MessageError):
+                check(place)
+        assert store.runtime_facts()["damagedRecords"] == "0"

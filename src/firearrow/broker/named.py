@@ -212,7 +212,7 @@ def _by_place(row: Row, offset_of: Callable[[Ext], int | None], store: MessageSt
 def _topic_at(store: MessageStore, physical_offset: int) -> str | None:
     """The topic that a stored message is for; None if there is no message."""
     try:
-        content = store.content_at(physical_offset)
+        content = store.named_at(physical_offset)
     except MessageError:
         return None
     if is_sendable(content.topic):

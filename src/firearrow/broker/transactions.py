@@ -57,6 +57,7 @@ from firearrow.broker.halves import (
 from firearrow.broker.puts import Draft, Placed
 from firearrow.broker.state.opencounts import OpenCounts
 from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
+from firearrow.message import properties
 from firearrow.message.model import MessageView
 from firearrow.message.names import TRANS_GROUP
 from firearrow.message.record import decode_record
@@ -224,9 +225,12 @@ class Transactions(Service):
 
     def _is_of(self, half: Half, commit: int) -> bool:
         """Whether the record at a physical offset is of the same message as a half. Of one without
-        an id that is not known: it may be committed again."""
-        unique_key = half.view.unique_key
-        return unique_key is not None and self._store.view_at(commit).unique_key == unique_key
+        an id that is not known: it may be committed again. Ids are of the senders' choice, so a
+        message of another topic is another one."""
+        view, unique_key = self._store.view_at(commit), half.view.unique_key
+        topic = view.properties.get(properties.REAL_TOPIC, view.topic)
+        is_same = unique_key is not None and view.unique_key == unique_key
+        return is_same and topic == half.real_topic
 
     # --- decisions ---
 

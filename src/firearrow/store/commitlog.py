@@ -550,6 +550,13 @@ class CommitLog:
             return []
         return noted.copy()
 
+    def has_noted(self, physical_offset: int) -> bool:
+        """Whether one of the latest records, those that may not be dispatched yet, is known to
+        begin at an offset."""
+        noted = self._noted
+        at = bisect_left(noted, physical_offset)
+        return at < len(noted) and noted[at] == physical_offset
+
     def base_of(self, physical_offset: int) -> int:
         """The offset at which the file of a byte starts."""
         return physical_offset - physical_offset % self.segments.file_size_bytes

@@ -117,10 +117,11 @@ class MessageStore(Doors):
         self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
         self._lookup = lookup = Lookup(
             log, queues, self._index, self._reader.store_ms, clock, self._damaged,
-            check_crc=config.check_crc_on_read,
+            check_crc=config.check_crc_on_read, catch_up=dispatching.catch_up,
         )  # fmt: skip
         self.get, self.content_at = self._reader.get, lookup.content_at
-        self.contents_at = lookup.contents_at
+        self.named_at, self.all_named_at = lookup.named_at, lookup.all_named_at
+        self.record_named_at = lookup.record_named_at
         self._guard = StoreGuard(root, fs)
         self.checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self.checkpoint)

@@ -34,6 +34,7 @@ from __future__ import annotations
 import logging
 import mmap
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -207,6 +208,19 @@ class IndexFile:
                 break
             number = previous
         return found
+
+    def has_record(self, physical_offset: int) -> bool:
+        """Whether a record has a key here: the entries are in the order of the log."""
+        if not self.begin_physical_offset <= physical_offset <= self.end_physical_offset:
+            return False
+        numbers = range(1, self.count)
+        at = bisect_left(numbers, physical_offset, key=self._physical_offset)
+        return at < len(numbers) and self._physical_offset(numbers[at]) == physical_offset
+
+    def _physical_offset(self, number: int) -> int:
+        at = self._entries_at + number * _ENTRY_STRUCT.size
+        offset: int = _ENTRY_STRUCT.unpack_from(self.map, at)[1]
+        return offset
 
     def repair_slots(self) -> bool:
         """Write the slots that follow from the entries; False if header or entries lack something.
@@ -513,6 +527,10 @@ class Index:
             if file.begin_ms <= end_ms or fell:
                 found += file.find(key_hash, begin_ms, end_ms, limit - len(found))
         return found
+
+    def has_record(self, physical_offset: int) -> bool:
+        """Whether the record that begins at an offset has a key."""
+        return any(file.has_record(physical_offset) for file in self.files)
 
     def close(self) -> None:
         """Unmap all files."""

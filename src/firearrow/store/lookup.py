@@ -6,6 +6,10 @@ be too early, which leaves nothing out; after messages that were stored while it
 late, as upstream. The hash of a key leads to candidates, newest first, which are compared with the
 key itself. Where a look-up finds nothing, ``explain_query`` and ``explain_offset`` say why.
 
+A body may hold bytes that are a record in every respect, its place included: a sender can foresee
+where they will be. So a place that a client names counts only if something points at it that no
+sender can write: the entry of the record's queue, or a key in the index (``named_at``).
+
 Source: upstream ``ConsumeQueue#getOffsetInQueueByTime``, ``ConsumeQueueStore``,
 ``DefaultMessageStore#queryMessage``, ``ConsumeQueueInterface#iterateFrom``.
 """
@@ -18,7 +22,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
-from firearrow.errors import MessageError
+from firearrow.errors import CorruptStore, MessageError
 from firearrow.message.model import MessageView
 from firearrow.message.names import java_hash
 from firearrow.message.record import Content, decode_content, decode_record
@@ -51,7 +55,8 @@ class QueueEntry(NamedTuple):
 
 
 class Lookup:
-    """Finds messages of a store; ``store_ms`` gives the store time of a place in a queue."""
+    """Finds messages of a store; ``store_ms`` gives the store time of a place in a queue,
+    ``catch_up`` dispatches what waits for that."""
 
     def __init__(
         self,
@@ -63,8 +68,10 @@ class Lookup:
         damaged: Damaged,
         *,
         check_crc: bool,
+        catch_up: Callable[[], bool],
     ) -> None:
         self._log = commit_log
+        self._catch_up = catch_up
         self._queues = queues
         self._index = index
         self._store_ms = store_ms
@@ -161,18 +168,6 @@ class Lookup:
             self._fault(physical_offset, record)
             raise
 
-    def contents_at(self, physical_offsets: Sequence[int]) -> list[Content]:
-        """What `content_at` gives for some offsets, up to the first where there is no message; a
-        fifth faster if there are many."""
-        found = self._log.contents_at(physical_offsets)
-        while len(found) < len(physical_offsets):
-            try:
-                found.append(self.content_at(physical_offsets[len(found)]))
-            except MessageError:
-                break
-            found += self._log.contents_at(physical_offsets[len(found) :])
-        return found
-
     def _record(self, physical_offset: int) -> bytes:
         record = self._log.record_at(physical_offset)
         if record is None:
@@ -184,6 +179,76 @@ class Lookup:
         if fault is not None:
             self._damaged.note(physical_offset, "met by a look-up", fault, len(record))
         return fault
+
+    # --- by a place that a client names ---
+
+    def named_at(self, physical_offset: int) -> Content:
+        """What `content_at` gives of a place that a client names; MessageError also for bytes
+        within a message that look like one."""
+        found = self._log.contents_at((physical_offset,))
+        if found and self._was_put(found[0]):
+            return found[0]
+        if self._holds_message(physical_offset):
+            return self.content_at(physical_offset)
+        raise MessageError(self.explain_offset(physical_offset), "record")
+
+    def all_named_at(self, physical_offsets: Sequence[int]) -> list[Content]:
+        """What `named_at` gives of some places, up to the first where there is no message; a
+        third faster if there are many."""
+        found: list[Content] = []
+        while len(found) < len(physical_offsets):
+            more = self._log.contents_at(physical_offsets[len(found) :])
+            for content in more:
+                if not self._was_put(content):
+                    return found
+                found.append(content)
+            if len(found) < len(physical_offsets):  # one of an unusual kind, or none
+                try:
+                    found.append(self.named_at(physical_offsets[len(found)]))
+                except MessageError:
+                    break
+        return found
+
+    def record_named_at(self, physical_offset: int) -> bytes | None:
+        """What `record_at` gives of a place that a client names; None also for bytes within a
+        message."""
+        is_message = self._holds_message(physical_offset)
+        return self.record_at(physical_offset) if is_message else None
+
+    def _holds_message(self, physical_offset: int) -> bool:
+        """Whether a message was put at a place, be it damaged by now.
+
+        What is none must not count as a damaged one: a replica would be asked for it.
+        """
+        record = self._log.record_at(physical_offset)
+        if record is None:
+            return False
+        try:
+            return self._was_put(decode_record(record))
+        except MessageError:  # its queue can't be read
+            return self._log.has_noted(physical_offset) or self._has_key(physical_offset)
+
+    def _was_put(self, found: Content | MessageView) -> bool:
+        """Whether a message was put where it is, and is not a part of another one's body."""
+        if self._log.has_noted(found.physical_offset) or self._is_entered(found):
+            return True
+        # Queues lose their entries before the log when a topic is deleted; keys stay.
+        is_entered = self._catch_up() and self._is_entered(found)
+        return is_entered or self._has_key(found.physical_offset)
+
+    def _is_entered(self, found: Content | MessageView) -> bool:
+        """Whether the queue of a message has it where it is."""
+        try:
+            queue = self._queues.find(found.topic, found.queue_id)
+        except CorruptStore:
+            return False
+        if queue is None:
+            return False
+        place = queue.read(found.queue_offset, 1)[:8]
+        return place == found.physical_offset.to_bytes(8, "big")
+
+    def _has_key(self, physical_offset: int) -> bool:
+        return self._index is not None and self._index.has_record(physical_offset)
 
     # --- by key ---
 
@@ -283,9 +348,10 @@ class Lookup:
         if physical_offset >= end:
             return f"the CommitLog ends at {end}"
         record = self._log.record_at(physical_offset)
-        fault = None if record is None else self._fault(physical_offset, record)
-        if fault is not None:
-            return f"the record there is damaged: {fault.why}"
+        if record is not None and self._holds_message(physical_offset):
+            fault = self._fault(physical_offset, record)
+            if fault is not None:
+                return f"the record there is damaged: {fault.why}"
         return "no message begins there"
 
 

@@ -144,8 +144,8 @@ class QueryProcessor:
 
 
 def record_at(store: MessageStore, physical_offset: int) -> bytes:
-    """The record at a place of the log; BrokerError says why there is none."""
-    record = store.record_at(physical_offset)
+    """The record at a place of the log that a client names; BrokerError says why there is none."""
+    record = store.record_named_at(physical_offset)
     if record is None:
         why = store.explain_offset(physical_offset)
         raise BrokerError(

@@ -178,7 +178,7 @@ class SendBackProcessor:
             if type(header) is not SendBack:
                 break
             headers.append(header)
-        contents = store.contents_at([header.offset for header in headers])
+        contents = store.all_named_at([header.offset for header in headers])
         known, place = None, None
         for (_, request), header, content, (kept, origin) in zip(
             requests, headers, contents, plain_copies(contents), strict=False
@@ -324,7 +324,7 @@ class SendBackProcessor:
     def _failed(self, physical_offset: int) -> Content:
         """The message at a place of the log; BrokerError if it can't come again from there."""
         try:
-            content = self._store.content_at(physical_offset)
+            content = self._store.named_at(physical_offset)
         except MessageError as error:
             raise _not_found(physical_offset, str(error)) from error
         if content.sys_flag & INNER_BATCH:  # its client then sends the one that failed by itself

@@ -99,7 +99,7 @@ class TransactionProcessor:
             if header.commit_or_rollback != TRANSACTION_COMMIT:
                 break
             headers.append(header)
-        contents = self._store.contents_at([header.commit_log_offset for header in headers])
+        contents = self._store.all_named_at([header.commit_log_offset for header in headers])
         for header, half in zip(headers, map(plain_half, contents), strict=False):
             if half is None:
                 break
@@ -127,7 +127,7 @@ class TransactionProcessor:
         """The half at a place of the log, sound to the last byte; BrokerError if there is none."""
         half: AnyHalf | None
         try:
-            half = plain_half(self._store.content_at(physical_offset))
+            half = plain_half(self._store.named_at(physical_offset))
             if half is None:
                 half = as_half(self._store.view_at(physical_offset))
         except MessageError:
