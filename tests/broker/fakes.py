@@ -21,6 +21,7 @@ from firearrow.broker.puts import Puts
 from firearrow.broker.replicas import Replicas
 from firearrow.broker.requests import handlers_of
 from firearrow.broker.routes import TopicRoutes
+from firearrow.broker.senders import Senders
 from firearrow.broker.state.clients import Channel, ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.filters import ConsumerFilters
@@ -131,6 +132,7 @@ class FakeChannel:
 
     def __init__(self, address: str = "10.0.0.1:4711") -> None:
         self.address = address
+        self.ip = address.rpartition(":")[0]
         self.pushed: list[tuple[int, dict[str, str]]] = []
         self.bodies: list[bytes] = []
         self.closed: str | None = None
@@ -280,8 +282,7 @@ class FakeBroker:
         self.stats = BrokerStats(self.clock, config.broker_cluster_name)
         notices = MemberNotices(self.settings, self.clients, self._soon)
         self.clients.changed.listen(notices.changed)
-        self.channel, self.waiting = FakeChannel(), None
-        store = cast(MessageStore, self.store)
+        self.channel, self.waiting, store = FakeChannel(), None, cast(MessageStore, self.store)
         self.held, self.scheduler = HeldPulls(store, self.clock), HandScheduler(self.clock)
         self.held_pops, self.held_notifications = (
             HeldPops(name, self.settings, store, self.clock, self.scheduler, newest_first=newest)
@@ -319,6 +320,7 @@ class FakeBroker:
             InFlight(self.settings),
             Replicas(self.settings.store),
             DelayOffsets(self.clock),
+            Senders(),
         )
         self._handlers: dict[int, Any] = handlers_of(self.context, SendBackProcessor(self.context))
 

@@ -139,6 +139,13 @@ def test_a_stranger_may_do_nothing(tmp_path: Path) -> None:
 RESOURCES = {Resource.CLUSTER: "Cluster:C", Resource.TOPIC: "Topic:T", Resource.GROUP: "Group:g"}
 
 
+ALSO = {
+    code: [("Topic:C_REPLY_TOPIC", ["Pub"])]
+    for code in (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+}
+"""What requests reach besides what they name."""
+
+
 def grants(asks: tuple[Ask, ...]) -> list[list[tuple[str, list[str]]]]:
     """The ways to give a user what is asked for, one action each."""
     ways = max(len(list(ask.actions)) for ask in asks)
@@ -162,7 +169,8 @@ def test_each_code_takes_what_its_row_says_and_no_less(tmp_path: Path) -> None:
             for row in ROWS:
                 if row.code in DISTURBING or not row.asks:
                     continue
-                for way in grants(row.asks):
+                for named in grants(row.asks):
+                    way = named + ALSO.get(row.code, [])
                     for given in (way, *(way[:at] + way[at + 1 :] for at in range(len(way)))):
                         await root.call(3008, {"subject": "User:u"})
                         await root.allow("u", ("Topic:other", ["All"]), *given)

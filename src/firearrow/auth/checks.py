@@ -57,6 +57,11 @@ class Authentication:
             self._remember(connection, username)
         return username
 
+    def has(self, username: str) -> bool:
+        """Whether there is a user that may sign requests."""
+        user = self._users.get(username)
+        return user is not None and user.user_status != UserStatus.DISABLE
+
     def _is_remembered(self, connection: Hashable, username: str) -> bool:
         until = self._until.get(connection, {}).get(username)
         return until is not None and self._monotonic() < until
@@ -94,14 +99,28 @@ class Authorization:
             raise no_permission(f"User:{username} not found.")
         return user.is_super
 
+    def allows(
+        self, username: str, kind: Kind, name: str | None, actions: Iterable[Action], ip: str
+    ) -> bool:
+        """Whether one of the actions is allowed to a user on a resource, or (None) on any."""
+        if self.is_super(username):
+            return True
+        rights = self._rights_of(username)
+        if name is None:
+            return rights.allows_some(kind, actions, ip)
+        return rights.verdict(kind, name, actions, ip) is Verdict.ALLOWED
+
+    def _rights_of(self, username: str) -> Rights:
+        rights = self._rights.get(username)
+        if rights is None:
+            rights = self._rights[username] = Rights(self._metadata.acl_of(username))
+        return rights
+
     def check(
         self, username: str, kind: Kind, name: str, actions: Iterable[Action], ip: str
     ) -> None:
         """Raise a BrokerError unless one of the actions on a resource is allowed."""
-        rights = self._rights.get(username)
-        if rights is None:
-            rights = self._rights[username] = Rights(self._metadata.acl_of(username))
-        verdict = rights.verdict(kind, name, actions, ip)
+        verdict = self._rights_of(username).verdict(kind, name, actions, ip)
         if verdict is not Verdict.ALLOWED:
             raise no_permission(
                 f"User:{username} has no permission to access {kind.word}:{name} from {ip}, "

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from ipaddress import ip_address, ip_network
+from itertools import chain
 from typing import NamedTuple
 
 from firearrow.auth.model import Acl, Action, Decision, Entry, Kind, Pattern, PolicyType
@@ -48,6 +49,10 @@ class _Rule(NamedTuple):
                 return False
             if self.pattern == Pattern.PREFIXED and not name.startswith(self.name):
                 return False
+        return self.is_about(actions, ip)
+
+    def is_about(self, actions: Iterable[Action], ip: str) -> bool:
+        """Whether it is about one of the actions from there, on whatever it is."""
         if Action.ALL not in self.actions and self.actions.isdisjoint(actions):
             return False
         return not self.sources or any(_is_within(ip, source) for source in self.sources)
@@ -98,6 +103,14 @@ class _Rules:
             else:
                 self._others.append(rule)
 
+    def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
+        """Whether an entry allows one of the actions on something of a kind."""
+        rules = chain(self._others, *self._literal.values())
+        return any(
+            rule.allows and rule.kind in (kind, Kind.ANY) and rule.is_about(actions, ip)
+            for rule in rules
+        )
+
     def decide(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> _Rule | None:
         """The one that decides."""
         rules = [*self._literal.get((kind, name), ()), *self._others]
@@ -119,6 +132,10 @@ class Rights:
             for policy_type in (PolicyType.CUSTOM, PolicyType.DEFAULT)
             if policy_type in by_type
         ]
+
+    def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
+        """Whether any of the actions is allowed on something of a kind, by its entry alone."""
+        return any(rules.allows_some(kind, actions, ip) for rules in self._types)
 
     def verdict(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> Verdict:
         """Whether any of the actions on a resource is allowed from an address."""

@@ -33,6 +33,7 @@ from firearrow.auth.setup import credentials_of, metadata_of
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.named import Finder, Named, fields_naming, finder_of
 from firearrow.broker.requests import Check
+from firearrow.broker.senders import NOBODY, Senders
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.events import Events
@@ -42,6 +43,7 @@ from firearrow.net.access import Access
 from firearrow.net.server import ConnectionClosed, Peer
 from firearrow.store import MessageStore
 from firearrow.wire import requests
+from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import HOT_HEADERS, AnyCommand
 from firearrow.wire.requests import Ask, Resource, Row
 from firearrow.wire.signature import ACCESS_KEY
@@ -83,7 +85,7 @@ def access_of(config: BrokerConfig) -> Access:
     return replace(found, credentials=credentials_of(text)) if text else found
 
 
-class AccessControl:
+class AccessControl(Senders):
     """Checks of requests by their codes. ``metadata`` are the users and what they may do."""
 
     def __init__(
@@ -107,6 +109,7 @@ class AccessControl:
         self._authorization = Authorization(metadata)
         self._audit = Audit(clock.monotonic)
         self._allowed: list[set[Hashable]] = []
+        self._publishers: dict[tuple[str, str, str | None], bool] = {}
         events.listen(RightsChanged, self._authentication.forget_all)
         events.listen(RightsChanged, self._authorization.forget)
         events.listen(RightsChanged, self._forget_allowed)
@@ -115,16 +118,44 @@ class AccessControl:
     def _forget_allowed(self, _: RightsChanged) -> None:
         for allowed in self._allowed:
             allowed.clear()
+        self._publishers.clear()
+
+    def user_of(self, request: AnyCommand) -> str:
+        """Give the user that has proved to have sent a request that was admitted."""
+        is_proved = request.admitted_by is self._audit
+        return request.ext.get(ACCESS_KEY, NOBODY) if is_proved else NOBODY
+
+    def may_publish(self, user: str, ip: str, topic: str | None = None) -> bool:
+        """Whether a user may send to a topic by now, or to any at all (None)."""
+        key = user, ip, topic
+        found = self._publishers.get(key)
+        if found is None:
+            if len(self._publishers) >= ALLOWED_MAX:
+                self._publishers.clear()
+            found = self._publishers[key] = self._publishes(user, ip, topic)
+        return found
+
+    def _publishes(self, user: str, ip: str, topic: str | None) -> bool:
+        may_all, may_anyone = self._may(Code.SEND_MESSAGE_V2)
+        if may_all and may_anyone:
+            return True
+        if may_anyone or not self._authentication.has(user):
+            return self._authentication.has(user)
+        kind, name, actions = _need_of(Kind.TOPIC, topic or "", (Action.PUB,))
+        return self._authorization.allows(user, kind, name if topic else None, actions, ip)
+
+    def _may(self, code: Code) -> tuple[bool, bool]:
+        """Whether requests of a code need no signature, and whether no permission."""
+        config, number = self._config, str(int(code))
+        may_anyone = number in _listed(config.authorization_whitelist)
+        return number in _listed(config.authentication_whitelist), (
+            may_anyone or not config.authorization_enabled
+        )
 
     def condition(self, row: Row) -> Check | None:
         """What is asked before a request of a code is handled; None if nothing is."""
-        code = str(int(row.code))
-        config = self._config
-        may_all = code in _listed(config.authentication_whitelist)
-        may_anyone = not config.authorization_enabled or code in _listed(
-            config.authorization_whitelist
-        )
-        if not config.authentication_enabled or (may_all and may_anyone):
+        may_all, may_anyone = self._may(row.code)
+        if not self._config.authentication_enabled or (may_all and may_anyone):
             return None
         return self._check_of(row, None if may_anyone else self._rule_of(row))
 
@@ -159,7 +190,7 @@ class AccessControl:
 
     def _rule_of(self, row: Row) -> _Rule:
         """What decides whether a user may send a request of a code."""
-        finder = finder_of(row, self._store)
+        finder = finder_of(row, self._store, self._cluster)
         topic_fields, group_fields = fields_naming(row)
         check_all = self._checks_of(row, finder or _in_fields(topic_fields, group_fields))
         if finder is not None or any(ask.actions in _CHANGES for ask in row.asks):
@@ -261,3 +292,16 @@ def metadata_for(config: BrokerConfig, root: Path, events: Events) -> Metadata |
         if config.has_users
         else None
     )
+
+
+def senders_of(
+    config: BrokerConfig,
+    metadata: Metadata | None,
+    store: MessageStore,
+    clock: Clock,
+    events: Events,
+) -> Senders:
+    """What decides about senders: access control, if it is wanted."""
+    if metadata is None or not config.authentication_enabled:
+        return Senders()
+    return AccessControl(config, metadata, store, clock, events)

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import structs
 
 from firearrow.auth.metadata import Metadata
-from firearrow.broker.access import AccessControl, access_of, metadata_for
+from firearrow.broker.access import AccessControl, access_of, metadata_for, senders_of
 from firearrow.broker.acting import Acting, Special
 from firearrow.broker.catchingup import CATCH_UP_SECONDS, CatchingUp
 from firearrow.broker.coldreads import ColdReads
@@ -300,6 +300,7 @@ class Broker:
         self.modes = RequestModes(root, config.config_generations)
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
         self._saving = Saving(tables if self._users is None else (*tables, self._users))
+        self._senders = senders_of(config, self._users, self.store, clock, events)
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
         self.filters = ConsumerFilters(self.settings, clock, root)
@@ -481,6 +482,7 @@ class Broker:
             self._in_flight,
             self.replicas,
             self.delay_offsets,
+            self._senders,
         )
 
     def _serve(self, context: BrokerContext) -> None:
@@ -522,10 +524,8 @@ class Broker:
 
     def _admission(self) -> Admission:
         """What is decided before a request is handled."""
-        conditions: list[Condition] = []
-        if self._users is not None and self.config.authentication_enabled:
-            control = AccessControl(self.config, self._users, self.store, self._clock, self.events)
-            conditions.append(control.condition)
+        control = self._senders
+        conditions = [control.condition] if isinstance(control, AccessControl) else []
         return Admission([*conditions, *self._role_conditions()])
 
     def _role_handlers(self) -> dict[int, Handler]:

@@ -14,6 +14,7 @@ from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.puts import Puts
 from firearrow.broker.replicas import Replicas
 from firearrow.broker.routes import TopicRoutes
+from firearrow.broker.senders import Senders
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.filters import ConsumerFilters
@@ -62,3 +63,4 @@ class BrokerContext(NamedTuple):
     in_flight: InFlight
     replicas: Replicas
     delay_offsets: DelayOffsets
+    senders: Senders

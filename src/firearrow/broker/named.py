@@ -16,7 +16,7 @@ from msgspec.structs import fields
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import properties
 from firearrow.message.ids import decode_offset_id
-from firearrow.message.names import is_sendable
+from firearrow.message.names import is_sendable, reply_topic
 from firearrow.store import MessageStore
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
@@ -71,8 +71,10 @@ def fields_naming(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def finder_of(row: Row, store: MessageStore) -> Finder | None:
+def finder_of(row: Row, store: MessageStore, cluster: str) -> Finder | None:
     """What finds what requests of a code are about; None if `fields_naming` says it all."""
+    if row.code in _REPLIES:
+        return _of_replies(row, reply_topic(cluster))
     found = _IN_BODIES.get(row.code)
     if found is not None:
         return found
@@ -82,11 +84,26 @@ def finder_of(row: Row, store: MessageStore) -> Finder | None:
     return _SPECIAL.get(row.code)
 
 
+# --- replies ---
+
+_REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2})
+
+
+def _of_replies(row: Row, replies: str) -> Finder:
+    """They are passed on to who waits for them, whatever topic they name."""
+    [field], _ = fields_naming(row)
+
+    def find(_: AnyCommand, ext: Ext) -> Named:
+        return Named([replies, ext.get(field) or replies])
+
+    return find
+
+
 # --- in the body ---
 
 
 def _of_heartbeat(request: AnyCommand, _: Ext) -> Named:
-    """Producers need nothing until they send."""
+    """Of producers, those are registered that may send to anything."""
     consumers = body_of(request, Heartbeat).consumer_data_set
     topics = [data.topic for each in consumers for data in each.subscription_data_set]
     return Named(topics, [each.group_name for each in consumers], is_all=True)

@@ -124,6 +124,7 @@ class Transactions(Service):
         self._settings = context.settings
         self._offsets = context.offsets
         self._clock = context.clock
+        self._senders = context.senders
         self._scheduler = scheduler
         self._forget()
         self._next = 0  # the first half that is perhaps not done
@@ -511,10 +512,16 @@ class Transactions(Service):
         asking = check_request(
             half, draft, placed, self._store.store_host, self._settings.broker.broker_name
         )
-        members = self._context.clients.producers(half.producer_group)
-        for _ in range(min(PRODUCERS_TRIED, len(members))):
+        members, senders = self._context.clients.producers(half.producer_group), self._senders
+        tried = 0
+        for _ in members:
             self._asked += 1
-            if members[self._asked % len(members)].channel.push(asking):
+            member = members[self._asked % len(members)]
+            channel = member.channel
+            if not senders.may_publish(member.user, channel.ip, half.real_topic):
+                continue  # the message is none of its business, whatever group it says it is of
+            tried += 1
+            if channel.push(asking) or tried >= PRODUCERS_TRIED:
                 return
 
     def _move(self, half: Half) -> None:

@@ -68,6 +68,7 @@ class ClientProcessor:
         self._locks = context.locks
         self._clock = context.clock
         self._filters = context.filters
+        self._senders = context.senders
 
     def heartbeat(self, peer: Channel, request: AnyCommand) -> Steps:
         """34: a client is alive; register it, its groups and their retry topics.
@@ -77,7 +78,8 @@ class ClientProcessor:
         beat = body_of(request, Heartbeat)
         _check_size(beat)
         yield
-        member = Member(peer, beat.client_id, request.language, request.version)
+        user = self._senders.user_of(request)
+        member = Member(peer, beat.client_id, request.language, request.version, user)
         fingerprint = beat.heartbeat_fingerprint
         without_sub = fingerprint != 0 and beat.without_sub
         must_send_all = fingerprint == 0
@@ -89,7 +91,9 @@ class ClientProcessor:
             must_send_all |= self._clients.swap_fingerprint(
                 data.group_name, fingerprint, without_sub=without_sub
             )
-        for producer in beat.producer_data_set:
+        # Consumers announce a producer of theirs as well, be they allowed to send or not.
+        produces = self._senders.may_publish(user, peer.ip)
+        for producer in beat.producer_data_set if produces else ():
             self._clients.register_producer(producer.group_name, member)
             yield
         return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})

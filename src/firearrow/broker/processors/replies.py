@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.send import SendProcessor, draft_of_send
 from firearrow.broker.puts import Placed
+from firearrow.broker.state.clients import Channel
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import properties
 from firearrow.message.hosts import unpack_host
@@ -52,6 +53,7 @@ class ReplyProcessor:
     def __init__(self, context: BrokerContext, sends: SendProcessor) -> None:
         self._settings = context.settings
         self._clients = context.clients
+        self._senders = context.senders
         self._store = context.store
         self._puts = context.puts
         self._sends = sends
@@ -127,7 +129,7 @@ class ReplyProcessor:
         if client_id is None:
             return f"reply message properties[{properties.REPLY_TO_CLIENT}] is null"
         channel = self._clients.producer(client_id)
-        if channel is None:
+        if channel is None or not self._may_still_ask(client_id, channel):
             return f"push reply message fail, channel of <{client_id}> not found."
         peer, asked = reply.peer, reply.asked
         command = request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, asked.body)
@@ -146,6 +148,11 @@ class ReplyProcessor:
 
         call.add_done_callback(answer)
         return None
+
+    def _may_still_ask(self, client_id: str, channel: Channel) -> bool:
+        """Whether the user of a client that waits may send anything by now: a request, say."""
+        user = self._clients.user_of(client_id)
+        return user is not None and self._senders.may_publish(user, channel.ip)
 
     def _answer(self, reply: _Reply, fault: str | None) -> Response:
         """What the sender of a reply is told: whether it was taken, and where its copy is."""

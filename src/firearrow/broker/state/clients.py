@@ -54,6 +54,7 @@ class Channel(Protocol):
     """What this module needs of a connection (``net.server.Peer`` is one)."""
 
     address: str
+    ip: str
 
     def push(self, command: AnyCommand) -> bool:
         """Send a one-way request; say whether it was."""
@@ -159,18 +160,29 @@ def subscription_of(data: SubscriptionData) -> Subscription:
 
 
 class Member:
-    """One connection's part in one group."""
+    """One connection's part in one group; ``user`` has signed for it, if anybody has."""
 
-    __slots__ = ("channel", "client_id", "heard", "language", "version")
+    __slots__ = ("channel", "client_id", "heard", "language", "user", "version")
 
     def __init__(
-        self, channel: Channel, client_id: str, language: str | int | None, version: int
+        self,
+        channel: Channel,
+        client_id: str,
+        language: str | int | None,
+        version: int,
+        user: str = "",
     ) -> None:
+        self.user = user
         self.channel = channel
         self.client_id = client_id
         self.language = _LANGUAGES.get(language) if isinstance(language, int) else language
         self.version = version
         self.heard = 0.0
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """The user, and the id of the client."""
+        return self.user, self.client_id
 
     def connection(self) -> Connection:
         """What administrators are told of it."""
@@ -230,8 +242,9 @@ class ClientRegistry:
         self.changed = events.of(MembersChanged)
         self._left = events.of(GroupLeft)
         self._producers: dict[str, Members] = {}
-        # The groups in which a client is a producer, and by which connection; the newest is last.
-        self._producing: dict[str, dict[tuple[str, Channel], None]] = {}
+        # By client id and user: the groups in which a client is a producer, and by which
+        # connection; the newest is last. The first user of an id has it as long as it is there.
+        self._producing: dict[str, dict[str, dict[tuple[str, Channel], None]]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
         self.member_log: Final = MemberLog(clock)
@@ -271,11 +284,17 @@ class ClientRegistry:
     def producer(self, client_id: str) -> Channel | None:
         """Give the connection of a client that is a producer, None if there is none.
 
+        Clients choose their ids, so one that another user has already is not taken from that user.
         Java: ProducerManager#findChannel, which knows one connection of a client and forgets it
         when the client leaves any of its groups, or an earlier connection of it ends.
         """
+        user = self.user_of(client_id)
+        return None if user is None else next(reversed(self._producing[client_id][user]))[1]
+
+    def user_of(self, client_id: str) -> str | None:
+        """Give the user that has a client id as a producer, None if nobody has."""
         found = self._producing.get(client_id)
-        return None if found is None else next(reversed(found))[1]
+        return None if found is None else next(iter(found))
 
     def consumers_of(self, topic: str) -> set[str]:
         """Give the consumer groups with members that subscribe to a topic."""
@@ -286,10 +305,11 @@ class ClientRegistry:
         members = self._producers.setdefault(group, {})
         known = members.get(member.channel)
         self._hear(members, member)
-        if known is None or known.client_id != member.client_id:
+        if known is None or known.who != member.who:
             if known is not None:
                 self._forget_producing(group, known)
-            self._producing.setdefault(member.client_id, {})[group, member.channel] = None
+            places = self._producing.setdefault(member.client_id, {}).setdefault(member.user, {})
+            places[group, member.channel] = None
         self._produces.setdefault(member.channel, {})[group] = None
 
     def register_consumer(
@@ -336,9 +356,12 @@ class ClientRegistry:
             self._producers.pop(group, None)
 
     def _forget_producing(self, group: str, member: Member) -> None:
-        places = self._producing[member.client_id]
+        users = self._producing[member.client_id]
+        places = users[member.user]
         del places[group, member.channel]
         if not places:
+            del users[member.user]
+        if not users:
             del self._producing[member.client_id]
 
     def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
@@ -374,7 +397,7 @@ class ClientRegistry:
     def _hear(self, members: Members, member: Member) -> bool:
         """Note a heartbeat; whether the connection is new in the group."""
         known = members.get(member.channel)
-        if known is None or known.client_id != member.client_id:
+        if known is None or known.who != member.who:
             members[member.channel] = known_or_new = member
         else:
             known_or_new = known
