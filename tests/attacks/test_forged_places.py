@@ -92,6 +92,22 @@ def test_a_record_within_a_body_shows_nothing_of_what_follows(tmp_path: Path) ->
     protected(tmp_path, main)
 
 
+def test_who_has_a_half_checked_again_needs_the_right_on_its_topic(tmp_path: Path) -> None:
+    """Whatever topic the request claims."""
+
+    async def main(served: Serving, root: Signer) -> None:
+        half = await root.sent(b"worth", "Secret", i="TRAN_MSG\x01true\x02PGROUP\x01p\x02", f=4)
+        async with signing(served, await root.user("u")) as attacker:
+            await root.allow("u", ("Topic:T", ["Update"]))
+            end = served.broker.store.log_end_offset
+            answer = await attacker.call(323, {"topic": "T", "msgId": half["msgId"]})
+            assert (answer.code, served.broker.store.log_end_offset) == (16, end)
+            await root.allow("u", ("Topic:Secret", ["Update"]))
+            assert (await attacker.call(323, {"topic": "T", "msgId": half["msgId"]})).code == 0
+
+    protected(tmp_path, main)
+
+
 def test_a_half_within_a_body_is_not_checked_again(tmp_path: Path) -> None:
     """What was given up can be resumed (323): then a producer would be sent what never was one."""
 

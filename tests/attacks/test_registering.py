@@ -22,12 +22,14 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01U1\x02"
 
 
 def protected(
-    root: Path, main: Callable[[Serving, Signer, AsyncExitStack], Coroutine[Any, Any, None]]
+    root: Path,
+    main: Callable[[Serving, Signer, AsyncExitStack], Coroutine[Any, Any, None]],
+    **config: Any,
 ) -> None:
     """Run a test in virtual time against a broker with access control."""
 
     async def run(clock: VirtualClock) -> None:
-        options = {**PATIENT, **AUTHORIZED}
+        options = {**PATIENT, **AUTHORIZED, **config}
         async with (
             serving(root, clock=clock, background=False, **options) as served,
             signing(served, ROOT) as signer,

@@ -283,6 +283,22 @@ def test_what_rolled_at_the_master_is_delivered_once_by_its_slave(tmp_path: Path
     loop.run(main)
 
 
+def test_a_message_has_not_rolled_because_another_sender_says_so(tmp_path: Path) -> None:
+    """One of another topic, with the id of the message."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock, store={"timer_roll_window_slot": 10}) as g:
+            timed = "TIMER_DELAY_SEC\x0145\x02UNIQ_KEY\x01R\x02"
+            await g.caller.sent(b"worth", i=timed)
+            await g.caller.sent(b"", topic="A", i=timed + "TIMER_ROLL_TIMES\x011\x02")
+            await asyncio.sleep(5)
+            await g.lose()
+            await asyncio.sleep(75)
+            assert bodies(g.other) == [b"worth"]
+
+    loop.run(main)
+
+
 NO_POP_NOW = (
     "the broker is a slave: it notes pops only while it acts for its master, with "
     "enableRemoteEscape=true"

@@ -31,13 +31,20 @@ from firearrow.auth.metadata import Metadata
 from firearrow.auth.model import Action, Kind
 from firearrow.auth.setup import credentials_of, metadata_of
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.named import Finder, Named, fields_naming, finder_of
+from firearrow.broker.named import (
+    LMQ_MARK,
+    Finder,
+    Named,
+    fields_naming,
+    finder_of,
+    text_field_of,
+)
 from firearrow.broker.requests import Check
 from firearrow.broker.senders import NOBODY, Senders
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.events import Events
-from firearrow.message.names import group_of, is_retry
+from firearrow.message.names import group_of, is_retry, lite_parts
 from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.server import ConnectionClosed, Peer
@@ -85,6 +92,12 @@ def access_of(config: BrokerConfig) -> Access:
     return replace(found, credentials=credentials_of(text)) if text else found
 
 
+class _Admitted(NamedTuple):
+    """What is noted in an admitted request: no header that a client writes can say it."""
+
+    user: str
+
+
 class AccessControl(Senders):
     """Checks of requests by their codes. ``metadata`` are the users and what they may do."""
 
@@ -97,6 +110,7 @@ class AccessControl(Senders):
         events: Events,
     ) -> None:
         self._config = config
+        self.asks_rights = config.authorization_enabled
         self._store = store
         self._cluster = config.broker_cluster_name
         seconds = config.stateful_authentication_cache_expired_second
@@ -110,6 +124,7 @@ class AccessControl(Senders):
         self._audit = Audit(clock.monotonic)
         self._allowed: list[set[Hashable]] = []
         self._publishers: dict[tuple[str, str, str | None], bool] = {}
+        self._admitted: dict[str, _Admitted] = {}  # by user
         events.listen(RightsChanged, self._authentication.forget_all)
         events.listen(RightsChanged, self._authorization.forget)
         events.listen(RightsChanged, self._forget_allowed)
@@ -119,11 +134,12 @@ class AccessControl(Senders):
         for allowed in self._allowed:
             allowed.clear()
         self._publishers.clear()
+        self._admitted.clear()
 
     def user_of(self, request: AnyCommand) -> str:
         """Give the user that has proved to have sent a request that was admitted."""
-        is_proved = request.admitted_by is self._audit
-        return request.ext.get(ACCESS_KEY, NOBODY) if is_proved else NOBODY
+        admitted = request.admitted_by
+        return admitted.user if type(admitted) is _Admitted else NOBODY
 
     def may_publish(self, user: str, ip: str, topic: str | None = None) -> bool:
         """Whether a user may send to a topic by now, or to any at all (None)."""
@@ -163,9 +179,10 @@ class AccessControl(Senders):
         code, name, header = int(row.code), row.code.name, HOT_HEADERS.get(row.code)
         user_of, audit = self._authentication.user_of, self._audit
         named, allowed, authorize = rule or _NO_RULE
+        admitted = self._admitted
 
         def check(peer: Peer, request: AnyCommand) -> None:
-            if request.admitted_by is audit:
+            if type(request.admitted_by) is _Admitted:
                 return
             ext = request.ext
             try:
@@ -182,7 +199,8 @@ class AccessControl(Senders):
             except BrokerError as error:
                 audit.refused(ext.get(ACCESS_KEY, ""), peer.ip, name, code, error.remark)
                 raise
-            request.admitted_by = audit
+            known = admitted.get(username)
+            request.admitted_by = known or admitted.setdefault(username, _Admitted(username))
             if header is not None:
                 request.ext = _typed(ext, header)
 
@@ -193,12 +211,15 @@ class AccessControl(Senders):
         finder = finder_of(row, self._store, self._cluster)
         topic_fields, group_fields = fields_naming(row)
         check_all = self._checks_of(row, finder or _in_fields(topic_fields, group_fields))
-        if finder is not None or any(ask.actions in _CHANGES for ask in row.asks):
+        text = text_field_of(row)
+        is_special = finder is not None and text is None
+        if is_special or any(ask.actions in _CHANGES for ask in row.asks):
             return _Rule(_not_remembered, set(), check_all)
         names = (*topic_fields, *group_fields)
         allowed: set[Hashable] = set()
         self._allowed.append(allowed)
-        return _Rule(itemgetter(*names) if names else _nothing, allowed, check_all)
+        named = itemgetter(*names) if names else _nothing
+        return _Rule(named if text is None else _sends(named, text), allowed, check_all)
 
     def _checks_of(self, row: Row, find: Finder) -> _Authorize:
         authorization, audit = self._authorization, self._audit
@@ -241,6 +262,17 @@ def _not_remembered(_: Ext) -> None:
     raise KeyError
 
 
+def _sends(named: Callable[[Ext], object], text_field: str) -> Callable[[Ext], object]:
+    """The names in a send, unless its properties may have others."""
+
+    def of_send(ext: Ext) -> object:
+        if LMQ_MARK in ext[text_field]:
+            raise KeyError
+        return named(ext)
+
+    return of_send
+
+
 _NO_RULE: Final = _Rule(_nothing, set(), None)
 
 
@@ -251,11 +283,13 @@ def _remember(allowed: set[Hashable], key: Hashable) -> None:
 
 
 def _need_of(kind: Kind, name: str, actions: tuple[Action, ...]) -> _Need:
-    """A retry topic is its group's; only who consumes puts anything there."""
+    """A retry topic is its group's; only who consumes puts anything there. A lite topic is its
+    parent's."""
     if is_retry(name):
         of_group = tuple(action for action in actions if action is not Action.PUB)
         return _Need(Kind.GROUP, group_of(name) or "", of_group or (Action.SUB,))
-    return _Need(kind, name, actions)
+    lite = lite_parts(name) if kind is Kind.TOPIC else None
+    return _Need(kind, lite[0] if lite else name, actions)
 
 
 def _actions_of(ask: Ask) -> tuple[Action, ...]:

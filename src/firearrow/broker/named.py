@@ -73,8 +73,10 @@ def fields_naming(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def finder_of(row: Row, store: MessageStore, cluster: str) -> Finder | None:
     """What finds what requests of a code are about; None if `fields_naming` says it all."""
-    if row.code in _REPLIES:
-        return _of_replies(row, reply_topic(cluster))
+    text = text_field_of(row)
+    if text is not None:
+        is_reply = row.code in _REPLIES
+        return _of_send(row, text, (reply_topic(cluster),) if is_reply else ())
     found = _IN_BODIES.get(row.code)
     if found is not None:
         return found
@@ -84,17 +86,31 @@ def finder_of(row: Row, store: MessageStore, cluster: str) -> Finder | None:
     return _SPECIAL.get(row.code)
 
 
-# --- replies ---
+# --- in the properties of a message ---
 
+LMQ_MARK: Final = properties.INNER_MULTI_DISPATCH
+_TEXT_FIELDS: Final = frozenset({"properties", "i"})
 _REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2})
 
 
-def _of_replies(row: Row, replies: str) -> Finder:
-    """They are passed on to who waits for them, whatever topic they name."""
+def text_field_of(row: Row) -> str | None:
+    """The header field that has the properties of a message that is sent; None if none is."""
+    if row.header is None or not issubclass(row.header, Header):
+        return None
+    names = [field.encode_name for field in fields(row.header)]
+    return next((name for name in names if name in _TEXT_FIELDS), None)
+
+
+def _of_send(row: Row, text_field: str, also: tuple[str, ...]) -> Finder:
+    """A message goes to its topic, and to the LMQs in a property. Replies are passed on to who
+    waits for them, whatever topic they name (``also``)."""
     [field], _ = fields_naming(row)
 
     def find(_: AnyCommand, ext: Ext) -> Named:
-        return Named([replies, ext.get(field) or replies])
+        text = ext.get(text_field) or ""
+        lmqs = properties.parse(text).get(LMQ_MARK, "") if LMQ_MARK in text else ""
+        topics = ext.get(field, ""), *also, *lmqs.split(",")
+        return Named([topic for topic in topics if topic])
 
     return find
 
@@ -208,6 +224,7 @@ _AT_PLACES: Final[Mapping[Code, Callable[[Ext], int | None]]] = {
     Code.CONSUMER_SEND_MSG_BACK: _offset_in("offset"),
     Code.END_TRANSACTION: _offset_in("commitLogOffset"),
     Code.CONSUME_MESSAGE_DIRECTLY: _offset_of_id,
+    Code.RESUME_CHECK_HALF_MESSAGE: _offset_of_id,
 }
 
 

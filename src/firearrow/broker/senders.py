@@ -13,6 +13,9 @@ class Senders:
     With it, `firearrow.broker.access.AccessControl` is in its place.
     """
 
+    asks_rights = False
+    """Whether it takes a permission to send to a topic."""
+
     def user_of(self, request: AnyCommand) -> str:
         """Give the user that has proved to have sent a request, `NOBODY` if none has."""
         return NOBODY

@@ -36,12 +36,12 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
+from firearrow.broker.recalls import Recall, identity_of, recall_by, recall_of
 from firearrow.broker.state.settings import Settings
 from firearrow.config.table import INT_MAX
 from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
-from firearrow.message.recall import RecallHandle
 from firearrow.message.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_NONE,
@@ -190,21 +190,6 @@ def _queue_of(store: MessageStore) -> TimedQueue:
     return TimedQueue(store.log_end_offset, first, end, store.record_at)
 
 
-def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None:
-    """The handle by which a message that was just put can be recalled, None if it can't."""
-    topic = draft.properties.get(properties.REAL_TOPIC, "")
-    if draft.topic != names.TIMER_TOPIC or names.is_retry(topic):
-        return None
-    # As upstream: a time within the slot, which is rounded down to the same one again.
-    time_ms = int(draft.properties[properties.TIMER_OUT_MS]) + 1
-    return RecallHandle(topic, broker_name, time_ms, unique_key).encode()
-
-
-def delete_key(topic: str, unique_key: str, config: StoreConfig) -> str:
-    """What a message that recalls others names them by."""
-    return f"{topic}+{unique_key}" if config.append_topic_for_timer_delete_key else unique_key
-
-
 class TimedMessages(Service):
     """Puts messages on the wheel, and when they are due into their topics; in steps."""
 
@@ -228,9 +213,9 @@ class TimedMessages(Service):
         self._steps: _Steps | None = None
         self._reads_slot = False
         self._has_rolled = False
-        self._rolled: Counter[str | None] = Counter()  # by their unique keys
+        self._rolled: Counter[tuple[str, str]] = Counter()
         self._knows_rolled = False
-        self._recalled: set[str] = set()  # by what is not on the wheel yet
+        self._recalled: set[Recall] = set()  # by what is not on the wheel yet
         self._recalls_end = 0  # up to which queue offset that is known
         self._placed_ms = 0  # what was put before this time is on the wheel
         self._late_ms = 0  # the earliest time of what is late; 0 at a start, which can't know it
@@ -504,7 +489,7 @@ class TimedMessages(Service):
                 record = store.record_at(entry.physical_offset)
                 view = None if record is None else timed_message(record)
                 if view is not None and properties.TIMER_ROLL_TIMES in view.properties:
-                    self._rolled[view.unique_key] += 1
+                    self._rolled[identity_of(view)] += 1
                 at = entry.queue_offset + 1
             if at == first:
                 break
@@ -515,11 +500,11 @@ class TimedMessages(Service):
         """Whether a message is behind in the queue once more."""
         if not self._rolled or queue_offset >= self._timers.placed_again_before:
             return False
-        config, key = self._settings.store, view.unique_key
+        config, key = self._settings.store, identity_of(view)
         due_ms = due_ms_of(view)
         assert due_ms is not None, "`timed_message` gives none without"
         rolls = _unit_of(due_ms - view.store_timestamp_ms, config)[1] & ROLL
-        if not rolls or key is None or not self._rolled[key]:
+        if not rolls or view.unique_key is None or not self._rolled[key]:
             return False
         self._rolled[key] -= 1
         return True
@@ -537,7 +522,7 @@ class TimedMessages(Service):
                 record = store.record_at(entry.physical_offset)
                 view = None if record is None else timed_message(record)
                 if view is not None and properties.TIMER_DELETE_UNIQUE_KEY in view.properties:
-                    self._recalled.add(view.properties[properties.TIMER_DELETE_UNIQUE_KEY])
+                    self._recalled.add(recall_by(view, self._settings))
                 self._recalls_end = entry.queue_offset + 1
             if self._recalls_end == first:
                 return
@@ -626,7 +611,7 @@ class TimedMessages(Service):
             if unit.magic & DELETE and not unit.magic & ROLL:
                 view = self._message_of(unit)
                 if view is not None:
-                    deletes.add(view.properties[properties.TIMER_DELETE_UNIQUE_KEY])
+                    deletes.add(recall_by(view, self._settings))
                 self._timers.count(unit.topic_hash, 1)
             else:
                 normal.append(position)
@@ -639,7 +624,7 @@ class TimedMessages(Service):
             if number % STEP_MESSAGES == STEP_MESSAGES - 1:
                 yield 0.0
 
-    def _deliver_unit(self, unit: TimerUnit, deletes: set[str]) -> _Steps:
+    def _deliver_unit(self, unit: TimerUnit, deletes: set[Recall]) -> _Steps:
         view = self._message_of(unit)
         if view is not None and not self._is_deleted(view, deletes):
             while True:
@@ -674,14 +659,10 @@ class TimedMessages(Service):
             return None
         return view
 
-    def _is_deleted(self, view: MessageView, deletes: set[str]) -> bool:
-        unique_key = view.unique_key
-        topic = view.properties.get(properties.REAL_TOPIC, "")
-        return (
-            bool(deletes)
-            and unique_key is not None
-            and delete_key(topic, unique_key, self._settings.store) in deletes
-        )
+    def _is_deleted(self, view: MessageView, deletes: set[Recall]) -> bool:
+        if not deletes or view.unique_key is None:
+            return False
+        return recall_of(view, self._settings) in deletes
 
     def _put(self, view: MessageView, unit: TimerUnit) -> None:
         """Put a message into its topic, or to roll it into the timer's queue again."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from firearrow.store.acknowledging import Acknowledging, Outcome
     from firearrow.store.batch import (
         Appended,
+        Members,
         Part,
         members_alike,
         members_of,
@@ -73,6 +74,7 @@ __all__ = [
     "GetResult",
     "GetStatus",
     "Ints",
+    "Members",
     "MessageStore",
     "MessagesArrived",
     "MultiDispatch",

@@ -68,6 +68,11 @@ class RegularMembers:
         """Size, flag and body size of all records, which are larger than members by ``added``."""
         return self.size + added, self.flag, self.body_size
 
+    def texts(self) -> bytes:
+        """The properties of all members, each behind its size."""
+        rows = np.frombuffer(self.body, _member_dtype(self.size, self.body_size))
+        return rows["properties"].tobytes()
+
     def records(self, heads: bytes, topic_field: bytes) -> tuple[memoryview, Ints]:
         """The records as one array, whose fields are their parts, and their physical offsets."""
         count, head_bytes = len(self), len(heads) // len(self)
@@ -113,6 +118,12 @@ class IrregularMembers:
     def shared(self, added: int) -> tuple[int, int, int]:
         """Nothing is known to be the same for all."""
         return 0, 0, 0
+
+    def texts(self) -> bytes:
+        """The properties of all members, each behind its size."""
+        starts = self.start + _MEMBER_HEAD_BYTES + self.body_size
+        spans = zip(starts.tolist(), (self.start + self.size).tolist(), strict=True)
+        return b"".join([self.body[start:end] for start, end in spans])
 
     def records(self, heads: bytes, topic_field: bytes) -> tuple[bytes, Ints]:
         """The records, joined from their pieces, and their physical offsets."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.puts import Draft
-from firearrow.broker.timing import delete_key
+from firearrow.broker.recalls import delete_key
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import properties
 from firearrow.message.recall import RecallHandle

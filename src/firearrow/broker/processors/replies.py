@@ -71,8 +71,9 @@ class ReplyProcessor:
         queue_id = self._sends.place(peer, header, len(asked.body))
         found = properties.parse(header.properties)
         fields = self._pushed_fields(peer, header, found)
-        found.pop(properties.TRANSACTION_PREPARED, None)  # a reply is part of no transaction
-        placed = self._stored(peer, asked, header, queue_id, found)
+        kept = self._sends.kept(found)
+        kept.pop(properties.TRANSACTION_PREPARED, None)  # a reply is part of no transaction
+        placed = self._stored(peer, asked, header, queue_id, kept)
         reply = _Reply(peer, asked, queue_id, placed)
         fault = self._push(reply, found.get(properties.REPLY_TO_CLIENT), fields)
         return None if fault is None else self._when_safe(reply, self._answer(reply, fault))

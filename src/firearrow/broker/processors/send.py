@@ -28,10 +28,11 @@ from firearrow.broker.halves import HALF_TOPIC, QUEUE_ID, plain_half_unique, sto
 from firearrow.broker.metrics.tally import DELAY, FIFO, Tally
 from firearrow.broker.processors.send_back import DLQ_QUEUES, times_max_of
 from firearrow.broker.puts import Draft, Placed
+from firearrow.broker.recalls import recall_handle
 from firearrow.broker.state.topics import UNIT_FLAG
-from firearrow.broker.timing import recall_handle
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
+from firearrow.message.batch import split_batch
 from firearrow.message.hosts import unpack_host
 from firearrow.message.ids import (
     encode_offset_id,
@@ -49,6 +50,7 @@ from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.store import (
     MESSAGES_MAX,
     ConsumeQueue,
+    Members,
     Outcome,
     Part,
     members_alike,
@@ -71,7 +73,24 @@ _PAIR_END: Final = b"\x02"
 _UNSUPPORTED: Final = {
     "INNER_NUM": "inner-batch",
 }
-_DROPPED: Final = frozenset({"POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER"})
+# What brokers note in messages: of a client, it would be of another message, or a lie.
+_DROPPED: Final = frozenset(
+    {
+        "MSG_REGION",
+        "TRACE_ON",
+        "CLUSTER",
+        properties.POP_CHECKPOINT,
+        properties.INNER_MULTI_QUEUE_OFFSET,
+        properties.TIMER_ROLL_TIMES,
+        properties.CRC32,
+    }
+)
+# What messages of a batch must not have, as nobody looks at each: it would act later.
+_NOT_IN_BATCHES: Final = (
+    properties.POP_CHECKPOINT,
+    properties.REPLY_TO_CLIENT,
+    properties.RETRY_TOPIC,
+)
 _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 _UNCONFIRMED: Final = {
     Outcome.NOT_FLUSHED: (
@@ -124,6 +143,11 @@ class SendProcessor:
         self._clock = context.clock
         self._soon = context.soon
         self._chance = context.chance
+        self._senders = context.senders
+        self._clients = context.clients
+        wanted = [properties.INNER_MULTI_QUEUE_OFFSET] if store.takes_lmqs else []
+        wanted += _NOT_IN_BATCHES if self._senders.asks_rights else ()
+        self._not_in_batches = [name.encode() for name in wanted]
         self._targets: dict[str, _Target] = {}
         self._halves: tuple[TopicConfig | None, ConsumeQueue] | None = None
         self._ready: dict[Peer, list[bytes]] = {}
@@ -271,6 +295,7 @@ class SendProcessor:
         header = fields_of(request, SendMessageV2)
         target, queue = self._batch_target(peer, header, len(request.body))
         members = members_of(request.body)
+        self._check_members(members)
         if target.inner_batches and "UNIQ_KEY" in properties.parse(header.properties):
             return self._send_inner(peer, request, header, target, queue, len(members))
         part = _part(queue, len(members), header, peer)
@@ -305,7 +330,7 @@ class SendProcessor:
             )
         found = properties.parse(header.properties)
         found.pop(properties.INNER_NUM, None)
-        kept = self._kept(found)
+        kept = self.kept(found)
         if properties.INNER_MULTI_DISPATCH in kept:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch goes to no LMQ")
         queue_offset = queue.next_offset
@@ -356,6 +381,7 @@ class SendProcessor:
                 return None
             if len({len(part.born_host) for part in parts}) > 1:
                 return None
+            self._check_members(members)
             appended = self._store.put_batch(members, parts, requests[-1][0].received_ms)
         except (BrokerError, MessageError, StoreError):
             return None
@@ -386,6 +412,15 @@ class SendProcessor:
         if "DEL" in header.properties:  # DELAY, TIMER_DELAY_SEC, TIMER_DELIVER_MS ...
             _refuse_delay(header)
         return target, target.queues[queue_id]
+
+    def _check_members(self, members: Members) -> None:
+        """Refuse a batch of which a message has a property that would act later."""
+        if not self._not_in_batches:
+            return
+        texts = members.texts()
+        for name in self._not_in_batches:
+            if texts.find(name) >= 0:
+                _refuse_property(members.body, name.decode())
 
     # --- what is rare ---
 
@@ -503,7 +538,9 @@ class SendProcessor:
     ) -> Answer:
         """Add a message whose properties may ask for more than to be stored; ``dead_of`` is the
         group of which it is a dead letter."""
-        kept = self._kept(properties.parse(header.properties))
+        kept = self.kept(properties.parse(header.properties))
+        if self._senders.asks_rights:
+            self._check_reach(request, header.topic, kept)
         if properties.PRIORITY in kept:
             queue_id = self._queue_by_priority(kept, header.topic, queue_id)
         if properties.LITE_TOPIC in kept:
@@ -568,8 +605,32 @@ class SendProcessor:
         # Java: SendMessageProcessor#sendMessage puts it into queue -1 if there is none to write to.
         return min(priority, write_queues - 1) if write_queues else queue_id
 
+    def _check_reach(self, request: AnyCommand, topic: str, found: dict[str, str]) -> None:
+        """Refuse, or leave out, properties by which a message would reach what its sender may not.
+
+        LMQs were asked for with the topic (``broker.named``). What consumers put into their retry
+        topic has what its sender gave it.
+        """
+        config = self._settings.broker
+        if properties.TIMER_DELETE_UNIQUE_KEY in found and not config.recall_message_enable:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"to recall a message (property {properties.TIMER_DELETE_UNIQUE_KEY}) is forbidden "
+                "(recallMessageEnable is false)",
+            )
+        if names.is_retry(topic):
+            return
+        found.pop(properties.RETRY_TOPIC, None)  # consumers would take it for one of that topic
+        client_id = found.get(properties.REPLY_TO_CLIENT)
+        owner = None if client_id is None else self._clients.user_of(client_id)
+        if owner is not None and owner != self._senders.user_of(request):
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"client {client_id} (property {properties.REPLY_TO_CLIENT}) is of another user",
+            )
+
     @staticmethod
-    def _kept(found: dict[str, str]) -> dict[str, str]:
+    def kept(found: dict[str, str]) -> dict[str, str]:
         """The properties that are stored; BrokerError if one asks for what can't be done."""
         for name, kind in _UNSUPPORTED.items():
             if found.get(name, "0") != "0":
@@ -689,6 +750,14 @@ def _refuse_delay(header: SendMessageV2) -> None:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
             f"delayed messages (property {named}) are sent one by one, not as a batch",
+        )
+
+
+def _refuse_property(body: bytes, name: str) -> None:
+    """Refuse a batch of which a message has a property."""
+    if any(name in properties.parse(member.properties) for member in split_batch(body)):
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL, f"a message with the property {name} is not for a batch"
         )
 
 
