@@ -38,7 +38,7 @@ from firearrow.wire.requests import Row
 
 _TOPIC_FIELDS: Final = frozenset({"topic", "b", "parentTopic"})
 _GROUP_FIELDS: Final = frozenset(
-    {"consumerGroup", "group", "groupName", "destGroup", "compareGroup"}
+    {"consumerGroup", "group", "groupName", "srcGroup", "destGroup", "compareGroup"}
 )
 _TOPIC_LIST: Final = "topicList"  # joined by `;`
 
@@ -131,7 +131,8 @@ def _of_locks(request: AnyCommand, _: Ext) -> Named:
 
 
 def _of_assignment(request: AnyCommand, _: Ext) -> Named:
-    return Named((), [body_of(request, AssignmentQuery).consumer_group])
+    asked = body_of(request, AssignmentQuery)
+    return Named([asked.topic], [asked.consumer_group])
 
 
 def _of_acks(request: AnyCommand, _: Ext) -> Named:
