@@ -22,6 +22,8 @@ from firearrow.wire.signature import Credentials
 from tests.interop.driver import Driver, JavaError
 from tests.interop.javaclient import JavaClient, Outgoing
 from tests.interop.servers import AUTHORIZED, ROOT, Kind, Server, serve, target_kind
+from tests.interop.test_requests import REPLIES
+from tests.interop.test_transactions import OFTEN
 
 APP: Final = Credentials("app", "the app's secret")
 
@@ -31,7 +33,7 @@ def guarded(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """The server under test, with access control."""
     directory = tmp_path_factory.mktemp("guarded")
     where = directory / "store", directory / "logs"
-    with serve(target_kind(), *where, settings=AUTHORIZED) as server:
+    with serve(target_kind(), *where, settings={**AUTHORIZED, **OFTEN}) as server:
         yield server
 
 
@@ -42,13 +44,13 @@ def root(driver: Driver, guarded: Server) -> Iterator[JavaClient]:
     at, broker = ["-n", guarded.namesrv], ["-b", guarded.broker]
     client.mqadmin_all([["createUser", *at, *broker, "-u", APP.access_key, "-p", APP.secret_key]])
     subject = ["-s", f"User:{APP.access_key}", "-d", "Allow"]
-    acls = [("Topic:Own*", "Pub,Sub"), ("Group:own*", "Sub")]
+    acls = [("Topic:Own*", "Pub,Sub"), ("Group:own*", "Sub"), (f"Topic:{REPLIES}", "Pub")]
     said = [
         client.mqadmin("createAcl", *broker, *subject, "-r", resource, "-a", actions)
         for resource, actions in acls
     ]
     assert all("success" in text for text in said), said
-    for topic in ("OwnSends", "OwnTransactions", "Foreign"):
+    for topic in ("OwnSends", "OwnTransactions", "OwnRequests", "Foreign"):
         client.create_topic(topic, queues=2)
     yield client
     client.close()
@@ -77,8 +79,12 @@ def test_a_user_sends_and_consumes_what_it_may(app: JavaClient) -> None:
     assert pops.ack(popped.messages[0].properties["POP_CK"]) == "OK"
     transactions = app.transaction_producer()
     transactions.send("OwnTransactions", b"half", "COMMIT_MESSAGE")
-    committed = app.push_consumer("own_committed", "OwnTransactions").wait_for(1)
-    assert [message.body for message in committed] == [b"half"]
+    transactions.send("OwnTransactions", b"asked", "UNKNOW", "COMMIT_MESSAGE")
+    committed = app.push_consumer("own_committed", "OwnTransactions").wait_for(2)
+    assert sorted(message.body for message in committed) == [b"asked", b"half"]
+    app.replier("own_repliers", "OwnRequests")
+    asker = app.producer("own_asking")
+    assert asker.request("OwnRequests", Outgoing(body=b"why")) == b"re: why"
 
 
 def test_and_nothing_else(app: JavaClient, driver: Driver, guarded: Server) -> None:

@@ -48,12 +48,12 @@ final class Requesters {
     }
 
     private Object open(JSONObject arguments) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(arguments.getString("group") + "_replies");
+        DefaultMQProducer producer = new DefaultMQProducer(arguments.getString("group") + "_replies", Clients.hook(arguments));
         producer.setNamesrvAddr(arguments.getString("namesrv"));
         producer.setInstanceName(Clients.unique("replies"));
         producer.setCompressMsgBodyOverHowmuch(arguments.getIntValue("compressOverBytes"));
         producer.start();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments.getString("group"), Clients.hook(arguments));
         consumer.setNamesrvAddr(arguments.getString("namesrv"));
         consumer.setInstanceName(Clients.unique("replier"));
         consumer.setHeartbeatBrokerInterval(Clients.HEARTBEAT_MS);
