@@ -114,6 +114,23 @@ def test_who_may_send_nothing_is_no_producer(tmp_path: Path) -> None:
     protected(tmp_path, main)
 
 
+def test_who_may_publish_everywhere_keeps_no_books_of_brokers(tmp_path: Path) -> None:
+    """What is in these topics says which group has acknowledged what, and what waits."""
+
+    async def main(served: Serving, root: Signer, stack: AsyncExitStack) -> None:
+        writer = await user(served, root, stack, "writer", "*")
+        before = served.broker.store.log_end_offset
+        for topic in ("rmq_sys_REVIVE_LOG_C", "rmq_sys_wheel_timer"):
+            answer = await writer.send(topic=topic)
+            assert answer.code == 16
+            assert "access Cluster:C " in (answer.remark or "")
+        assert served.broker.store.log_end_offset == before
+        assert (await writer.send(topic="RMQ_SYS_TRACE_TOPIC")).code == 0
+        assert (await root.send(topic="rmq_sys_wheel_timer")).code == 0
+
+    protected(tmp_path, main)
+
+
 # --- replies ---
 
 

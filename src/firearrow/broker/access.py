@@ -44,7 +44,7 @@ from firearrow.broker.senders import NOBODY, Senders
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.events import Events
-from firearrow.message.names import group_of, is_retry, lite_parts
+from firearrow.message.names import SYSTEM_TOPIC_PREFIX, group_of, is_retry, lite_parts
 from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.server import ConnectionClosed, Peer
@@ -247,7 +247,11 @@ class AccessControl(Senders):
                 continue
             names = named.topics if ask.resource is Resource.TOPIC else named.groups
             for name in names:
-                needs[_need_of(_KINDS[ask.resource], name, actions)] = None
+                need = _need_of(_KINDS[ask.resource], name, actions)
+                if Action.PUB in need.actions and name.startswith(SYSTEM_TOPIC_PREFIX):
+                    # Brokers go by what is there: who is popped what, and what waits for its time.
+                    need = _Need(Kind.CLUSTER, self._cluster, (Action.UPDATE,))
+                needs[need] = None
         if not needs and not named.is_all:
             for ask in asks:
                 needs[_Need(Kind.CLUSTER, self._cluster, _actions_of(ask))] = None
