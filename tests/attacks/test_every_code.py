@@ -30,6 +30,8 @@ OF_OTHERS = [int(row.code) for row in REQUESTS.values() if row.served_by is not 
 NAMED_IN_BODY = {
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP_LIST,
     RequestCode.HEART_BEAT,
     RequestCode.QUERY_ASSIGNMENT,
     RequestCode.LITE_SUBSCRIPTION_CTL,

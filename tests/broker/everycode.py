@@ -52,6 +52,8 @@ BODIES: Mapping[RequestCode, Any] = {
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {
         "groupConfigList": [{"groupName": "g", "retryMaxTimes": 3}]
     },
+    RequestCode.DELETE_TOPIC_IN_BROKER_LIST: {"topicList": ["T"]},
+    RequestCode.DELETE_SUBSCRIPTIONGROUP_LIST: {"groupNameList": ["g"], "cleanOffset": True},
     RequestCode.SET_MESSAGE_REQUEST_MODE: {"topic": "T", "consumerGroup": "g", "mode": "POP"},
     RequestCode.AUTH_CREATE_USER: {"username": "new", "password": "p"},
     RequestCode.AUTH_UPDATE_USER: {"username": "root", "password": "mine"},

@@ -23,11 +23,13 @@ from firearrow.wire.client_bodies import (
     AssignmentQuery,
     BatchAckBody,
     GroupConfigList,
+    GroupNames,
     Heartbeat,
     LiteSubscriptionChanges,
     LockRequest,
     SubscriptionGroupConfig,
     TopicConfigList,
+    TopicNames,
     body_of,
 )
 from firearrow.wire.codes import RequestCode as Code
@@ -169,6 +171,14 @@ def _of_group_configs(request: AnyCommand, _: Ext) -> Named:
     return Named((), [config.group_name for config in configs], is_all=True)
 
 
+def _of_topic_names(request: AnyCommand, _: Ext) -> Named:
+    return Named(body_of(request, TopicNames).topic_list, is_all=True)
+
+
+def _of_group_names(request: AnyCommand, _: Ext) -> Named:
+    return Named((), body_of(request, GroupNames).group_name_list, is_all=True)
+
+
 _IN_BODIES: Final[Mapping[Code, Finder]] = {
     Code.HEART_BEAT: _of_heartbeat,
     Code.LOCK_BATCH_MQ: _of_locks,
@@ -179,6 +189,8 @@ _IN_BODIES: Final[Mapping[Code, Finder]] = {
     Code.UPDATE_AND_CREATE_TOPIC_LIST: _of_topic_configs,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _of_group_config,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _of_group_configs,
+    Code.DELETE_TOPIC_IN_BROKER_LIST: _of_topic_names,
+    Code.DELETE_SUBSCRIPTIONGROUP_LIST: _of_group_names,
 }
 
 # --- in the header, and not in fields alone ---

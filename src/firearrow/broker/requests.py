@@ -146,6 +146,7 @@ def _admin_handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.UPDATE_AND_CREATE_TOPIC: topics.put,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: topics.put_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
+            RequestCode.DELETE_TOPIC_IN_BROKER_LIST: topics.delete_all,
             RequestCode.GET_ALL_TOPIC_CONFIG: topics.list_all,
             RequestCode.GET_TOPIC_CONFIG: topics.get,
             RequestCode.GET_TOPIC_STATS_INFO: topics.status,
@@ -155,6 +156,7 @@ def _admin_handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.put_list,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.list_all,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP_LIST: groups.delete_all,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.get,
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: groups.forbid,
             RequestCode.UPDATE_BROKER_CONFIG: broker.update_config,
@@ -170,6 +172,7 @@ def _admin_handlers_of(context: BrokerContext) -> dict[int, Handler]:
             RequestCode.GET_TIMER_CHECK_POINT: broker.timer_progress,
             RequestCode.GET_TIMER_METRICS: broker.timer_counts,
             RequestCode.GET_BROKER_HA_STATUS: broker.ha_status,
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: broker.cold_limits,
             RequestCode.RESET_MASTER_FLUSH_OFFSET: broker.reset_master_flush,
             RequestCode.GET_ALL_DELAY_OFFSET: broker.delays,
         }

@@ -33,7 +33,6 @@ NOT_YET: Final[Mapping[int, str]] = {
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: _CONTROLLED,
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: _COLD,
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "there are no static topics",
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "a broker that stops leaves JSON files beside its "
     "databases",

@@ -373,6 +373,19 @@ class GroupConfigList(Body, frozen=True):
     group_config_list: Annotated[list[SubscriptionGroupConfig], Meta(max_length=ITEMS_MAX)]
 
 
+class GroupNames(Body, frozen=True):
+    """5003: groups to delete, and whether with their offsets."""
+
+    group_name_list: Annotated[list[str], Meta(max_length=ITEMS_MAX)]
+    clean_offset: bool = False
+
+
+class TopicNames(Body, frozen=True):
+    """5002: topics to delete."""
+
+    topic_list: Annotated[list[str], Meta(max_length=ITEMS_MAX)]
+
+
 class AllOffsets(Body, frozen=True):
     """43: what all groups committed, by ``topic@group`` and queue."""
 

@@ -243,3 +243,13 @@ def test_the_system_is_told_how_the_log_is_read(tmp_path: Path) -> None:
         assert set(advised()) == {True}
 
     calling(tmp_path, main, background=False)
+
+
+def test_reads_of_old_messages_have_no_limits(broker: FakeBroker) -> None:
+    assert broker.ask(2003) == {
+        "runtimeTable": {},
+        "configTable": {},
+        "cgColdReadThreshold": 3_145_728,
+        "globalColdReadThreshold": 104_857_600,
+        "globalAcc": 0,
+    }

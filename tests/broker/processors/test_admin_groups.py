@@ -90,9 +90,31 @@ def test_deleting_a_group(broker: FakeBroker) -> None:
     assert broker.call(207).code == 1
 
 
-@pytest.mark.parametrize(("code", "name"), [(225, "groupConfigList"), (18, "topicConfigList")])
+def test_many_groups_are_deleted_at_once_or_none(broker: FakeBroker) -> None:
+    for group in ("g", "h", "i"):
+        broker.groups.find(group)
+        broker.offsets.commit(group, "T", 0, 5)
+    for refused in (" ", "CID_RMQ_SYS_TRANS"):
+        assert broker.call(5003, body={"groupNameList": ["g", refused]}).code == 29
+    assert broker.groups.get("g") is not None
+    assert broker.call(5003, body={"groupNameList": ["g"], "cleanOffset": False}).code == 0
+    assert broker.call(5003, body={"groupNameList": ["h", "nope"], "cleanOffset": True}).code == 0
+    assert [broker.groups.get(group) is None for group in "ghi"] == [True, True, False]
+    assert [broker.offsets.query(group, "T", 0) for group in "ghi"] == [5, -1, 5]
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (225, "groupConfigList"),
+        (18, "topicConfigList"),
+        (5002, "topicList"),
+        (5003, "groupNameList"),
+    ],
+)
 def test_what_is_made_at_a_time_is_limited(broker: FakeBroker, code: int, name: str) -> None:
-    answer = broker.call(code, {}, {name: [{}] * (ITEMS_MAX + 1)})
+    item = {} if name.endswith("ConfigList") else "x"
+    answer = broker.call(code, {}, {name: [item] * (ITEMS_MAX + 1)})
     assert f"length <= {ITEMS_MAX}" in (answer.remark or "")
 
 

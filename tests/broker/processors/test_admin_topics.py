@@ -167,6 +167,17 @@ def test_deleting_takes_everything_of_a_topic(broker: FakeBroker) -> None:
     assert broker.stats.view("TOPIC_PUT_NUMS", "T1") is None
 
 
+def test_many_topics_are_deleted_at_once_or_none(broker: FakeBroker) -> None:
+    for topic in ("T1", "T2", "T3"):
+        broker.call(17, wanted(topic))
+    for refused in ("TBW102", " ", "../T", "T/0"):
+        assert broker.call(5002, body={"topicList": ["T1", refused]}).code == 29
+    assert broker.store.deleted == []
+    assert broker.call(5002, body=b'{"topicList":["T1","T3","nope"]}') == Response()
+    assert broker.store.deleted == ["T1", "T3", "nope"]
+    assert [broker.topics.get(name) is None for name in ("T1", "T2", "T3")] == [True, False, True]
+
+
 def test_retry_topics_of_pops_may_outlive_their_topic() -> None:
     broker = FakeBroker(replace(CONFIG, clear_retry_topic_when_delete_topic=False))
     broker.call(17, wanted())

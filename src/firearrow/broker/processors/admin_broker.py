@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.state.clients import Channel
@@ -31,6 +31,13 @@ _READ_AHEAD: Final = 0  # upstream: LibC.MADV_NORMAL
 _READ_RANDOMLY: Final = 1  # MADV_RANDOM
 _CHECKED: Final = 0  # Java: CheckRocksdbCqWriteResult.CheckStatus.CHECK_OK
 
+_NO_COLD_LIMITS: Final[Mapping[str, Any]] = {
+    "runtimeTable": {},
+    "configTable": {},
+    "cgColdReadThreshold": 3 * 1024 * 1024,
+    "globalColdReadThreshold": 100 * 1024 * 1024,
+    "globalAcc": 0,
+}
 _QUEUES: Final = (
     *("sendThreadPoolQueue", "pullThreadPoolQueue", "litePullThreadPoolQueue"),
     *("queryThreadPoolQueue", "ackThreadPoolQueue"),
@@ -150,6 +157,13 @@ class BrokerAdminProcessor:
     def timer_counts(self, _: Channel, __: AnyCommand) -> Response:
         """61: how many messages of each topic wait for their time."""
         return Response(body=fastjson.dumps(self._timer_counts.metrics()))
+
+    def cold_limits(self, _: Channel, __: AnyCommand) -> Response:
+        """2003: the limits for reads of old messages, of which there are none.
+
+        The thresholds are RocketMQ's defaults, where limits are off.
+        """
+        return Response(body=fastjson.dumps(_NO_COLD_LIMITS))
 
     def ha_status(self, _: Channel, __: AnyCommand) -> Response:
         """907: how far slaves are, or how far this one is."""

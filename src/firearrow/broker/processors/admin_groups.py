@@ -13,6 +13,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import GroupReadable
 from firearrow.wire.client_bodies import (
     GroupConfigList,
+    GroupNames,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     body_of,
@@ -29,7 +30,7 @@ from firearrow.wire.headers import (
 
 
 class GroupAdminProcessor:
-    """200, 201, 207, 225, 352, 353."""
+    """200, 201, 207, 225, 352, 353, 5003."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._topics = context.topics
@@ -75,6 +76,21 @@ class GroupAdminProcessor:
         self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.delete_group(header.group_name)
+        return Response()
+
+    def delete_all(self, _: Channel, request: AnyCommand) -> Steps:
+        """5003: delete groups, all or none; RocketMQ has it from 5.5.1 on."""
+        asked = body_of(request, GroupNames)
+        for group in asked.group_name_list:
+            if not group.strip() or names.is_system_group(group):
+                raise BrokerError(
+                    ResponseCode.INVALID_PARAMETER, f"The group[{group}] can't be deleted."
+                )
+        for group in asked.group_name_list:
+            self._groups.delete(group)
+            if asked.clean_offset:
+                self._offsets.delete_group(group)
+            yield
         return Response()
 
     def get(self, _: Channel, request: AnyCommand) -> Response:

@@ -27,6 +27,7 @@ from firearrow.wire.client_bodies import (
     GroupList,
     MessageQueue,
     TopicConfigList,
+    TopicNames,
     TopicOffset,
     TopicStats,
     body_of,
@@ -124,10 +125,29 @@ class TopicAdminProcessor:
         AdminBrokerProcessor#deleteTopic refuses only a blank name.
         """
         topic = fields_of(request, TopicHeader).topic
+        self._check_deletable(topic)
+        yield from self._delete(topic)
+        return Response()
+
+    def delete_all(self, _: Channel, request: AnyCommand) -> Steps:
+        """5002: delete topics, as 215 does; RocketMQ has it from 5.5.1 on.
+
+        If one of the names can't be deleted, none is.
+        """
+        topics = body_of(request, TopicNames).topic_list
+        for topic in topics:
+            self._check_deletable(topic)
+        for topic in topics:
+            yield from self._delete(topic)
+        return Response()
+
+    def _check_deletable(self, topic: str) -> None:
         fault = _fault_of_name(topic)
         if fault is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
         self._check_not_system(topic)
+
+    def _delete(self, topic: str) -> Iterator[None]:
         takes_retries = self._settings.broker.clear_retry_topic_when_delete_topic
         retries = [
             name
@@ -148,7 +168,6 @@ class TopicAdminProcessor:
             yield
         if known is not None and facts.is_parent(known):
             yield from self._delete_lite_topics(topic)
-        return Response()
 
     def _delete_lite_topics(self, parent: str) -> Iterator[None]:
         groups = facts.groups_of(self._groups.table, parent)
