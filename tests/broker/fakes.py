@@ -155,8 +155,9 @@ class FakeChannel:
     def close(self, reason: str) -> None:
         self.closed = reason
 
-    def resume(self, request: AnyCommand, handler: Any) -> None:
+    def resume(self, request: AnyCommand, handler: Any) -> bool:
         handler(self, request)
+        return True
 
     def take(self) -> list[tuple[int, dict[str, str]]]:
         """Give what was pushed since the last time."""

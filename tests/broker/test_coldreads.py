@@ -11,7 +11,9 @@ from firearrow.broker import coldreads
 from firearrow.message.record import iter_records
 from firearrow.store.residency import fetch
 from firearrow.wire.command import request
-from tests.broker.serving import Caller, Serving, calling, pull_fields, serving
+from tests.broker.popping import pop_fields
+from tests.broker.serving import Caller, Serving, calling, pull_fields, serving, until
+from tests.broker.signing import Signer, protected, signing
 from tests.store.evicting import evict
 
 COUNT = 300
@@ -134,3 +136,23 @@ def test_a_connection_that_ends_is_forgotten(tmp_path: Path, gate: Gate) -> None
         assert (await caller.pull(COUNT)).code == 0
 
     calling(tmp_path, main)
+
+
+@pytest.mark.parametrize("code", [11, 200050, 200052])
+def test_what_a_thread_has_fetched_is_not_for_who_may_not_read_it_any_more(
+    tmp_path: Path, gate: Gate, code: int
+) -> None:
+    fill(tmp_path)
+
+    async def main(served: Serving, root: Signer) -> None:
+        async with signing(served, await root.user("u")) as cold:
+            await root.allow("u", ("Topic:T", ["Sub"]), ("Group:g", ["Sub"]))
+            cold.tell(code, pull_fields(0) if code == 11 else pop_fields())
+            await until(lambda: len(served.broker._cold) == 1)
+            await root.call(3008, {"subject": "User:u"})
+            gate.opened.set()
+            answer = await cold.talker.answer()
+            assert (answer.code, answer.body) == (16, b"")
+            assert len(served.broker._cold) == 0
+
+    protected(tmp_path, main)

@@ -123,7 +123,7 @@ def test_the_same_trouble_of_the_store_is_logged_once_a_minute(
             for queue in ("a", "a", "b", "a"):
                 await ask(talker, queue)
             assert [str(line["error"])[:7] for line in told(caplog)] == ["queue a", "queue b"]
-        monkeypatch.setattr("firearrow.net.storeerrors.QUIET_SECONDS", 0.0)
+        monkeypatch.setattr("firearrow.net.refusals.QUIET_SECONDS", 0.0)
         async with serving({ECHO: pull}) as (_, port), talking(port) as talker:
             for _ in range(2):
                 await ask(talker, "c")

@@ -7,6 +7,7 @@ Every refusal has code 16 and upstream's words. Source: upstream ``DefaultAuthen
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final
 
 from firearrow.auth.events import RightsChanged
 from firearrow.auth.metadata import Metadata
@@ -14,6 +15,8 @@ from firearrow.auth.model import Action, Kind, UserStatus, no_permission
 from firearrow.auth.rights import Rights, Verdict
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import ACCESS_KEY, is_signed
+
+_WRONG: Final = "check signature failed."
 
 
 class Authentication:
@@ -46,16 +49,26 @@ class Authentication:
             raise no_permission("username cannot be null.")
         if self._until and self._is_remembered(connection, username):
             return username
+        password = self.password_of(username)
+        if not password or not is_signed(ext, request.body, password, request.version):
+            raise no_permission(_WRONG)
+        if self._remember_seconds:
+            self._remember(connection, username)
+        return username
+
+    def password_of(self, username: str) -> str | None:
+        """The secret of a user that may ask for something; BrokerError if it may not."""
         user = self._users.get(username)
         if user is None:
             raise no_permission(f"User:{username} is not found.")
         if user.user_status == UserStatus.DISABLE:
             raise no_permission(f"User:{username} is disabled.")
-        if not user.password or not is_signed(ext, request.body, user.password, request.version):
-            raise no_permission("check signature failed.")
-        if self._remember_seconds:
-            self._remember(connection, username)
-        return username
+        return user.password
+
+    def check_again(self, username: str, password: str | None) -> None:
+        """Raise the BrokerError for a user that could not sign by this secret any more."""
+        if password != self.password_of(username):
+            raise no_permission(_WRONG)
 
     def has(self, username: str) -> bool:
         """Whether there is a user that may sign requests."""

@@ -5,10 +5,12 @@ allowed to them by an action of the row (`wire.requests`). What names no topic a
 the action on the cluster. A code has no handler without a row, so nothing is served that was not
 thought of.
 
-What was allowed is remembered, a set for each code, until a user or a policy changes: so a send
-costs one look into a set besides its signature. Headers of the most frequent codes get their typed
-form then, which the processors would have got from the wire (`wire.frame`). A request that is
-admitted says so, and is not looked at again.
+What was allowed is remembered, a table for each code, until a user or a policy changes: so a send
+costs one look into a table besides its signature. Headers of the most frequent codes get their
+typed form then, which the processors would have got from the wire (`wire.frame`). A request that is
+admitted says by what (`_Pass`), and its signature is not looked at again. One that waits is refused
+once it would not be admitted any more: who answers it asks its pass (`Peer.resume`), and after each
+change of a user or a policy those that wait are looked through (`review_of`).
 
 Source: upstream ``AuthenticationPipeline``, ``AuthorizationPipeline``.
 """
@@ -16,11 +18,12 @@ Source: upstream ``AuthenticationPipeline``, ``AuthorizationPipeline``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -47,7 +50,9 @@ from firearrow.events import Events
 from firearrow.message.names import SYSTEM_TOPIC_PREFIX, group_of, is_retry, lite_parts
 from firearrow.net import tls
 from firearrow.net.access import Access
+from firearrow.net.refusals import Admitted, admitted_by
 from firearrow.net.server import ConnectionClosed, Peer
+from firearrow.services import Alarm, Scheduler
 from firearrow.store import MessageStore
 from firearrow.wire import requests
 from firearrow.wire.codes import RequestCode as Code
@@ -56,6 +61,7 @@ from firearrow.wire.requests import Ask, Resource, Row
 from firearrow.wire.signature import ACCESS_KEY
 
 ALLOWED_MAX: Final = 10_000  # that are remembered for each code
+REVIEW_SECONDS: Final = 0.004  # for requests that wait, in one turn of the event loop
 
 _KINDS: Final = {
     Resource.CLUSTER: Kind.CLUSTER,
@@ -65,16 +71,17 @@ _KINDS: Final = {
 _CHANGES: Final = requests.Action.CREATE | requests.Action.UPDATE | requests.Action.DELETE
 
 Ext = Mapping[str, str]
-_Authorize = Callable[[str, Peer, AnyCommand, Ext], None]
 
 
 class _Rule(NamedTuple):
-    """What requests of a code are remembered by if they are allowed, which those are, and what
-    decides about others; ``named`` raises KeyError for one that is not to be remembered."""
+    """By which ``fields`` of their headers requests of a code are remembered if they are allowed,
+    and what decides about them (None: any user may send them). Of None, none is remembered, nor is
+    one whose field ``text`` may name more."""
 
-    named: Callable[[Ext], object]
-    allowed: set[Hashable]
+    fields: tuple[str, ...] | None
     authorize: _Authorize | None
+    is_change: bool = False
+    text: str | None = None
 
 
 class _Need(NamedTuple):
@@ -85,17 +92,53 @@ class _Need(NamedTuple):
     actions: tuple[Action, ...]
 
 
+_Authorize = Callable[[str, str, AnyCommand, Ext], list[_Need]]
+"""Raises the BrokerError for a user at an address that may not send a request; gives what it takes,
+nothing if it does not matter."""
+
+
+class _Pass(Admitted):
+    """By what a request was admitted, or several of a user that name the same. ``known`` is how
+    many changes of rights there had been when that was true."""
+
+    __slots__ = ("_authorize", "_control", "_ext", "_ip", "_known", "_password")
+
+    def __init__(
+        self, control: AccessControl, username: str, ip: str, ext: Ext, authorize: _Authorize | None
+    ) -> None:
+        super().__init__(username)
+        self._control = control
+        self._password = control.authentication.password_of(username)
+        self._ip = ip
+        self._ext = ext
+        self._authorize = authorize
+        self._known = control.changes
+
+    def check(self, request: AnyCommand) -> None:
+        """Raise the BrokerError by which the request would be refused if it came now."""
+        control = self._control
+        if self._known == control.changes:
+            return
+        try:
+            control.authentication.check_again(self.username, self._password)
+            if self._authorize is not None:
+                self._authorize(self.username, self._ip, request, self._ext)
+        except BrokerError as error:
+            self.note_refusal(request, error)
+            raise
+        self._known = control.changes
+
+    def note_refusal(self, request: AnyCommand, error: BrokerError) -> None:
+        """Have the audit log say that a request was refused to its user."""
+        code = Code(request.code)
+        self._control.audit.refused(self.username, self._ip, code.name, int(code), error.remark)
+
+
 def access_of(config: BrokerConfig) -> Access:
     """How a broker gets in at other servers, and as whom; ConfigError if a file can't be used."""
     text = config.inner_client_authentication_credentials
     found = tls.access_of(config)
     return replace(found, credentials=credentials_of(text)) if text else found
-
-
-class _Admitted(NamedTuple):
-    """What is noted in an admitted request: no header that a client writes can say it."""
-
-    user: str
 
 
 class AccessControl(Senders):
@@ -114,32 +157,32 @@ class AccessControl(Senders):
         self._store = store
         self._cluster = config.broker_cluster_name
         seconds = config.stateful_authentication_cache_expired_second
-        self._authentication = Authentication(
+        self.authentication = Authentication(
             metadata,
             clock.monotonic,
             remember_seconds=seconds if config.is_stateful else 0.0,
             remembered_max=config.stateful_authentication_cache_max_num,
         )
         self._authorization = Authorization(metadata)
-        self._audit = Audit(clock.monotonic)
-        self._allowed: list[set[Hashable]] = []
+        self.audit = Audit(clock.monotonic)
+        self._allowed: list[dict[Hashable, _Pass]] = []
         self._publishers: dict[tuple[str, str, str | None], bool] = {}
-        self._admitted: dict[str, _Admitted] = {}  # by user
-        events.listen(RightsChanged, self._authentication.forget_all)
+        self.changes = 0  # of users and policies
+        events.listen(RightsChanged, self.authentication.forget_all)
         events.listen(RightsChanged, self._authorization.forget)
-        events.listen(RightsChanged, self._forget_allowed)
-        events.listen(ConnectionClosed, lambda closed: self._authentication.forget(closed.peer))
+        events.listen(RightsChanged, self._rights_changed)
+        events.listen(ConnectionClosed, lambda closed: self.authentication.forget(closed.peer))
 
-    def _forget_allowed(self, _: RightsChanged) -> None:
+    def _rights_changed(self, _: RightsChanged) -> None:
+        self.changes += 1
         for allowed in self._allowed:
             allowed.clear()
         self._publishers.clear()
-        self._admitted.clear()
 
     def user_of(self, request: AnyCommand) -> str:
         """Give the user that has proved to have sent a request that was admitted."""
-        admitted = request.admitted_by
-        return admitted.user if type(admitted) is _Admitted else NOBODY
+        admitted = admitted_by(request)
+        return NOBODY if admitted is None else admitted.username
 
     def may_publish(self, user: str, ip: str, topic: str | None = None) -> bool:
         """Whether a user may send to a topic by now, or to any at all (None)."""
@@ -155,8 +198,8 @@ class AccessControl(Senders):
         may_all, may_anyone = self._may(Code.SEND_MESSAGE_V2)
         if may_all and may_anyone:
             return True
-        if may_anyone or not self._authentication.has(user):
-            return self._authentication.has(user)
+        if may_anyone or not self.authentication.has(user):
+            return self.authentication.has(user)
         kind, name, actions = _need_of(Kind.TOPIC, topic or "", (Action.PUB,))
         return self._authorization.allows(user, kind, name if topic else None, actions, ip)
 
@@ -173,34 +216,49 @@ class AccessControl(Senders):
         may_all, may_anyone = self._may(row.code)
         if not self._config.authentication_enabled or (may_all and may_anyone):
             return None
-        return self._check_of(row, None if may_anyone else self._rule_of(row))
+        return self._check_of(row, _Rule((), None) if may_anyone else self._rule_of(row))
 
-    def _check_of(self, row: Row, rule: _Rule | None) -> Check:
+    def _check_of(self, row: Row, rule: _Rule) -> Check:
         code, name, header = int(row.code), row.code.name, HOT_HEADERS.get(row.code)
-        user_of, audit = self._authentication.user_of, self._audit
-        named, allowed, authorize = rule or _NO_RULE
-        admitted = self._admitted
+        user_of, audit = self.authentication.user_of, self.audit
+        fields, authorize, is_change, text = rule
+        allowed: dict[Hashable, _Pass] = {}
+        self._allowed.append(allowed)
+        named: Callable[[Ext], object] = _nothing
+        if fields is None:
+            named = _not_remembered
+        elif fields:
+            named = itemgetter(*fields) if text is None else _sends(itemgetter(*fields), text)
+
+        def admitted(username: str, peer: Peer, request: AnyCommand, ext: Ext, *also: str) -> _Pass:
+            if authorize is not None:
+                needs = authorize(username, peer.ip, request, ext)
+                if is_change:
+                    what = ",".join(f"{need.kind.word}:{need.name}" for need in needs)
+                    audit.changes(username, peer.ip, name, code, what)
+            kept = {field: ext[field] for field in (*(fields or ()), *also) if field in ext}
+            return _Pass(self, username, peer.ip, ext if fields is None else kept, authorize)
 
         def check(peer: Peer, request: AnyCommand) -> None:
-            if type(request.admitted_by) is _Admitted:
+            if type(request.admitted_by) is _Pass:
+                request.admitted_by.check(request)
                 return
             ext = request.ext
             try:
                 username = user_of(peer, request, ext)
-                if authorize is not None:
-                    try:
-                        key = username, peer.ip, named(ext)
-                    except KeyError:  # it need not have all of them
-                        authorize(username, peer, request, ext)
-                    else:
-                        if key not in allowed:
-                            authorize(username, peer, request, ext)
-                            _remember(allowed, key)
+                try:
+                    key = username, peer.ip, named(ext)
+                except KeyError:  # it need not have all of them
+                    found = admitted(username, peer, request, ext, text or "")
+                else:
+                    known = allowed.get(key)
+                    found = known or admitted(username, peer, request, ext)
+                    if known is None:
+                        _remember(allowed, key, found)
             except BrokerError as error:
                 audit.refused(ext.get(ACCESS_KEY, ""), peer.ip, name, code, error.remark)
                 raise
-            known = admitted.get(username)
-            request.admitted_by = known or admitted.setdefault(username, _Admitted(username))
+            request.admitted_by = found
             if header is not None:
                 request.ext = _typed(ext, header)
 
@@ -210,33 +268,27 @@ class AccessControl(Senders):
         """What decides whether a user may send a request of a code."""
         finder = finder_of(row, self._store, self._cluster)
         topic_fields, group_fields = fields_naming(row)
-        check_all = self._checks_of(row, finder or _in_fields(topic_fields, group_fields))
         text = text_field_of(row)
-        is_special = finder is not None and text is None
-        if is_special or any(ask.actions in _CHANGES for ask in row.asks):
-            return _Rule(_not_remembered, set(), check_all)
-        names = (*topic_fields, *group_fields)
-        allowed: set[Hashable] = set()
-        self._allowed.append(allowed)
-        named = itemgetter(*names) if names else _nothing
-        return _Rule(named if text is None else _sends(named, text), allowed, check_all)
+        is_change = any(ask.actions in _CHANGES for ask in row.asks)
+        find = finder or _in_fields(topic_fields, group_fields)
+        remembered = (finder is None or text is not None) and not is_change
+        fields = (*topic_fields, *group_fields) if remembered else None
+        return _Rule(fields, self._decider(row, find, is_change=is_change), is_change, text)
 
-    def _checks_of(self, row: Row, find: Finder) -> _Authorize:
-        authorization, audit = self._authorization, self._audit
-        code, is_change = int(row.code), any(ask.actions in _CHANGES for ask in row.asks)
+    def _decider(self, row: Row, find: Finder, *, is_change: bool) -> _Authorize:
+        authorization = self._authorization
 
-        def check_all(username: str, peer: Peer, request: AnyCommand, ext: Ext) -> None:
-            needs: list[_Need] = []
-            if is_change or not authorization.is_super(username):
-                needs = self._needs(row.asks, find(request, ext))
-            if not authorization.is_super(username):
+        def authorize(username: str, ip: str, request: AnyCommand, ext: Ext) -> list[_Need]:
+            is_super = authorization.is_super(username)
+            if is_super and not is_change:
+                return []
+            needs = self._needs(row.asks, find(request, ext))
+            if not is_super:
                 for need in needs:
-                    authorization.check(username, *need, peer.ip)
-            if is_change:
-                what = ",".join(f"{need.kind.word}:{need.name}" for need in needs)
-                audit.changes(username, peer.ip, row.code.name, code, what)
+                    authorization.check(username, *need, ip)
+            return needs
 
-        return check_all
+        return authorize
 
     def _needs(self, asks: Iterable[Ask], named: Named) -> list[_Need]:
         needs: dict[_Need, None] = {}
@@ -258,6 +310,44 @@ class AccessControl(Senders):
         return list(needs)
 
 
+class Holder(Protocol):
+    """What keeps requests that wait."""
+
+    def reviewed(self) -> Iterator[Callable[[], None]]:
+        """Give calls that refuse those that would not be admitted now; each takes little time."""
+        ...
+
+
+def review_of(
+    holders: Iterable[Holder],
+    events: Events,
+    scheduler: Scheduler,
+    monotonic: Callable[[], float],
+) -> None:
+    """Have requests that wait refused as soon as a change of users or policies forbids them.
+
+    That takes turns of some milliseconds; what is answered meanwhile is decided by `Peer.resume`.
+    """
+    left: list[Iterator[Callable[[], None]]] = []
+
+    def go_on() -> None:
+        until = monotonic() + REVIEW_SECONDS
+        if not left:
+            left.append(chain.from_iterable(holder.reviewed() for holder in holders))
+        for review in left[0]:
+            review()
+            if monotonic() >= until:
+                alarm.set(0.0)
+                return
+
+    def begin(_: RightsChanged) -> None:
+        left.clear()
+        alarm.set_earlier(0.0)
+
+    alarm = Alarm(scheduler, go_on)
+    events.listen(RightsChanged, begin)
+
+
 def _nothing(_: Ext) -> None:
     """The names in a request that needs none."""
 
@@ -277,13 +367,10 @@ def _sends(named: Callable[[Ext], object], text_field: str) -> Callable[[Ext], o
     return of_send
 
 
-_NO_RULE: Final = _Rule(_nothing, set(), None)
-
-
-def _remember(allowed: set[Hashable], key: Hashable) -> None:
+def _remember(allowed: dict[Hashable, _Pass], key: Hashable, found: _Pass) -> None:
     if len(allowed) >= ALLOWED_MAX:
         allowed.clear()
-    allowed.add(key)
+    allowed[key] = found
 
 
 def _need_of(kind: Kind, name: str, actions: tuple[Action, ...]) -> _Need:

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import structs
 
 from firearrow.auth.metadata import Metadata
-from firearrow.broker.access import AccessControl, access_of, metadata_for, senders_of
+from firearrow.broker.access import AccessControl, access_of, metadata_for, review_of, senders_of
 from firearrow.broker.acting import Acting, Special
 from firearrow.broker.catchingup import CATCH_UP_SECONDS, CatchingUp
 from firearrow.broker.coldreads import ColdReads
@@ -445,12 +445,10 @@ class Broker:
 
     def _hold_pops(self) -> None:
         """Make what keeps pops and notifications that wait, and what wakes those in order."""
-        settings, store, clock, loop = self.settings, self.store, self._clock, self._loop
-        self._held_pops = HeldPops("held pops", settings, store, clock, loop)
-        self._held_notifications = HeldPops(
-            "held notifications", settings, store, clock, loop, newest_first=True
-        )
-        self._held_lite = HeldPops("held lite pops", settings, store, clock, loop)
+        settings, store, clock, loop = parts = self.settings, self.store, self._clock, self._loop
+        self._held_pops = HeldPops("held pops", *parts)
+        self._held_notifications = HeldPops("held notifications", *parts, newest_first=True)
+        self._held_lite = HeldPops("held lite pops", *parts)
         held = self._held_pops, self._held_notifications
         self._unblocking = Unblocking(settings, store, self.orders, self.offsets, held, clock, loop)
 
@@ -562,14 +560,16 @@ class Broker:
     def _listen(self, sends: SendProcessor) -> None:
         """Who hears of what."""
         notices = MemberNotices(self.settings, self.clients, self._loop.call_soon)
+        held = self._held, self._held_pops, self._held_notifications, self._held_lite
+        review_of(held, self.events, self._loop, self._clock.monotonic)
         listen = self.events.listen
         listen(MessagesArrived, self._held.arrived)
         listen(ConnectionClosed, self._held.closed)
-        for held in (self._held_pops, self._held_notifications):
-            listen(MessagesArrived, held.arrived)
-            listen(QueuesDeleted, held.topic_gone)
-            listen(ConnectionClosed, held.closed)
-            listen(GroupDeleted, held.group_gone)
+        for pops in (self._held_pops, self._held_notifications):
+            listen(MessagesArrived, pops.arrived)
+            listen(QueuesDeleted, pops.topic_gone)
+            listen(ConnectionClosed, pops.closed)
+            listen(GroupDeleted, pops.group_gone)
         for who in (self.orders, self._in_flight, self.stats, self._lite):
             listen(GroupDeleted, who.group_gone)
         listen(ConnectionClosed, self._held_lite.closed)

@@ -8,7 +8,8 @@ sweeps, two a second at most, end those whose time is over. While nobody's is, t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
@@ -209,6 +210,24 @@ class HeldPulls(Service):
         self._keep((topic, queue_id), [], waiting)
         for pull in waiting:
             pull.peer.resume(pull.request, pull.answer)
+
+    def reviewed(self) -> Iterator[Callable[[], None]]:
+        """Give calls that refuse the pulls that their senders may not send any more."""
+        for key in list(self._by_queue):
+            yield partial(self._review, key)
+
+    def _review(self, key: tuple[str, int]) -> None:
+        stay: list[HeldPull] = []
+        gone: list[HeldPull] = []
+        for pull in self._by_queue.get(key, ()):
+            refusal = pull.peer.refusal_now(pull.request)
+            if refusal is None:
+                stay.append(pull)
+            else:
+                gone.append(pull)
+                pull.peer.reply(pull.request, refusal)
+        if gone:
+            self._keep(key, stay, gone)
 
     def release_all(self) -> None:
         """Run all again (the broker stops)."""

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, cast
 
 from firearrow.clock import Clock
 from firearrow.config.tls import TlsKeys
-from firearrow.errors import BrokerError, CannotListen, DiskFull, MessageError, StoreError
+from firearrow.errors import CannotListen
 from firearrow.events import Events
 from firearrow.machine import descriptors_max, memory_bytes
 from firearrow.net.address import remote_of
@@ -42,11 +42,11 @@ from firearrow.net.lateness import Lateness, Patience
 from firearrow.net.listening import listen, port_of
 from firearrow.net.meter import RpcMeter
 from firearrow.net.outgoing import Departures, Outgoing
-from firearrow.net.storeerrors import StoreErrors
+from firearrow.net.refusals import Refusals
 from firearrow.net.tls import Door, Pipe
 from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
-from firearrow.wire.command import Response, not_supported
+from firearrow.wire.command import Response
 from firearrow.wire.frame import (
     FRAME_BYTES_MAX,
     NO_HOT_DECODERS,
@@ -383,7 +383,12 @@ class Peer(asyncio.Protocol):
     def _finish(self, steps: Steps, began_ms: int) -> bool:
         """Go on with the first request that waits; whether it is answered."""
         request = self._backlog[0]
-        frame = self._advance(steps, request, began_ms)
+        refusal = self.refusal_now(request)
+        if refusal is None:
+            frame = self._advance(steps, request, began_ms)
+        else:
+            self._steps = None
+            frame = self._encoded(request, refusal)
         if frame is None:
             return False
         self._leave(self._backlog.popleft())
@@ -393,25 +398,7 @@ class Peer(asyncio.Protocol):
         return True
 
     def _refusal(self, request: AnyCommand, error: Exception) -> Response:
-        if isinstance(error, BrokerError):
-            return Response(error.code, error.remark)
-        if isinstance(error, MessageError):
-            return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
-        if isinstance(error, StoreError):
-            if not isinstance(error, DiskFull):  # the store has said so, once
-                server = self._server
-                server.store_errors.note(error, request.code, self.address, server.loop.time())
-            return Response(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
-            )
-        if isinstance(error, KeyError) and request.code not in self._server.handlers:
-            return not_supported(request.code, self._server.unserved.get(request.code, ""))
-        log.error(
-            "request failed",
-            extra={"code": request.code, "address": self.address},
-            exc_info=error,
-        )
-        return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        return self._server.refusals.of(request, self.address, error)
 
     def reply(self, request: AnyCommand, answer: Response | bytes) -> None:
         """Answer a request that was left open."""
@@ -419,19 +406,33 @@ class Peer(asyncio.Protocol):
         if self._has_ended:
             self._read_on()
 
-    def resume(self, request: AnyCommand, handler: Callable[[Peer, AnyCommand], Finished]) -> None:
-        """Handle a request that was left open, by ``handler``; a peer that doesn't read waits."""
+    def resume(self, request: AnyCommand, handler: Callable[[Peer, AnyCommand], Finished]) -> bool:
+        """Handle a request that was left open, by ``handler``; a peer that doesn't read waits.
+
+        False for one that is refused instead, as its sender has other rights now than when it came.
+        """
         if not self.is_open:
-            return
+            return True
         if self._paused:
             self._queue([request], self._server.now_ms())
-            return
-        try:
-            answer = handler(self, request)
-        except Exception as error:  # the boundary, as in _handle
-            answer = self._refusal(request, error)
+            return True
+        refusal = self.refusal_now(request)
+        answer: Finished = refusal
+        if refusal is None:
+            try:
+                answer = handler(self, request)
+            except Exception as error:  # the boundary, as in _handle
+                answer = self._refusal(request, error)
         assert isinstance(answer, FINISHED), "what was left open is answered at once"
         self._send_all([self._encoded(request, answer)])
+        return refusal is None
+
+    def refusal_now(self, request: AnyCommand) -> Response | None:
+        """Give the refusal of a request that was admitted and would not be now, else None.
+
+        Who gives something to a request that was left open asks here, or calls `resume`.
+        """
+        return self._server.refusals.now(request, self.address)
 
     def push(self, command: AnyCommand) -> bool:
         """Send a one-way request of ours, none to a peer that doesn't read; say whether it was."""
@@ -606,14 +607,13 @@ class Server:
         self.door = Door(tls, lambda: self.loop)
         self.handlers = handlers
         self.hot_decoders = NO_HOT_DECODERS if plain_ext else hot_decoders()
-        self.unserved = unserved
         self.now_ms = clock.now_ms
         self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
         self.connections_max = descriptors_max() // DESCRIPTOR_PARTS * (DESCRIPTOR_PARTS - 1)
         self._is_full = False
-        self.store_errors = StoreErrors()
+        self.refusals = Refusals(handlers, unserved, lambda: self.loop.time())
         self.budget = Budget(
             memory_bytes_max or memory_bytes() // MEMORY_PARTS,
             self.peers,

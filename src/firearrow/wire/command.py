@@ -29,7 +29,8 @@ class Command(msgspec.Struct, Generic[Ext], gc=False):
 
     ``body`` and ``binary`` are not header fields: they are set by the frame reader. Their wire
     names do not occur in a header that any client writes. ``admitted_by`` is neither: access
-    control puts an object of its own there, which nothing that a peer writes can be.
+    control puts an object of its own there, which nothing that a peer writes can be; it is asked
+    again if the answer takes more than a turn (``net.refusals.Admitted``).
     """
 
     code: Int32

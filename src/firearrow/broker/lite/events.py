@@ -145,10 +145,14 @@ class LiteEvents:
     def closed(self) -> None:
         """Have others woken for what those were woken for whose connection has ended."""
         for key in list(self._called):
-            if not self._held.count(*key):
-                parent, name, _ = key
-                client_id, _, group = name.rpartition("@")
-                self.has_run(parent, client_id, group)
+            self.refused(key)
+
+    def refused(self, key: Key) -> None:
+        """Have others woken for what one was woken for that waits no more."""
+        if key in self._called and not self._held.count(*key):
+            parent, name, _ = key
+            client_id, _, group = name.rpartition("@")
+            self.has_run(parent, client_id, group)
 
     def is_ready(self, group: str, queue: str) -> bool:
         """Whether a lite topic has messages behind a group's offset."""

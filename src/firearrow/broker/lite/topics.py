@@ -39,6 +39,7 @@ class LiteTopics(Service):
             scheduler,
             context.chance,
         )
+        held.refused.listen(self.events.refused)
         self.popping = LitePopping(context, self.orders, self.events)
         self.sharding = LiteSharding(context.routes, context.settings.broker.broker_name)
         self.expiry = LiteExpiry(context)

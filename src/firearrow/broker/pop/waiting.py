@@ -14,8 +14,9 @@ that wakes the next if it leaves some.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import partial
 from typing import Final, Protocol
 
 from firearrow.broker.events import GroupDeleted
@@ -24,6 +25,7 @@ from firearrow.broker.pop.due import Due
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
+from firearrow.events import Event
 from firearrow.message.names import pop_retry_topic
 from firearrow.net.server import ConnectionClosed, Finished, Peer
 from firearrow.services import Scheduler, Service
@@ -135,6 +137,8 @@ class HeldPops(Service):
         self._ended: deque[_Held] = deque()
         self._is_planned = False
         self._has_stopped = False
+        self.refused: Event[Key] = Event()
+        """A request was refused that waited under this key; it may have been woken."""
 
     async def stop(self) -> None:
         """Run all again; from now on nothing waits."""
@@ -416,9 +420,29 @@ class HeldPops(Service):
             codes |= self._store.tag_codes(topic, queue_id, first_offset, max_offset)
         return codes
 
-    @staticmethod
-    def _run_again(held: _Held) -> None:
-        held.peer.resume(held.request, held.answer)
+    def _run_again(self, held: _Held) -> None:
+        if not held.peer.resume(held.request, held.answer):
+            self._pass_on(held)
+
+    def _pass_on(self, held: _Held) -> None:
+        """Wake another for what one was woken for that is refused by now."""
+        self.wake_next(*held.key)
+        self.refused(held.key)
+
+    # --- what is forbidden meanwhile ---
+
+    def reviewed(self) -> Iterator[Callable[[], None]]:
+        """Give calls that refuse the requests that their senders may not send any more."""
+        for peer in list(self._of_peer):
+            yield partial(self._review, peer)
+
+    def _review(self, peer: Peer) -> None:
+        for held in list(self._of_peer.get(peer, ())):
+            refusal = peer.refusal_now(held.request)
+            if refusal is not None:
+                self._drop(held)
+                peer.reply(held.request, refusal)
+                self._pass_on(held)
 
 
 def _refuse(peer: Peer, request: AnyCommand) -> Finished:

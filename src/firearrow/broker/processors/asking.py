@@ -82,7 +82,7 @@ class AskingProcessor:
 
         def answer(call: Answered) -> None:
             peer.owed -= 1
-            peer.reply(asked, _passed_on(call, group, client_id))
+            peer.reply(asked, peer.refusal_now(asked) or _passed_on(call, group, client_id))
 
         try:
             call = member.channel.call(request(asked.code, fields, body), ANSWER_SECONDS_MAX)
@@ -114,7 +114,8 @@ class AskingProcessor:
 
         def answer(_: asyncio.Future[list[AnyCommand | BaseException]]) -> None:
             peer.owed -= 1
-            peer.reply(asked, Response(body=fastjson.dumps(ConsumerStatus(consumer_table=found))))
+            statuses = Response(body=fastjson.dumps(ConsumerStatus(consumer_table=found)))
+            peer.reply(asked, peer.refusal_now(asked) or statuses)
 
         peer.owed += 1
         asyncio.gather(*calls, return_exceptions=True).add_done_callback(answer)

@@ -57,7 +57,7 @@ class AssignmentProcessor:
             known.append(queues)
             if is_open:
                 peer.owed -= 1
-                peer.reply(request, self._answer(asked, queues))
+                peer.reply(request, peer.refusal_now(request) or self._answer(asked, queues))
 
         self._routes.find(asked.topic, tell)
         if known:

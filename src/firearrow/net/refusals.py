@@ -1,0 +1,106 @@
+"""What a peer is answered whose request can't be served, by the error that it met.
+
+What the store refuses is logged, but the same not again soon: each consumer of a queue that is not
+readable meets it with each pull.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response, not_supported
+from firearrow.wire.frame import AnyCommand
+
+log = logging.getLogger(__name__)
+
+QUIET_SECONDS: Final = 60.0  # in which the same trouble of the store is logged once
+_KNOWN_MAX: Final = 256
+
+
+class Admitted(ABC):
+    """By what a request was admitted (``Command.admitted_by``), as rights may change meanwhile.
+
+    A peer may write anything in the place of it, but nothing of this class (`admitted_by`).
+    """
+
+    __slots__ = ("username",)
+
+    def __init__(self, username: str) -> None:
+        self.username = username
+
+    @abstractmethod
+    def check(self, request: AnyCommand) -> None:
+        """Raise the BrokerError by which the request would be refused if it came now."""
+
+    @abstractmethod
+    def note_refusal(self, request: AnyCommand, error: BrokerError) -> None:
+        """Have the audit log say that a request was refused to its user."""
+
+
+def admitted_by(request: AnyCommand) -> Admitted | None:
+    """Give by what a request was admitted; None if nothing has decided about it."""
+    found = request.admitted_by
+    return found if isinstance(found, Admitted) else None
+
+
+class Refusals:
+    """The refusals of a server. ``handlers`` are those of the codes that it serves, ``unserved``
+    says why it does not serve others; ``seconds`` gives the time."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, object],
+        unserved: Mapping[int, str],
+        seconds: Callable[[], float],
+    ) -> None:
+        self._handlers = handlers
+        self._unserved = unserved
+        self._seconds = seconds
+        self._quiet_until: dict[str, float] = {}
+
+    def now(self, request: AnyCommand, address: str) -> Response | None:
+        """Give the refusal of a request that was admitted and would not be now, else None."""
+        admitted = admitted_by(request)
+        if admitted is not None:
+            try:
+                admitted.check(request)
+            except BrokerError as error:
+                return self.of(request, address, error)
+        return None
+
+    def of(self, request: AnyCommand, address: str, error: Exception) -> Response:
+        """Give the answer to a request that has met an error; what nobody expects is logged."""
+        if isinstance(error, BrokerError):
+            return Response(error.code, error.remark)
+        if isinstance(error, MessageError):
+            return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
+        if isinstance(error, StoreError):
+            if not isinstance(error, DiskFull):  # the store has said so, once
+                self._note(error, request.code, address)
+            return Response(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
+            )
+        if isinstance(error, KeyError) and request.code not in self._handlers:
+            return not_supported(request.code, self._unserved.get(request.code, ""))
+        log.error(
+            "request failed", extra={"code": request.code, "address": address}, exc_info=error
+        )
+        return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def _note(self, error: StoreError, code: int, address: str) -> None:
+        """Log that the store has refused a request, unless that is known."""
+        text, now = str(error), self._seconds()
+        if now < self._quiet_until.get(text, now):
+            return
+        if len(self._quiet_until) >= _KNOWN_MAX:
+            self._quiet_until.clear()
+        self._quiet_until[text] = now + QUIET_SECONDS
+        log.error(
+            "request is refused by the store",
+            extra={"code": code, "address": address, "error": error},
+        )
