@@ -2,6 +2,7 @@
 
 from functools import cmp_to_key
 from ipaddress import ip_address, ip_network
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,9 @@ from firearrow.auth.model import (
     Resource,
     Subject,
 )
-from firearrow.auth.rights import Rights, Verdict
+from firearrow.auth.rights import Rights, Verdict, gained
+from firearrow.errors import BrokerError
+from tests.cputime import cpu_seconds
 
 SUBJECT = Subject(subject_type=SUBJECT_USER, username="u")
 REAL_KINDS = [Kind.CLUSTER, Kind.TOPIC, Kind.GROUP]
@@ -189,3 +192,82 @@ def test_it_decides_as_upstream(
         expected = Verdict.ALLOWED if best.decision == Decision.ALLOW else Verdict.DENIED
     rights = rights_of(*custom, default=tuple(default))
     assert rights.verdict(kind, name, actions, ip) is expected
+
+
+# --- what a change of policies gives ---
+
+SOME_NAMES = [*NAMES, "x", "az", "abz", "abcz", "bz"]
+SOME_ADDRESSES = [*ADDRESSES, "0.0.0.0", "10.0.0.2", "9.9.9.9", "::2", "unknown"]
+SOME_ASKS = [
+    (Action.PUB,),
+    (Action.SUB,),
+    (Action.GET,),
+    (Action.UPDATE,),
+    (Action.SUB, Action.GET),
+]
+all_rights = st.builds(
+    lambda custom, default: rights_of(*custom, default=tuple(default)),
+    st.lists(entries, max_size=4),
+    st.lists(entries, max_size=2),
+)
+
+
+@given(all_rights, all_rights, all_rights)
+def test_a_gain_is_found_where_there_is_one(before: Rights, after: Rights, giver: Rights) -> None:
+    """By comparison with what any request would be told."""
+    found = gained(before, after, giver)
+    asked = list(product(REAL_KINDS, SOME_NAMES, SOME_ASKS, SOME_ADDRESSES))
+    gains = [
+        it for it in asked if after.allows(*it) and not before.allows(*it) and not giver.allows(*it)
+    ]
+    assert not gains or found is not None
+    if found is not None and found.actions in SOME_ASKS:
+        assert (found.kind, found.actions) in {(kind, actions) for kind, _, actions, _ in gains}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "giver", "gain"),
+    [
+        ([], ["Topic:a"], ["Topic:a"], None),
+        ([], ["Topic:a"], ["Topic:a*"], None),
+        ([], ["Topic:a*"], ["Topic:a"], "Pub on Topic:a*"),
+        ([], ["Topic:*"], ["*"], None),
+        ([], ["*"], ["Topic:*"], "Pub on Cluster:*"),
+        (["Topic:a"], ["Topic:a", "Topic:b"], ["Topic:b"], None),
+        (["Topic:*", "-Topic:b"], ["Topic:*"], ["Topic:a"], "Pub on Topic:b"),
+        (["Topic:*", "-Topic:b"], ["Topic:*"], ["Topic:b"], None),
+        (["Topic:*"], ["-Topic:*"], [], None),
+        ([], ["Topic:*"], ["Topic:*", "-Topic:b"], "Pub on Topic:b"),
+    ],
+)
+def test_what_a_change_gives(
+    before: list[str], after: list[str], giver: list[str], gain: str | None
+) -> None:
+    def rights(texts: list[str]) -> Rights:
+        words = ["DENY" if text.startswith("-") else "ALLOW" for text in texts]
+        return rights_of(
+            *(entry_of(text.lstrip("-"), "Pub", it) for text, it in zip(texts, words, strict=True))
+        )
+
+    found = gained(rights(before), rights(after), rights(giver))
+    assert (found and found.text) == gain
+
+
+def test_a_right_for_some_addresses_is_not_given_for_others() -> None:
+    giver = rights_of(entry_of("Topic:a", "Pub", "ALLOW", "10.0.0.0/8"))
+    within = rights_of(entry_of("Topic:a", "Pub", "ALLOW", "10.1.0.0/16", "10.9.9.9"))
+    beyond = rights_of(entry_of("Topic:a", "Pub", "ALLOW", "10.0.0.0/7"))
+    assert gained(Rights(None), within, giver) is None
+    assert gained(Rights(None), beyond, giver) is not None
+    assert gained(Rights(None), rights_of(entry_of("Topic:a", "Pub")), giver) is not None
+
+
+@pytest.mark.parametrize("names", [[f"Topic:{n}*" for n in range(300)], ["Topic:a\0"]])
+def test_what_is_too_much_to_compare_is_refused(names: list[str]) -> None:
+    many = rights_of(*(entry_of(name, "Pub", "ALLOW", "10.0.0.1") for name in names))
+
+    def compared() -> None:
+        with pytest.raises(BrokerError, match="too many"):
+            gained(Rights(None), rights_of(entry_of("*", "All")), many)
+
+    assert cpu_seconds(compared, 0.05) < 0.05

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from firearrow.auth.metadata import Metadata
+from firearrow.broker.config import BrokerConfig
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.popping import Popping
@@ -123,7 +124,7 @@ def test_who_serves_something_says_what_permission_it_takes() -> None:
 
 def test_handlers_are_of_codes_that_their_server_has(tmp_path: Path) -> None:
     in_broker, in_name_server = handlers_of_broker(tmp_path), handlers_of_name_server(tmp_path)
-    with_users = auth_handlers_of(cast(Metadata, None))
+    with_users = auth_handlers_of(cast(Metadata, None), BrokerConfig())
     assert NOT_YET.keys() > with_users.keys()  # without users there are none of these
     assert {REQUESTS[RequestCode(code)].served_by for code in in_broker} == {ServedBy.BROKER}
     of_name_server = {
@@ -142,7 +143,7 @@ def test_what_a_handler_reads_is_what_the_table_says(tmp_path: Path) -> None:
         *handlers_of_broker(tmp_path).items(),
         *handlers_of_name_server(tmp_path).items(),
         *handlers_of_controller().items(),
-        *auth_handlers_of(cast(Metadata, None)).items(),
+        *auth_handlers_of(cast(Metadata, None), BrokerConfig()).items(),
     ]
     for code, handler in handlers:
         if code == PEER_MESSAGES:  # controllers' own

@@ -12,7 +12,7 @@ their local providers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -47,6 +47,14 @@ _OPEN_FILES_MAX: Final = 64
 
 _encode = msgspec.json.Encoder().encode
 S = TypeVar("S", User, Acl)
+
+
+May = Callable[[str, Acl | None], object]
+"""Raises the BrokerError for who may not have a user have these policies."""
+
+
+def _anything(_: str, __: Acl | None) -> None:
+    """Allow all changes."""
 
 
 class _Rows:
@@ -180,10 +188,12 @@ class Metadata:
 
     # --- policies ---
 
-    def put_policies(self, subject: Subject | None, policies: list[Policy]) -> None:
+    def put_policies(
+        self, subject: Subject | None, policies: list[Policy], may: May = _anything
+    ) -> None:
         """Add policies to those of a subject; what it has of a type for a resource is replaced.
 
-        Java: createAcl and updateAcl do the same.
+        ``may`` is asked before. Java: createAcl and updateAcl do the same.
         """
         if subject is None:
             raise BrokerError(
@@ -196,29 +206,37 @@ class Metadata:
         merged = list(old.policies or []) if old else []
         for policy in policies:
             _merge(merged, policy)
-        self._put_acl(subject, Acl(subject=subject, policies=merged))
+        acl = Acl(subject=subject, policies=merged)
+        may(subject.username, acl)
+        self._put_acl(subject, acl)
 
     def delete_policies(
         self,
         subject: Subject | None,
         policy_type: PolicyType | None = None,
         resource: Resource | None = None,
+        may: May = _anything,
     ) -> None:
-        """Forget what a subject may do; with a resource, what a type (CUSTOM) says of that."""
+        """Forget what a subject may do; with a resource, what a type says of that, or all types.
+
+        ``may`` is asked before. Java: AuthorizationMetadataManagerImpl#deleteAcl takes CUSTOM for
+        no type, so that mqadmin, which names none, can't delete an entry of DEFAULT.
+        """
         if subject is None:
             raise no_permission("The subject is null.")
         acl = self.policies(subject)
         if acl is None:
             raise no_permission("The acl is not exist.")
-        if resource is None:
-            self._put_acl(subject, None)
-            return
-        kept = list(acl.policies or [])
-        at = _index_of(kept, policy_type or PolicyType.CUSTOM)
-        if at is not None:
-            entries = [it for it in kept[at].entries or [] if it.resource != resource]
-            kept[at : at + 1] = [replace(kept[at], entries=entries)] if entries else []
-        self._put_acl(subject, replace(acl, policies=kept) if kept else None)
+        kept: list[Policy] = []
+        for policy in acl.policies or [] if resource else []:
+            entries = list(policy.entries or [])
+            if policy_type in (None, policy.policy_type):
+                entries = [entry for entry in entries if entry.resource != resource]
+            if entries:
+                kept.append(replace(policy, entries=entries))
+        left = replace(acl, policies=kept) if kept else None
+        may(subject.username, left)
+        self._put_acl(subject, left)
 
     def policies(self, subject: Subject | None) -> Acl | None:
         """What a subject may do; None if nothing is said of it."""

@@ -13,10 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from ipaddress import ip_address, ip_network
-from itertools import chain
-from typing import NamedTuple
+from itertools import product
+from typing import Final, NamedTuple
 
-from firearrow.auth.model import Acl, Action, Decision, Entry, Kind, Pattern, PolicyType
+from firearrow.auth.model import (
+    Acl,
+    Action,
+    Decision,
+    Entry,
+    Kind,
+    Pattern,
+    PolicyType,
+    no_permission,
+)
+from firearrow.wire import requests
+from firearrow.wire.requests import REQUESTS
 
 
 class Verdict(Enum):
@@ -25,6 +36,20 @@ class Verdict(Enum):
     ALLOWED = ""
     UNMATCHED = "no matched policies."
     DENIED = "the decision is deny."
+
+
+class Gain(NamedTuple):
+    """Something that somebody may do now and could not before, as words say it."""
+
+    actions: tuple[Action, ...]
+    kind: Kind
+    name: str
+
+    @property
+    def text(self) -> str:
+        """``Sub on Topic:orders``."""
+        words = " or ".join(action.word for action in self.actions)
+        return f"{words} on {self.kind.word}:{self.name}"
 
 
 class _Rule(NamedTuple):
@@ -40,16 +65,19 @@ class _Rule(NamedTuple):
     actions: frozenset[Action]
     sources: tuple[str, ...]
 
+    def concerns(self, kind: Kind, name: str) -> bool:
+        """Whether it is about this resource."""
+        if self.kind == Kind.ANY:
+            return True
+        if self.kind != kind:
+            return False
+        if self.pattern == Pattern.PREFIXED:
+            return name.startswith(self.name)
+        return self.pattern == Pattern.ANY or self.name == name
+
     def fits(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
         """Whether it is about one of the actions on this from there."""
-        if self.kind != Kind.ANY:
-            if self.kind != kind:
-                return False
-            if self.pattern == Pattern.LITERAL and self.name != name:
-                return False
-            if self.pattern == Pattern.PREFIXED and not name.startswith(self.name):
-                return False
-        return self.is_about(actions, ip)
+        return self.concerns(kind, name) and self.is_about(actions, ip)
 
     def is_about(self, actions: Iterable[Action], ip: str) -> bool:
         """Whether it is about one of the actions from there, on whatever it is."""
@@ -57,6 +85,19 @@ class _Rule(NamedTuple):
             return False
         return not self.sources or any(_is_within(ip, source) for source in self.sources)
 
+
+LOOKS_MAX: Final = 20_000
+"""At entries, to find out what a change of policies gives; some ten milliseconds."""
+
+_OTHER: Final = "\0"  # in no name of a topic or group
+_KINDS: Final = (Kind.CLUSTER, Kind.TOPIC, Kind.GROUP)  # nothing asks for another
+_ASKS: Final = tuple(
+    dict.fromkeys(
+        tuple(Action[action.name or ""] for action in asked)
+        for asked in (*requests.Action, *(a.actions for r in REQUESTS.values() for a in r.asks))
+    )
+)
+"""The actions of which any is enough, of all requests."""
 
 _ORDER = {Pattern.LITERAL: 0, Pattern.PREFIXED: 1, Pattern.ANY: 2}
 
@@ -95,25 +136,25 @@ class _Rules:
     """The entries of one type, those of literal names by these: there may be thousands."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
+        self.all = tuple(filter(None, map(_rule_of, entries)))
         self._literal: dict[tuple[Kind, str], list[_Rule]] = {}
-        self._others: list[_Rule] = []
-        for rule in filter(None, map(_rule_of, entries)):
+        self.others: list[_Rule] = []
+        for rule in self.all:
             if rule.pattern == Pattern.LITERAL and rule.kind != Kind.ANY:
                 self._literal.setdefault((rule.kind, rule.name), []).append(rule)
             else:
-                self._others.append(rule)
+                self.others.append(rule)
 
     def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
         """Whether an entry allows one of the actions on something of a kind."""
-        rules = chain(self._others, *self._literal.values())
         return any(
             rule.allows and rule.kind in (kind, Kind.ANY) and rule.is_about(actions, ip)
-            for rule in rules
+            for rule in self.all
         )
 
     def decide(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> _Rule | None:
         """The one that decides."""
-        rules = [*self._literal.get((kind, name), ()), *self._others]
+        rules = [*self._literal.get((kind, name), ()), *self.others]
         return min(
             (rule for rule in rules if rule.fits(kind, name, actions, ip)),
             key=lambda rule: rule[:4],
@@ -137,10 +178,78 @@ class Rights:
         """Whether any of the actions is allowed on something of a kind, by its entry alone."""
         return any(rules.allows_some(kind, actions, ip) for rules in self._types)
 
-    def verdict(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> Verdict:
+    def allows(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
         """Whether any of the actions on a resource is allowed from an address."""
+        return self.verdict(kind, name, actions, ip) is Verdict.ALLOWED
+
+    def verdict(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> Verdict:
+        """The same, and what a refusal says of it."""
         for rules in self._types:
             rule = rules.decide(kind, name, actions, ip)
             if rule is not None:
                 return Verdict.ALLOWED if rule.allows else Verdict.DENIED
         return Verdict.UNMATCHED
+
+    @property
+    def rules(self) -> set[tuple[int, _Rule]]:
+        """All entries, each with the number of its type."""
+        return {(number, rule) for number, rules in enumerate(self._types) for rule in rules.all}
+
+    @property
+    def looks(self) -> int:
+        """How many entries a verdict looks at, nearly."""
+        return 1 + sum(len(rules.others) for rules in self._types)
+
+
+def gained(before: Rights, after: Rights, giver: Rights) -> Gain | None:
+    """Find something that is allowed ``after`` and was allowed neither ``before`` nor to a giver.
+
+    None if there is nothing. Raises a BrokerError where that would take too long to find out.
+
+    Whatever is asked for, the same entries fit one name of each kind of names that the entries tell
+    apart, and one address of each range. So these are tried, and nothing is left out.
+    """
+    all_rules = [rule for _, rule in before.rules | after.rules | giver.rules]
+    changed = [rule for _, rule in before.rules ^ after.rules]
+    places = [
+        (kind, name)
+        for kind, name in _places(all_rules)
+        if any(rule.concerns(kind, name) for rule in changed)
+    ]
+    addresses = _addresses(all_rules)
+    looks = before.looks + after.looks + giver.looks
+    is_unclear = any(_OTHER in rule.name for rule in all_rules)
+    if is_unclear or len(places) * len(addresses) * len(_ASKS) * looks > LOOKS_MAX:
+        raise no_permission(
+            "The policies are too many to find out whether you may give them, a super user may."
+        )
+    for (kind, name), actions, ip in product(places, _ASKS, addresses):
+        asked = kind, name, actions, ip
+        if after.allows(*asked) and not (before.allows(*asked) or giver.allows(*asked)):
+            return Gain(actions, kind, name.replace(_OTHER, "*"))
+    return None
+
+
+def _places(rules: Iterable[_Rule]) -> list[tuple[Kind, str]]:
+    """A name of each kind that rules tell apart: those that they name, one for each beginning and
+    one besides all. None of them has a character in it that ends the others."""
+    found = dict.fromkeys((kind, _OTHER) for kind in _KINDS)
+    for rule in rules:
+        if rule.pattern != Pattern.ANY:
+            name = rule.name + (_OTHER if rule.pattern == Pattern.PREFIXED else "")
+            found.update(dict.fromkeys((kind, name) for kind in _KINDS if rule.kind == kind))
+    return list(found)
+
+
+def _addresses(rules: Iterable[_Rule]) -> list[str]:
+    """The first address of each range of those that rules tell apart."""
+    found = dict.fromkeys(("", "0.0.0.0", "::"))  # the first is what is no address
+    for source in {source for rule in rules for source in rule.sources}:
+        try:
+            network = ip_network(source, strict=False)
+        except ValueError:
+            continue  # it fits no address
+        found[str(network.network_address)] = None
+        if int(network.broadcast_address) + 1 < 1 << network.max_prefixlen:
+            found[str(network.broadcast_address + 1)] = None
+    return list(found)

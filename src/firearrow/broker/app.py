@@ -490,7 +490,7 @@ class Broker:
         sends_back = SendBackProcessor(context)
         others = handlers_of(context, sends_back)
         if self._users is not None:
-            others |= auth_handlers_of(self._users)
+            others |= auth_handlers_of(self._users, self.config)
         if self.stats.tally is not None:
             others = measured(others, self.stats.tally, self._clock)
         handlers = self._saving.holding(others)

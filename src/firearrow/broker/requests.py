@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from firearrow.auth.metadata import Metadata
+from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.books import Books
@@ -232,9 +233,9 @@ def pop_handlers_of(
     )
 
 
-def auth_handlers_of(metadata: Metadata) -> dict[int, Handler]:
+def auth_handlers_of(metadata: Metadata, config: BrokerConfig) -> dict[int, Handler]:
     """The handlers of requests about users and what they may do."""
-    auth = AuthProcessor(metadata)
+    auth = AuthProcessor(metadata, config)
     return _by_number(
         {
             RequestCode.AUTH_CREATE_USER: auth.create_user,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from firearrow.wire.command import FieldValue
+from firearrow.wire.signature import Credentials
 from tests.broker.serving import Caller, Serving, calling
-from tests.broker.signing import WITH_USERS
+from tests.broker.signing import AUTHENTICATED, AUTHORIZED, WITH_USERS, Signer, protected, signing
 
 ROOT = {"password": "root's secret", "userStatus": "enable", "userType": "Super"}
 ENTRY = {"resource": "Topic:T", "actions": ["Pub", "sub", "Fly"], "decision": "allow"}
@@ -158,5 +159,223 @@ def test_answers_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             answer = await told(caller, 3001, {"username": "u"}, {"password": "p"})
             assert answer == (1, "the change is not on the disk: [Errno 5] broken", None)
         assert await told(caller, 3003, {"username": "u"}) == (0, None, None)
+
+    calling(tmp_path, main, **WITH_USERS)
+
+
+# --- who may do what, where users have to sign ---
+
+MANAGER = ("Cluster:C", ["Get", "Update"]), ("Topic:own*", ["Pub", "Sub"]), ("Group:own", ["Sub"])
+
+
+def policies(*entries: tuple[str, str], policy_type: str = "Custom") -> Any:
+    """Policies of resources, each with an action; with `-` before it, it is denied."""
+    found = [
+        {
+            "resource": resource,
+            "actions": [action.lstrip("-")],
+            "decision": "Deny" if action.startswith("-") else "Allow",
+        }
+        for resource, action in entries
+    ]
+    return {"policies": [{"policyType": policy_type, "entries": found}]}
+
+
+async def _manager(root: Signer) -> Credentials:
+    """A user that may manage users, and use some topics; and one that may use one of those."""
+    manager = await root.user("manager")
+    await root.allow("manager", *MANAGER)
+    await root.user("app")
+    await root.allow("app", ("Topic:own1", ["Pub"]))
+    return manager
+
+
+def test_passwords_are_told_to_super_users_alone(tmp_path: Path) -> None:
+    async def main(served: Serving, root: Signer) -> None:
+        app = {"username": "app", "userStatus": "enable", "userType": "Normal"}
+        async with signing(served, await _manager(root)) as manager:
+            for by, more in ((manager, {}), (root, {"password": "secret of app"})):
+                assert (await told(by, 3004, {"username": "app"}))[2] == app | more
+                assert (await told(by, 3005, {"filter": "app"}))[2] == [app | more]
+            assert "secret" not in json.dumps(await told(manager, 3005, {}))
+            assert "password" not in json.dumps(await told(manager, 3004, {"username": "manager"}))
+
+    protected(tmp_path, main)
+
+
+def test_nor_to_who_need_not_say_who_it_is(tmp_path: Path) -> None:
+    async def main(served: Serving, _: Signer) -> None:
+        async with signing(served, None) as nobody:
+            users = await told(nobody, 3005, {"AccessKey": "root"})
+            assert [user["username"] for user in users[2]] == ["root"]
+            assert "password" not in users[2][0]
+            made = await told(nobody, 3001, {"username": "u"}, {**ROOT, "password": "p"})
+            assert made == (1, "The super user can only be create by super user", None)
+
+    lists = {"authentication_whitelist": "3001,3005", "authorization_whitelist": "3001,3005"}
+    protected(tmp_path, main, {**AUTHORIZED, **lists})
+
+
+@pytest.mark.parametrize(
+    ("subject", "acl", "gain"),
+    [
+        ("manager", policies(("*", "All")), "Pub on Cluster:*"),
+        ("manager", policies(("Topic:secret", "Sub")), "Sub on Topic:secret"),
+        ("manager", policies(("Topic:*", "Sub"), policy_type="Default"), "Sub on Topic:*"),
+        ("app", policies(("Topic:secret", "Sub")), "Sub on Topic:secret"),
+        ("app", policies(("Topic:o*", "Pub")), "Pub on Topic:o*"),
+        ("app", policies(("Topic:own1", "-Pub"), ("Topic:x", "Get")), "Get on Topic:x"),
+    ],
+)
+def test_nobody_gives_more_than_they_have(
+    tmp_path: Path, subject: str, acl: Any, gain: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="firearrow.auth.audit")
+
+    async def main(served: Serving, root: Signer) -> None:
+        async with signing(served, await _manager(root)) as manager:
+            of: dict[str, FieldValue] = {"subject": f"User:{subject}"}
+            before = await told(root, 3009, of)
+            refusal = f"User:manager can't give User:{subject} what it lacks: {gain}."
+            for code in (3006, 3007):
+                assert await told(manager, code, of, acl) == (16, refusal, None)
+            assert await told(root, 3009, of) == before
+            logged = [vars(record) for record in caplog.records]
+            refused = [it["reason"] for it in logged if it["msg"] == "request is refused"]
+            assert refused == [refusal, refusal]
+
+    protected(tmp_path, main)
+
+
+def test_what_they_have_they_give(tmp_path: Path) -> None:
+    async def main(served: Serving, root: Signer) -> None:
+        async with signing(served, await _manager(root)) as manager:
+            of: dict[str, FieldValue] = {"subject": "User:app"}
+            for given in (
+                policies(("Topic:own2", "Sub"), ("Group:own", "Sub")),
+                policies(("Topic:own*", "Pub")),
+                policies(("Topic:*", "-Sub")),
+                policies(("Cluster:C", "Update"), policy_type="Default"),
+            ):
+                assert await told(manager, 3006, of, given) == (0, None, None)
+            assert await told(manager, 3008, of) == (0, None, None)
+
+    protected(tmp_path, main)
+
+
+def test_who_takes_a_denial_away_has_what_it_denies(tmp_path: Path) -> None:
+    async def main(served: Serving, root: Signer) -> None:
+        await root.user("reader")
+        acl = policies(("Topic:*", "Pub"), ("Topic:secret", "-Pub"), ("Topic:own1", "-Pub"))
+        of: dict[str, FieldValue] = {"subject": "User:reader"}
+        assert (await told(root, 3006, of, acl))[0] == 0
+        async with signing(served, await _manager(root)) as manager:
+            refused = await told(manager, 3008, of | {"resource": "Topic:secret"})
+            lacks = "User:manager can't give User:reader what it lacks: Pub on Topic:secret."
+            assert refused == (16, lacks, None)
+            assert (await told(manager, 3008, of | {"resource": "Topic:own1"}))[0] == 0
+
+    protected(tmp_path, main)
+
+
+def test_who_may_do_more_is_not_taken_over(tmp_path: Path) -> None:
+    """By a password that the manager knows, or by enabling it."""
+
+    async def main(served: Serving, root: Signer) -> None:
+        async with signing(served, await _manager(root)) as manager:
+            await root.user("reader")
+            await root.allow("reader", ("Topic:secret", ["Sub"]))
+            refusal = "User:manager can't give User:reader what it lacks: Sub on Topic:secret."
+            for change in ({"password": "known"}, {"userStatus": "enable"}):
+                refused = await told(manager, 3002, {"username": "reader"}, change)
+                assert refused == (16, refusal, None)
+            disabled = {"userStatus": "disable"}
+            assert (await told(manager, 3002, {"username": "reader"}, disabled))[0] == 0
+            assert (await told(manager, 3002, {"username": "app"}, {"password": "known"}))[0] == 0
+            assert (await told(manager, 3001, {"username": "new"}, {"password": "p"}))[0] == 0
+            users = served.broker._users
+            assert users is not None
+            kept = users.acl_of("reader")
+            assert (await told(manager, 3003, {"username": "reader"}))[0] == 0
+            users._acls["User:reader"] = kept  # type: ignore[assignment]  # as a kill of RocketMQ's
+            made = await told(manager, 3001, {"username": "reader"}, {"password": "p"})
+            assert made == (16, refusal, None)
+            # Its own password everybody may change who may do so at all.
+            assert (await told(manager, 3002, {"username": "manager"}, {"password": "p"}))[0] == 0
+
+    protected(tmp_path, main)
+
+
+def test_policies_of_a_super_user_are_changed_by_super_users(tmp_path: Path) -> None:
+    async def main(served: Serving, root: Signer) -> None:
+        of: dict[str, FieldValue] = {"subject": "User:root"}
+        assert (await told(root, 3006, of, policies(("Topic:own1", "Pub"))))[0] == 0
+        async with signing(served, await _manager(root)) as manager:
+            refusal = (16, "The super user can only be update by super user", None)
+            assert await told(manager, 3006, of, policies(("Topic:own1", "Pub"))) == refusal
+            assert await told(manager, 3008, of) == refusal
+
+    protected(tmp_path, main)
+
+
+def test_with_authentication_alone_only_super_users_change_users_and_policies(
+    tmp_path: Path,
+) -> None:
+    async def main(served: Serving, root: Signer) -> None:
+        await root.user("v")
+        await root.allow("v", ("Topic:T", ["Pub"]))
+        app = {"username": "v"}
+        of = {"subject": "User:v"}
+        changes: list[tuple[int, dict[str, FieldValue], Any]] = [
+            (3002, {**app}, {"password": "p"}),
+            (3002, {**app}, {"userStatus": "disable"}),
+            (3006, {**of}, policies(("Topic:T", "Pub"))),
+            (3007, {**of}, policies(("Topic:T", "Pub"))),
+            (3008, {**of}, None),
+            (3003, {**app}, None),
+            (3001, {**app}, {"password": "p"}),
+        ]
+        async with signing(served, await root.user("u")) as user:
+            for change in changes:
+                refused = await told(user, *change)
+                assert refused[0] == 16, change
+                assert "by super users only" in (refused[1] or ""), change
+            assert "password" not in json.dumps(await told(user, 3005, {}))
+        for change in changes:
+            assert (await told(root, *change))[0] == 0, change
+
+    protected(tmp_path, main, AUTHENTICATED)
+
+
+def test_an_entry_of_the_default_policy_is_deleted_by_its_resource(tmp_path: Path) -> None:
+    """mqadmin names no type of policy."""
+
+    async def main(_: Serving, caller: Caller) -> None:
+        root: dict[str, FieldValue] = {"subject": "User:root"}
+        for policy_type in ("Custom", "Default"):
+            acl = policies(("Topic:T", "Pub"), ("Topic:U", "Pub"), policy_type=policy_type)
+            assert (await told(caller, 3006, root, acl))[0] == 0
+        assert (await told(caller, 3008, root | {"resource": "Topic:T"}))[0] == 0
+        found = (await told(caller, 3009, root))[2]["policies"]
+        assert [(it["policyType"], len(it["entries"])) for it in found] == [
+            ("Custom", 1),
+            ("Default", 1),
+        ]
+        default = root | {"resource": "Topic:U", "policyType": "Default"}
+        assert (await told(caller, 3008, default))[0] == 0
+        found = (await told(caller, 3009, root))[2]["policies"]
+        assert [it["policyType"] for it in found] == ["Custom"]
+
+    calling(tmp_path, main, **WITH_USERS)
+
+
+def test_a_resource_that_is_none_does_not_delete_all(tmp_path: Path) -> None:
+    async def main(_: Serving, caller: Caller) -> None:
+        root: dict[str, FieldValue] = {"subject": "User:root"}
+        await told(caller, 3006, root, ACL)
+        before = await told(caller, 3009, root)
+        refused = await told(caller, 3008, root | {"resource": "Topik:T"})
+        assert refused == (29, "The resource 'Topik:T' is illegal.", None)
+        assert await told(caller, 3009, root) == before
 
     calling(tmp_path, main, **WITH_USERS)

@@ -92,6 +92,11 @@ async def copy_users(run: Invocation) -> None:
     else:
         users = await auth.users(source)
     for user in users:
+        if user.password is None:
+            raise ConfigError(
+                f"{source} tells passwords to super users only, so {user.username!r} can't be "
+                "copied: sign as one"
+            )
         known = await auth.user(target, user.username or "")
         await (auth.create_user if known is None else auth.update_user)(target, user)
         run.line(f"copy user of {user.username} from {source} to {target} success.")
