@@ -150,7 +150,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
     pop_from_retry_probability_for_priority: Annotated[Percent, "the same, of pops that look at queues in the order of their priority", LIVE] = 0
     priority_order_asc: Annotated[bool, "whether the priority of a queue grows with its number", LIVE] = True
     init_pop_offset_by_check_msg_in_mem: Annotated[bool, "whether a group that begins at the last message begins at the first if that is recent", LIVE] = True
-    enable_retry_topic_v2: Annotated[bool, "whether retry topics of pops are named `%RETRY%group+topic` instead of `%RETRY%group_topic`", LIVE] = False
+    enable_retry_topic_v2: Annotated[bool, "whether retry topics of pops are named `%RETRY%group+topic` instead of `%RETRY%group_topic`, which may be the same for two groups; with authorizationEnabled they always are", LIVE] = False
     retrieve_message_from_pop_retry_topic_v1: Annotated[bool, "whether those of the other name are popped from, too", LIVE] = True
     pop_response_return_actual_retry_topic: Annotated[bool, "whether retried messages are given with the name of their retry topic", LIVE] = False
     enable_pop_message_threshold: Annotated[bool, "whether a group gets no more of a queue while it has too many messages of it in hand", LIVE] = False
@@ -266,6 +266,11 @@ class BrokerConfig(MetricsKeys, frozen=True):
             or self.init_authentication_user
             or self.migrate_auth_from_v1_enabled
         )
+
+    @property
+    def has_retries_apart(self) -> bool:
+        """Whether the name of a pop's retry topic says whose it is (the second form)."""
+        return self.enable_retry_topic_v2 or self.authorization_enabled
 
     @property
     def is_stateful(self) -> bool:

@@ -18,6 +18,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.state.attributes import PRIORITY_FACTOR, has_priorities
+from firearrow.broker.state.filters import OwnRetries
 from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import readdress
@@ -173,14 +174,36 @@ class Popping:
         woken for a message of the other goes on waiting.
         """
         config = self._settings.broker
-        forms = [config.enable_retry_topic_v2]
+        forms = [config.has_retries_apart]
         if forms[0] and config.retrieve_message_from_pop_retry_topic_v1:
             forms = [True, False] if self._chance.random() < 0.5 else [False, True]
         for v2 in forms:
             name = names.pop_retry_topic(pop.header.topic, pop.header.consumer_group, v2=v2)
             topic = self._topics.table.get(name)
-            if topic is not None and pop.missing > 0:
+            if topic is None or pop.missing <= 0:
+                continue
+            wanted = pop.wanted
+            if config.authorization_enabled and not v2 and self._is_shared(name, pop.header):
+                pop.wanted = OwnRetries(pop.header.consumer_group, wanted)
+            try:
                 self._pop_all(pop, self._source(topic))
+            finally:
+                pop.wanted = wanted
+
+    def _is_shared(self, retry_topic: str, header: PopMessage) -> bool:
+        """Whether others have a retry topic of this name, too: a group of that name, or another one
+        for another topic."""
+        joined = retry_topic.removeprefix(names.RETRY_PREFIX)
+        if self._groups.has(joined):
+            return True
+        at = joined.find("_")
+        while at >= 0:
+            group, topic = joined[:at], joined[at + 1 :]
+            is_other = group != header.consumer_group
+            if is_other and self._groups.has(group) and topic in self._topics.table:
+                return True
+            at = joined.find("_", at + 1)
+        return False
 
     def _pop_all(self, pop: Pop, source: _Source) -> None:
         """Pop from all queues of a topic: from a random one on and downwards, as upstream, or from

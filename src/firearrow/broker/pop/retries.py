@@ -1,10 +1,11 @@
 """Messages that a POP consumer did not acknowledge in time go to a retry topic of its group.
 
-``%RETRY%<group>_<topic>`` or, with ``enableRetryTopicV2``, ``%RETRY%<group>+<topic>``; what is in a
-retry topic already stays in that one. It has one queue, or as many as the topic and a message keeps
-its own: with ``useSeparateRetryQueue``, so those of a queue stay in order; and for topics with
-priorities always, or a message would wait there for all of lower priority that failed before.
-Java: reviveRetry has one queue for them, too (apache/rocketmq#10350).
+``%RETRY%<group>_<topic>`` or, with ``enableRetryTopicV2`` and where permissions count,
+``%RETRY%<group>+<topic>``; what is in a retry topic already stays in that one. It has one queue, or
+as many as the topic and a message keeps its own: with ``useSeparateRetryQueue``, so those of a
+queue stay in order; and for topics with priorities always, or a message would wait there for all of
+lower priority that failed before. Java: reviveRetry has one queue for them, too
+(apache/rocketmq#10350).
 
 Source: upstream ``PopReviveService#reviveRetry``, ``#addRetryTopicIfNotExist``.
 """
@@ -157,7 +158,7 @@ class Retries:
         """The retry topic for a checkpoint; it is there with so many queues when this returns."""
         topic, group = checkpoint.topic, checkpoint.group
         if not names.is_retry(topic):
-            v2 = self._settings.broker.enable_retry_topic_v2
+            v2 = self._settings.broker.has_retries_apart
             topic = names.pop_retry_topic(topic, group, v2=v2)
         config = self._topics.get(topic)
         if config is None:

@@ -80,8 +80,8 @@ class NotificationProcessor:
         if found:
             return True
         config = self._settings.broker
-        forms = [config.enable_retry_topic_v2]
-        if config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1:
+        forms = [config.has_retries_apart]
+        if forms[0] and config.retrieve_message_from_pop_retry_topic_v1:
             forms.append(False)
         return any(
             self._topic_has_message(header, self._topics.table.get(name), None)

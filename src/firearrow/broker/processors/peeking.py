@@ -82,7 +82,7 @@ class PeekProcessor:
     def _places(self, header: PeekMessage, topic: TopicConfig) -> Iterator[_Place]:
         """The queues to look at, in their order."""
         chance = self._chance.random()
-        v2 = self._settings.broker.enable_retry_topic_v2
+        v2 = self._settings.broker.has_retries_apart
         name = names.pop_retry_topic(header.topic, header.consumer_group, v2=v2)
         retried = list(_queues_of(self._topics.table.get(name), chance))
         own = [(topic, header.queue_id)]

@@ -38,7 +38,7 @@ import logging
 from collections.abc import Generator, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -55,12 +55,17 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FilterError
 from firearrow.filter.bloom import BloomFilter
 from firearrow.filter.sql import SQL_TERMS_MAX, SqlFilter, compile_sql
-from firearrow.message.properties import RETRY_TOPIC, parse
+from firearrow.message.names import java_hash
+from firearrow.message.properties import ORIGIN_GROUP, RETRY_TOPIC, TAGS, finder, parse
 from firearrow.state import FILTERS
+from firearrow.store import Wanted
 from firearrow.wire.client_bodies import SQL92, SubscriptionData, is_by_tags
 from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
+
+_origin_group: Final = finder(ORIGIN_GROUP)
+_tags: Final = finder(TAGS)
 
 FILE_NAME: Final = FILTERS.file_name
 KEPT_CHARS_MAX: Final = 8 << 20
@@ -131,6 +136,37 @@ class RetriedFilter:
         data = self._filters.find(topic, self._group)
         chosen = None if data is None else data.filter
         return chosen is None or chosen.wants(properties)
+
+
+class OwnRetries(NamedTuple):
+    """Chooses in a retry topic that is several groups' what came back of a pop of one, and of that
+    what it wants."""
+
+    group: str
+    wanted: Wanted
+
+    @property
+    def cost(self) -> int:
+        """What one look takes at most."""
+        return 2 if isinstance(self.wanted, frozenset | None) else 1 + self.wanted.cost
+
+    @property
+    def chars(self) -> int:
+        """How long the expression is."""
+        return 1 if isinstance(self.wanted, frozenset | None) else self.wanted.chars
+
+    @property
+    def names(self) -> None:
+        """Not known: some of them decide by what they are, others by their hash code."""
+        return None
+
+    def wants(self, properties: bytes) -> bool:
+        """Whether a message with these properties is the group's and wanted."""
+        if _origin_group(properties) != self.group.encode():
+            return False
+        if isinstance(self.wanted, frozenset):
+            return java_hash((_tags(properties) or b"").decode("utf-8", "replace")) in self.wanted
+        return self.wanted is None or self.wanted.wants(properties)
 
 
 def filter_of(config: BrokerConfig, expression: str, expression_type: str | None) -> SqlFilter:
