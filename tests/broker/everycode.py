@@ -30,6 +30,11 @@ BODIES: Mapping[RequestCode, Any] = {
             }
         ],
     },
+    RequestCode.CHECK_CLIENT_CONFIG: {
+        "clientId": "c",
+        "group": "g",
+        "subscriptionData": {"topic": "T", "subString": "a > 1", "expressionType": "SQL92"},
+    },
     RequestCode.LOCK_BATCH_MQ: {"consumerGroup": "g", "clientId": "c", "mqSet": [_ONE_QUEUE]},
     RequestCode.UNLOCK_BATCH_MQ: {"consumerGroup": "g", "clientId": "c", "mqSet": [_ONE_QUEUE]},
     RequestCode.QUERY_ASSIGNMENT: {

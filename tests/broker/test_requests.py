@@ -115,10 +115,9 @@ def test_every_code_has_a_row_with_all_its_columns() -> None:
 
 
 def test_who_serves_something_says_what_permission_it_takes() -> None:
-    """46 tells a client whether a filter is understood, which is no secret."""
     free = {ServedBy.NOBODY, ServedBy.CLIENT}
     silent = {code for code, row in REQUESTS.items() if not row.asks and row.served_by not in free}
-    assert silent == {RequestCode.CHECK_CLIENT_CONFIG}
+    assert silent == set()
     assert {code for code, row in REQUESTS.items() if row.served_by is ServedBy.NOBODY} == DEAD
 
 

@@ -22,6 +22,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     AssignmentQuery,
     BatchAckBody,
+    CheckClient,
     GroupConfigList,
     GroupNames,
     Heartbeat,
@@ -127,6 +128,16 @@ def _of_heartbeat(request: AnyCommand, _: Ext) -> Named:
     return Named(topics, [each.group_name for each in consumers], is_all=True)
 
 
+def _of_check(request: AnyCommand, _: Ext) -> Named:
+    """A client that says nothing in it asks for nothing."""
+    if not request.body:
+        return Named(is_all=True)
+    asked = body_of(request, CheckClient)
+    data = asked.subscription_data
+    topics = [data.topic] if data is not None and data.topic else []
+    return Named(topics, [asked.group] if asked.group else [])
+
+
 def _of_locks(request: AnyCommand, _: Ext) -> Named:
     asked = body_of(request, LockRequest)
     return Named([queue.topic for queue in asked.mq_set], [asked.consumer_group])
@@ -181,6 +192,7 @@ def _of_group_names(request: AnyCommand, _: Ext) -> Named:
 
 _IN_BODIES: Final[Mapping[Code, Finder]] = {
     Code.HEART_BEAT: _of_heartbeat,
+    Code.CHECK_CLIENT_CONFIG: _of_check,
     Code.LOCK_BATCH_MQ: _of_locks,
     Code.UNLOCK_BATCH_MQ: _of_locks,
     Code.QUERY_ASSIGNMENT: _of_assignment,

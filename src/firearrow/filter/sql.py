@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -54,6 +54,8 @@ SQL_DEPTH_MAX: Final = 64
 """Levels of parentheses, signs, NOTs and comparisons of comparisons; each is a call or more."""
 SQL_TERMS_MAX: Final = 1000
 """Values and names, without those that an IN lists. Each takes up to a microsecond a message."""
+SQL_PARTS_MAX: Final = 2 * SQL_TERMS_MAX
+"""Terms, and the parentheses, signs and NOTs before them. Each takes some microseconds to read."""
 COMPILED_MAX: Final = 128
 """Expressions that are kept after they were read; the longest have a quarter of a megabyte each."""
 
@@ -79,6 +81,9 @@ _KEYWORDS: Final = frozenset(
     ]
 )
 
+_LAST: Final = frozenset({")", "end"})
+_JOINING: Final = frozenset({"AND", "OR", "=", "<>", "IS"})
+
 Evaluate = Callable[[bytes], Value]
 Wants = Callable[[bytes], bool]
 
@@ -101,12 +106,6 @@ class SqlFilter(NamedTuple):
         return len(self.expression)
 
 
-class _Token(NamedTuple):
-    kind: str  # a keyword or a sign itself, else what it is
-    text: str
-    position: int
-
-
 class _Part(NamedTuple):
     """A part of an expression. ``constant``: it is a literal, with that ``value``; ``condition``:
     it gives true, false or null; ``name``: it is a property and nothing more."""
@@ -119,15 +118,36 @@ class _Part(NamedTuple):
     name: str | None = None
 
 
-@lru_cache(maxsize=COMPILED_MAX)
+class _Fault(NamedTuple):
+    """What is wrong with an expression, from a character on."""
+
+    reason: str
+    position: int | None
+    after_end: bool
+
+
 def compile_sql(expression: str) -> SqlFilter:
-    """Read an expression; FilterError says what is wrong with it, and where."""
+    """Read an expression; FilterError says what is wrong with it, and where.
+
+    What was read lately is not read again, be it right or wrong.
+    """
     if len(expression) > SQL_CHARS_MAX:
         raise FilterError(
             f"the expression has {len(expression)} characters, the limit is {SQL_CHARS_MAX}"
         )
+    found = _read(expression)
+    if isinstance(found, _Fault):
+        raise FilterError(found.reason, found.position, after_end=found.after_end)
+    return found
+
+
+@lru_cache(maxsize=COMPILED_MAX)
+def _read(expression: str) -> SqlFilter | _Fault:
     parser = _Parser(expression)
-    whole = parser.whole().evaluate
+    try:
+        whole = parser.whole().evaluate
+    except FilterError as error:
+        return _Fault(error.reason, error.position, error.after_end)
 
     def wants(properties: bytes) -> bool:
         try:
@@ -135,7 +155,21 @@ def compile_sql(expression: str) -> SqlFilter:
         except ValueError:
             return False
 
-    return SqlFilter(expression, wants, whole, parser.terms, frozenset(parser.names))
+    return SqlFilter(expression, wants, whole, parser.terms, parser.names)
+
+
+def _tokens_of(expression: str) -> Iterator[re.Match[str]]:
+    """Find the tokens of an expression, up to its end."""
+    # A comment without an end is none. To look for that at each "--" would take for ever.
+    last_line_at = max(expression.rfind("\n"), expression.rfind("\r"))
+    end = 0
+    if last_line_at > 0:
+        for found in _NEXT.finditer(expression):
+            yield found
+            end = found.end()
+            if end >= last_line_at:
+                break
+    yield from _NEXT_ON_LAST_LINE.finditer(expression, end)
 
 
 class _Parser:
@@ -143,12 +177,19 @@ class _Parser:
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        self._last_line_at = max(expression.rfind("\n"), expression.rfind("\r"))
-        self._end = 0  # of the token that is the next
-        self._nested = 0
+        self._tokens = _tokens_of(expression)
+        # The token that is the next. Its kind is a keyword or a sign itself, else what it is.
+        self._kind = self._text = ""
+        self._position = 0
+        self._nested = self._parts = 0
         self.terms = 0
-        self.names: set[bytes] = set()
-        self._token = self._read()
+        self._properties: dict[str, _Part] = {}
+        self._next()
+
+    @property
+    def names(self) -> frozenset[bytes]:
+        """Of the properties that were asked for."""
+        return frozenset(name.encode() for name in self._properties)
 
     def whole(self) -> _Part:
         part = self._condition(self._any())
@@ -157,46 +198,42 @@ class _Parser:
         self._take("end")
         return part
 
-    @property
-    def _kind(self) -> str:
-        return self._token.kind
-
-    def _next(self) -> _Token:
-        token, self._token = self._token, self._read()
-        return token
-
-    def _read(self) -> _Token:
-        # A comment without an end is none. To look for that at each "--" would take for ever.
-        pattern = _NEXT if self._end < self._last_line_at else _NEXT_ON_LAST_LINE
-        found = pattern.match(self._expression, self._end)
-        assert found is not None  # any sign is a token, if a bad one
+    def _next(self) -> str:
+        """Go on behind the token that is the next; give its text."""
+        before = self._text
+        found = next(self._tokens)
         kind = found.lastgroup or "end"
-        text, self._end = found[kind], found.end()
+        self._text = text = found[kind]
+        self._position = found.end() - len(text)
         if kind == "sign":
             kind = text
         elif kind == "word" and text.upper() in _KEYWORDS:
             kind = text.upper()
-        return _Token(kind, text, self._end - len(text))
+        self._kind = kind
+        return before
 
-    def _take(self, kind: str) -> _Token:
+    def _take(self, kind: str) -> str:
         if self._kind != kind:
             self._fail(f"{kind} is missing" if kind != "end" else "there is no such sign")
-        return self._next()
+        return self._text if kind == "end" else self._next()
 
     def _skip(self, kind: str) -> bool:
         """Go on behind a token, if it is the next."""
-        if self._token.kind != kind:
+        if self._kind != kind:
             return False
         self._next()
         return True
 
     def _fail(self, why: str, *, after_end: bool = False) -> NoReturn:
-        token = self._token
-        found = repr(self._expression[token.position : token.position + 20] or "the end")
-        raise FilterError(f"{why}: {found}", token.position, after_end=after_end)
+        at = self._position
+        found = repr(self._expression[at : at + 20] or "the end")
+        raise FilterError(f"{why}: {found}", at, after_end=after_end)
 
     def _deeper(self, *parts: _Part) -> int:
-        depth = 1 + max(part.depth for part in parts)
+        depth = 1
+        for part in parts:
+            if part.depth >= depth:
+                depth = part.depth + 1
         if depth > SQL_DEPTH_MAX:
             self._fail(f"the expression is deeper than {SQL_DEPTH_MAX}")
         return depth
@@ -216,29 +253,32 @@ class _Parser:
     # --- the grammar ---
 
     def _any(self) -> _Part:
-        parts = [self._every()]
+        first = self._unary()
+        if self._kind in _LAST:
+            return first
+        parts = [self._every(first)]
         while self._skip("OR"):
             parts[-1] = self._condition(parts[-1])
-            parts.append(self._condition(self._every()))
+            parts.append(self._condition(self._every(self._unary())))
         if len(parts) == 1:
             return parts[0]
         return self._made(_either([part.evaluate for part in parts]), *parts)
 
-    def _every(self) -> _Part:
-        parts = [self._equal()]
+    def _every(self, first: _Part) -> _Part:
+        parts = [self._equal(first)]
         while self._skip("AND"):
             parts[-1] = self._condition(parts[-1])
-            parts.append(self._condition(self._equal()))
+            parts.append(self._condition(self._equal(self._unary())))
         if len(parts) == 1:
             return parts[0]
         return self._made(_both([part.evaluate for part in parts]), *parts)
 
-    def _equal(self) -> _Part:
-        left = self._ordered()
+    def _equal(self, first: _Part) -> _Part:
+        left = self._ordered(first)
         while True:
             if self._kind in ("=", "<>"):
-                sign = self._next().kind
-                right = self._ordered()
+                sign = self._next()
+                right = self._ordered(self._unary())
                 self._check_equal(left, right)
                 same = self._made(_equality(left, right), left, right)
                 left = same if sign == "=" else self._made(_negation(same.evaluate), same)
@@ -250,10 +290,11 @@ class _Parser:
             else:
                 return left
 
-    def _ordered(self) -> _Part:
-        left = self._unary()
+    def _ordered(self, left: _Part) -> _Part:
         while True:
             kind = self._kind
+            if kind in _LAST or kind in _JOINING:
+                return left
             if kind in _SIGNS_OF:
                 self._next()
                 left = self._compared(left, kind, self._unary())
@@ -262,7 +303,7 @@ class _Parser:
             kind = self._kind
             if kind in _TEXT_TESTS:
                 self._next()
-                made = _text_test(left.evaluate, _TEXT_TESTS[kind], self._text(), negated)
+                made = _text_test(left.evaluate, _TEXT_TESTS[kind], self._bytes(), negated)
                 left = self._made(made, left)
             elif self._skip("BETWEEN"):
                 left = self._between(left, negated)
@@ -297,9 +338,9 @@ class _Parser:
 
     def _listed(self, left: _Part, negated: bool) -> _Part:
         self._take("(")
-        texts = [self._text()]
+        texts = [self._bytes()]
         while self._skip(","):
-            texts.append(self._text())
+            texts.append(self._bytes())
         self._take(")")
         if left.name is None:
             self._fail("IN is for properties only")
@@ -315,6 +356,11 @@ class _Parser:
         self._nested += 1
         if self._nested > SQL_DEPTH_MAX:
             self._fail(f"the expression is deeper than {SQL_DEPTH_MAX}")
+        self._parts += 1
+        if self._parts > SQL_PARTS_MAX:
+            self._fail(
+                f"the expression has more than {SQL_PARTS_MAX} terms, parentheses, signs and NOTs"
+            )
         if self._skip("+"):
             part = self._unary()
         elif self._skip("-"):
@@ -350,37 +396,41 @@ class _Parser:
         if self.terms > SQL_TERMS_MAX:
             self._fail(f"the expression has more than {SQL_TERMS_MAX} terms")
         if kind == "word":
-            name = self._next().text
-            self.names.add(name.encode())
-            return _Part(_property(name, exact=_UNREADABLE not in self._expression), name=name)
+            return self._property(self._next())
         if kind in _WORDS:
             self._next()
             return self._literal(_WORDS[kind], condition=True)
         if kind == "text":
-            return self._literal(self._text())
+            return self._literal(self._bytes())
         if kind in ("number", "float"):
             return self._literal(self._number())
         return self._fail("a value, a name or a parenthesis is missing")
 
+    def _property(self, name: str) -> _Part:
+        part = self._properties.get(name)
+        if part is None:
+            value = _property(name, exact=_UNREADABLE not in self._expression)
+            part = self._properties[name] = _Part(value, name=name)
+        return part
+
     def _literal(self, value: Value, *, condition: bool = False) -> _Part:
         return _Part(lambda _: value, constant=True, value=value, condition=condition)
 
-    def _text(self) -> bytes:
-        text = self._take("text").text
+    def _bytes(self) -> bytes:
+        text = self._take("text")
         try:
             return text[1:-1].replace("''", "'").encode()
         except UnicodeEncodeError:
             return self._fail("half a character is before it")
 
     def _number(self) -> int | float:
-        token = self._token
-        if token.kind == "float":
-            value = float(token.text)
+        if self._kind == "float":
+            value = float(self._text)
             if not _FLOAT_LEAST <= value <= _FLOAT_MAX:  # so 0.0 is none, as upstream
                 self._fail(f"the number is not from {_FLOAT_LEAST} to {_FLOAT_MAX}")
             self._next()
             return value
-        digits = token.text.rstrip("lL")
+        digits = self._text.rstrip("lL")
         if len(digits) > len(str(1 << LONG_BITS)) or int(digits) >> (LONG_BITS - 1):
             self._fail(f"the number does not fit into {LONG_BITS} bits")
         self._next()
