@@ -416,7 +416,7 @@ class Peer(asyncio.Protocol):
         if self._paused:
             self._queue([request], self._server.now_ms())
             return True
-        refusal = self.refusal_now(request)
+        refusal = None if request.admitted_by is None else self.refusal_now(request)
         answer: Finished = refusal
         if refusal is None:
             try:
