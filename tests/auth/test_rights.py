@@ -271,3 +271,20 @@ def test_what_is_too_much_to_compare_is_refused(names: list[str]) -> None:
             gained(Rights(None), rights_of(entry_of("*", "All")), many)
 
     assert cpu_seconds(compared, 0.05) < 0.05
+
+
+def test_policies_of_thousands_are_compared_in_little_time() -> None:
+    """Or refused in as little: one entry more is, all of them for another are not compared."""
+    many = [entry_of(f"Topic:t{number}{'*' * (number % 2)}", "Pub") for number in range(3000)]
+    literal = [entry_of(f"Topic:t{number}", "Pub") for number in range(3000)]
+    own, one_more = rights_of(*literal), rights_of(*literal, entry_of("Topic:x", "Pub"))
+    giver, all_of = rights_of(entry_of("Topic:x", "Pub")), rights_of(*many)
+
+    def compared() -> None:
+        assert gained(own, one_more, giver) is None
+        assert gained(all_of, Rights(None), giver) is None
+        for others in (all_of, own):
+            with pytest.raises(BrokerError, match="too many"):
+                gained(Rights(None), others, giver)
+
+    assert cpu_seconds(compared, 0.4) < 0.4  # each by each takes half a minute

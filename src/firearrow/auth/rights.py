@@ -65,6 +65,11 @@ class _Rule(NamedTuple):
     actions: frozenset[Action]
     sources: tuple[str, ...]
 
+    @property
+    def is_literal(self) -> bool:
+        """Whether it is about one resource alone."""
+        return self.pattern == Pattern.LITERAL and self.kind != Kind.ANY
+
     def concerns(self, kind: Kind, name: str) -> bool:
         """Whether it is about this resource."""
         if self.kind == Kind.ANY:
@@ -140,7 +145,7 @@ class _Rules:
         self._literal: dict[tuple[Kind, str], list[_Rule]] = {}
         self.others: list[_Rule] = []
         for rule in self.all:
-            if rule.pattern == Pattern.LITERAL and rule.kind != Kind.ANY:
+            if rule.is_literal:
                 self._literal.setdefault((rule.kind, rule.name), []).append(rule)
             else:
                 self.others.append(rule)
@@ -209,25 +214,35 @@ def gained(before: Rights, after: Rights, giver: Rights) -> Gain | None:
     Whatever is asked for, the same entries fit one name of each kind of names that the entries tell
     apart, and one address of each range. So these are tried, and nothing is left out.
     """
+    if not after.rules:
+        return None
     all_rules = [rule for _, rule in before.rules | after.rules | giver.rules]
     changed = [rule for _, rule in before.rules ^ after.rules]
+    literal = {(rule.kind, rule.name) for rule in changed if rule.is_literal}
+    others = [rule for rule in changed if not rule.is_literal]
+    places = _places(all_rules)
+    is_unclear = any(_OTHER in rule.name for rule in all_rules)
+    _check_looks(LOOKS_MAX + 1 if is_unclear else len(places) * len(others))
     places = [
-        (kind, name)
-        for kind, name in _places(all_rules)
-        if any(rule.concerns(kind, name) for rule in changed)
+        place
+        for place in places
+        if place in literal or any(rule.concerns(*place) for rule in others)
     ]
     addresses = _addresses(all_rules)
     looks = before.looks + after.looks + giver.looks
-    is_unclear = any(_OTHER in rule.name for rule in all_rules)
-    if is_unclear or len(places) * len(addresses) * len(_ASKS) * looks > LOOKS_MAX:
-        raise no_permission(
-            "The policies are too many to find out whether you may give them, a super user may."
-        )
+    _check_looks(len(places) * len(addresses) * len(_ASKS) * looks)
     for (kind, name), actions, ip in product(places, _ASKS, addresses):
         asked = kind, name, actions, ip
         if after.allows(*asked) and not (before.allows(*asked) or giver.allows(*asked)):
             return Gain(actions, kind, name.replace(_OTHER, "*"))
     return None
+
+
+def _check_looks(count: int) -> None:
+    if count > LOOKS_MAX:
+        raise no_permission(
+            "The policies are too many to find out whether you may give them, a super user may."
+        )
 
 
 def _places(rules: Iterable[_Rule]) -> list[tuple[Kind, str]]:

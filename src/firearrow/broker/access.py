@@ -101,13 +101,13 @@ class _Pass(Admitted):
     """By what a request was admitted, or several of a user that name the same. ``known`` is how
     many changes of rights there had been when that was true."""
 
-    __slots__ = ("_authorize", "_control", "_ext", "_ip", "_known", "_password")
+    __slots__ = ("_authorize", "_ext", "_ip", "_known", "_password", "control")
 
     def __init__(
         self, control: AccessControl, username: str, ip: str, ext: Ext, authorize: _Authorize | None
     ) -> None:
         super().__init__(username)
-        self._control = control
+        self.control = control
         self._password = control.authentication.password_of(username)
         self._ip = ip
         self._ext = ext
@@ -116,7 +116,7 @@ class _Pass(Admitted):
 
     def check(self, request: AnyCommand) -> None:
         """Raise the BrokerError by which the request would be refused if it came now."""
-        control = self._control
+        control = self.control
         if self._known == control.changes:
             return
         try:
@@ -131,7 +131,7 @@ class _Pass(Admitted):
     def note_refusal(self, request: AnyCommand, error: BrokerError) -> None:
         """Have the audit log say that a request was refused to its user."""
         code = Code(request.code)
-        self._control.audit.refused(self.username, self._ip, code.name, int(code), error.remark)
+        self.control.audit.refused(self.username, self._ip, code.name, int(code), error.remark)
 
 
 def access_of(config: BrokerConfig) -> Access:
@@ -240,8 +240,9 @@ class AccessControl(Senders):
             return _Pass(self, username, peer.ip, ext if fields is None else kept, authorize)
 
         def check(peer: Peer, request: AnyCommand) -> None:
-            if type(request.admitted_by) is _Pass:
-                request.admitted_by.check(request)
+            before = request.admitted_by
+            if type(before) is _Pass and before.control is self:  # a broker may have begun anew
+                before.check(request)
                 return
             ext = request.ext
             try:
