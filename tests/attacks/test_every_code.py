@@ -314,3 +314,24 @@ def test_what_comes_together_is_refused_one_by_one(tmp_path: Path) -> None:
         assert seen(served) == before
 
     protected(tmp_path, main)
+
+
+# --- what is no text ---
+
+
+def test_a_body_that_is_no_utf_8_is_refused_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever byte of it is none."""
+
+    async def main() -> None:
+        async with serving(tmp_path) as served, served.caller() as caller:
+            for row in ROWS:
+                body = body_of(row) or b'{"topic":1}'
+                for at in range(len(body)):
+                    await caller.call(
+                        row.code, header_of(row), body[:at] + b"\xff" + body[at + 1 :]
+                    )
+
+    asyncio.run(main())
+    assert not [record.exc_text for record in caplog.records if record.exc_info]

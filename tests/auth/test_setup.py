@@ -56,7 +56,7 @@ def test_what_is_wrong_is_told_without_the_secret(tmp_path: Path, text: str, why
 
 def test_with_the_inner_credentials_the_broker_signs_its_requests() -> None:
     assert credentials_of(INNER) == Credentials("inner", "two", "t")
-    assert access_of(BrokerConfig()) is OPEN
+    assert access_of(BrokerConfig()) == OPEN
     access = access_of(BrokerConfig(inner_client_authentication_credentials=INNER))
     assert access.credentials == Credentials("inner", "two", "t")
 

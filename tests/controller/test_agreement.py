@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from firearrow.controller.agreement import Agreement
-from firearrow.raft import Entry, LogFile, OsFile, Saved
+from firearrow.errors import CorruptStore, MessageError
+from firearrow.raft import Entry, LogFile, OsFile, Saved, Snapshot
 from firearrow.testing.loop import VirtualLoop
 
 
@@ -20,6 +21,10 @@ class Notes:
 
     def __init__(self) -> None:
         self.all: list[bytes] = []
+
+    def check(self, changes: Iterable[bytes], state: bytes) -> None:
+        if b"odd" in (*changes, state):
+            raise MessageError("that is odd")
 
     def apply(self, data: bytes) -> None:
         if data == b"unknown":
@@ -121,3 +126,20 @@ def test_who_does_not_know_what_was_agreed_on_says_nothing(tmp_path: Path) -> No
         file.close()
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    "saved", [Saved(1, "n0", [Entry(1, 1, b"odd")]), Saved(1, "n0", [], Snapshot(1, 1, b"odd"))]
+)
+def test_a_file_with_what_can_not_be_read_is_refused_with_the_way_back(
+    tmp_path: Path, saved: Saved
+) -> None:
+    file = OsFile(tmp_path / "raft.log")
+    log = LogFile(file, "raft.log")
+    log.load()
+    log.append(saved)
+    log.sync()
+    agreement = Agreement("g", "n0", {"n0": "h:1"}, log, Notes(), lambda most: 0)
+    with pytest.raises(CorruptStore, match=r"^raft\.log has .* that is odd\. Stop all controllers"):
+        asyncio.run(agreement.start())
+    file.close()

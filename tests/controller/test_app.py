@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
-from firearrow.controller.agreement import PEER_MESSAGES
-from firearrow.errors import StoreLocked
+from firearrow.controller.agreement import PEER_MESSAGES, STRANGER
+from firearrow.errors import CorruptStore, StoreLocked
+from firearrow.net.access import Access
+from firearrow.net.client import Client
+from firearrow.raft import Append, AskVote, Entry, Install, Message, Snapshot, encode_messages
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
+from firearrow.wire.signature import Credentials
 from tests.controller.serving import NAME, FakeBroker, Stage, staged
 
 
@@ -267,6 +271,7 @@ def test_strangers_are_refused(tmp_path: Path) -> None:
             (Code.CONTROLLER_ALTER_SYNC_STATE_SET, b"", {"brokerName": NAME}),
         ):
             assert (await ask("n0", code, body, **fields)).code == ResponseCode.SYSTEM_ERROR
+        assert (await ask("n0", PEER_MESSAGES)).remark == STRANGER  # that does not name the group
         silent: dict[str, Any] = {"clusterName": "C", "brokerName": NAME, "brokerAddr": "1.1.1.1:1"}
         answer = await ask("n0", Code.BROKER_HEARTBEAT, **silent)
         assert answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
@@ -275,6 +280,125 @@ def test_strangers_are_refused(tmp_path: Path) -> None:
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
     staged(tmp_path, 1, main)
+
+
+def lies(name: str) -> list[Message]:
+    """What another member could say to end a group for good."""
+    sender = "n1" if name == "n0" else "n0"
+    whole: dict[str, Any] = {"sender": sender, "to": name, "term": 90}
+    ask: dict[str, Any] = {"sender": sender, "to": name, "last_index": 0, "last_term": 0}
+    behind: dict[str, Any] = {"previous_index": 0, "previous_term": 0, "committed": 1}
+    return [
+        *(AskVote(**ask, term=term, is_trial=False) for term in (2**64 - 1, 2**63 - 1, 2**40)),
+        Install(**whole, snapshot=Snapshot(90, 90, b"rubbish")),
+        Install(**whole, snapshot=Snapshot(2**63 - 1, 90)),
+        Append(**whole, **behind, entries=[Entry(1, 90, b"rubbish")]),
+        Append(**whole, **behind, entries=[Entry(1, 90, b"\x91\x93\xa9AddressCh\xff")]),
+    ]
+
+
+def test_no_message_ends_a_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever knows the group's names can say anything: what can't be is refused and not kept."""
+
+    async def main(stage: Stage) -> None:
+        group = stage.group
+        await stage.pair()
+        fields = {"group": "group", "members": ",".join(group.addresses)}
+        for name in group.addresses:
+            for lie in lies(name):
+                answer = await group.ask(name, PEER_MESSAGES, encode_messages([lie]), **fields)
+                assert answer.code == ResponseCode.SYSTEM_ERROR, lie
+                assert "that is no message: " in (answer.remark or "")
+            body = encode_messages(lies(name)[:1]).replace(b"n0", b"\xff0").replace(b"n1", b"\xff1")
+            answer = await group.ask(name, PEER_MESSAGES, body, **fields)
+            assert "utf-8" in (answer.remark or "")
+        await group.stop()
+        await group.start()
+        assert epochs(await group.state()) == (1, 1, 2)
+
+    staged(tmp_path, 3, main)
+    assert "request failed" not in caplog.text
+
+
+SECRET = {"inner_client_authentication_credentials": '{"accessKey":"inner","secretKey":"s"}'}
+
+
+def test_controllers_with_credentials_take_no_message_of_others(tmp_path: Path) -> None:
+    async def main(stage: Stage) -> None:
+        group = stage.group
+        await stage.pair()  # brokers need none
+        fields = {"group": "group", "members": ",".join(group.addresses)}
+        ours = Client(access=Access(Credentials("inner", "s")))
+        theirs = Client(access=Access(Credentials("inner", "other")))
+        nobodys = Client(access=Access(Credentials("root", "s")))
+        for client, code in (
+            (group.client, ResponseCode.NO_PERMISSION),
+            (theirs, ResponseCode.NO_PERMISSION),
+            (nobodys, ResponseCode.NO_PERMISSION),
+            (ours, ResponseCode.SUCCESS),
+        ):
+            body = encode_messages([])
+            answer = await client.answer(group.addresses["n0"], PEER_MESSAGES, fields, body)
+            assert answer.code == code
+        for client in (ours, theirs, nobodys):
+            await client.close()
+
+    staged(tmp_path, 3, main, **SECRET)
+
+
+def test_all_have_to_sign_where_that_is_configured(tmp_path: Path) -> None:
+    async def main(stage: Stage) -> None:
+        group = stage.group
+        ask = group.ask("n0", Code.CONTROLLER_GET_METADATA_INFO)
+        assert (await ask).code == ResponseCode.NO_PERMISSION
+        await group.client.close()
+        group.client = Client(access=Access(Credentials("inner", "s")))
+        assert await group.leader() in group.addresses
+
+    staged(tmp_path, 3, main, authentication_enabled=True, **SECRET)
+
+
+def test_what_is_kept_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firearrow.controller.decisions.BROKERS_MAX", 2)
+
+    async def main(stage: Stage) -> None:
+        await stage.pair()
+        named: dict[str, Any] = {
+            "clusterName": "C", "brokerName": NAME, "appliedBrokerId": 3,
+            "registerCheckCode": "1.1.1.1:1;1",
+        }  # fmt: skip
+        for change, code in (
+            ({}, ResponseCode.SYSTEM_BUSY),
+            ({"brokerName": "n" * 256}, ResponseCode.CONTROLLER_INVALID_REQUEST),
+            ({"registerCheckCode": "n" * 256}, ResponseCode.CONTROLLER_INVALID_REQUEST),
+            ({"appliedBrokerId": 2**63 - 1}, ResponseCode.CONTROLLER_BROKER_ID_INVALID),
+            ({"appliedBrokerId": -1}, ResponseCode.CONTROLLER_BROKER_ID_INVALID),
+        ):
+            answer = await stage.group.ask_leader(
+                Code.CONTROLLER_APPLY_BROKER_ID, **{**named, **change}
+            )
+            assert answer.code == code, change
+
+    staged(tmp_path, 1, main)
+
+
+def test_a_damaged_file_is_one_sentence_and_the_way_back(tmp_path: Path) -> None:
+    async def main(stage: Stage) -> None:
+        await stage.pair()
+        await stage.group.stop("n0")
+        path = tmp_path / "n0" / "raft.log"
+        data = bytearray(path.read_bytes())
+        data[20] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(CorruptStore) as refused:
+            await stage.group.start("n0")
+        assert str(refused.value).startswith(f"{path} is damaged at 8: ")
+        assert str(refused.value).endswith(
+            ". Stop all controllers, copy the directory of the one that led to the place of this "
+            "one, and start all"
+        )
+
+    staged(tmp_path, 3, main)
 
 
 def test_a_store_is_for_one_controller(tmp_path: Path) -> None:

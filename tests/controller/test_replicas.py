@@ -152,3 +152,14 @@ def test_an_id_beyond_has_its_turn_passed() -> None:
         sets = after(sets, IdApplied("a", "C", broker_id, "x:1", f"x:1;{broker_id}"))
     header = headers.NextBrokerId("C", "a")
     assert decisions.next_broker_id(sets, header).fields["nextBrokerId"] == 4
+
+
+def test_the_election_of_a_broker_that_is_not_there_changes_nothing() -> None:
+    """No controller decides one, but another member can send it: what is agreed on is applied."""
+    sets = after(NO_SETS, IdApplied("a", "C", 1, "x:1", "x:1;1"))
+    assert after(sets, MasterElected("a", 7)) == sets
+
+
+def test_the_last_id_can_be_kept() -> None:
+    sets = after(NO_SETS, IdApplied("a", "C", 2**63 - 1, "x:1", "x:1;1"))
+    assert decode_sets(encode_sets(sets)) == sets

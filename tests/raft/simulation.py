@@ -22,6 +22,7 @@ from random import Random
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from firearrow.errors import MessageError
 from firearrow.raft import Entry, LogFile, Message, Node, Saved, Snapshot, Timing
 from firearrow.raft.logfile import SECTOR_BYTES
 
@@ -277,6 +278,10 @@ class World:
     def _deliver(self, message: Message) -> None:
         machine = self.machines[message.to]
         if machine.is_up:
+            try:
+                machine.node.check(message)
+            except MessageError as error:
+                raise Violation(f"{machine.name} refuses {message}: {error}") from None
             machine.step(lambda node: node.receive(message))
 
     def _make_trouble(self) -> None:

@@ -117,6 +117,13 @@ def test_a_lost_sector_in_the_middle_is_damage() -> None:
         loaded(bytes(content))
 
 
+@pytest.mark.parametrize("size", [len(MAGIC), len(MAGIC) + 3, len(MAGIC) + 40])
+def test_a_file_without_its_first_record_is_damaged(size: int) -> None:
+    """It was made with one: to begin anew would be to forget all."""
+    with pytest.raises(CorruptStore, match="first record"):
+        loaded(written(Saved(1, "n" * 100)).read()[:size].replace(b"\0\0\0", b"\xff\0\0"))
+
+
 def test_another_file_is_refused() -> None:
     with pytest.raises(CorruptStore, match=MAGIC.decode()):
         loaded(b"something else entirely")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.errors import MessageError
 from firearrow.raft import (
     Append,
     Appended,
@@ -19,6 +19,7 @@ from firearrow.raft import (
     decode_messages,
     encode_messages,
 )
+from firearrow.raft.messages import ENTRIES_MAX
 
 
 def test_messages_come_back_from_their_bytes() -> None:
@@ -53,14 +54,43 @@ def test_entries_that_do_not_follow_are_refused(
         sender="n0", to="n1", term=term, previous_index=index, previous_term=previous_term,
         entries=entries, committed=0,
     )  # fmt: skip
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises(MessageError):
         decode_messages(encode_messages([message]))
+
+
+MAX = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AskVote(
+            sender="n0", to="n1", term=2**64 - 1, last_index=0, last_term=0, is_trial=False
+        ),
+        AskVote(sender="n0", to="n1", term=-1, last_index=0, last_term=0, is_trial=False),
+        Appended(sender="n0", to="n1", term=1, index=MAX + 1),
+        Append(
+            sender="n0", to="n1", term=1, previous_index=0, previous_term=0,
+            entries=[Entry(number + 1, 1) for number in range(ENTRIES_MAX + 1)], committed=0,
+        ),
+        Install(sender="n0", to="n1", term=1, snapshot=Snapshot(1, 2)),
+    ],
+)  # fmt: skip
+def test_numbers_have_bounds(message: Message) -> None:
+    with pytest.raises(MessageError):
+        decode_messages(encode_messages([message]))
+
+
+def test_a_name_that_is_no_utf_8_is_refused() -> None:
+    sound = encode_messages([Vote(sender="n0", to="n1", term=1, is_granted=True, is_trial=True)])
+    with pytest.raises(MessageError, match="utf-8"):
+        decode_messages(sound.replace(b"n0", b"\xff0"))
 
 
 @given(st.binary())
 def test_any_bytes_are_messages_or_refused(data: bytes) -> None:
     try:
         messages = decode_messages(data)
-    except msgspec.DecodeError:
+    except MessageError:
         return
     assert decode_messages(encode_messages(list(messages))) == messages

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.raft import Append, AskVote, Entry, Install, Node, Role, Saved, Snapshot, Vote
+from firearrow.errors import MessageError
+from firearrow.raft import (
+    Append,
+    Appended,
+    AskVote,
+    Entry,
+    Install,
+    Message,
+    Node,
+    Role,
+    Saved,
+    Snapshot,
+    Vote,
+)
+from firearrow.raft.messages import STEP_MAX
 from tests.raft.bench import TIMING, Bench, entries
 from tests.raft.simulation import Checker, Violation
 
@@ -206,3 +220,52 @@ def test_a_node_with_a_later_term_can_come_back() -> None:
     (leader,) = {node.leader for node in bench.nodes.values()}
     assert bench[leader].is_leader
     assert {node.term for node in bench.nodes.values()} == {bench[leader].term}
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (
+            AskVote(
+                sender="n2", to="n0", term=STEP_MAX + 2, last_index=0, last_term=0, is_trial=False
+            ),
+            "term: .* too far ahead of 1",
+        ),
+        (
+            Install(sender="n2", to="n0", term=2, snapshot=Snapshot(STEP_MAX + 2, 2)),
+            "snapshot: .* too far ahead of 1",
+        ),
+        (
+            Append(
+                sender="n2", to="n0", term=2, previous_index=0, previous_term=0,
+                entries=[Entry(1, 2)], committed=1,
+            ),
+            "entry 1: another one is agreed on",
+        ),
+        (
+            Append(
+                sender="n2", to="n0", term=1, previous_index=0, previous_term=0, entries=[],
+                committed=0,
+            ),
+            "n0 leads term 1 itself",
+        ),
+    ],
+)  # fmt: skip
+def test_what_no_node_can_have_sent_is_refused(message: Message, why: str) -> None:
+    bench = Bench(THREE)
+    bench.elect("n0")
+    with pytest.raises(MessageError, match=why):
+        bench["n0"].check(message)
+
+
+def test_nobody_has_more_than_the_leader() -> None:
+    """Else a follower that is said to would never get an entry again."""
+    bench = Bench(THREE)
+    bench.elect("n0")
+    for name in ("n1", "n2"):
+        bench["n0"].receive(Appended(sender=name, to="n0", term=1, index=2**40))
+    bench["n0"].propose(b"x")
+    bench.carry()
+    bench.tick(["n0"], 1)
+    bench.carry()
+    assert bench.applied["n1"] == bench.applied["n2"] == [Entry(1, 1), Entry(2, 1, b"x")]

@@ -50,8 +50,11 @@ class Wishes(Protocol):
         ...
 
 
-def credentials_of(text: str) -> Credentials:
-    """Read ``innerClientAuthenticationCredentials``; a ConfigError does not repeat it."""
+def credentials_of(text: str) -> Credentials | None:
+    """Read ``innerClientAuthenticationCredentials``, None where it is empty; a ConfigError does not
+    repeat it."""
+    if not text:
+        return None
     found = _read(text, _InnerClient, "innerClientAuthenticationCredentials")
     return Credentials(found.access_key, found.secret_key, found.security_token)
 
@@ -69,8 +72,8 @@ def metadata_of(
         if config.init_authentication_user:
             user = _read(config.init_authentication_user, _FirstUser, "initAuthenticationUser")
             _make(metadata, user.username, user.password, "initAuthenticationUser")
-        if config.inner_client_authentication_credentials:
-            own = credentials_of(config.inner_client_authentication_credentials)
+        own = credentials_of(config.inner_client_authentication_credentials)
+        if own is not None:
             key = "innerClientAuthenticationCredentials"
             _make(metadata, own.access_key, own.secret_key, key)
         if config.migrate_auth_from_v1_enabled:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -136,9 +135,7 @@ class _Pass(Admitted):
 
 def access_of(config: BrokerConfig) -> Access:
     """How a broker gets in at other servers, and as whom; ConfigError if a file can't be used."""
-    text = config.inner_client_authentication_credentials
-    found = tls.access_of(config)
-    return replace(found, credentials=credentials_of(text)) if text else found
+    return tls.access_of(config, credentials_of(config.inner_client_authentication_credentials))
 
 
 class AccessControl(Senders):

@@ -7,7 +7,9 @@ syncs, messages and ticks reach the node, but what comes of them waits.
 Controllers speak to each other on the port that brokers use, by a request of their own
 (`PEER_MESSAGES`): one-way, with the names of the group and of its members as fields and messages as
 the body. Who has other members in mind would count other majorities, and is not listened to. What
-can't be sent now is lost, and sent again by who still wants it.
+can't be sent now is lost, and sent again by who still wants it. What comes is read as a whole, the
+entries and the state in it too, before any of it is kept: what is on the disks of a majority and
+can't be read would end the group.
 """
 
 from __future__ import annotations
@@ -15,18 +17,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-import msgspec
-
-from firearrow.errors import BrokerError
+from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.running import Running
 from firearrow.raft import (
+    Append,
     Entry,
+    Install,
     LogFile,
     Message,
     Node,
@@ -52,6 +54,11 @@ TIMING: Final = Timing(heartbeat=2, election=10)
 LOG_BYTES_MAX: Final = 4 << 20  # then the state takes its place; some ten thousand changes
 UNSENT_MAX: Final = 64  # messages to a controller that can't be reached
 SEND_SECONDS_MAX: Final = 1.0
+STRANGER: Final = "this is of another group of controllers, or of one with other members"
+WAY_BACK: Final = (
+    "Stop all controllers, copy the directory of the one that led to the place of this one, and "
+    "start all"
+)
 
 Waiter = Callable[[bool], None]
 """Called once: whether what was waited for is agreed on. If not, it may still come to be."""
@@ -59,6 +66,10 @@ Waiter = Callable[[bool], None]
 
 class Machine(Protocol):
     """What is agreed on."""
+
+    def check(self, changes: Iterable[bytes], state: bytes) -> None:
+        """Raise MessageError for an entry that `apply`, or a state that `restore` can't take."""
+        ...
 
     def apply(self, data: bytes) -> None:
         """Take the next entry that was agreed on."""
@@ -115,7 +126,7 @@ class Agreement:
         Raises CorruptStore or OSError where that can't be read.
         """
         self._loop = asyncio.get_running_loop()
-        saved = self._file.load()
+        saved = self._load()
         if saved.snapshot is not None:
             self._machine.restore(saved.snapshot.data)
             self._applied_index, self._applied_term = saved.snapshot.index, saved.snapshot.term
@@ -123,6 +134,18 @@ class Agreement:
         if not self._lines:
             self._elect_itself()
         return [_Ticking(self, self._loop), *self._lines.values()]
+
+    def _load(self) -> Saved:
+        try:
+            saved = self._file.load()
+            state = b"" if saved.snapshot is None else saved.snapshot.data
+            self._machine.check([entry.data for entry in saved.entries], state)
+        except CorruptStore as error:
+            raise CorruptStore(f"{error}. {WAY_BACK}") from None
+        except MessageError as error:
+            why = f"{self._file.name} has what no controller can read: {error}"
+            raise CorruptStore(f"{why}. {WAY_BACK}") from None
+        return saved
 
     async def close(self) -> None:
         """Close all connections to others; on return the file is used no more."""
@@ -185,15 +208,30 @@ class Agreement:
                     "another controller has another group in mind: nothing it says counts",
                     extra={"ours": self._fields, "theirs": dict(fields)},
                 )
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the group is {self._fields}")
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, STRANGER)
         try:
-            messages = decode_messages(body)
-        except msgspec.DecodeError as error:
+            messages = [
+                message
+                for message in decode_messages(body)
+                if message.to == self._name and message.sender in self._lines
+            ]
+            for message in messages:
+                self._check(message)
+            for message in messages:
+                if self._takes_part:
+                    self._node.check(message)
+                    self._node.receive(message)
+        except MessageError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"that is no message: {error}") from None
-        for message in messages:
-            if self._takes_part and message.to == self._name and message.sender in self._lines:
-                self._node.receive(message)
-        self._go_on()
+        finally:
+            self._go_on()
+
+    def _check(self, message: Message) -> None:
+        """Raise MessageError for what could not be applied once it is agreed on."""
+        if isinstance(message, Append):
+            self._machine.check([entry.data for entry in message.entries], b"")
+        elif isinstance(message, Install):
+            self._machine.check((), message.snapshot.data)
 
     # --- what comes of it ---
 

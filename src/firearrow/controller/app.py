@@ -14,6 +14,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Final
 
+from firearrow.auth.setup import credentials_of
 from firearrow.clock import Clock
 from firearrow.controller import decisions
 from firearrow.controller.agreement import Agreement
@@ -28,7 +29,7 @@ from firearrow.controller.processor import Processor
 from firearrow.controller.replicas import ReplicaState, Sets
 from firearrow.controller.state import AnyAgreement, Council
 from firearrow.events import Events
-from firearrow.net.access import Tls
+from firearrow.net.access import Access, Tls
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
 from firearrow.net.exposition import Metrics
@@ -52,18 +53,25 @@ class Controller:
     """Listens for brokers, tools and the others; ``start`` and ``stop`` once each, in one loop."""
 
     def __init__(self, config: ControllerConfig, clock: Clock) -> None:
-        members, access = config.members(), access_of(config)
+        credentials = credentials_of(config.inner_client_authentication_credentials)
+        members, access = config.members(), access_of(config, credentials)
         self._file: OsFile | None = None
         self._heartbeats = Heartbeats(clock)
         state = ReplicaState()
         if config.agrees_by_etcd:
             self._agreement: AnyAgreement = self._by_etcd(config, state, clock)
         else:
-            self._agreement = self._by_raft(config, state)
+            self._agreement = self._by_raft(config, state, access)
         self._tally = tally = Tally(clock.monotonic)
         self._council = Council(state, self._agreement, tally.now, tally.agreed_on)
         self._processor = Processor(
-            config, self._agreement, self._council, self._heartbeats, self._tell_brokers, tally
+            config,
+            self._agreement,
+            self._council,
+            self._heartbeats,
+            self._tell_brokers,
+            tally,
+            credentials,
         )
         events = Events()
         events.listen(ConnectionClosed, lambda closed: self._lose(closed.peer))
@@ -84,7 +92,7 @@ class Controller:
         self._has_stopped = False
         self.services: list[Service] = []
 
-    def _by_raft(self, config: ControllerConfig, state: ReplicaState) -> Agreement:
+    def _by_raft(self, config: ControllerConfig, state: ReplicaState, access: Access) -> Agreement:
         path = Path(config.controller_store_path) / LOG_NAME
         self._file = OsFile(path)
         return Agreement(
@@ -95,7 +103,7 @@ class Controller:
             state,
             SystemRandom().randrange,
             self._begin,
-            access_of(config),
+            access,
         )
 
     def _by_etcd(

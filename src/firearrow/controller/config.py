@@ -21,7 +21,7 @@ from firearrow.config.table import (
 from firearrow.errors import ConfigError
 
 # The groups of RocketMQ's keys that belong to a controller, see `firearrow.config.table.load`.
-KEY_GROUPS = ("controller", "server", "client")
+KEY_GROUPS = ("controller", "server", "client", "auth")
 MEMBERS_MAX: Final = 9  # more would only have each change wait for more machines
 
 
@@ -66,6 +66,10 @@ class ControllerConfig(MetricsKeys, frozen=True):
     config_store_path: Annotated[FilePath, "file that a changed configuration is written to"] = field(default_factory=lambda: _at_home("controller", "controller.properties"))
     config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;configStorePath"
 
+    # --- who may speak to it ---
+    inner_client_authentication_credentials: Annotated[str, 'what the controllers of a group sign with, as `{"accessKey":"...","secretKey":"..."}`: the same in all, and as the brokers have; who does not is no controller'] = ""
+    authentication_enabled: Annotated[bool, "whether brokers and tools have to sign with them, too"] = False
+
     # --- brokers ---
     scan_not_active_broker_interval: Annotated[PositiveLong, "ms between looks for brokers that no longer report", LIVE] = 5000
     scan_inactive_master_interval: Annotated[PositiveLong, "ms between looks for brokers without a living master", LIVE] = 5000
@@ -76,8 +80,13 @@ class ControllerConfig(MetricsKeys, frozen=True):
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Refuse etcd without a place."""
+        """Refuse etcd without a place, and signatures without a secret."""
         super().__post_init__()
+        if self.authentication_enabled and not self.inner_client_authentication_credentials:
+            raise ConfigError(
+                "authenticationEnabled=true needs innerClientAuthenticationCredentials: what "
+                "brokers, tools and other controllers sign with"
+            )
         if self.agrees_by_etcd and not self.etcd_endpoints():
             raise ConfigError("controllerType=etcd needs controllerEtcdEndpoints: http://host:2379")
 

@@ -36,6 +36,10 @@ from firearrow.wire.controller_bodies import (
     SyncStateSet,
 )
 
+ID_APPLIED_MAX: Final = 2**31 - 1
+# That are known, of all names. Each has a kilobyte at most, and all of them are one message to a
+# controller that was away.
+BROKERS_MAX: Final = 10_000
 _IDS: Final = re.compile(r"[+-]?[0-9]{1,18}(;[+-]?[0-9]{1,18})*;*")
 
 
@@ -88,6 +92,11 @@ def apply_broker_id(sets: Sets, header: headers.ApplyBrokerId) -> Decision:
             f"Fail to apply brokerId: {broker_id} in broker-set: {name}",
             _named(header),
         )
+    if not FIRST_ID <= broker_id <= ID_APPLIED_MAX:
+        why = f"brokerId: {broker_id} is not from {FIRST_ID} to {ID_APPLIED_MAX}"
+        return _refused(ResponseCode.CONTROLLER_BROKER_ID_INVALID, why, _named(header))
+    if sum(len(one.members) for one in sets.values()) >= BROKERS_MAX:
+        return _refused(ResponseCode.SYSTEM_BUSY, f"{BROKERS_MAX} brokers are known already")
     address = header.register_check_code.partition(";")[0]
     applied = IdApplied(name, header.cluster_name, broker_id, address, header.register_check_code)
     return Decision(fields=_named(header), events=[applied])

@@ -174,7 +174,7 @@ class EtcdAgreement:
         key = kv.key.decode(errors="replace")
         try:
             return key.removeprefix(self._brokers_key), _brokers.decode(kv.value)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ConnectionError(f"{key} has no brokers of a name: {error}") from None
 
     def _stranger(self) -> str | None:

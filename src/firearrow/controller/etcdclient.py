@@ -149,6 +149,6 @@ class Etcd:
             if found.is_ok:
                 return msgspec.json.decode(found.body, type=answer, strict=False)
             raise EtcdRefused(msgspec.json.decode(found.body, type=_Refusal).message)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             shown = f"{found.status} {found.body.decode(errors='replace')[:WHY_CHARS_MAX]}"
             raise ConnectionError(f"it does not answer as etcd does: {shown!r}") from None

@@ -6,8 +6,12 @@ Source: upstream ``ControllerRequestProcessor``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from functools import wraps
+from typing import Final, TypeVar
 
+import msgspec
+
+from firearrow.auth.model import no_permission
 from firearrow.controller import decisions
 from firearrow.controller.agreement import PEER_MESSAGES
 from firearrow.controller.config import KEY_GROUPS, ControllerConfig
@@ -25,14 +29,18 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.controller_bodies import SyncStateSet
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.signature import ACCESS_KEY, Credentials, is_signed
 
+H = TypeVar("H", bound=headers.Header)
+NAME_CHARS_MAX: Final = 255  # as of names in a configuration
 _NAMES_MAX: Final = 10_000  # in one request 1006; each takes some µs
 
 
 class Processor:
     """Answers requests; ``config`` is replaced when a client changes it.
 
-    ``on_elected`` hears of each master that a request has elected.
+    ``on_elected`` hears of each master that a request has elected. With ``credentials`` other
+    controllers have to sign by them; with ``authenticationEnabled`` everybody has to.
     """
 
     def __init__(
@@ -43,8 +51,10 @@ class Processor:
         heartbeats: Heartbeats,
         on_elected: Callable[[str, Decision], None],
         tally: Tally,
+        credentials: Credentials | None = None,
     ) -> None:
         self.config = config
+        self._credentials = credentials
         self._members = config.members()
         self._agreement = agreement
         self._council = council
@@ -54,7 +64,12 @@ class Processor:
 
     def handlers(self) -> Mapping[int, Handler]:
         """The table: request code to handler."""
-        return self._tally.measured(self._handlers())
+        handlers = dict(self._handlers())
+        if self._credentials is not None:
+            is_for_all = self.config.authentication_enabled
+            for code in handlers if is_for_all else (PEER_MESSAGES,):
+                handlers[code] = _signed(handlers[code], self._credentials)
+        return self._tally.measured(handlers)
 
     def _handlers(self) -> Mapping[int, Handler]:
         return {
@@ -82,19 +97,19 @@ class Processor:
 
     def apply_broker_id(self, peer: Peer, request: AnyCommand) -> Answer:
         """1013."""
-        header = fields_of(request, headers.ApplyBrokerId)
+        header = _named(request, headers.ApplyBrokerId)
         return self._decided(peer, request, lambda sets: decisions.apply_broker_id(sets, header))
 
     def register_broker(self, peer: Peer, request: AnyCommand) -> Answer:
         """1003."""
-        header, lives = fields_of(request, headers.RegisterToController), self._heartbeats
+        header, lives = _named(request, headers.RegisterToController), self._heartbeats
         return self._asked(
             peer, request, lambda sets: decisions.register_broker(sets, lives, header)
         )
 
     def heartbeat(self, peer: Peer, request: AnyCommand) -> Answer:
         """904."""
-        header = fields_of(request, headers.BrokerHeartbeat)
+        header = _named(request, headers.BrokerHeartbeat)
         if header.broker_id is None:
             raise BrokerError(
                 ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId"
@@ -228,6 +243,33 @@ class Processor:
         is_open = True
         peer.owed += 1
         return None
+
+
+def _signed(handler: Handler, credentials: Credentials) -> Handler:
+    """Give a handler of requests that are signed by the credentials, and refuses others."""
+
+    @wraps(handler)
+    def handle(peer: Peer, request: AnyCommand) -> Answer:
+        ext = request.ext or {}
+        if ext.get(ACCESS_KEY) != credentials.access_key:
+            raise no_permission("the controllers' credentials are asked for.")
+        if not is_signed(ext, request.body, credentials.secret_key, request.version):
+            raise no_permission("check signature failed.")
+        return handler(peer, request)
+
+    return handle
+
+
+def _named(request: AnyCommand, kind: type[H]) -> H:
+    """Give a header whose names and addresses are kept; BrokerError for one that is too long."""
+    header = fields_of(request, kind)
+    for name, text in msgspec.structs.asdict(header).items():
+        if isinstance(text, str) and len(text) > NAME_CHARS_MAX:
+            raise BrokerError(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"{name} has {len(text)} characters, the limit is {NAME_CHARS_MAX}",
+            )
+    return header
 
 
 def _answer(decision: Decision) -> Response:

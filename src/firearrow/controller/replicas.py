@@ -11,12 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
+from firearrow.raft import readable
+
 FIRST_ID: Final = 1
+ID_MAX: Final = (1 << 63) - 1
+
+Id = Annotated[int, Meta(ge=-ID_MAX - 1, le=ID_MAX)]
+Epoch = Annotated[int, Meta(ge=0, le=ID_MAX)]
 
 
 class Member(msgspec.Struct, array_like=True, frozen=True):
@@ -30,12 +37,12 @@ class BrokerSet(msgspec.Struct, array_like=True, frozen=True):
     """All brokers of a name."""
 
     cluster: str
-    members: dict[int, Member] = {}
-    next_id: int = FIRST_ID
-    master: int | None = None
-    master_epoch: int = 0
-    in_sync: frozenset[int] = frozenset()
-    in_sync_epoch: int = 0
+    members: dict[Id, Member] = {}
+    next_id: Id = FIRST_ID
+    master: Id | None = None
+    master_epoch: Epoch = 0
+    in_sync: frozenset[Id] = frozenset()
+    in_sync_epoch: Epoch = 0
 
     def address_of(self, broker_id: int | None) -> str | None:
         """Where a broker listens; None for one that there is not."""
@@ -57,7 +64,7 @@ class IdApplied(Event, frozen=True, tag=True):
     """A broker has got an id."""
 
     cluster: str
-    broker_id: int
+    broker_id: Id
     address: str
     check_code: str
 
@@ -65,26 +72,26 @@ class IdApplied(Event, frozen=True, tag=True):
 class AddressChanged(Event, frozen=True, tag=True):
     """A broker listens elsewhere."""
 
-    broker_id: int
+    broker_id: Id
     address: str
 
 
 class MasterElected(Event, frozen=True, tag=True):
     """There is a new master, which alone is in sync; None: the last is lost, and none follows."""
 
-    master: int | None
+    master: Id | None
 
 
 class InSyncChanged(Event, frozen=True, tag=True):
     """The master has told who else has all its messages."""
 
-    in_sync: frozenset[int]
+    in_sync: frozenset[Id]
 
 
 class Cleaned(Event, frozen=True, tag=True):
     """Brokers are forgotten; none named: all of the name."""
 
-    broker_ids: frozenset[int]
+    broker_ids: frozenset[Id]
 
 
 AnyEvent = IdApplied | AddressChanged | MasterElected | InSyncChanged | Cleaned
@@ -94,7 +101,8 @@ _sets: Final = msgspec.msgpack.Decoder(dict[str, BrokerSet])
 
 
 def after(sets: Sets, event: AnyEvent) -> Sets:
-    """Give the state after an event; one about a name that is not there changes nothing."""
+    """Give the state after an event; one about a name, or the election of a broker, that is not
+    there changes nothing."""
     found = sets.get(event.broker)
     if found is None:
         if not isinstance(event, IdApplied):
@@ -120,7 +128,8 @@ def _changed(found: BrokerSet, event: AnyEvent) -> BrokerSet | None:
         case MasterElected(_, None):
             return replace(found, master=None, master_epoch=found.master_epoch + 1)
         case MasterElected(_, master):
-            assert master in found.members, "who is elected is there"
+            if master not in found.members:
+                return found
             return replace(
                 _in_sync(found, frozenset((master,))),
                 master=master,
@@ -141,7 +150,8 @@ def _with_member(found: BrokerSet, event: IdApplied) -> BrokerSet:
         return found
     members = {**found.members, event.broker_id: Member(event.address, event.check_code)}
     # Java: BrokerReplicaInfo#addBroker adds one, also for an id beyond: its turn never passes then.
-    return replace(found, members=members, next_id=max(found.next_id, event.broker_id) + 1)
+    next_id = min(max(found.next_id, event.broker_id) + 1, ID_MAX)
+    return replace(found, members=members, next_id=next_id)
 
 
 def _moved(found: BrokerSet, event: AddressChanged) -> BrokerSet:
@@ -174,8 +184,8 @@ def encode_events(events: list[AnyEvent]) -> bytes:
 
 
 def decode_events(data: bytes) -> list[AnyEvent]:
-    """Read the events of an entry; none in one that is empty."""
-    return _events.decode(data) if data else []
+    """Read the events of an entry, none in one that is empty; MessageError for other bytes."""
+    return readable(_events.decode, data) if data else []
 
 
 def encode_sets(sets: Sets) -> bytes:
@@ -184,8 +194,8 @@ def encode_sets(sets: Sets) -> bytes:
 
 
 def decode_sets(data: bytes) -> Sets:
-    """Read a whole state."""
-    return _sets.decode(data) if data else {}
+    """Read a whole state; MessageError for other bytes."""
+    return readable(_sets.decode, data) if data else {}
 
 
 class ReplicaState:
@@ -193,6 +203,12 @@ class ReplicaState:
 
     def __init__(self) -> None:
         self.sets: Sets = NO_SETS
+
+    def check(self, changes: Iterable[bytes], state: bytes) -> None:
+        """Raise MessageError for what can't be applied, or restored."""
+        for data in changes:
+            decode_events(data)
+        decode_sets(state)
 
     def apply(self, data: bytes) -> None:
         """Take the next entry that was agreed on."""

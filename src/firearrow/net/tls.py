@@ -26,9 +26,10 @@ from typing import Any, Final, Protocol
 
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
-from firearrow.net.access import OPEN, Access, Tls, load_chain
+from firearrow.net.access import Access, Tls, load_chain
 from firearrow.net.selfmade import self_signed
 from firearrow.net.tlschoice import choose
+from firearrow.wire.signature import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +45,14 @@ _NEEDS: Final = {
 }
 
 
-def access_of(keys: TlsKeys) -> Access:
-    """Give how a server gets in where it calls itself; ConfigError if a file can't be used.
+def access_of(keys: TlsKeys, credentials: Credentials | None = None) -> Access:
+    """Give how a server gets in where it calls itself, signed if it has credentials; ConfigError
+    if a file can't be used.
 
     Who takes nothing that is not encrypted calls nobody otherwise, either (as upstream).
     """
     if not (keys.tls_enable or keys.use_tls or keys.tls_server_mode == "enforcing"):
-        return OPEN
+        return Access(credentials)
     tls = Tls(
         keys.tls_client_trust_cert_path or None,
         keys.tls_client_cert_path or None,
@@ -61,7 +63,7 @@ def access_of(keys: TlsKeys) -> Access:
         ciphers=keys.tls_ciphers,
     )
     tls.context()
-    return Access(tls=tls)
+    return Access(credentials, tls)
 
 
 class Contexts:

@@ -28,6 +28,7 @@ from firearrow.raft.messages import (
     Vote,
     decode_messages,
     encode_messages,
+    readable,
 )
 from firearrow.raft.node import Node, Ready, Role, Timing
 
@@ -50,4 +51,5 @@ __all__ = [
     "Vote",
     "decode_messages",
     "encode_messages",
+    "readable",
 ]

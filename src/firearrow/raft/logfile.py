@@ -18,8 +18,9 @@ else: ``299fc01a 00000007 94 02 a26e31 90 c0``.
 
 A crash may leave a part of the last record: the file ends within it, or a sector of it is still
 zeros. That part is cut off: nobody has heard of it, as nothing is sent before its record is on the
-disk. Any other record that is not whole was, and is damaged: a node that forgot a vote or an entry
-would break what the others count on, so it does not start. Take it out of the group's machines
+disk. Any other record that is not whole was, and is damaged; so is the first one, which was there
+when the file got its name. A node that forgot a vote or an entry would break what the others count
+on, so it does not start. Take it out of the group's machines
 only with its file; a node whose file is lost must not come back under its name while others might
 still count on it.
 
@@ -78,7 +79,7 @@ class LogFile:
 
     def __init__(self, file: RaftFile, name: str = "the Raft log") -> None:
         self._file = file
-        self._name = name
+        self.name = name
         self.size_bytes = 0
 
     def load(self) -> Saved:
@@ -91,12 +92,14 @@ class LogFile:
             self.rewrite(Saved())
             return Saved()
         if not data.startswith(MAGIC):
-            raise CorruptStore(f"{self._name} does not begin with {MAGIC.decode()}")
+            raise CorruptStore(f"{self.name} does not begin with {MAGIC.decode()}")
         saved = _Replay()
         end = len(MAGIC)
         for record in _records(data, end):
             saved.take(record.saved)
             end = record.end
+        if end == len(MAGIC):  # it came with the file, as a whole
+            raise CorruptStore(f"{self.name} is damaged at {end}: its first record can't be read")
         if end < len(data):
             self._check_torn(data, end)
             self._file.cut(end)
@@ -126,12 +129,12 @@ class LogFile:
         """Raise CorruptStore unless the record at ``start`` is the last, and half written."""
         behind = next((at for at in range(start + 1, len(data)) if _read(data, at)), None)
         if behind is not None:
-            raise CorruptStore(f"{self._name} is damaged at {start}: a record follows at {behind}")
+            raise CorruptStore(f"{self.name} is damaged at {start}: a record follows at {behind}")
         begin = start + _HEAD.size
         is_cut = begin > len(data) or begin + _HEAD.unpack_from(data, start)[1] > len(data)
         if is_cut or _has_empty_sector(data, start):
             return
-        raise CorruptStore(f"{self._name} is damaged at {start}: that is more than a crash leaves")
+        raise CorruptStore(f"{self.name} is damaged at {start}: that is more than a crash leaves")
 
 
 class _Record(NamedTuple):
@@ -187,7 +190,7 @@ def _read(data: bytes, at: int) -> _Record | None:
         return None
     try:
         return _Record(_decode(memoryview(data)[begin:end]), end)
-    except msgspec.DecodeError:  # bytes of another format with a sound CRC
+    except (ValueError, RecursionError):  # bytes of another format with a sound CRC
         return None
 
 

@@ -3,31 +3,47 @@
 On the wire and on the disk they are MessagePack arrays, the fields in the order of declaration; a
 message has the name of its class before them, and what all messages have behind them. A node is
 named by text, ``n0``; no name is nobody.
+
+Terms and indexes are below 2**63. `STEP_MAX` says how far ahead of a node the ones that it hears of
+may be.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Annotated, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
+
+from firearrow.errors import MessageError
+
+T = TypeVar("T")
 
 NOBODY: Final = ""
+ENTRIES_MAX: Final = 4096  # in one message: sixteen times what a leader sends
+MESSAGES_MAX: Final = 1024  # in one request: sixteen times what a sender keeps
+# A term takes a second at least: one who missed as many was away for eight years. Nobody can bring
+# a group to the last term by such steps, each of which waits for the disk.
+STEP_MAX: Final = 1 << 28
+
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
     """One entry of the log: its place (from 1), the term of the leader that made it, and what the
     state machine makes of it; nothing, if a new leader only wanted to know where it stands."""
 
-    index: int
-    term: int
+    index: Number
+    term: Number
     data: bytes = b""
 
 
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     """The state of the state machine after the entry ``index``, of ``term``."""
 
-    index: int = 0
-    term: int = 0
+    index: Number = 0
+    term: Number = 0
     data: bytes = b""
 
 
@@ -40,7 +56,7 @@ class Saved(msgspec.Struct, array_like=True, frozen=True):
     ``entries`` replace those of the same and of higher indexes, ``snapshot`` replaces all.
     """
 
-    term: int = 0
+    term: Number = 0
     vote: str = NOBODY
     entries: list[Entry] = []
     snapshot: Snapshot | None = None
@@ -51,7 +67,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, tag=True, kw_only=Tr
 
     sender: str
     to: str
-    term: int
+    term: Number
 
 
 class AskVote(Message, frozen=True, tag=True):
@@ -60,8 +76,8 @@ class AskVote(Message, frozen=True, tag=True):
     One that only asks whether it would be elected (``is_trial``) is not in that term yet.
     """
 
-    last_index: int
-    last_term: int
+    last_index: Number
+    last_term: Number
     is_trial: bool
 
 
@@ -76,10 +92,10 @@ class Append(Message, frozen=True, tag=True):
     """The leader's entries behind the entry ``previous_index`` of ``previous_term``; none, if it
     only wants to be heard. All up to ``committed`` are agreed on."""
 
-    previous_index: int
-    previous_term: int
-    entries: list[Entry]
-    committed: int
+    previous_index: Number
+    previous_term: Number
+    entries: Annotated[list[Entry], Meta(max_length=ENTRIES_MAX)]
+    committed: Number
 
 
 class Appended(Message, frozen=True, tag=True):
@@ -89,10 +105,10 @@ class Appended(Message, frozen=True, tag=True):
     leader should look at ``hint_index``, where the follower has an entry of ``hint_term``.
     """
 
-    index: int
+    index: Number
     is_refused: bool = False
-    hint_index: int = 0
-    hint_term: int = 0
+    hint_index: Number = 0
+    hint_term: Number = 0
 
 
 class Install(Message, frozen=True, tag=True):
@@ -103,7 +119,8 @@ class Install(Message, frozen=True, tag=True):
 
 AnyMessage = AskVote | Vote | Append | Appended | Install
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(list[AnyMessage])
+_Messages = Annotated[list[AnyMessage], Meta(max_length=MESSAGES_MAX)]
+_decoder: Final[msgspec.msgpack.Decoder[list[AnyMessage]]] = msgspec.msgpack.Decoder(_Messages)
 
 
 def encode_messages(messages: list[Message]) -> bytes:
@@ -112,18 +129,28 @@ def encode_messages(messages: list[Message]) -> bytes:
 
 
 def decode_messages(data: bytes) -> list[AnyMessage]:
-    """Read messages; raises ``msgspec.DecodeError`` for what no node sends."""
-    messages = _decoder.decode(data)
+    """Read messages; raises MessageError for what no node sends."""
+    messages = readable(_decoder.decode, data)
     for message in messages:
         if isinstance(message, Append):
             _check_run(message)
+        elif isinstance(message, Install) and message.snapshot.term > message.term:
+            raise MessageError(f"its term is after that of the message, {message.term}", "snapshot")
     return messages
 
 
+def readable(decode: Callable[[bytes], T], data: bytes) -> T:
+    """Give what bytes are; raises MessageError where they are of another form."""
+    try:
+        return decode(data)
+    except (ValueError, RecursionError) as error:  # text that is no UTF-8 is not msgspec's error
+        raise MessageError(str(error)) from None
+
+
 def _check_run(message: Append) -> None:
-    """Raise DecodeError unless the entries follow one on another, and on the one before."""
+    """Raise MessageError unless the entries follow one on another, and on the one before."""
     index, term = message.previous_index, message.previous_term
     for entry in message.entries:
         if entry.index != index + 1 or not term <= entry.term <= message.term:
-            raise msgspec.ValidationError(f"entry {entry.index} does not follow on {index}")
+            raise MessageError(f"it does not follow on {index}", f"entry {entry.index}")
         index, term = entry.index, entry.term

@@ -25,9 +25,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from firearrow.errors import MessageError
 from firearrow.raft.log import Log
 from firearrow.raft.messages import (
     NOBODY,
+    STEP_MAX,
     Append,
     Appended,
     AskVote,
@@ -162,8 +164,29 @@ class Node:
                 self._send_entries(name, follower)
         return self.log.last_index
 
+    def check(self, message: Message) -> None:
+        """Raise MessageError for a message that no node of the group can have sent.
+
+        Else its term or its state would be kept, and passed on, for good.
+        """
+        if message.term - self.term > STEP_MAX:
+            raise MessageError(f"{message.term} is too far ahead of {self.term}", "term")
+        is_leaders = isinstance(message, Append | Install)
+        if is_leaders and message.term == self.term and self.role is Role.LEADER:
+            raise MessageError(f"{self.name} leads term {self.term} itself", "sender")
+        if isinstance(message, Install):
+            if message.snapshot.index - self.committed > STEP_MAX:
+                why = f"{message.snapshot.index} is too far ahead of {self.committed}"
+                raise MessageError(why, "snapshot")
+        elif isinstance(message, Append) and message.term >= self.term:
+            for entry in message.entries:
+                if entry.index > self.committed:
+                    break
+                if self.log.term_at(entry.index) not in (None, entry.term):
+                    raise MessageError("another one is agreed on", f"entry {entry.index}")
+
     def receive(self, message: Message) -> None:
-        """Another node has sent something."""
+        """Another node has sent something, which `check` takes."""
         if message.term > self.term:
             if isinstance(message, AskVote) and self._hears_a_leader():
                 return
@@ -341,6 +364,8 @@ class Node:
         if follower is None:  # it is no leader any more, or that is no member
             return
         follower.is_heard = True
+        if message.index > self.log.last_index:
+            return  # nobody has more of this term than who leads it
         if message.is_refused:
             if message.index != follower.next - 1:
                 return  # the answer to an earlier message

@@ -43,7 +43,7 @@ class QueueLocks:
         if leases is None:
             return
         for queue in queues:
-            if leases.get(queue, ("", 0.0))[0] == client_id:
+            if leases.get(queue, (None, 0.0))[0] == client_id:  # "" may be an id
                 del leases[queue]
         if not leases:
             del self._leases[group]
