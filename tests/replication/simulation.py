@@ -100,11 +100,11 @@ class Node:
         )
         self.store.open(background=False)
         replicas = Replicas(small_config(self.root, **keys))
-        self._side = replicas.begin(self.store, world.clock, loop)
+        self.side = replicas.begin(self.store, world.clock, loop)
         if replicas.master is not None:
             world.network.serve(self.machine, replicas.master.connection)
         left_out = Every("queues", CATCH_UP_SECONDS, self.store.catch_up_left_out, self.machine)
-        parts = [*self.store.services, self._side, left_out, self.store.acknowledging]
+        parts = [*self.store.services, self.side, left_out, self.store.acknowledging]
         self._services: list[Service] = parts
         if self.store.confirming is not self.store.acknowledging:
             self._services.append(self.store.confirming)

@@ -13,6 +13,8 @@ import pytest
 
 from firearrow.replication.master import Master
 from firearrow.replication.slave import Following
+from firearrow.store import mending
+from firearrow.store.commitlog import CommitLog
 from tests.replication.simulation import Violation, simulate
 
 SEEDS = int(os.environ.get("FIREARROW_REPLICATION_SEEDS", "200"))
@@ -53,9 +55,9 @@ def test_what_seeds_have_found(seed: int) -> None:
 # --- what the checker is for: each of these makes one mistake ---
 
 
-def begins_at_the_end(self: Following) -> int:
+def begins_at_the_end(log: CommitLog) -> int:
     """As RocketMQ's slave: what was lost and written again goes unseen."""
-    return self._store.log_end_offset
+    return log.end_offset
 
 
 def counts_all(self: Master, *_: Any) -> bool:
@@ -76,7 +78,7 @@ def appends_twice(self: Following, physical_offset: int, piece: memoryview) -> N
 @pytest.mark.parametrize(
     ("owner", "name", "mistake", "seed", "says"),
     [
-        (Following, "_compared_from", begins_at_the_end, 58, "follows, its log is another one"),
+        (mending, "_start_of_end", begins_at_the_end, 58, "follows, its log is another one"),
         (Master, "_counts", counts_all, 9, "is acknowledged, of 2 only"),
         (Master, "copied_offset", counts_nobody, 3, "is acknowledged, of 2 only"),
         (Following, "_put", appends_twice, 0, "has another log than its master"),
@@ -84,7 +86,7 @@ def appends_twice(self: Following, physical_offset: int, piece: memoryview) -> N
     ids=["begins at the end", "counts all", "counts nobody", "appends twice"],
 )
 def test_a_mistake_is_seen(
-    owner: type, name: str, mistake: object, seed: int, says: str, monkeypatch: pytest.MonkeyPatch
+    owner: object, name: str, mistake: object, seed: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, mistake)
     with pytest.raises(Violation, match=says):

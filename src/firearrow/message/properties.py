@@ -241,3 +241,23 @@ def _refuse(properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
         if NAME_END in key + value or PAIR_END in key + value:
             raise MessageError(f"property {key!r} contains a separator", "properties")
+
+
+def fault_of(text: bytes) -> str | None:
+    """Why a property string is not as senders and brokers write them; None if it is."""
+    if not is_utf8(text):
+        return "its properties are not UTF-8"
+    for pair in text.split(b"\x02"):
+        name, separator, value = pair.partition(b"\x01")
+        if pair and (not separator or not name or b"\x01" in value):
+            return f"its properties have the odd pair {pair.decode()!r}"
+    return None
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether some bytes are text."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -473,6 +473,15 @@ def properties_in(buffer: bytes | mmap.mmap, at: int, end: int) -> bytes | None:
     return buffer[properties_at + 2 : end]
 
 
+def behind_body(record: bytes) -> tuple[int, bytes, bytes]:
+    """Return where in a record its topic field begins, and its topic and properties, as stored.
+
+    Raises MessageError for anything that is not exactly one whole record.
+    """
+    _, _, topic_at, topic_start, properties_at = _locate(record, 0, None)
+    return topic_at, record[topic_start:properties_at], record[properties_at + 2 :]
+
+
 def last_physical_offset(records: bytes) -> int:
     """The physical offset that the last of some records states, one behind the other."""
     at = last = 0

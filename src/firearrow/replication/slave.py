@@ -5,11 +5,12 @@ usual way. The slave then reports up to where it has the log, once for each read
 wrong ends the connection, and the next one begins a second later (RocketMQ waits for five): a slave
 that does not fit its master's log, or has no room, tries again and again without changing anything.
 
-A connection begins `OVERLAP_BYTES` before the end of the log: what comes up to there must be what
-is here. A master that has lost the end of its log, by a loss of power, has other messages in its
-place before long. Until all is compared, the slave reports no more than where that began: records
-of two logs may begin alike. Java: DefaultHAClient reports the end of its log, and from then on has
-half of a record of the one and half of the other.
+A connection begins some 64 KiB before the end of the log (`LogEnd`): what comes up to there must be
+what is here, but for a message of which one side has lost its topic or properties. A master that
+has lost the end of its log, by a loss of power, has other messages in its place before long. Until
+all is compared, the slave reports no more than where that began: records of two logs may begin
+alike. Java: DefaultHAClient reports the end of its log, and from then on has half of a record of
+the one and half of the other.
 
 Source: upstream ``DefaultHAClient``.
 """
@@ -27,7 +28,7 @@ from firearrow.net.address import host_and_port
 from firearrow.net.running import Running
 from firearrow.replication.stream import Mismatch, Receiving, report
 from firearrow.services import Alarm
-from firearrow.store import MessageStore
+from firearrow.store import LogEnd, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaClient, HaStatus
 
@@ -36,8 +37,6 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 1.0
 CONNECT_SECONDS_MAX: Final = 3.0
 TICK_SECONDS: Final = 1.0
-OVERLAP_BYTES: Final = 64 * 1024
-"""Enough for the head of a usual record, which says when it was stored."""
 
 
 class Slave(Running):
@@ -169,7 +168,7 @@ class Following(asyncio.Protocol):
         self._clock = slave.clock
         self._transport: asyncio.Transport | None = None
         self._receiving = Receiving(0)
-        self._begins_at = 0
+        self._own_end = LogEnd(slave.store.log)
         self._tick = Alarm(loop, self._beat)
         heartbeat = slave.config.ha_send_heartbeat_interval / 1000
         self._tick_seconds = min(TICK_SECONDS, heartbeat)
@@ -212,8 +211,8 @@ class Following(asyncio.Protocol):
 
     def _begin(self) -> None:
         """Say what is here, as the first thing on a connection."""
-        self._begins_at = self._compared_from()
-        self._receiving = Receiving(self._begins_at)
+        self._own_end = LogEnd(self._store.log)
+        self._receiving = Receiving(self._own_end.start)
         self._report()
 
     def _take(self, data: bytes) -> None:
@@ -231,30 +230,18 @@ class Following(asyncio.Protocol):
         """Whether the log here goes on behind what the master has sent."""
         return self._end_there < self._store.log_end_offset
 
-    def _compared_from(self) -> int:
-        """Where a connection begins; not at 0, which is what an empty log says."""
-        store, end = self._store, self._store.log_end_offset
-        start = max(store.log_start_offset, end - OVERLAP_BYTES, 1)
-        # A log may have lost all that it had behind a file's begin.
-        return start if start < end and store.log_bytes(start, 1) else end
-
     def _put(self, physical_offset: int, piece: memoryview) -> None:
         """Append what is new of a piece; raises Mismatch if the log has something else there."""
         store = self._store
-        known = store.log_end_offset - physical_offset
-        while known > 0 and piece:
-            here = store.log_bytes(physical_offset, min(known, len(piece)))
-            if not here:  # deleted meanwhile
-                raise StoreError(f"the CommitLog has nothing at {physical_offset}")
-            if piece[: len(here)] != here:
-                raise Mismatch(
-                    f"the master's log is another one between {physical_offset} and "
-                    f"{physical_offset + len(here)}"
-                )
-            physical_offset, known = physical_offset + len(here), known - len(here)
-            piece = piece[len(here) :]
-        if piece:
-            store.put_raw(physical_offset, piece)
+        known = max(store.log_end_offset - physical_offset, 0)
+        if known:
+            why = self._own_end.take(piece[:known])
+            if why is not None:
+                raise Mismatch(f"the master's log is {why}")
+            if self._own_end.same_to == store.log_end_offset:
+                store.dispatching.limit_to(None)
+        if piece[known:]:
+            store.put_raw(physical_offset + known, piece[known:])
 
     def connection_lost(self, error: Exception | None) -> None:
         """The master is gone."""
@@ -270,7 +257,7 @@ class Following(asyncio.Protocol):
 
     def _said(self) -> bytes:
         """What is said of the log, again and again."""
-        return report(self._begins_at if self._is_ahead else self._end_there)
+        return report(self._own_end.start if self._is_ahead else self._end_there)
 
     def _beat(self) -> None:
         now = self._clock.monotonic()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from firearrow.store.lmq import MultiDispatch, lmq_names
     from firearrow.store.loglook import committed_halves
     from firearrow.store.lookup import Boundary, QueueEntry
+    from firearrow.store.mending import LogEnd
     from firearrow.store.propertylooks import PropertyFilter
     from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
     from firearrow.store.reader import GetResult, GetStatus, Wanted
@@ -74,6 +75,7 @@ __all__ = [
     "GetResult",
     "GetStatus",
     "Ints",
+    "LogEnd",
     "Members",
     "MessageStore",
     "MessagesArrived",
@@ -124,6 +126,7 @@ _MODULES: Final = (
     "lmq",
     "loglook",
     "lookup",
+    "mending",
     "propertylooks",
     "queues",
     "reader",

@@ -39,7 +39,7 @@ from firearrow.store.inventory import Inventory
 from firearrow.store.lmq import QUEUE_ID as LMQ_QUEUE_ID
 from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
-from firearrow.store.mending import Asked, asked_for, mend
+from firearrow.store.mending import Asked, asked_for, first_torn, mend
 from firearrow.store.parts import in_files, index_of, lmqs_of, log_of, queues_of
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
@@ -240,6 +240,8 @@ class MessageStore(Doors):
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
         self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
+        if self.config.broker_role == "SLAVE" and (torn := first_torn(self.log)) is not None:
+            self.dispatching.limit_to(torn)  # until it is compared with the master's
         self._dispatch_all()
         self._dispatcher.complete = False
 

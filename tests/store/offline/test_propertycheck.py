@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.message.properties import fault_of
 from firearrow.message.record import encode_record
-from firearrow.store.offline.propertycheck import fault_of, faults
+from firearrow.store.offline.propertycheck import faults
 from firearrow.store.scan import scan
 from tests.store.stores import BORN_HOST, STORE_HOST
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from firearrow.message.properties import is_utf8
 from firearrow.message.record import CRC_PROPERTY_BYTES, verify_crc_property
 from firearrow.message.sysflag import (
     COMPRESSED,
@@ -27,7 +28,7 @@ from firearrow.message.sysflag import (
 from firearrow.store.offline.compare import Comparison, IndexReport, QueueReport, add_queues
 from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Findings
 from firearrow.store.offline.pieces import Stretch, side_by_side
-from firearrow.store.offline.propertycheck import faults, is_utf8
+from firearrow.store.offline.propertycheck import faults
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, RecordRun, first_record, walk_file
 from firearrow.store.scan import Columns, Ints, gather

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from firearrow.message.properties import fault_of, is_utf8
 from firearrow.store.scan import PADDING, Bytes, Columns, joined
 
 _NAME_END: Final = 1
@@ -57,23 +58,3 @@ def _pairs_are_sound(text: Bytes) -> bool:
     # once the end of the pair before.
     sound = np.where(ends, ~after_end | (distance == 1), after_end & (distance > 1))
     return bool(sound.all())
-
-
-def fault_of(text: bytes) -> str | None:
-    """Why a property string is not as senders and brokers write them; None if it is."""
-    if not is_utf8(text):
-        return "its properties are not UTF-8"
-    for pair in text.split(b"\x02"):
-        name, separator, value = pair.partition(b"\x01")
-        if pair and (not separator or not name or b"\x01" in value):
-            return f"its properties have the odd pair {pair.decode()!r}"
-    return None
-
-
-def is_utf8(text: bytes) -> bool:
-    """Whether some bytes are text."""
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

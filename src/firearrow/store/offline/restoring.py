@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.message.names import is_lmq
+from firearrow.message.properties import is_utf8
 from firearrow.message.record import (
     MAGIC_V1,
     MAGIC_V2,
@@ -45,7 +46,6 @@ from firearrow.message.sysflag import (
     TRANSACTION_NONE,
 )
 from firearrow.store.offline.padding import Lost
-from firearrow.store.offline.propertycheck import is_utf8
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Gap, RecordRun, walk
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints, scan
