@@ -585,19 +585,20 @@ def test_a_slave_is_sent_no_more_in_a_second_than_it_may_be(tmp_path: Path) -> N
     loop.run(main)
 
 
-def test_that_slaves_are_not_encrypted_is_said(
+def test_that_slaves_are_left_alone_is_said(
     tmp_path: Path, certificate: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def start(mode: str) -> None:
+    async def start(mode: str, *, is_allowed: bool) -> None:
         keys: dict[str, Any] = {
             "tls_server_mode": mode,
             "tls_server_cert_path": str(certificate),
+            "ha_allow_unauthenticated": is_allowed,
         }
-        async with serving(tmp_path / mode, **keys):
+        async with serving(tmp_path / f"{mode}{is_allowed}", **keys):
             pass
 
-    for mode in ("permissive", "enforcing"):
+    for mode, is_allowed in (("permissive", True), ("enforcing", False), ("enforcing", True)):
         caplog.clear()
-        asyncio.run(start(mode))
-        said = [it for it in caplog.messages if it.startswith("slaves are not encrypted")]
-        assert len(said) == (mode == "enforcing")
+        asyncio.run(start(mode, is_allowed=is_allowed))
+        said = [it for it in caplog.messages if it.startswith("slaves prove nothing")]
+        assert len(said) == (mode == "enforcing" and is_allowed)

@@ -141,7 +141,7 @@ SET_AT_START = {
 LEFT_OPEN = {"brokerIP1", "brokerIP2"}
 # What RocketMQ has nothing of.
 OUR_OWN = {"checkCRCOnRead", "configGenerations", "requestMemoryBytesMax", "unconsumedPolicy"}
-OUR_OWN |= {"autoCreateTopicOnAll", "healFrom"}
+OUR_OWN |= {"autoCreateTopicOnAll", "haAllowUnauthenticated", "healFrom"}
 OUR_OWN |= keys(TlsKeys).keys()  # these it has as properties of the JVM
 OUR_OWN |= {key for key in keys(ControllerConfig) if key.startswith("controllerEtcd")}
 
@@ -152,7 +152,7 @@ OUR_OWN |= {key for key in keys(ControllerConfig) if key.startswith("controllerE
         (StoreConfig, ["store"]),
         (BrokerConfig, ["server", "broker", "auth"]),
         (NamesrvConfig, ["server", "namesrv"]),
-        (ControllerConfig, ["server", "controller"]),
+        (ControllerConfig, ["server", "controller", "auth"]),
     ],
 )
 def test_keys_and_defaults_are_rocketmqs(

@@ -30,7 +30,7 @@ from firearrow.auth.audit import Audit
 from firearrow.auth.checks import Authentication, Authorization
 from firearrow.auth.events import RightsChanged
 from firearrow.auth.metadata import Metadata
-from firearrow.auth.model import Action, Kind
+from firearrow.auth.model import Action, Kind, UserStatus
 from firearrow.auth.setup import credentials_of, metadata_of
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.named import (
@@ -43,7 +43,7 @@ from firearrow.broker.named import (
 )
 from firearrow.broker.requests import Check
 from firearrow.broker.senders import NOBODY, Senders
-from firearrow.clock import Clock
+from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError
 from firearrow.events import Events
 from firearrow.message.names import SYSTEM_TOPIC_PREFIX, group_of, is_retry, lite_parts
@@ -51,6 +51,7 @@ from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.refusals import Admitted, admitted_by
 from firearrow.net.server import ConnectionClosed, Peer
+from firearrow.replication.proof import HaAccess
 from firearrow.services import Alarm, Scheduler
 from firearrow.store import MessageStore
 from firearrow.wire import requests
@@ -136,6 +137,29 @@ class _Pass(Admitted):
 def access_of(config: BrokerConfig) -> Access:
     """How a broker gets in at other servers, and as whom; ConfigError if a file can't be used."""
     return tls.access_of(config, credentials_of(config.inner_client_authentication_credentials))
+
+
+def ha_access_of(config: BrokerConfig, users: Callable[[], Metadata | None]) -> HaAccess:
+    """How the brokers of a name get in at each other's port for slaves; ConfigError if a file can't
+    be used."""
+    encrypts = config.tls_server_mode == "enforcing"
+    if config.ha_allow_unauthenticated:
+        return HaAccess(is_left_open=encrypts or config.authentication_enabled)
+    access = access_of(config)
+    return HaAccess(
+        config.authentication_enabled,
+        access.credentials,
+        lambda name: _secret_of_super(users(), name),
+        access.tls.context() if encrypts and access.tls is not None else None,
+        tls.Contexts(config).lasting(SystemClock().monotonic) if encrypts else None,
+    )
+
+
+def _secret_of_super(users: Metadata | None, name: str) -> str | None:
+    """The secret of a super user; None of anybody else."""
+    user = None if users is None else users.users.get(name)
+    is_one = user is not None and user.is_super and user.user_status != UserStatus.DISABLE
+    return user.password if user is not None and is_one else None
 
 
 class AccessControl(Senders):

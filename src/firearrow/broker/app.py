@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import structs
 
 from firearrow.auth.metadata import Metadata
-from firearrow.broker.access import AccessControl, access_of, metadata_for, review_of, senders_of
+from firearrow.broker import access as rights
 from firearrow.broker.acting import Acting, Special
 from firearrow.broker.catchingup import CATCH_UP_SECONDS, CatchingUp
 from firearrow.broker.coldreads import ColdReads
@@ -230,8 +230,8 @@ class Broker:
             raise
 
     def _make_replicas(self) -> Replicas:
-        acts = self.config.enable_slave_acting_master
-        return Replicas(self._store_config, self.config.tls_server_mode, acts=acts)
+        access = rights.ha_access_of(self.config, lambda: self._users)
+        return Replicas(self._store_config, access, acts=self.config.enable_slave_acting_master)
 
     def _open(self, host: str, port: int) -> None:
         """Open the store and make all parts."""
@@ -266,7 +266,7 @@ class Broker:
             refuse_static_topics(root)
             self.topics.load()  # the store asks of what kind a topic's queues are
             self._kv = kv_store_of(config, root)
-            self._users = metadata_for(config, root, events)
+            self._users = rights.metadata_for(config, root, events)
             store.open(background=self._background, cut_at=self._cut_at)
         except BaseException:
             for database in (self._kv, self._users):
@@ -300,7 +300,7 @@ class Broker:
         self.modes = RequestModes(root, config.config_generations)
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
         self._saving = Saving(tables if self._users is None else (*tables, self._users))
-        self._senders = senders_of(config, self._users, self.store, clock, events)
+        self._senders = rights.senders_of(config, self._users, self.store, clock, events)
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
         self.filters = ConsumerFilters(self.settings, clock, root)
@@ -344,7 +344,7 @@ class Broker:
         self._held = HeldPulls(self.store, self._clock, self._loop)
         self._hold_pops()
         self._cold = ColdReads(self._loop if self._background else None)
-        access = access_of(self.config)
+        access = rights.access_of(self.config)
         self._sync = SlaveSync(
             self.topics,
             self.groups,
@@ -429,7 +429,7 @@ class Broker:
         if self.replicas.is_slave and self.config.enable_slave_acting_master:
             self._puts: Puts = EscapingPuts(
                 self.store, self.topics, clock, chance, redirections, self.events,
-                self.settings, self._routes, access_of(self.config),
+                self.settings, self._routes, rights.access_of(self.config),
             )  # fmt: skip
         else:
             self._puts = Puts(self.store, self.topics, clock, chance, redirections, self.events)
@@ -523,7 +523,7 @@ class Broker:
     def _admission(self) -> Admission:
         """What is decided before a request is handled."""
         control = self._senders
-        conditions = [control.condition] if isinstance(control, AccessControl) else []
+        conditions = [control.condition] if isinstance(control, rights.AccessControl) else []
         return Admission([*conditions, *self._role_conditions()])
 
     def _role_handlers(self) -> dict[int, Handler]:
@@ -561,7 +561,7 @@ class Broker:
         """Who hears of what."""
         notices = MemberNotices(self.settings, self.clients, self._loop.call_soon)
         held = self._held, self._held_pops, self._held_notifications, self._held_lite
-        review_of(held, self.events, self._loop, self._clock.monotonic)
+        rights.review_of(held, self.events, self._loop, self._clock.monotonic)
         listen = self.events.listen
         listen(MessagesArrived, self._held.arrived)
         listen(ConnectionClosed, self._held.closed)
@@ -660,7 +660,7 @@ class Broker:
         services += [self._books] if isinstance(self._books, EscapedBooks) else []
         self._special = Special(services, self._before_acting)
         self._puts.moved.listen(lambda _: self._special.go_on())
-        who, access = self._identity, access_of(self.config)
+        who, access = self._identity, rights.access_of(self.config)
         acting = Acting(context, who, self._special, self._registration, self._sync, access)
         self._group_locks = GroupLocks(context, self._handlers, access)
         handlers = acting.handlers() | self._group_locks.handlers()
@@ -676,7 +676,7 @@ class Broker:
             self.topics,
             self._name_servers(),
             self._identity,
-            access_of(self.config),
+            rights.access_of(self.config),
             on_master,
         )
 

@@ -17,6 +17,7 @@ from firearrow.events import Event
 from firearrow.net.listening import listen, port_of
 from firearrow.replication.fetching import History, Source
 from firearrow.replication.master import Connection, Master
+from firearrow.replication.proof import OPEN, Gate, HaAccess
 from firearrow.replication.slave import Slave
 from firearrow.services import Service
 from firearrow.store import Acknowledging, MessageStore
@@ -64,17 +65,16 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
 class Replicas:
     """The broker's part in replication: ``master`` or ``slave`` is there, the other one None.
 
-    ``tls_mode`` is that of the broker's own port: under ``enforcing`` the log says that slaves are
-    not encrypted. ``acts``: slaves act for their master here.
+    ``access`` is how they get in at each other's port for slaves. ``acts``: slaves act for their
+    master here.
     """
 
-    def __init__(
-        self, config: StoreConfig, tls_mode: str = "disabled", *, acts: bool = False
-    ) -> None:
+    def __init__(self, config: StoreConfig, access: HaAccess = OPEN, *, acts: bool = False) -> None:
         self._config = config
+        self._access = access
+        self._gate = Gate(access, self._connection)
         self._acts = acts
         self._confirming: Acknowledging | None = None
-        self._tls_mode = tls_mode
         self._server: asyncio.Server | None = None
         self.master: Master | None = None
         self.slave: Slave | None = None
@@ -149,7 +149,9 @@ class Replicas:
         """
         wanted = self._wanted(asked_port, port)
         try:
-            self._server = await listen(self._connection, host, wanted)
+            self._server = await listen(
+                self._gate.connection, host, wanted, self._access.server_tls
+            )
         except CannotListen as error:
             wants = self._config.ha_listen_port or self._config.broker_role == SYNC_MASTER
             if wants and not self.is_slave:
@@ -160,10 +162,10 @@ class Replicas:
             )
             return wanted or port + 1
         port = port_of(self._server)
-        if self._tls_mode == "enforcing":
+        if self._access.is_left_open:
             log.warning(
-                "slaves are not encrypted, whatever tls.server.mode says: the protocol has no TLS, "
-                "so let a firewall keep others from that port (haListenPort)",
+                "slaves prove nothing and don't encrypt, as haAllowUnauthenticated=true: let a "
+                "firewall keep others from that port",
                 extra={"port": port},
             )
         return port
@@ -188,7 +190,7 @@ class Replicas:
         loop = loop or asyncio.get_running_loop()
         self._sender = Master(store, self._config, clock, loop, self._server)
         if self.is_slave:
-            self.slave = Slave(store, self._config, clock, loop)
+            self.slave = Slave(store, self._config, clock, loop, self._access)
             self.slave.connected.listen(self.linked)
             return FollowedSlave(self.slave, self._sender)
         self.master = self._sender
@@ -204,7 +206,7 @@ class Replicas:
     def source_of_log(self) -> Source | None:
         """Another broker that has the same log; None if none is known."""
         address = self._config.heal_from or (self.slave.master_address if self.slave else "")
-        return Source(address, self._history()) if address else None
+        return Source(address, self._history(), self._access) if address else None
 
     def _history(self) -> History | None:
         """What brokers in controller mode compare before one sends anything."""

@@ -24,7 +24,7 @@ from typing import Final
 
 from msgspec import structs
 
-from firearrow.broker.access import access_of
+from firearrow.broker.access import access_of, ha_access_of
 from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control import Control
@@ -169,8 +169,8 @@ class ControlledBroker(Broker):
         return self.store.log_end_offset
 
     def _make_replicas(self) -> Replicas:
-        tls_mode = self.config.tls_server_mode
-        replicas = SwitchReplicas(self._store_config, self.place, self._asked_ha_port, tls_mode)
+        access = ha_access_of(self.config, lambda: self._users)
+        replicas = SwitchReplicas(self._store_config, self.place, self._asked_ha_port, access)
         replicas.cut_wanted.listen(self._cut_wanted)
         return replicas
 

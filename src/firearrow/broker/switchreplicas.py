@@ -21,6 +21,7 @@ from firearrow.replication.epochs import Epochs
 from firearrow.replication.fetching import History
 from firearrow.replication.insync import InSync
 from firearrow.replication.master import Master
+from firearrow.replication.proof import OPEN, HaAccess
 from firearrow.replication.switching import Greeting, SwitchSending
 from firearrow.replication.switchmaster import ROLE_STOP_SECONDS, SwitchMaster
 from firearrow.replication.switchslave import SwitchSlave
@@ -73,9 +74,13 @@ class SwitchReplicas(Replicas):
     """The broker's part in replication; ``cut_wanted`` is told where a slave's log is to end."""
 
     def __init__(
-        self, config: StoreConfig, place: Place, asked_ha_port: int, tls_mode: str = "disabled"
+        self,
+        config: StoreConfig,
+        place: Place,
+        asked_ha_port: int,
+        access: HaAccess = OPEN,
     ) -> None:
-        super().__init__(config, tls_mode)
+        super().__init__(config, access)
         self.place = place
         self.cut_wanted: Event[int] = Event()
         self._asked_ha_port = asked_ha_port
@@ -91,7 +96,7 @@ class SwitchReplicas(Replicas):
         except CannotListen:
             if self._asked_ha_port:
                 raise
-        self._server = await listen(self._connection, host, 0)
+        self._server = await listen(self._gate.connection, host, 0, self._access.server_tls)
         return port_of(self._server)
 
     def begin(
@@ -102,7 +107,9 @@ class SwitchReplicas(Replicas):
         place, config = self.place, self._config
         self._opened_end = store.log_end_offset
         if self.is_slave:
-            slave = SwitchSlave(store, config, clock, loop, place.epochs, self._greeting)
+            slave = SwitchSlave(
+                store, config, clock, loop, place.epochs, self._greeting, self._access
+            )
             slave.ahead.listen(self.cut_wanted)
             self.slave = slave
             sending = partial(

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Callable
 
 from firearrow.errors import CannotListen
 
 
 async def listen(
-    connection: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    connection: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
 ) -> asyncio.Server:
-    """Take ``host:port`` (0: a free port); CannotListen without it. Nobody is accepted yet."""
+    """Take ``host:port`` (0: a free port), with ``tls`` for who encrypts; CannotListen without it.
+    Nobody is accepted yet."""
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(
-            connection, host, port, backlog=1024, reuse_address=True, start_serving=False
+            connection, host, port, backlog=1024, reuse_address=True, start_serving=False, ssl=tls
         )
     except OSError as error:
         known = error.errno and not isinstance(error, socket.gaierror)

@@ -105,6 +105,16 @@ class Contexts:
                     log.info("certificate is read again", extra={"path": str(self._paths[0])})
         return self._context
 
+    def lasting(self, now: Callable[[], float]) -> ssl.SSLContext:
+        """Give one for a server that keeps it: each handshake is by the present files."""
+        context = self._read()
+
+        def choose_present(tls: ssl.SSLObject | ssl.SSLSocket, _: object, __: object) -> None:
+            tls.context = self.current(now())
+
+        context.sni_callback = choose_present
+        return context
+
     def _states(self) -> list[tuple[int, int, int] | None]:
         return [_state(path) for path in self._paths]
 

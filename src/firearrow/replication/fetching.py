@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Final, NamedTuple
 
 from firearrow.clock import SystemClock
@@ -22,6 +22,7 @@ from firearrow.errors import FirearrowError, RemoteProtocolError
 from firearrow.net.address import host_and_port
 from firearrow.replication import stream, switching
 from firearrow.replication.epochs import Epochs
+from firearrow.replication.proof import OPEN, HaAccess
 from firearrow.replication.stream import Mismatch, Receiving
 from firearrow.replication.switching import READER, MasterLog, Piece, SwitchReceiving
 
@@ -49,23 +50,33 @@ class Source(NamedTuple):
 
     address: str
     history: History | None = None
+    access: HaAccess = OPEN
 
     def fetch(self, physical_offset: int, size: int) -> bytes:
         """Give bytes of the log, see `fetch`."""
-        return fetch(self.address, physical_offset, size, self.history)
+        return fetch(self.address, physical_offset, size, self.history, self.access)
 
 
-def fetch(address: str, physical_offset: int, size: int, history: History | None = None) -> bytes:
+def fetch(
+    address: str,
+    physical_offset: int,
+    size: int,
+    history: History | None = None,
+    access: HaAccess = OPEN,
+) -> bytes:
     """Give bytes of the log that the broker with this port for slaves has; fewer, if its log ends
     before or begins behind. NoReplica if it can't be asked, or has another log.
 
     ``history`` is to be given where that broker may be in controller mode.
     """
     if not physical_offset:
-        more = fetch(address, 1, size - 1, history) if size > 1 else b""
+        more = fetch(address, 1, size - 1, history, access) if size > 1 else b""
         return (b"\0" + more)[:size]
     try:
-        with closing(socket.create_connection(host_and_port(address), CONNECT_SECONDS_MAX)) as line:
+        place = host_and_port(address)
+        with ExitStack() as stack:
+            line = stack.enter_context(socket.create_connection(place, CONNECT_SECONDS_MAX))
+            line = stack.enter_context(closing(access.enter(line, place[0])))
             if history is None:
                 return _received(line, _Plain(line, physical_offset), size)
             asking = _Switched(line, physical_offset, history)
@@ -74,7 +85,7 @@ def fetch(address: str, physical_offset: int, size: int, history: History | None
         raise NoReplica(f"{address}: {error.strerror or error}") from error
     except RemoteProtocolError as error:
         raise NoReplica(f"{address}: {error}") from error
-    return found if asking.has_met else fetch(address, physical_offset, size)
+    return found if asking.has_met else fetch(address, physical_offset, size, None, access)
 
 
 class _Plain:

@@ -26,6 +26,7 @@ from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
 from firearrow.events import Event
 from firearrow.net.address import host_and_port
 from firearrow.net.running import Running
+from firearrow.replication.proof import OPEN, HaAccess
 from firearrow.replication.stream import Mismatch, Receiving, report
 from firearrow.services import Alarm
 from firearrow.store import LogEnd, MessageStore
@@ -49,8 +50,10 @@ class Slave(Running):
         config: StoreConfig,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        access: HaAccess = OPEN,
     ) -> None:
         super().__init__("replication", loop)
+        self._access = access
         self.store = store
         self.config = config
         self.clock = clock
@@ -112,7 +115,8 @@ class Slave(Running):
             try:
                 host, port = host_and_port(self.master_address)
                 async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                    _, following = await self._loop.create_connection(self.connection, host, port)
+                    following = self.connection()
+                    await self._access.connect(self._loop, following, host, port)
             except (OSError, FirearrowError) as error:
                 self.fail(error)
             else:

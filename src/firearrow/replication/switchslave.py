@@ -18,6 +18,7 @@ from collections.abc import Callable
 from firearrow.clock import Clock
 from firearrow.events import Event
 from firearrow.replication.epochs import Epoch, Epochs
+from firearrow.replication.proof import OPEN, HaAccess
 from firearrow.replication.slave import Following, Slave
 from firearrow.replication.stream import Mismatch
 from firearrow.replication.switching import (
@@ -42,8 +43,9 @@ class SwitchSlave(Slave):
         loop: asyncio.AbstractEventLoop,
         epochs: Epochs,
         greeting: Callable[[], Greeting],
+        access: HaAccess = OPEN,
     ) -> None:
-        super().__init__(store, config, clock, loop)
+        super().__init__(store, config, clock, loop, access)
         self.epochs = epochs
         self.greeting = greeting
         self.ahead: Event[int] = Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from firearrow.cli.clusters import ANY
 from firearrow.cli.parameters import switch, valued
 from firearrow.cli.reports import in_bytes
 from firearrow.cli.sparkoptions import Page, Progress
@@ -127,11 +128,13 @@ def repair(
 
 
 def _replica_at(address: str, where: Layout) -> Replica:
+    """The replica at an address, which is asked as who one is for the cluster in use."""
     from msgspec.structs import replace
 
     from firearrow.net.address import host_and_port
     from firearrow.replication.epochs import END_OF_TIME, Epochs
-    from firearrow.replication.fetching import History, Source
+    from firearrow.replication.fetching import History, NoReplica, Source
+    from firearrow.replication.proof import NOT_ASKED, HaAccess
     from firearrow.store.config import StoreConfig
     from firearrow.store.offline import Replica
 
@@ -139,7 +142,19 @@ def _replica_at(address: str, where: Layout) -> Replica:
     keys = replace(where.made_as or StoreConfig(), store_path_root_dir=str(where.root))
     epochs = Epochs.load(keys.epoch_path)
     history = History(epochs, END_OF_TIME) if epochs.entries else None
-    return Replica(address, Source(address, history).fetch)
+    target = ANY.target()
+    context = None if target.tls is None else target.tls.context()
+    access = HaAccess(target.credentials is not None, target.credentials, tls=context)
+
+    def fetched(physical_offset: int, size: int) -> bytes:
+        try:
+            return Source(address, history, access).fetch(physical_offset, size)
+        except NoReplica as error:
+            if NOT_ASKED not in str(error):
+                raise
+        return Source(address, history, HaAccess(tls=context)).fetch(physical_offset, size)
+
+    return Replica(address, fetched)
 
 
 def _print_plan(plan: Plan, more: list[str]) -> None:

@@ -1,0 +1,355 @@
+"""Who follows a log proves who it is, and so does who sends it, before the first report.
+
+RocketMQ's protocol has nothing for that: whoever connects gets the log, and is believed what it has
+of it. Brokers with access control therefore speak first, on the same port, in both forms of the
+protocol; what follows is the one or the other as ever:
+
+====== ==== ====================================================================
+from   size
+====== ==== ====================================================================
+slave  8    ``ff 46 41 48 41 00 00 01``
+master 8+16 the same, and a challenge: random bytes
+slave  1+n  the name of a user: its length, UTF-8
+       16   random bytes of its own
+       32   HMAC-SHA256, whose key is the user's secret: ``slave``, the challenge,
+            the slave's random bytes, the name
+master 32   the same of ``master``
+====== ==== ====================================================================
+
+The user must be one that the master takes for a super user, enabled, with the same secret. What the
+slave says first would be a report of a negative offset, which RocketMQ's master passes over: it
+says nothing to that, and the slave goes. Each proof is of one connection, and the bytes that follow
+are not covered: who can change them on their way is kept out by TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+
+from firearrow.errors import RemoteProtocolError
+from firearrow.net.address import remote_of
+from firearrow.wire.signature import Credentials
+
+log = logging.getLogger(__name__)
+
+HELLO: Final = b"\xffFAHA\x00\x00\x01"
+RANDOM_BYTES: Final = 16
+PROOF_BYTES: Final = 32
+PROOF_SECONDS_MAX: Final = 2.0
+STRANGERS_MAX: Final = 64
+"""Connections without a proof; with one more the oldest is closed."""
+_CHALLENGE_BYTES: Final = len(HELLO) + RANDOM_BYTES
+NOT_ASKED: Final = (
+    "the master asks for no proof, as RocketMQ's and one without access control: with "
+    "haAllowUnauthenticated=true it is followed nevertheless"
+)
+
+SecretOf = Callable[[str], str | None]
+
+
+def _proof(side: bytes, secret: str, challenge: bytes, own: bytes, name: bytes) -> bytes:
+    return hmac.digest(secret.encode(), side + challenge + own + name, "sha256")
+
+
+class Demand:
+    """The master's side; ``secret_of`` gives the secret of a user who may follow, None of others.
+
+    ``rest`` is what came behind the proof.
+    """
+
+    def __init__(self, secret_of: SecretOf, challenge: bytes) -> None:
+        self._secret_of = secret_of
+        self._challenge = challenge
+        self._has_greeted = False
+        self.is_met = False
+        self.rest = b""
+
+    def receive(self, data: bytes) -> bytes:
+        """Take what has come; give what is to be answered. RemoteProtocolError: it is no proof."""
+        self.rest += data
+        reply = b""
+        if not self._has_greeted:
+            if not HELLO.startswith(self.rest[: len(HELLO)]):
+                raise RemoteProtocolError("it says nothing of who it is")
+            if len(self.rest) < len(HELLO):
+                return b""
+            self._has_greeted, self.rest = True, self.rest[len(HELLO) :]
+            reply = HELLO + self._challenge
+        if self.rest and len(self.rest) > self.rest[0] + RANDOM_BYTES + PROOF_BYTES:
+            reply += self._answer(1 + self.rest[0])
+        return reply
+
+    def _answer(self, own_at: int) -> bytes:
+        name, own = self.rest[1:own_at], self.rest[own_at : own_at + RANDOM_BYTES]
+        proof_at = own_at + RANDOM_BYTES
+        proof, self.rest = self.rest[proof_at:][:PROOF_BYTES], self.rest[proof_at + PROOF_BYTES :]
+        user = name.decode(errors="replace")
+        secret = self._secret_of(user)
+        wanted = _proof(b"slave", secret or "", self._challenge, own, name)
+        if not hmac.compare_digest(wanted, proof) or not secret:
+            raise RemoteProtocolError(f"it does not prove that it is {user!r}, a super user")
+        self.is_met = True
+        return _proof(b"master", secret, self._challenge, own, name)
+
+
+class Proof:
+    """The slave's side; ``own`` are random bytes. ``rest`` is what came behind."""
+
+    def __init__(self, credentials: Credentials, own: bytes) -> None:
+        self._secret = credentials.secret_key
+        self._name = credentials.access_key.encode()[:255]
+        self._own = own
+        self._challenge = b""
+        self.is_done = False
+        self.rest = b""
+
+    def receive(self, data: bytes) -> bytes:
+        """Take what has come; give what is to be answered. RemoteProtocolError for a stranger."""
+        self.rest += data
+        reply = b""
+        if not self._challenge:
+            if not HELLO.startswith(self.rest[: len(HELLO)]):
+                raise RemoteProtocolError(NOT_ASKED)
+            if len(self.rest) < _CHALLENGE_BYTES:
+                return b""
+            self._challenge = self.rest[len(HELLO) : _CHALLENGE_BYTES]
+            self.rest = self.rest[_CHALLENGE_BYTES:]
+            reply = bytes((len(self._name),)) + self._name + self._own + self._of(b"slave")
+        elif len(self.rest) >= PROOF_BYTES:
+            if not hmac.compare_digest(self._of(b"master"), self.rest[:PROOF_BYTES]):
+                raise RemoteProtocolError("the master does not prove that it knows the secret")
+            self.is_done, self.rest = True, self.rest[PROOF_BYTES:]
+        return reply
+
+    def _of(self, side: bytes) -> bytes:
+        return _proof(side, self._secret, self._challenge, self._own, self._name)
+
+
+def _nobody(_: str) -> None:
+    """The secret of a user where there are none."""
+
+
+class Loop(Protocol):
+    """What opens connections."""
+
+    async def create_connection(self, *args: Any, **named: Any) -> Any:
+        """Open one."""
+        ...
+
+
+@dataclass(frozen=True)
+class HaAccess:
+    """How brokers get in at each other's port for slaves: as RocketMQ's, without proof and plain,
+    unless it says otherwise. ``is_asked``: for a proof, of both sides. ``is_left_open``: though
+    clients are asked for more."""
+
+    is_asked: bool = False
+    credentials: Credentials | None = None
+    secret_of: SecretOf = _nobody
+    tls: ssl.SSLContext | None = None  # to connect
+    server_tls: ssl.SSLContext | None = None
+    is_left_open: bool = False
+
+    def _new_proof(self) -> Proof:
+        if self.credentials is None:
+            raise RemoteProtocolError(
+                "authenticationEnabled=true has brokers prove who they are, and there are no "
+                "innerClientAuthenticationCredentials here"
+            )
+        return Proof(self.credentials, os.urandom(RANDOM_BYTES))
+
+    async def connect(self, loop: Loop, following: asyncio.Protocol, host: str, port: int) -> None:
+        """Connect, and prove; ``following`` hears of the connection then. Raises OSError, or
+        RemoteProtocolError if one side does not."""
+        more = {} if self.tls is None else {"ssl": self.tls, "server_hostname": host}
+        if not self.is_asked:
+            await loop.create_connection(lambda: following, host, port, **more)
+            return
+        proving = _Proving(following, self._new_proof())
+        await loop.create_connection(lambda: proving, host, port, **more)
+        try:
+            async with asyncio.timeout(PROOF_SECONDS_MAX):
+                await proving.done
+        except TimeoutError:
+            raise TimeoutError(NOT_ASKED) from None
+        finally:
+            proving.end()
+
+    def enter(self, line: socket.socket, host: str) -> socket.socket:
+        """Encrypt a connection, and prove, as `connect`; it blocks."""
+        if self.tls is not None:
+            line = self.tls.wrap_socket(line, server_hostname=host)
+        if not self.is_asked:
+            return line
+        proof = self._new_proof()
+        line.settimeout(PROOF_SECONDS_MAX)
+        line.sendall(HELLO)
+        while not proof.is_done:
+            try:
+                data = line.recv(_CHALLENGE_BYTES)
+            except TimeoutError:
+                raise RemoteProtocolError(NOT_ASKED) from None
+            if not data:
+                raise RemoteProtocolError(_REFUSED)
+            line.sendall(proof.receive(data))
+        return line
+
+
+OPEN: Final = HaAccess()
+_REFUSED: Final = (
+    "the master does not take the proof: innerClientAuthenticationCredentials must be those of a "
+    "super user there"
+)
+
+
+class _Proving(asyncio.Protocol):
+    """A connection until both have proved who they are; ``following`` has it then."""
+
+    def __init__(self, following: asyncio.Protocol, proof: Proof) -> None:
+        self._following = following
+        self._proof = proof
+        self._transport: asyncio.Transport | None = None
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(HELLO)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the master."""
+        transport = self._transport
+        if transport is None:
+            return
+        try:
+            transport.write(self._proof.receive(data))
+        except RemoteProtocolError as error:
+            self._fail(error)
+            return
+        if self._proof.is_done and not self.done.done():
+            self.done.set_result(None)
+            self._transport = None
+            _hand_over(transport, self._following, self._proof.rest)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The master has gone, or does not believe it."""
+        self._fail(error or ConnectionError(_REFUSED))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+        self.end()
+
+    def end(self) -> None:
+        """Close a connection that nobody has taken over."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+
+
+def _hand_over(transport: asyncio.Transport, protocol: asyncio.Protocol, rest: bytes) -> None:
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    if rest:
+        protocol.data_received(rest)
+
+
+class Gate:
+    """Lets in who proves who it is; ``inside`` makes the connection of one who has."""
+
+    def __init__(self, access: HaAccess, inside: Callable[[], asyncio.Protocol]) -> None:
+        self._access = access
+        self._inside = inside
+        self._strangers: dict[_Stranger, None] = {}
+        self._said: set[str] = set()
+
+    def connection(self) -> asyncio.Protocol:
+        """Make the protocol of a connection that is new."""
+        return _Stranger(self) if self._access.is_asked else self._inside()
+
+    def demand(self) -> Demand:
+        """Make what a stranger has to answer."""
+        return Demand(self._access.secret_of, os.urandom(RANDOM_BYTES))
+
+    def came(self, stranger: _Stranger) -> None:
+        """Somebody has connected."""
+        if len(self._strangers) >= STRANGERS_MAX:
+            next(iter(self._strangers)).close("others came")
+        self._strangers[stranger] = None
+
+    def went(self, stranger: _Stranger) -> None:
+        """That is no stranger any more, or gone."""
+        self._strangers.pop(stranger, None)
+
+    def let_in(self, transport: asyncio.Transport, rest: bytes) -> None:
+        """Have one who has proved who it is follow."""
+        _hand_over(transport, self._inside(), rest)
+
+    def say(self, address: str, why: str) -> None:
+        """Have the log say whom the port does not take, once of each host."""
+        host = address.rpartition(":")[0]
+        if host not in self._said and len(self._said) < STRANGERS_MAX:
+            self._said.add(host)
+            log.error(
+                "slave is refused: it has to prove who it is, unless haAllowUnauthenticated=true",
+                extra={"address": address, "reason": why},
+            )
+
+
+class _Stranger(asyncio.Protocol):
+    """A connection that has not proved anything yet."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._demand = gate.demand()
+        self._transport: asyncio.Transport | None = None
+        self._address = ""
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a proof."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._address, _ = remote_of(transport.get_extra_info("peername"))
+        loop = asyncio.get_running_loop()
+        self._late = loop.call_later(PROOF_SECONDS_MAX, self.close, "it takes too long")
+        self._gate.came(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Look at what it says."""
+        transport = self._transport
+        if transport is None:
+            return
+        try:
+            transport.write(self._demand.receive(data))
+        except RemoteProtocolError as error:
+            self.close(str(error))
+            return
+        if self._demand.is_met:
+            self._leave()
+            self._gate.let_in(transport, self._demand.rest)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is gone."""
+        self._leave()
+
+    def _leave(self) -> None:
+        self._transport = None
+        if self._late is not None:
+            self._late.cancel()
+        self._gate.went(self)
+
+    def close(self, why: str) -> None:
+        """Close the connection, and say why."""
+        transport = self._transport
+        self._leave()
+        if transport is not None:
+            self._gate.say(self._address, why)
+            transport.abort()
