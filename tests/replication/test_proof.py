@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from firearrow.cli.main import main
 from firearrow.clock import SystemClock
 from firearrow.errors import RemoteProtocolError
 from firearrow.replication.fetching import Source
-from firearrow.replication.proof import HELLO, NOT_ASKED, Demand, Proof
+from firearrow.replication.proof import ANSWER, HELLO, NOT_ASKED, Demand, Proof
 from firearrow.replication.stream import FRAME_HEAD, Sending, report
 from firearrow.replication.switching import READER
 from firearrow.testing import loop
@@ -93,7 +94,7 @@ def test_a_proof_is_of_one_connection() -> None:
 
 def test_a_master_that_does_not_know_the_secret_is_not_followed() -> None:
     proof = Proof(TRUE, b"o" * 16)
-    proof.receive(HELLO + b"c" * 16)
+    proof.receive(ANSWER + b"c" * 16)
     with pytest.raises(RemoteProtocolError, match="master does not prove"):
         proof.receive(bytes(32))
 
@@ -109,6 +110,9 @@ def test_what_is_no_proof_is_refused_at_once(said: bytes) -> None:
 def test_a_log_is_no_challenge() -> None:
     with pytest.raises(RemoteProtocolError, match="asks for no proof"):
         Proof(TRUE, b"o" * 16).receive(FRAME_HEAD.pack(0, 0))
+    repeated = FRAME_HEAD.pack(struct.unpack(">q", HELLO)[0], 0)  # RocketMQ's heartbeats
+    with pytest.raises(RemoteProtocolError, match="asks for no proof"):
+        Proof(TRUE, b"o" * 16).receive(repeated * 2)
 
 
 def test_a_master_that_does_not_know_it_takes_the_hello_for_nothing() -> None:
@@ -159,6 +163,22 @@ def test_a_slave_with_the_credentials_follows_and_counts(tmp_path: Path) -> None
             await until(lambda: slave.broker.replicas.is_following)
             assert await code_of_send(sender) == 0
             await caught_up(slave, master)
+
+    loop.run(main)
+
+
+def test_a_slave_is_let_go_with_its_user(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with pair(tmp_path, clock, INNER, **INNER) as (master, slave, sender):
+            await until(lambda: slave.broker.replicas.is_following)
+            other = {"password": "another secret", "userType": "Super"}
+            for code, body in ((3002, other), (3002, {**other, "password": "s"}), (3003, {})):
+                changed = await sender.call(code, {"username": "inner"}, json.dumps(body).encode())
+                assert changed.code == 0
+                is_known = body.get("password") == "s"
+                await asyncio.sleep(10)
+                assert slave.broker.replicas.is_following is is_known
+                assert bool(master.broker.replicas.slave_hosts()) is is_known
 
     loop.run(main)
 

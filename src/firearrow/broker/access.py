@@ -139,20 +139,24 @@ def access_of(config: BrokerConfig) -> Access:
     return tls.access_of(config, credentials_of(config.inner_client_authentication_credentials))
 
 
-def ha_access_of(config: BrokerConfig, users: Callable[[], Metadata | None]) -> HaAccess:
+def ha_access_of(
+    config: BrokerConfig, users: Callable[[], Metadata | None], events: Events
+) -> HaAccess:
     """How the brokers of a name get in at each other's port for slaves; ConfigError if a file can't
     be used."""
     encrypts = config.tls_server_mode == "enforcing"
     if config.ha_allow_unauthenticated:
         return HaAccess(is_left_open=encrypts or config.authentication_enabled)
     access = access_of(config)
-    return HaAccess(
+    found = HaAccess(
         config.authentication_enabled,
         access.credentials,
         lambda name: _secret_of_super(users(), name),
         access.tls.context() if encrypts and access.tls is not None else None,
         tls.Contexts(config).lasting(SystemClock().monotonic) if encrypts else None,
     )
+    events.listen(RightsChanged, lambda it: found.changed(it.username))
+    return found
 
 
 def _secret_of_super(users: Metadata | None, name: str) -> str | None:

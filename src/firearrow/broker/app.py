@@ -230,7 +230,7 @@ class Broker:
             raise
 
     def _make_replicas(self) -> Replicas:
-        access = rights.ha_access_of(self.config, lambda: self._users)
+        access = rights.ha_access_of(self.config, lambda: self._users, self.events)
         return Replicas(self._store_config, access, acts=self.config.enable_slave_acting_master)
 
     def _open(self, host: str, port: int) -> None:

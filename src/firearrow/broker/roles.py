@@ -169,7 +169,7 @@ class ControlledBroker(Broker):
         return self.store.log_end_offset
 
     def _make_replicas(self) -> Replicas:
-        access = ha_access_of(self.config, lambda: self._users)
+        access = ha_access_of(self.config, lambda: self._users, self.events)
         replicas = SwitchReplicas(self._store_config, self.place, self._asked_ha_port, access)
         replicas.cut_wanted.listen(self._cut_wanted)
         return replicas

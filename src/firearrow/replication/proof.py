@@ -8,7 +8,7 @@ protocol; what follows is the one or the other as ever:
 from   size
 ====== ==== ====================================================================
 slave  8    ``ff 46 41 48 41 00 00 01``
-master 8+16 the same, and a challenge: random bytes
+master 8+16 ``ff 46 41 48 41 00 00 02``, and a challenge: random bytes
 slave  1+n  the name of a user: its length, UTF-8
        16   random bytes of its own
        32   HMAC-SHA256, whose key is the user's secret: ``slave``, the challenge,
@@ -16,10 +16,11 @@ slave  1+n  the name of a user: its length, UTF-8
 master 32   the same of ``master``
 ====== ==== ====================================================================
 
-The user must be one that the master takes for a super user, enabled, with the same secret. What the
-slave says first would be a report of a negative offset, which RocketMQ's master passes over: it
-says nothing to that, and the slave goes. Each proof is of one connection, and the bytes that follow
-are not covered: who can change them on their way is kept out by TLS.
+The user must be one that the master takes for a super user, enabled, with the same secret; who is
+that no more is let go. What the slave says first would be a report of a negative offset, of which
+RocketMQ's master makes nothing; in controller mode it closes the connection. Each proof is of one
+connection, and the bytes that follow are not covered: who can change them on their way is kept out
+by TLS.
 """
 
 from __future__ import annotations
@@ -31,22 +32,25 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from firearrow.errors import RemoteProtocolError
+from firearrow.events import Event
 from firearrow.net.address import remote_of
 from firearrow.wire.signature import Credentials
 
 log = logging.getLogger(__name__)
 
 HELLO: Final = b"\xffFAHA\x00\x00\x01"
+# RocketMQ's heartbeats repeat what it takes for an offset: so it must not be the same.
+ANSWER: Final = b"\xffFAHA\x00\x00\x02"
 RANDOM_BYTES: Final = 16
 PROOF_BYTES: Final = 32
 PROOF_SECONDS_MAX: Final = 2.0
 STRANGERS_MAX: Final = 64
 """Connections without a proof; with one more the oldest is closed."""
-_CHALLENGE_BYTES: Final = len(HELLO) + RANDOM_BYTES
+_CHALLENGE_BYTES: Final = len(ANSWER) + RANDOM_BYTES
 NOT_ASKED: Final = (
     "the master asks for no proof, as RocketMQ's and one without access control: with "
     "haAllowUnauthenticated=true it is followed nevertheless"
@@ -62,13 +66,14 @@ def _proof(side: bytes, secret: str, challenge: bytes, own: bytes, name: bytes) 
 class Demand:
     """The master's side; ``secret_of`` gives the secret of a user who may follow, None of others.
 
-    ``rest`` is what came behind the proof.
+    ``user`` has met it by ``secret``, and ``rest`` is what came behind.
     """
 
     def __init__(self, secret_of: SecretOf, challenge: bytes) -> None:
         self._secret_of = secret_of
         self._challenge = challenge
         self._has_greeted = False
+        self.user = self.secret = ""
         self.is_met = False
         self.rest = b""
 
@@ -82,7 +87,7 @@ class Demand:
             if len(self.rest) < len(HELLO):
                 return b""
             self._has_greeted, self.rest = True, self.rest[len(HELLO) :]
-            reply = HELLO + self._challenge
+            reply = ANSWER + self._challenge
         if self.rest and len(self.rest) > self.rest[0] + RANDOM_BYTES + PROOF_BYTES:
             reply += self._answer(1 + self.rest[0])
         return reply
@@ -96,18 +101,19 @@ class Demand:
         wanted = _proof(b"slave", secret or "", self._challenge, own, name)
         if not hmac.compare_digest(wanted, proof) or not secret:
             raise RemoteProtocolError(f"it does not prove that it is {user!r}, a super user")
-        self.is_met = True
+        self.is_met, self.user, self.secret = True, user, secret
         return _proof(b"master", secret, self._challenge, own, name)
 
 
 class Proof:
-    """The slave's side; ``own`` are random bytes. ``rest`` is what came behind."""
+    """The slave's side; ``own`` are random bytes. ``challenge`` is the master's, once it has asked,
+    ``rest`` what came behind all."""
 
     def __init__(self, credentials: Credentials, own: bytes) -> None:
         self._secret = credentials.secret_key
         self._name = credentials.access_key.encode()[:255]
         self._own = own
-        self._challenge = b""
+        self.challenge = b""
         self.is_done = False
         self.rest = b""
 
@@ -115,12 +121,12 @@ class Proof:
         """Take what has come; give what is to be answered. RemoteProtocolError for a stranger."""
         self.rest += data
         reply = b""
-        if not self._challenge:
-            if not HELLO.startswith(self.rest[: len(HELLO)]):
+        if not self.challenge:
+            if not ANSWER.startswith(self.rest[: len(ANSWER)]):
                 raise RemoteProtocolError(NOT_ASKED)
             if len(self.rest) < _CHALLENGE_BYTES:
                 return b""
-            self._challenge = self.rest[len(HELLO) : _CHALLENGE_BYTES]
+            self.challenge = self.rest[len(ANSWER) : _CHALLENGE_BYTES]
             self.rest = self.rest[_CHALLENGE_BYTES:]
             reply = bytes((len(self._name),)) + self._name + self._own + self._of(b"slave")
         elif len(self.rest) >= PROOF_BYTES:
@@ -130,7 +136,12 @@ class Proof:
         return reply
 
     def _of(self, side: bytes) -> bytes:
-        return _proof(side, self._secret, self._challenge, self._own, self._name)
+        return _proof(side, self._secret, self.challenge, self._own, self._name)
+
+    @property
+    def why_closed(self) -> str:
+        """Why the master has closed the connection."""
+        return _REFUSED if self.challenge else NOT_ASKED
 
 
 def _nobody(_: str) -> None:
@@ -149,7 +160,7 @@ class Loop(Protocol):
 class HaAccess:
     """How brokers get in at each other's port for slaves: as RocketMQ's, without proof and plain,
     unless it says otherwise. ``is_asked``: for a proof, of both sides. ``is_left_open``: though
-    clients are asked for more."""
+    clients are asked for more. ``changed`` is told of users that are others by now."""
 
     is_asked: bool = False
     credentials: Credentials | None = None
@@ -157,6 +168,7 @@ class HaAccess:
     tls: ssl.SSLContext | None = None  # to connect
     server_tls: ssl.SSLContext | None = None
     is_left_open: bool = False
+    changed: Event[str] = field(default_factory=Event)
 
     def _new_proof(self) -> Proof:
         if self.credentials is None:
@@ -198,7 +210,7 @@ class HaAccess:
             except TimeoutError:
                 raise RemoteProtocolError(NOT_ASKED) from None
             if not data:
-                raise RemoteProtocolError(_REFUSED)
+                raise RemoteProtocolError(proof.why_closed)
             line.sendall(proof.receive(data))
         return line
 
@@ -241,7 +253,7 @@ class _Proving(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The master has gone, or does not believe it."""
-        self._fail(error or ConnectionError(_REFUSED))
+        self._fail(error or ConnectionError(self._proof.why_closed))
 
     def _fail(self, error: Exception) -> None:
         if not self.done.done():
@@ -270,6 +282,19 @@ class Gate:
         self._inside = inside
         self._strangers: dict[_Stranger, None] = {}
         self._said: set[str] = set()
+        self._inside_by: dict[asyncio.Transport, Demand] = {}
+        access.changed.listen(self._recheck)
+
+    def _recheck(self, user: str) -> None:
+        """Let go of those that this user let in, if that is another one by now."""
+        for transport, demand in self._inside_by.items():
+            if demand.user == user and self._access.secret_of(user) != demand.secret:
+                transport.abort()
+        self._forget_closed()
+
+    def _forget_closed(self) -> None:
+        there = self._inside_by.items()
+        self._inside_by = {it: demand for it, demand in there if not it.is_closing()}
 
     def connection(self) -> asyncio.Protocol:
         """Make the protocol of a connection that is new."""
@@ -289,9 +314,11 @@ class Gate:
         """That is no stranger any more, or gone."""
         self._strangers.pop(stranger, None)
 
-    def let_in(self, transport: asyncio.Transport, rest: bytes) -> None:
-        """Have one who has proved who it is follow."""
-        _hand_over(transport, self._inside(), rest)
+    def let_in(self, transport: asyncio.Transport, demand: Demand) -> None:
+        """Have one who has met a demand follow."""
+        self._forget_closed()
+        self._inside_by[transport] = demand
+        _hand_over(transport, self._inside(), demand.rest)
 
     def say(self, address: str, why: str) -> None:
         """Have the log say whom the port does not take, once of each host."""
@@ -334,7 +361,7 @@ class _Stranger(asyncio.Protocol):
             return
         if self._demand.is_met:
             self._leave()
-            self._gate.let_in(transport, self._demand.rest)
+            self._gate.let_in(transport, self._demand)
 
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone."""
