@@ -136,6 +136,10 @@ def test_brokers_that_controllers_decide_of_prove_it_as_well(tmp_path: Path) -> 
         await master.start()
         await field.in_sync(2)
         assert (await field.master()) is second
+        async with talking(second.port) as talker:
+            root = Signer(second.serving, talker, False)
+            assert (await root.call(3003, {"username": "inner"})).code == 0
+        await field.in_sync(1)  # also who came to its role by an election lets go of a slave
 
     fielded(tmp_path, 2, main, **INNER)
 

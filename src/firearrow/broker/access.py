@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -45,7 +46,7 @@ from firearrow.broker.requests import Check
 from firearrow.broker.senders import NOBODY, Senders
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError
-from firearrow.events import Events
+from firearrow.events import Event, Events
 from firearrow.message.names import SYSTEM_TOPIC_PREFIX, group_of, is_retry, lite_parts
 from firearrow.net import tls
 from firearrow.net.access import Access
@@ -140,21 +141,26 @@ def access_of(config: BrokerConfig) -> Access:
 
 
 def ha_access_of(
-    config: BrokerConfig, users: Callable[[], Metadata | None], events: Events
+    config: BrokerConfig,
+    users: Callable[[], Metadata | None],
+    events: Events,
+    before: HaAccess | None = None,
 ) -> HaAccess:
     """How the brokers of a name get in at each other's port for slaves; ConfigError if a file can't
-    be used."""
+    be used. ``before`` is that of the last role: a change of the role does not fail for a file."""
     encrypts = config.tls_server_mode == "enforcing"
     if config.ha_allow_unauthenticated:
         return HaAccess(is_left_open=encrypts or config.authentication_enabled)
-    access = access_of(config)
-    found = HaAccess(
-        config.authentication_enabled,
-        access.credentials,
-        lambda name: _secret_of_super(users(), name),
-        access.tls.context() if encrypts and access.tls is not None else None,
-        tls.Contexts(config).lasting(SystemClock().monotonic) if encrypts else None,
-    )
+    if before is None:
+        access = access_of(config)
+        before = HaAccess(
+            config.authentication_enabled,
+            access.credentials,
+            lambda name: _secret_of_super(users(), name),
+            access.tls.context() if encrypts and access.tls is not None else None,
+            tls.Contexts(config).lasting(SystemClock().monotonic) if encrypts else None,
+        )
+    found = replace(before, changed=Event())  # who listened was of that role
     events.listen(RightsChanged, lambda it: found.changed(it.username))
     return found
 

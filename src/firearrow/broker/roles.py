@@ -40,6 +40,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.replication.epochs import Epochs
+from firearrow.replication.proof import HaAccess
 from firearrow.services import Service
 from firearrow.store import OS_FILES, FileSystem
 from firearrow.store.config import StoreConfig
@@ -108,6 +109,7 @@ class ControlledBroker(Broker):
             fs=fs,
         )
         self.place = Place(Epochs.load(store_config.epoch_path), UNNUMBERED, NOBODY)
+        self._ha_access: HaAccess | None = None
         self.control: Control | None = None
         self._listens = "", 0, 0  # host, the port that was asked for, the port that was found
         self.is_open = False
@@ -169,8 +171,11 @@ class ControlledBroker(Broker):
         return self.store.log_end_offset
 
     def _make_replicas(self) -> Replicas:
-        access = ha_access_of(self.config, lambda: self._users, self.events)
-        replicas = SwitchReplicas(self._store_config, self.place, self._asked_ha_port, access)
+        before = self._ha_access
+        self._ha_access = ha_access_of(self.config, lambda: self._users, self.events, before)
+        replicas = SwitchReplicas(
+            self._store_config, self.place, self._asked_ha_port, self._ha_access
+        )
         replicas.cut_wanted.listen(self._cut_wanted)
         return replicas
 
