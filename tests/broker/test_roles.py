@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import socket
 from pathlib import Path
 from random import Random
@@ -696,3 +697,31 @@ def test_controllers_are_found_again_by_their_name(
         assert f"127.0.0.2:{port}" in told
 
     fielded(tmp_path, 0, main)
+
+
+def test_controllers_that_have_lost_all_begin_anew_with_one_log(tmp_path: Path) -> None:
+    """As the documentation says."""
+
+    async def main(field: Field) -> None:
+        first = await field.master()
+        await first.stop()
+        second = await field.master(but=first)
+        await first.start()
+        await field.in_sync(2)
+        async with second.serving.caller() as caller:
+            await caller.sent(b"kept")
+        for member in field.members:
+            await member.stop()
+        await field.group.stop()
+        shutil.rmtree(tmp_path / "n0")
+        for name in ("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerIdentity"):
+            (second.root / name).unlink(missing_ok=True)
+        shutil.rmtree(first.root)
+        await field.group.start()
+        await second.start()
+        assert await field.master() is second
+        await first.start()
+        await field.in_sync(2)
+        await until(lambda: first.bodies() == second.bodies() == [b"kept"])
+
+    fielded(tmp_path, 2, main)
