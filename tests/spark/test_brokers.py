@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from firearrow.client import pulls
-from firearrow.client.queues import NOT_STORED, Bound, Queue, Span, Stored
+from firearrow.client.queues import NOT_STORED, Bound, Queue, Span
 from firearrow.config import properties
 from firearrow.errors import ConfigError, DataLost, NotPermitted, TopicNotFound
 from firearrow.net.blocking import BlockingClient
@@ -27,6 +28,7 @@ from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.options import for_sink, parse
 from firearrow.spark.sink import BatchWriter
 from firearrow.spark.source import batch_spans
+from firearrow.spark.stream import StreamReader
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
@@ -224,9 +226,9 @@ def test_an_archive_knows_the_store_behind_a_broker(server: Server, tmp_path: Pa
     [mark] = place.load().progress.marks
     with origin_of(server, subscribe="Returns") as origin:
         origin.bounds()
-        assert origin.stored_at(BROKER_NAME, mark.commit_log_offset) == Stored(
-            mark.store_ms, mark.born_ms
-        )
+        found = origin.stored_at(BROKER_NAME, mark.commit_log_offset)
+        assert found is not None
+        assert found.store_ms == mark.store_ms
         for other in (mark.commit_log_offset + 1, 1 << 40):
             assert origin.stored_at(BROKER_NAME, other) == NOT_STORED
     options = {"path": str(server.store), "brokerName": BROKER_NAME, "subscribe": "Returns"}
@@ -350,6 +352,60 @@ def test_a_broker_that_starts_again_elsewhere(tmp_path: Path) -> None:
         found = list(origin.read(BrokerPartition((gone,)), MESSAGES))
         assert bodies(pa.Table.from_batches(found)) == [b"a", b"b"]
         assert origin.bounds() == {gone.queue: Bound(0, 2)}
+
+
+def streamed(server: Server, checkpoint: Any, **options: str) -> tuple[list[bytes], Any]:
+    """The bodies that a query reads on from a checkpoint, by itself, and the next checkpoint."""
+    given = {"nameServer": server.namesrv, "subscribe": "T", "startingOffsets": "earliest"}
+    reader = StreamReader(parse(given | options), MESSAGES)
+    start = reader.initialOffset() if checkpoint is None else checkpoint
+    end = reader.latestOffset(start, ReadAllAvailable())
+    tasks = pickle.loads(pickle.dumps(reader.partitions(start, end))) if end != start else []
+    found = [batch for task in tasks for batch in reader.read(task)]
+    reader.origin.close()  # type: ignore[attr-defined]
+    return bodies(pa.Table.from_batches(found, MESSAGES)), end
+
+
+@pytest.mark.parametrize("count", [20, 40, 60])
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+    tmp_path: Path, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(tmp_path) as server:
+        create_topic(server, "T", queues=1)
+        write(server, "T", body=[f"old{n}" for n in range(40)])
+        stored(server, "T", 1)
+        found, checkpoint = streamed(server, None)
+        assert len(found) == 40
+        client = BlockingClient()
+        client.call(server.broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        client.close()
+        create_topic(server, "T", queues=1)
+        new = [f"new{n}" for n in range(count)]
+        write(server, "T", body=new)
+        stored(server, "T", 1)
+        with pytest.raises(DataLost, match="offsets 40 to 40, the topic was deleted and made agai"):
+            streamed(server, checkpoint)
+        found, checkpoint = streamed(server, checkpoint, failOnDataLoss="false")
+        assert found == sorted(body.encode() for body in new)
+        assert "the topic was deleted and made again" in [it.get("reason") for it in told(caplog)]
+        assert streamed(server, checkpoint) == ([], checkpoint)
+
+
+def test_a_checkpoint_knows_the_store_behind_a_broker(tmp_path: Path) -> None:
+    with serving(tmp_path / "one") as server:
+        create_topic(server, "T", queues=1)
+        write(server, "T", body=["a"] * 40)
+        stored(server, "T", 1)
+        _, checkpoint = streamed(server, None)
+    with serving(tmp_path / "two") as server:
+        create_topic(server, "T", queues=1)
+        write(server, "T", body=["b"] * 41)
+        stored(server, "T", 1)
+        with pytest.raises(ConfigError, match="the checkpoint is of another store of broker"):
+            streamed(server, checkpoint)
+        found, checkpoint = streamed(server, checkpoint, allowNewStore="true")
+        assert found == [b"b"] * 41
+        assert streamed(server, checkpoint) == ([], checkpoint)
 
 
 def test_ends_of_queues_are_asked_for_again_where_a_route_was_out_of_date(

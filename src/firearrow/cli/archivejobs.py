@@ -10,12 +10,13 @@ from firearrow.cli.analyses import ReportRun
 from firearrow.cli.joboptions import ArchiveJob, Expire, OfArchive
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs.archive import Step, archive, follow, require_same_stores, source
+from firearrow.spark.jobs.archive import Step, archive, follow, recognition, source
 from firearrow.spark.jobs.compact import Compacted, compact
 from firearrow.spark.jobs.delta import KEPT_HOURS, Archive
 from firearrow.spark.jobs.takeover import take_over
 from firearrow.spark.jobs.upkeep import Upkeep, day_of, expire
 from firearrow.spark.jobs.workers import SparkWorkers
+from firearrow.spark.losses import lost_spans
 
 _LATER: Final = f"Files go {KEPT_HOURS // 24} days after they are no part of the table any more."
 
@@ -103,12 +104,13 @@ def _lake(run: ReportRun[ArchiveJob], place: Archive) -> Callable[[], object]:
 def _waiting(run: ReportRun[ArchiveJob], place: Archive) -> Table:
     opener, settings = source(run.reader.options)
     origin, state = opener(), place.load()
-    bounds, done = origin.bounds(), state.offsets
-    brokers = {queue.broker for queue in bounds}
-    require_same_stores(origin, place, state, brokers, fail=settings.fail_on_data_loss)
+    bounds, progress = origin.bounds(), state.progress
+    known = recognition(origin, place, settings)
+    again = known.again(progress.offsets, progress.last, bounds, progress.logs)
+    lost_spans(settings.fail_on_data_loss, again.losses)
     rows: list[list[Cell]] = []
     for queue, bound in sorted(bounds.items()):
-        start = max(done.get(queue, bound.earliest), bound.earliest)
+        start = max(again.start.get(queue, bound.earliest), bound.earliest)
         if bound.latest > start:
             rows.append([*queue, start, bound.latest, bound.latest - start])
     columns = ["topic", "broker", "queueId", "fromOffset", "toOffset", "messages"]

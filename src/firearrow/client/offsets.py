@@ -9,7 +9,7 @@ from typing import Final
 from firearrow.client.answers import read_body, read_number
 from firearrow.client.partitionpoint import partition_point
 from firearrow.client.pulls import Asking
-from firearrow.client.queues import NOT_STORED, Bound, Queue, Stored
+from firearrow.client.queues import NOT_STORED, Bound, Mark, Queue, Stored
 from firearrow.client.routes import Routes
 from firearrow.errors import BrokerError, MessageError, RemoteProtocolError, TopicNotFound
 from firearrow.message.model import MessageView
@@ -44,7 +44,8 @@ class Offsets:
             stats = read_body(answer, TopicStats, "ends of queues")
             for place, ends in stats.offset_table.items():
                 if place.queue_id < queues:
-                    bound = Bound(ends.min_offset, max(ends.min_offset, ends.max_offset))
+                    latest = max(ends.min_offset, ends.max_offset)
+                    bound = Bound(ends.min_offset, latest, ends.last_update_timestamp)
                     yield Queue(topic, broker, place.queue_id), bound
 
     def _begin_ends(
@@ -101,6 +102,21 @@ class Offsets:
         answer = self._client.begin(address, RequestCode.PULL_MESSAGE, fields).answer()
         record = _first_record(answer.body, address)
         return -1 if record is None else record.store_timestamp_ms
+
+    def marks(self, places: Mapping[Queue, int]) -> dict[Queue, Mark]:
+        """The marks of the messages at queue offsets, of those that are there."""
+
+        def ask(queue: Queue) -> Pending:
+            fields = self._asking.fields(queue, places[queue], 1)
+            address = self._routes.address_of(queue)
+            return self._client.begin(address, RequestCode.PULL_MESSAGE, fields)
+
+        found: dict[Queue, Mark] = {}
+        for queue, pending in in_turns(places, ask):
+            record = _first_record(pending.answer().body, self._routes.address_of(queue))
+            if record is not None and record.queue_offset <= places[queue]:  # or of an inner batch
+                found[queue] = Mark(record.physical_offset, record.store_timestamp_ms)
+        return found
 
     def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
         """What a broker's log has at a place: ``NOT_STORED`` where no record begins there, and None

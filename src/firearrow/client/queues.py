@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 
@@ -28,10 +28,23 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a queue holds now: offsets from ``earliest`` up to, and without, ``latest``."""
+    """What a queue holds now: offsets from ``earliest`` up to, and without, ``latest``.
+
+    ``last`` differs for another message at the last offset: its place in the log or its store time,
+    whichever costs nothing to know; -1 where that is not known.
+    """
 
     earliest: int
     latest: int
+    last: int = field(default=-1, compare=False)
+
+
+class Mark(NamedTuple):
+    """What tells a message from any other at its queue offset: where in the log its record is, and
+    when it was stored."""
+
+    physical_offset: int
+    store_ms: int
 
 
 class Stored(NamedTuple):

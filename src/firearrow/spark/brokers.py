@@ -9,10 +9,10 @@ are the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 from weakref import finalize
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.client.answers import read_body
 from firearrow.client.offsets import Offsets, in_turns
 from firearrow.client.pulls import ATTEMPTS_MAX, Asking, Pulls, pause
-from firearrow.client.queues import Bound, Queue, Span, Stored
+from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
 from firearrow.client.routes import Routes
 from firearrow.clock import SystemClock
 from firearrow.errors import (
@@ -46,6 +46,8 @@ from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 GROUP: Final = "firearrow-spark"  # who pulls, if the options don't say
 SAMPLE_ROWS: Final = 16  # messages of each queue that are looked at for their size
@@ -112,14 +114,18 @@ class BrokerOrigin:
 
     def bounds(self) -> Mapping[Queue, Bound]:
         """Every queue that the options choose, and what it holds now."""
+        return self._persistent(self._bounds)
+
+    def _persistent(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask brokers, and again where that may help."""
         for attempt in range(1, ATTEMPTS_MAX):
             try:
-                return self._bounds()
+                return ask()
             except MAY_PASS as error:
-                log.info("ends of queues are asked for again", extra={"error": error})
+                log.info("brokers are asked again about queues", extra={"error": error})
                 self._routes.forget()
                 pause(attempt)
-        return self._bounds()
+        return ask()
 
     def _bounds(self) -> Mapping[Queue, Bound]:
         topics = ((topic, self._route(topic)) for topic in self._topics())
@@ -180,6 +186,10 @@ class BrokerOrigin:
     def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
         """About where in each span what was stored at or after a time begins."""
         return self._offsets.offsets_at(spans, timestamp_ms)
+
+    def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
+        """The marks of messages, see ``Logged.marks``."""
+        return self._persistent(lambda: self._offsets.marks(places))
 
     def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
         """What a broker's log has at a place, see ``Logged.stored_at``."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.client.queues import Bound, Queue, Span, Stored
+from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
 from firearrow.spark import splits
@@ -32,7 +32,7 @@ from firearrow.spark.recordbatches import Batches, Parts, QueueBatches
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.storedtimes import StoredTimes
-from firearrow.spark.stores import Store, open_stores
+from firearrow.spark.stores import Store, last_place, open_stores
 from firearrow.spark.undispatched import NO_EXTENT, Extent
 from firearrow.store.batchqueue import MESSAGES_MAX
 from firearrow.store.scan import Ints
@@ -104,7 +104,8 @@ class FileOrigin:
             for topic, queue_id in store.queue_keys(self.options):
                 if self._is_wanted(topic, queue_id):
                     stored = store.queues.open((topic, queue_id))
-                    bound = Bound(*stored.span_from(store.log_start))
+                    first, end = stored.span_from(store.log_start)
+                    bound = Bound(first, end, last_place(stored, end))
                     found[Queue(topic, broker, queue_id)] = bound
             latest = {
                 (queue.topic, queue.queue_id): bound.latest
@@ -188,6 +189,15 @@ class FileOrigin:
         place = self._place_at(store, timestamp_ms)
         found = entries.first_at_or_after(place, first, end)
         return found if found < end else None
+
+    def marks(self, places: Mapping[Queue, int]) -> dict[Queue, Mark]:
+        """The marks of messages, see ``Logged.marks``."""
+        found: dict[Queue, Mark] = {}
+        for (topic, broker, queue_id), queue_offset in places.items():
+            mark = self.stores[broker].mark((topic, queue_id), queue_offset)
+            if mark is not None:
+                found[Queue(topic, broker, queue_id)] = mark
+        return found
 
     def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
         """What a log has at a place, see ``Logged.stored_at``."""

@@ -116,8 +116,8 @@ class LagListener(StreamingQueryListener):
 def _lags_of(source: Any) -> dict[Queue, int]:
     """Give the lag that a source's progress shows; nothing for sources of others."""
     try:
-        end = offsets.parse(source.endOffset, "end offset")
-        latest = offsets.parse(source.latestOffset, "latest offset")
+        end = offsets.parse_checkpoint(source.endOffset, "end offset")
+        latest = offsets.parse_checkpoint(source.latestOffset, "latest offset")
     except ConfigError:
         return {}
     return offsets.lag(end, latest)

@@ -22,9 +22,9 @@ def lost(reading: Reading, what: str, cause: Exception | None = None) -> None:
     log.warning("messages are skipped", extra={"reason": what})
 
 
-def lost_spans(reading: Reading, losses: Sequence[Loss]) -> None:
-    """The same of queue offsets: DataLost names them, a warning is given for each."""
-    if reading.fail_on_data_loss:
+def lost_spans(fail: bool, losses: Sequence[Loss]) -> None:
+    """The same of queue offsets: DataLost names them, or a warning is given for each."""
+    if fail:
         require_whole(list(losses))
     for loss in losses:
         log.warning(
@@ -43,8 +43,10 @@ def held_spans(
     start: Mapping[Queue, int],
     end: Mapping[Queue, int],
     bounds: Mapping[Queue, Bound],
+    losses: Sequence[Loss] = (),
 ) -> dict[Queue, Span]:
-    """What there is of each queue from ``start`` to ``end``; what is lost is told."""
+    """What there is of each queue from ``start`` to ``end``; what is lost is told, and ``losses``
+    that are known already."""
     planned = plan(start, end, bounds)
-    lost_spans(reading, planned.losses)
+    lost_spans(reading.fail_on_data_loss, [*losses, *planned.losses])
     return planned.spans

@@ -5,6 +5,11 @@ topic, broker and queue id the next queue offset, that is the first that is not 
 
     {"orders": {"broker-a": {"0": 17, "1": 4}}}
 
+In checkpoints a queue of which something was read has a list: the next offset, and the mark of the
+message before it (``firearrow.spark.marks``), as its place in the log and its store time::
+
+    {"orders": {"broker-a": {"0": [17, 73112, 1795000000000], "1": 0}}}
+
 Spark compares offsets as text, so keys are sorted as text and nothing but integers is written. In
 options -2 stands for the earliest offset of a queue and -1 for its latest. ``startingTimestamp``
 and ``endingTimestamp`` take JSON of the same shape, with times in milliseconds.
@@ -16,14 +21,14 @@ decide with it what they read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from firearrow.client.queues import Bound, Queue, Span
+from firearrow.client.queues import Bound, Mark, Queue, Span
 from firearrow.errors import ConfigError, DataLost
 
-OffsetJson = dict[str, dict[str, dict[str, int]]]
+OffsetJson = dict[str, dict[str, dict[str, int | list[int]]]]
 OffsetAt = Callable[[Queue, int], int | None]
 OffsetsAt = Callable[[Mapping[Queue, Span], int], Mapping[Queue, int]]
 """Where in each span what was stored at or after a time begins."""
@@ -38,12 +43,14 @@ _SHOWN_MAX: Final = 5  # so many queues an error names: the rest is counted
 # --- JSON ---
 
 
-def to_json(offsets: Mapping[Queue, int]) -> OffsetJson:
+def to_json(offsets: Mapping[Queue, int], marks: Mapping[Queue, Mark] | None = None) -> OffsetJson:
     """Give offsets as what ``json.dumps`` writes in the one order that counts as equal."""
     nested: OffsetJson = {}
     for queue in sorted(offsets, key=_text_order):
         brokers = nested.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker, {})[str(queue.queue_id)] = int(offsets[queue])
+        offset, mark = int(offsets[queue]), marks.get(queue) if marks else None
+        shown = offset if mark is None else [offset, *map(int, mark)]
+        brokers.setdefault(queue.broker, {})[str(queue.queue_id)] = shown
     return nested
 
 
@@ -59,6 +66,28 @@ def from_json(value: object, what: str, *, symbolic: bool = False) -> dict[Queue
     allowed = "an integer from 0 on" + (", -2 (earliest) or -1 (latest)" if symbolic else "")
     lowest = EARLIEST if symbolic else 0
     return _numbers(value, what, lowest, f"is not a queue offset: {allowed}")
+
+
+def with_marks(value: object, what: str) -> tuple[dict[Queue, int], dict[Queue, Mark]]:
+    """Read the offsets of a checkpoint from parsed JSON, and the marks that it has.
+
+    Raises ConfigError for anything of another shape.
+    """
+    offsets: dict[Queue, int] = {}
+    marks: dict[Queue, Mark] = {}
+    for queue, item, place in _items(value, what):
+        parts = item if isinstance(item, list) else [item]
+        if len(parts) not in {1, 3} or not all(type(part) is int and part >= 0 for part in parts):
+            raise ConfigError(f"{place}: {item!r} is not a queue offset, with or without a mark")
+        offsets[queue] = parts[0]
+        if len(parts) == 3:
+            marks[queue] = Mark(*parts[1:])
+    return offsets, marks
+
+
+def parse_checkpoint(text: str, what: str) -> dict[Queue, int]:
+    """Read the offsets of a checkpoint from JSON text."""
+    return with_marks(_loaded(text, what), what)[0]
 
 
 def parse(text: str, what: str, *, symbolic: bool = False) -> dict[Queue, int]:
@@ -80,15 +109,20 @@ def _loaded(text: str, what: str) -> object:
 
 def _numbers(value: object, what: str, lowest: int, otherwise: str) -> dict[Queue, int]:
     numbers: dict[Queue, int] = {}
+    for queue, number, place in _items(value, what):
+        if type(number) is not int or number < lowest:
+            raise ConfigError(f"{place}: {number!r} {otherwise}")
+        numbers[queue] = number
+    return numbers
+
+
+def _items(value: object, what: str) -> Iterator[tuple[Queue, Any, str]]:
+    """Each queue of parsed JSON, what it has there, and words for the place."""
     for topic, brokers in _members(value, what, "topics"):
         for broker, queues in _members(brokers, f"{what}, topic {topic!r}", "brokers"):
             place = f"{what}, topic {topic!r}, broker {broker!r}"
-            for key, number in _members(queues, place, "queue ids"):
-                queue = Queue(topic, broker, _queue_id(key, place))
-                if not isinstance(number, int) or isinstance(number, bool) or number < lowest:
-                    raise ConfigError(f"{place}, queue {key}: {number!r} {otherwise}")
-                numbers[queue] = number
-    return numbers
+            for key, item in _members(queues, place, "queue ids"):
+                yield Queue(topic, broker, _queue_id(key, place)), item, f"{place}, queue {key}"
 
 
 def _members(value: object, what: str, of: str) -> list[tuple[str, Any]]:

@@ -358,6 +358,14 @@ class Reading:
         True,
         "true",
     )
+    allow_new_store: bool = _option(
+        "allowNewStore",
+        *_FLAG,
+        "whether a stream goes on whose checkpoint is of another store of the same broker name: it "
+        "reads the new one from its beginning, and what it had not read of the other is lost",
+        False,
+        "false",
+    )
     partitions_min: int | None = _option(
         "minPartitions", *_POSITIVE, "smallest number of tasks (if there are as many messages)"
     )

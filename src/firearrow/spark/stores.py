@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from firearrow.client.queues import NOT_STORED, Span, Stored
+from firearrow.client.queues import NOT_STORED, Mark, Span, Stored
 from firearrow.errors import ConfigError, DataLost
 from firearrow.files import StoredPath
 from firearrow.message.names import is_lmq
@@ -39,7 +39,8 @@ from firearrow.store.inventory import Inventory
 from firearrow.store.loglook import LOOK_BYTES
 from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.scan import scan
-from firearrow.store.snapshot.entries import QueueKey
+from firearrow.store.snapshot.batchunits import BatchQueue
+from firearrow.store.snapshot.entries import Entries, Queue, QueueKey
 from firearrow.store.snapshot.rocksrows import RocksQueues
 from firearrow.store.snapshot.undispatched import EntriesAhead, record_end
 
@@ -135,14 +136,25 @@ class Store:
             return None
         return self.log[number]
 
-    def stored_at(self, physical_offset: int) -> Stored | None:
-        """What the log has at a place, see ``Logged.stored_at``."""
+    def mark(self, key: QueueKey, queue_offset: int) -> Mark | None:
+        """The mark of a message, see ``Logged.marks``."""
+        entries = _entries_of(self.queues.open(key), queue_offset)
+        if not len(entries.size):
+            return None
+        place, size = int(entries.physical_offset[0]), int(entries.size[0])
+        stored = self.stored_at(place, size)
+        if stored is None or stored == NOT_STORED:
+            return None
+        return Mark(place, stored.store_ms)
+
+    def stored_at(self, physical_offset: int, size: int = RECORD_BYTES_MAX) -> Stored | None:
+        """What the log has at a place, see ``Logged.stored_at``; a record of at most that size."""
         file = self.log_file(physical_offset)
         if file is None:  # a file in between may be lost
             return NOT_STORED if not self.log or physical_offset >= self.log[-1].end else None
         at = physical_offset - file.base
         try:
-            window = self.storage.window(file.path, at, at + RECORD_BYTES_MAX)
+            window = self.storage.window(file.path, at, at + size)
         except FileNotFoundError:  # retention has deleted it since it was listed
             return None
         columns = scan(window, 0, len(window), 1)
@@ -388,6 +400,18 @@ class Store:
             return inventory.parse(self.storage.read(inventory.NAME), checkpoint)
         except (FileNotFoundError, ValueError):
             return None
+
+
+def last_place(queue: Queue, latest: int) -> int:
+    """Where in the log the last message of a queue is, -1 if there is none."""
+    return int(_entries_of(queue, latest - 1).physical_offset.max(initial=-1))
+
+
+def _entries_of(queue: Queue, queue_offset: int) -> Entries:
+    """The entry of a message; none if it has none."""
+    if isinstance(queue, BatchQueue):
+        return queue.holding(queue_offset, queue_offset + 1)
+    return queue.entries(max(queue_offset, 0), queue_offset + 1)
 
 
 def _named(options: Options) -> set[str]:

@@ -1,10 +1,11 @@
 """``spark.readStream.format("rocketmq")``: the log as a stream, from files or brokers.
 
 A step reads of each queue the offsets between two checkpoints; both are JSON, see
-``firearrow.spark.offsets``. Where a query starts for the first time follows from the options, and
-from its checkpoint ever after. Queues and topics that appear later are read from their beginning.
-Where a step is limited it reads what was stored first, whatever its queue: the steps of a query
-that catches up follow each other as the messages did, and none is late for a watermark.
+``firearrow.spark.offsets``, and know their queues and stores again (``firearrow.spark.marks``).
+Where a query starts for the first time follows from the options, and from its checkpoint ever
+after. Queues and topics that appear later are read from their beginning. Where a step is limited it
+reads what was stored first, whatever its queue: the steps of a query that catches up follow each
+other as the messages did, and none is late for a watermark.
 
 The object that decides on offsets lives in one process on the driver for as long as the query
 runs; ``read`` is called on copies of it in the workers, which know nothing of those decisions.
@@ -31,6 +32,7 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 from firearrow.spark.losses import held_spans
+from firearrow.spark.marks import Recognition
 from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options
 from firearrow.spark.origin import Origin
@@ -71,6 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock or SystemClock()
         self._target: Mapping[Queue, Bound] | None = None  # where "available now" ends
         self._seen: Mapping[Queue, Bound] | None = None
+        self._recognition: Recognition | None = None
         self._stepped_at = self._clock.monotonic()
         self._is_told = False
 
@@ -80,6 +83,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             self._opened = open_origin(self.options)
         return self._opened
+
+    @property
+    def recognition(self) -> Recognition:
+        """What knows queues and stores again."""
+        if self._recognition is None:
+            reading = self.options.reading
+            self._recognition = Recognition(
+                self.origin,
+                f"the {_CHECKPOINT}",
+                "allowNewStore=true reads this one from its beginning",
+                reading.fail_on_data_loss,
+                reading.allow_new_store,
+            )
+        return self._recognition
 
     # --- offsets ---
 
@@ -91,7 +108,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         fail = limits.by_timestamp == "error"
         bounds, offset_at = self._look(), self.origin.offset_at
-        return offsets.to_json(offsets.resolve(position, bounds, offset_at, fail_where_none=fail))
+        start = offsets.resolve(position, bounds, offset_at, fail_where_none=fail)
+        return offsets.to_json(start, self.recognition.marks(start, bounds))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take what is there now for all there will ever be."""
@@ -110,12 +128,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next step ends: ``start`` itself, if there is nothing new or not enough."""
-        known = offsets.from_json(start, _CHECKPOINT)
+        known, marks = offsets.with_marks(start, _CHECKPOINT)
         if not self._is_told:  # Spark says what the last step has read only when another follows
             self.commit(start)
         bounds = self._within_target(self._look())
+        again = self.recognition.again(known, marks, bounds)
+        known = again.start
         end = offsets.new_end(known, bounds)
-        if end == known:
+        if end == known and not again.losses:
             return start
         spans = offsets.plan(known, end, bounds).spans
         if not isinstance(limit, ReadAllAvailable):
@@ -125,7 +145,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if limited != spans:
                 end = offsets.ends(offsets.begins(known, spans), limited)
         self._stepped_at = self._clock.monotonic()
-        return offsets.to_json(end) if end != known else start
+        lost = {loss.queue for loss in again.losses}
+        moved = {queue: at for queue, at in end.items() if queue in lost or known.get(queue) != at}
+        kept = {queue: marks[queue] for queue in end.keys() & marks.keys() - moved.keys()}
+        return offsets.to_json(end, {**kept, **self.recognition.marks(moved, bounds)})
 
     def reportLatestOffset(self) -> offsets.OffsetJson | None:
         """All that there was at the last look; what is behind a step's end is the query's lag."""
@@ -141,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         origin = self.origin
         assert isinstance(origin, Committing)
-        origin.commit_offsets(offsets.from_json(end, _CHECKPOINT))
+        origin.commit_offsets(offsets.with_marks(end, _CHECKPOINT)[0])
 
     def _look(self) -> Mapping[Queue, Bound]:
         self._seen = self.origin.bounds()
@@ -187,9 +210,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises DataLost if some of its messages are gone; with ``failOnDataLoss=false`` they are
         left out and logged.
         """
-        first = offsets.from_json(start, _CHECKPOINT)
-        last = offsets.from_json(end, _CHECKPOINT)
-        spans = held_spans(self.options.reading, first, last, self.origin.bounds())
+        first, first_marks = offsets.with_marks(start, _CHECKPOINT)
+        last, last_marks = offsets.with_marks(end, _CHECKPOINT)
+        bounds = self.origin.bounds()
+        again = self.recognition.again(first, first_marks, bounds)
+        moved = {
+            queue: at
+            for queue, at in last.items()
+            if (at, last_marks.get(queue)) != (first.get(queue), first_marks.get(queue))
+        }
+        if anew := first.keys() - again.start.keys() & moved.keys():
+            ends = {queue: moved[queue] for queue in anew}
+            for queue in self.recognition.differing(ends, last_marks, bounds):
+                del moved[queue]  # it has begun anew once more since the end was decided on
+        told = [it for it in again.losses if it.queue in moved or it.queue not in last]
+        spans = held_spans(self.options.reading, again.start, moved, bounds, told)
         return self.origin.partitions(spans) if spans else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -200,7 +235,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to the workers: they open the origin themselves, and decide nothing."""
-        return self.__dict__ | {"_opened": self._given, "_target": None, "_seen": None}
+        return self.__dict__ | {
+            "_opened": self._given,
+            "_target": None,
+            "_seen": None,
+            "_recognition": None,
+        }
 
 
 def require_streamable(options: Options) -> None:

@@ -19,8 +19,9 @@ from firearrow.spark.queueentries import Queues
 from firearrow.store.snapshot.batchunits import BatchQueue, unit_entries
 from firearrow.store.snapshot.collected import Units
 from firearrow.store.snapshot.entries import Entries, Queue, QueueKey, Span
+from firearrow.store.snapshot.entryfiles import FileQueue
 from firearrow.store.snapshot.files import NO_FILES
-from firearrow.store.snapshot.undispatched import EntriesAhead
+from firearrow.store.snapshot.undispatched import EntriesAhead, record_end
 
 
 class Extent(NamedTuple):
@@ -99,8 +100,8 @@ class QueuesAndAhead:
 
     def open(self, key: QueueKey) -> Queue:
         """One of them; an empty one if there is none of that name."""
-        stored = self._stored.open(key)
         units = self._ahead.of(key)
+        stored = self._open(key, units)
         if not len(units):
             return stored
         if isinstance(stored, BatchQueue):
@@ -109,13 +110,23 @@ class QueuesAndAhead:
             return BatchQueue(NO_FILES, units)
         return QueueAndAhead(stored, units, begins=self._is_whole)
 
+    def _open(self, key: QueueKey, units: Units) -> Queue:
+        """What is stored of a queue; nothing counts if its first message comes once more behind
+        it, as the topic was made again."""
+        stored = self._stored.open(key)
+        if not len(units) or int(units["queue_offset"][0]):
+            return stored
+        if int(units["physical_offset"][0]) < record_end(stored):
+            return stored
+        return BatchQueue(NO_FILES) if isinstance(stored, BatchQueue) else FileQueue(NO_FILES)
+
     def extent(self, parts: Iterable[tuple[str, int, int, int]]) -> Extent | None:
         """The stretch of the log with the entries of ranges of queues, as far as these are not
         stored."""
         found: list[Extent] = []
         for topic, queue_id, start, end in parts:
             units = self._ahead.of((topic, queue_id))
-            behind = self._stored.open((topic, queue_id)).span[1] if len(units) else 0
+            behind = self._open((topic, queue_id), units).span[1] if len(units) else 0
             offsets = units["queue_offset"].astype(np.int64)
             units = units[
                 (offsets >= behind) & (offsets + units["messages"] > start) & (offsets < end)

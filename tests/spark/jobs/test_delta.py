@@ -22,7 +22,7 @@ from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import (
     ArchiveProgress,
     Gap,
-    Mark,
+    LogMark,
     numbers_of_gaps,
     numbers_of_offsets,
 )
@@ -173,7 +173,7 @@ def test_numbers_say_what_they_were_made_of() -> None:
     gap = Gap(*ODD, 3, 9, 4)
     numbers: dict[str, int] = {}
     for step in range(1, 12):
-        marks = [Mark("b/1", step * 10, 1, 2), Mark("c", step, 3, 4)]
+        marks = [LogMark("b/1", step * 10, 1), LogMark("c", step, 3)]
         numbers |= ArchiveProgress.of(numbers).numbers_of_marks(marks, step)
     numbers |= numbers_of_gaps([gap]) | numbers_of_offsets("first", {ODD: 5}) | {"another": 1}
     found = ArchiveProgress.of(numbers)

@@ -14,7 +14,7 @@ from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError, CorruptStore, StoreLocked
 from firearrow.spark.jobs.archive import archive
 from firearrow.spark.jobs.delta import OLD, Archive
-from firearrow.spark.jobs.progress import Gap, Mark
+from firearrow.spark.jobs.progress import Gap, LogMark
 from firearrow.spark.jobs.takeover import take_over
 from tests.archives import unpack
 from tests.spark.jobs.inline import Inline, Killed, Mortal
@@ -55,7 +55,7 @@ def test_it_becomes_a_table_with_all_that_it_knew(old: Path) -> None:
     assert state.progress.gaps == [Gap(*A, 60, 70, 10)]
     base_ms = MemoryOrigin().base_ms + DAY_MS - 30_000
     stored_ms = base_ms + 79_000
-    assert state.progress.marks[-1] == Mark("a", 79_000, stored_ms, stored_ms - 1)
+    assert state.progress.marks[-1] == LogMark("a", 79_000, stored_ms)
     assert {p.name for p in old.iterdir()} == {"_delta_log", "topic=T", "topic=%25RETRY%25g"}
     origin = MemoryOrigin({A: Bound(70, 90)}, base_ms)
     assert archive(Inline(), lambda: origin, held).rows == 10

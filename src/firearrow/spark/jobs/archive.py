@@ -29,30 +29,32 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.client.queues import Bound, Queue, Span, Stored
+from firearrow.client.queues import Bound, Mark, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError
 from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
-from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, QueueRows, State
+from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, QueueRows
 from firearrow.spark.jobs.parquet import WrittenFiles, write_messages
 from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import (
     Gap,
-    Mark,
+    LogMark,
     numbers_of_gaps,
+    numbers_of_last,
     numbers_of_offsets,
 )
 from firearrow.spark.jobs.workers import Workers
+from firearrow.spark.losses import lost_spans
+from firearrow.spark.marks import Again, Recognition
 from firearrow.spark.opening import open_origin
 from firearrow.spark.options import MiB, parse
-from firearrow.spark.origin import Logged, Origin
+from firearrow.spark.origin import Origin
 from firearrow.spark.stream import Committing, require_streamable
 from firearrow.spark.tables import MESSAGES
 
@@ -139,6 +141,8 @@ def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
     ):
         if value:
             raise ConfigError(f"option {name}: an archive contains whole queues")
+    if parsed.reading.allow_new_store:
+        raise ConfigError("option allowNewStore: another store needs an archive of its own")
     if parsed.place.archive is not None:
         raise ConfigError("option archive: what is archived already can't be archived")
     if parsed.reading.visibility != "consumer":
@@ -242,40 +246,10 @@ def require_apart(paths: Iterable[str], archive: Archive) -> None:
             )
 
 
-def require_same_stores(
-    origin: Origin, archive: Archive, state: State, brokers: Iterable[str], *, fail: bool = True
-) -> None:
-    """Raise ConfigError if brokers have other stores than those that an archive is of.
-
-    Raises DataLost if the log of one has lost messages that are archived and ``fail`` says so: new
-    messages may have got their queue offsets.
-    """
-    if not isinstance(origin, Logged):
-        return
-    for broker in sorted(brokers):
-        marks = [mark for mark in reversed(state.progress.marks) if mark.broker == broker]
-        told = (_agrees(origin, mark) for mark in marks)
-        if not marks or next(told) is not False:
-            continue
-        mark = marks[0]
-        moment = datetime.fromtimestamp(mark.store_ms / 1000, UTC)
-        there = f"at {mark.commit_log_offset} of its log there is no message stored {moment:%F %T}Z"
-        if not any(told):
-            raise ConfigError(
-                f"archive {archive.root} is of another store of broker {broker!r}: {there}; a store"
-                " needs an archive of its own"
-            )
-        if fail:
-            raise DataLost(
-                f"the store of broker {broker!r} has lost messages that archive {archive.root}"
-                f" holds: {there} (failOnDataLoss=false archives what follows)"
-            )
-
-
-def _agrees(origin: Logged, mark: Mark) -> bool | None:
-    """Whether a log has the message of a mark; None where that can't be told."""
-    found = origin.stored_at(mark.broker, mark.commit_log_offset)
-    return None if found is None else found == Stored(mark.store_ms, mark.born_ms)
+def recognition(origin: Origin, archive: Archive, settings: Settings) -> Recognition:
+    """Give what knows again which queues and stores an archive is of."""
+    otherwise = "a store needs an archive of its own"
+    return Recognition(origin, f"archive {archive.root}", otherwise, settings.fail_on_data_loss)
 
 
 class _Job:
@@ -288,7 +262,7 @@ class _Job:
         if isinstance(self.origin, FileOrigin):
             require_apart(self.origin.options.place.paths, archive)
         self.was_limited = False
-        self._known: set[str] = set()
+        self._recognition = recognition(self.origin, archive, settings)
         self._first: dict[Queue, int] | None = None
         self._workers = workers
         self._source = source
@@ -299,18 +273,19 @@ class _Job:
     def step(self, bounds: Mapping[Queue, Bound]) -> Step | None:
         """Archive up to the bounds, or as much as one step takes; None where there is nothing."""
         while True:
-            self._require_same_stores(bounds)
-            start = self._start(bounds)
-            spans, gaps = self._spans(start, bounds)
+            progress = self._state.progress
+            again = self._recognition.again(
+                self._start(bounds), progress.last, bounds, progress.logs
+            )
+            spans, gaps = self._spans(again, bounds)
             if not spans and not gaps:
                 return None
             written = self._workers.run(_write, self._tasks(spans)) if spans else []
             files = tuple(file for part in written for file in part.files)
             try:
                 gaps += self._missing(spans, written)
-                ends = {queue: offset for queue, offset in start.items() if queue in bounds}
-                ends |= self._ends(start, spans, gaps)
-                step = self._committed(files, gaps, ends, written)
+                ends = self._ends(again, bounds, spans, gaps)
+                step = self._committed(files, gaps, ends, written, bounds)
             except Conflict as conflict:  # one of two that do the same has gone on, so this ends
                 self._archive.drop(files)
                 log.info("step is planned again", extra={"reason": str(conflict)})
@@ -328,17 +303,29 @@ class _Job:
         gaps: Sequence[Gap],
         ends: Mapping[Queue, int],
         written: Sequence[WrittenFiles],
+        bounds: Mapping[Queue, Bound],
     ) -> Step:
         state = self._state
         first: dict[Queue, int] = {}
-        for part in (part for one in written for part in one.queues):
+        parts = [part for one in written for part in one.queues]
+        for part in parts:
             lowest = first.get(part.queue, state.first.get(part.queue))
             if lowest is None or part.first < lowest:  # lower than known: the queue began again
                 first[part.queue] = part.first
-        moved = {queue: end for queue, end in ends.items() if state.offsets.get(queue) != end}
+        last = {part.queue: Mark(part.last_place, part.last_ms)
+                for part in parts if part.last + 1 == ends[part.queue]}  # fmt: skip
+        known = {*last, *(gap.queue for gap in gaps)}
+        moved = {
+            queue: end
+            for queue, end in ends.items()
+            if queue in known or state.offsets.get(queue) != end
+        }
+        unread = {queue: end for queue, end in moved.items() if queue not in last}
+        last |= self._recognition.marks(unread, bounds)
         marks = _furthest(mark for one in written for mark in one.marks)
         numbers = numbers_of_offsets("next", moved) | numbers_of_offsets("first", first)
-        numbers |= numbers_of_gaps(gaps) | state.progress.numbers_of_marks(marks, state.version + 1)
+        numbers |= numbers_of_last(moved, last) | numbers_of_gaps(gaps)
+        numbers |= state.progress.numbers_of_marks(marks, state.version + 1)
         change = Change(what="archive", added=files, numbers=numbers)
         self._state = self._archive.commit(state, change)
         return Step(self._state.version, files, tuple(gaps))
@@ -357,12 +344,6 @@ class _Job:
             },
         )
 
-    def _require_same_stores(self, bounds: Mapping[Queue, Bound]) -> None:
-        new = {queue.broker for queue in bounds} - self._known
-        fail = self._settings.fail_on_data_loss
-        require_same_stores(self.origin, self._archive, self._state, new, fail=fail)
-        self._known |= new
-
     def _start(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, int]:
         """Where each queue is to be read from."""
         if self._state.numbers:
@@ -373,15 +354,14 @@ class _Job:
         return self._first
 
     def _spans(
-        self, start: Mapping[Queue, int], bounds: Mapping[Queue, Bound]
+        self, again: Again, bounds: Mapping[Queue, Bound]
     ) -> tuple[Mapping[Queue, Span], list[Gap]]:
         """What to read, and what can't be read any more."""
-        end = offsets.new_end(start, bounds)
-        plan = offsets.plan(start, end, bounds)
-        if self._settings.fail_on_data_loss:
-            offsets.require_whole(plan.losses)
+        end = offsets.new_end(again.start, bounds)
+        plan = offsets.plan(again.start, end, bounds)
+        lost_spans(self._settings.fail_on_data_loss, [*again.losses, *plan.losses])
         losses = [loss for loss in plan.losses if loss.span.start < loss.span.end]
-        gaps = [_gap(loss.queue, loss.span) for loss in losses]
+        gaps = [_gap(loss.queue, loss.span) for loss in [*again.losses, *losses]]
         spans: Mapping[Queue, Span] = plan.spans
         if self._settings.step_rows_max is not None:
             spans = offsets.with_idle(spans, end)
@@ -415,15 +395,19 @@ class _Job:
         return gaps
 
     def _ends(
-        self, start: Mapping[Queue, int], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
+        self,
+        again: Again,
+        bounds: Mapping[Queue, Bound],
+        spans: Mapping[Queue, Span],
+        gaps: Iterable[Gap],
     ) -> dict[Queue, int]:
-        """Where the queues of this step are to be read on: behind what was read or is lost."""
-        found = {queue: span.end for queue, span in spans.items()}
+        """Where the queues are to be read on after this step: behind what was read or is lost."""
+        found = {queue: offset for queue, offset in again.start.items() if queue in bounds}
+        found |= {queue: bounds[queue].earliest for queue in again.anew}
         for gap in gaps:
-            queue = Queue(gap.topic, gap.broker, gap.queue_id)
-            if queue not in found:
-                found[queue] = max(start.get(queue, 0), gap.end)
-        return found
+            if gap.missing:
+                found[gap.queue] = max(found.get(gap.queue, 0), gap.end)
+        return found | {queue: span.end for queue, span in spans.items()}
 
 
 def _write(task: Task) -> WrittenFiles:
@@ -438,9 +422,9 @@ def file_stem(version: int) -> Callable[[int], str]:
     return lambda number: f"{version:012}-{number:05}-{run}"
 
 
-def _furthest(marks: Iterable[Mark]) -> list[Mark]:
+def _furthest(marks: Iterable[LogMark]) -> list[LogMark]:
     """Give of each broker the mark that is furthest on in its log."""
-    furthest: dict[str, Mark] = {}
+    furthest: dict[str, LogMark] = {}
     for mark in marks:
         known = furthest.setdefault(mark.broker, mark)
         if mark.commit_log_offset > known.commit_log_offset:

@@ -25,14 +25,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.client.queues import Bound, Queue, Span
+from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.choosing import chosen_rows
+from firearrow.spark.jobs.archive import Settings, recognition
 from firearrow.spark.jobs.delta import Archive, DataFile, State
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.offsets import Loss
 from firearrow.spark.options import Choice, Options
-from firearrow.spark.origin import Origin
+from firearrow.spark.origin import Logged, Origin
 from firearrow.spark.propertytext import PropertyText
 
 _LOOKS_MAX: Final = 5  # while the archive grows beyond what was seen of the queues
@@ -64,6 +65,8 @@ class ArchivedOrigin:
         self.live = live
         self.archive = Archive(options.place.archive or "")
         self._known_times: dict[str, pa.Table] = {}
+        settings = Settings(fail_on_data_loss=options.reading.fail_on_data_loss)
+        self._recognition = recognition(live, self.archive, settings)
 
     def bounds(self) -> Mapping[Queue, Bound]:
         """Every chosen queue, and what archive and source hold of it together.
@@ -73,16 +76,14 @@ class ArchivedOrigin:
         """
         for _ in range(_LOOKS_MAX):
             live, state = self._look()
-            begun_again = [
-                queue for queue, bound in live.items() if bound.latest < state.offsets.get(queue, 0)
-            ]
+            begun_again = sorted(self._begun_again(live, state))
             if not begun_again:
                 break  # else the archive may have gone on since the source was asked
         else:
             queue = begun_again[0]
             raise DataLost(
                 f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker} ends at "
-                f"{live[queue].latest}, but messages before {state.offsets[queue]} of it are in "
+                f"{live[queue].latest}, and has other messages before {state.offsets[queue]} than "
                 f"archive {self.archive.root}: it was deleted and made again"
             )
         found = dict(live)
@@ -92,6 +93,32 @@ class ArchivedOrigin:
             found[queue] = Bound(first, max(bound.latest, end))
         self._require_topics({queue.topic for queue in found})
         return found
+
+    def _begun_again(self, live: Mapping[Queue, Bound], state: State) -> set[Queue]:
+        """The queues that were deleted and made again since they were archived."""
+        progress = state.progress
+        shorter = {q for q, bound in live.items() if bound.latest < state.offsets.get(q, 0)}
+        again = self._recognition.again(progress.offsets, progress.last, live, progress.logs)
+        return shorter | again.anew
+
+    def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
+        """The marks of messages, see ``Logged.marks``: of the source, and of the archive's last."""
+        if not isinstance(self.live, Logged):
+            return {}
+        archived, ends = self._state.progress.last, self._state.offsets
+        found = {q: archived[q] for q, at in places.items() if q in archived and at + 1 == ends[q]}
+        live = {
+            queue: at
+            for queue, at in places.items()
+            if (bound := self._live.get(queue)) and bound.earliest <= at < bound.latest
+        }
+        return found | dict(self.live.marks(live))
+
+    def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+        """What the source's log has at a place, see ``Logged.stored_at``."""
+        if not isinstance(self.live, Logged):
+            return None
+        return self.live.stored_at(broker, physical_offset)
 
     def _look(self) -> tuple[Mapping[Queue, Bound], State]:
         live = self.live.bounds()
@@ -221,7 +248,7 @@ class ArchivedOrigin:
             if queue in self._first and lost.start < lost.end:
                 reason = f"deleted, and the archive ends at {end}"
                 losses.append(Loss(queue, lost, reason))
-        lost_spans(self.options.reading, losses)
+        lost_spans(self.options.reading.fail_on_data_loss, losses)
 
     def _archive_tasks(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         clips: dict[str, list[Clip]] = {}

@@ -71,7 +71,8 @@ class Conflict(StoreLocked):
 
 
 class QueueRows(msgspec.Struct, frozen=True, rename="camel"):
-    """Messages of one queue: so many, from the first to the last queue offset, both included."""
+    """Messages of one queue: so many, from the first to the last queue offset, both included;
+    where that is told, also where in the log the last one is and when it was stored."""
 
     topic: str
     broker: str
@@ -79,6 +80,8 @@ class QueueRows(msgspec.Struct, frozen=True, rename="camel"):
     first: int
     last: int
     rows: int
+    last_place: int = -1
+    last_ms: int = -1
 
     @property
     def queue(self) -> Queue:

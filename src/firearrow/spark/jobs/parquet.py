@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.delta import DataFile, QueueRows
 from firearrow.spark.jobs.places import FilePlace
-from firearrow.spark.jobs.progress import Mark
+from firearrow.spark.jobs.progress import LogMark
 from firearrow.spark.tables import MESSAGES
 
 ROW_GROUP_ROWS: Final = 100_000
@@ -48,7 +48,7 @@ class WrittenFiles(msgspec.Struct, frozen=True):
 
     files: tuple[DataFile, ...] = ()
     queues: tuple[QueueRows, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[LogMark, ...] = ()
 
 
 def partition_path(topic: str, day: str) -> str:
@@ -174,10 +174,15 @@ def _queues(table: pa.Table) -> Iterator[QueueRows]:
     for begin, end in zip(begins, [*begins[1:], table.num_rows], strict=True):
         topic, broker, queue_id = _key(table, begin)
         first, last = int(offsets[begin]), int(offsets[end - 1])
-        yield QueueRows(topic, broker, queue_id, first, last, end - begin)
+        rows = QueueRows(topic, broker, queue_id, first, last, end - begin)
+        if "storeTimestamp" in table.column_names:
+            place = table.column("commitLogOffset")[end - 1].as_py()
+            last_ms = _stored_ms(table, end - 1)
+            rows = msgspec.structs.replace(rows, last_place=place, last_ms=last_ms)
+        yield rows
 
 
-def _marks(table: pa.Table) -> Iterator[Mark]:
+def _marks(table: pa.Table) -> Iterator[LogMark]:
     """Give of each broker the message that is furthest on in its log."""
     furthest = table.group_by("broker").aggregate([("commitLogOffset", "max")])
     for row in furthest.to_pylist():
@@ -187,9 +192,12 @@ def _marks(table: pa.Table) -> Iterator[Mark]:
             pc.equal(table.column("broker"), broker),
         )
         at = pc.index(is_it, True).as_py()
-        times = (table.column(name)[at] for name in ("storeTimestamp", "bornTimestamp"))
-        store_ms, born_ms = (time.cast(pa.int64()).as_py() // 1000 for time in times)
-        yield Mark(broker, offset, store_ms, born_ms)
+        yield LogMark(broker, offset, _stored_ms(table, at))
+
+
+def _stored_ms(table: pa.Table, at: int) -> int:
+    microseconds: int = table.column("storeTimestamp")[at].cast(pa.int64()).as_py()
+    return microseconds // 1000
 
 
 def _require_unique(table: pa.Table) -> None:

@@ -8,7 +8,11 @@ stay is such a number::
     firearrow:next:<queue id>:<broker>:<topic>         the queue offset to be archived next
     firearrow:first:<queue id>:<broker>:<topic>        the lowest that the table has or had to get;
                                                        what expires raises it
-    firearrow:gap:<queue id>:<broker>:<topic>:<start>:<end>   so many messages of these were gone
+    firearrow:last:<queue id>:<broker>:<topic>:<what>  the message before ``next``, by which its
+                                                       queue is known again: ``place`` in the log
+                                                       and when ``stored``; -1 if it is not known
+    firearrow:gap:<queue id>:<broker>:<topic>:<start>:<end>   so many messages of these were gone;
+                                                       none where the queue begins anew at start
     firearrow:mark:<broker>:<slot>:<what>              a message by which a log is known again
     firearrow:taken:<id>                               the last step of an archive that was taken
                                                        over into this table
@@ -21,7 +25,7 @@ them; so the log is read here for these, and for nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -29,13 +33,14 @@ import msgspec
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from firearrow.client.queues import Queue
+from firearrow.client.queues import Mark, Queue
 from firearrow.spark.jobs.places import FilePlace
 
 LOG: Final = "_delta_log"
 MARKS_MAX: Final = 8  # of each broker: messages of its last steps
 _OWN: Final = "firearrow"
 FILES: Final = f"{_OWN}:files"
+_NO_MARK: Final = Mark(-1, -1)
 
 Numbers = Mapping[str, int]
 
@@ -56,14 +61,13 @@ class Gap(msgspec.Struct, frozen=True, rename="camel"):
         return Queue(self.topic, self.broker, self.queue_id)
 
 
-class Mark(msgspec.Struct, frozen=True, rename="camel"):
+class LogMark(msgspec.Struct, frozen=True, rename="camel"):
     """A message that the log of a broker has, by which it is known again: where its record is, and
-    when it was stored and born."""
+    when it was stored."""
 
     broker: str
     commit_log_offset: int
     store_ms: int
-    born_ms: int
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,15 @@ class ArchiveProgress:
     offsets: dict[Queue, int] = field(default_factory=dict)
     first: dict[Queue, int] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
-    marks: tuple[Mark, ...] = ()
+    last: dict[Queue, Mark] = field(default_factory=dict)
+    marks: tuple[LogMark, ...] = ()
     _slots: dict[str, list[int]] = field(default_factory=dict)  # oldest first
 
     @classmethod
     def of(cls, numbers: Numbers) -> ArchiveProgress:
         """Read what is Firearrow's of a table's numbers."""
         progress = cls()
+        last: dict[Queue, dict[str, int]] = {}
         marks: dict[tuple[str, int], dict[str, int]] = {}
         for name, number in numbers.items():
             own, _, rest = name.partition(":")
@@ -90,6 +96,8 @@ class ArchiveProgress:
                 progress.offsets[_queue(parts)] = number
             elif kind == "first":
                 progress.first[_queue(parts)] = number
+            elif kind == "last":
+                last.setdefault(_queue(parts), {})[parts[3]] = number
             elif kind == "gap":
                 gap = Gap(*_queue(parts), int(parts[3]), int(parts[4]), number)
                 progress.gaps.append(gap)
@@ -97,6 +105,8 @@ class ArchiveProgress:
                 broker, slot, what = parts
                 marks.setdefault((broker, int(slot)), {})[what] = number
         progress.gaps.sort(key=lambda gap: (gap.queue, gap.start))
+        found = {queue: Mark(m["place"], m["stored"]) for queue, m in last.items()}
+        progress.last.update((queue, mark) for queue, mark in found.items() if mark != _NO_MARK)
         return progress._with_marks(marks)
 
     def _with_marks(self, marks: Mapping[tuple[str, int], Mapping[str, int]]) -> ArchiveProgress:
@@ -104,10 +114,19 @@ class ArchiveProgress:
         slots: dict[str, list[int]] = {}
         for (broker, slot), _ in ordered:
             slots.setdefault(broker, []).append(slot)
-        found = [Mark(b, m["offset"], m["stored"], m["born"]) for (b, _), m in ordered]
-        return ArchiveProgress(self.offsets, self.first, self.gaps, tuple(found), slots)
+        found = [LogMark(b, m["offset"], m["stored"]) for (b, _), m in ordered]
+        return replace(self, marks=tuple(found), _slots=slots)
 
-    def numbers_of_marks(self, marks: Iterable[Mark], step: int) -> dict[str, int]:
+    @property
+    def logs(self) -> dict[str, list[Mark]]:
+        """The messages by which the log of each broker is known again, newest first."""
+        found: dict[str, list[Mark]] = {}
+        for mark in reversed(self.marks):
+            of_broker = found.setdefault(mark.broker, [])
+            of_broker.append(Mark(mark.commit_log_offset, mark.store_ms))
+        return found
+
+    def numbers_of_marks(self, marks: Iterable[LogMark], step: int) -> dict[str, int]:
         """Give the numbers by which new marks take the places of the oldest ones."""
         found: dict[str, int] = {}
         for mark in marks:
@@ -117,7 +136,6 @@ class ArchiveProgress:
                 "step": step,
                 "offset": mark.commit_log_offset,
                 "stored": mark.store_ms,
-                "born": mark.born_ms,
             }
             for what, value in values.items():
                 found[_name("mark", mark.broker, slot, what)] = value
@@ -127,6 +145,16 @@ class ArchiveProgress:
 def numbers_of_offsets(kind: str, offsets: Mapping[Queue, int]) -> dict[str, int]:
     """Give the numbers of queues: ``next`` or ``first``."""
     return {_name(kind, *_parts(queue)): offset for queue, offset in offsets.items()}
+
+
+def numbers_of_last(queues: Iterable[Queue], marks: Mapping[Queue, Mark]) -> dict[str, int]:
+    """Give the numbers of the messages before the ``next`` ones of queues."""
+    found: dict[str, int] = {}
+    for queue in queues:
+        mark = marks.get(queue, _NO_MARK)
+        found[_name("last", *_parts(queue), "place")] = mark.physical_offset
+        found[_name("last", *_parts(queue), "stored")] = mark.store_ms
+    return found
 
 
 def numbers_of_gaps(gaps: Iterable[Gap]) -> dict[str, int]:

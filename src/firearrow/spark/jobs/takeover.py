@@ -29,7 +29,7 @@ from firearrow.spark.jobs.delta import OLD, Archive, Change, DataFile, QueueRows
 from firearrow.spark.jobs.progress import (
     ArchiveProgress,
     Gap,
-    Mark,
+    LogMark,
     numbers_of_gaps,
     numbers_of_offsets,
     taken,
@@ -81,7 +81,7 @@ class _Manifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     removed: tuple[str, ...] = ()
     gaps: tuple[Gap, ...] = ()
     files: tuple[_File, ...] | None = None
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[LogMark, ...] = ()
 
 
 @dataclass

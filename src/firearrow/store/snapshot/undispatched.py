@@ -57,10 +57,13 @@ class EntriesAhead:
 
     def of(self, key: QueueKey, queue_offset: int = 0) -> Units:
         """The entries of a queue that has those before an offset; as a queue takes them, none is of
-        a message before the last one's."""
+        a message before the last one's, and the first message of a topic that was made again takes
+        those of the deleted one away."""
         units, numbers = self._kept.rows()
         number = self._kept.numbers.get(key, -1)
         units = units[slice(*numbers.searchsorted((number, number + 1)).tolist())]
+        if len(begins := np.flatnonzero(units["queue_offset"] == 0)):
+            units = units[begins[-1] :]
         offsets = units["queue_offset"].astype(np.int64)
         chosen = offsets >= queue_offset
         chosen[1:] &= offsets[1:] > np.maximum.accumulate(offsets)[:-1]
