@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
 
 from firearrow.errors import ConfigError, DataLost
+from firearrow.spark.options import parse
+from firearrow.spark.source import MessageReader
+from firearrow.spark.tables import MESSAGES
 from tests import golden
 from tests.loglines import told
 from tests.spark import logs
@@ -209,3 +213,17 @@ def test_a_queue_that_is_not_there(
     )
     if broker == logs.BROKER:  # it is there, and has no message yet
         assert len(read(root, assign=assign)) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"visibility": "log"}])
+def test_a_worker_that_does_not_see_the_store_loses_nothing(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    """What is there for others is not skipped, whatever may be."""
+    logs.write(tmp_path / "s", [logs.Sent(), logs.Sent()])
+    given = parse({"path": str(tmp_path / "s"), "failOnDataLoss": "false", **options})
+    tasks = MessageReader(given, MESSAGES).partitions()
+    shutil.move(tmp_path / "s", tmp_path / "elsewhere")
+    for task in tasks:
+        with pytest.raises(ConfigError, match=rf"on {gethostname()}: all workers must see the sto"):
+            list(MessageReader(given, MESSAGES).read(task))

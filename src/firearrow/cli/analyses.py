@@ -247,7 +247,9 @@ def _resend(run: ReportRun[Deadletters], chosen: DataFrame) -> list[Table]:
         planned = deadletters.audited(left, number, "planned").select(*AUDIT)
         return [run.table("Would be sent", planned, "A dry run: nothing was sent or written.")]
     assert options.audit is not None, "it is checked before"
-    deadletters.audited(left, number, "planned").write.mode("append").parquet(options.audit)
+    planned = deadletters.audited(left, number, "planned")
+    planned.write.mode("append").parquet(options.audit)
+    _require_noted(run.spark.read.schema(planned.schema).parquet(options.audit), left, number)
     (
         deadletters.resend(left)
         .write.format("rocketmq")
@@ -259,6 +261,16 @@ def _resend(run: ReportRun[Deadletters], chosen: DataFrame) -> list[Table]:
     done = run.spark.read.parquet(options.audit).where(fn.col("run") == number)
     sent = deadletters.outcomes(done).select(*AUDIT, "run", "at")
     return [run.table("Sent", sent, f"Audit table: {options.audit}")]
+
+
+def _require_noted(audit: DataFrame, left: DataFrame, number: str) -> None:
+    """Raise ConfigError unless all that is to be sent is noted where the next run looks for it."""
+    noted, expected = audit.where(fn.col("run") == number).count(), left.count()
+    if noted != expected:
+        raise ConfigError(
+            f"--audit: of {expected} rows that were written, {noted} can be seen here: a directory"
+            " must be the same for all workers and for who starts the job; nothing was sent"
+        )
 
 
 def _audit(run: ReportRun[Deadletters]) -> DataFrame | None:

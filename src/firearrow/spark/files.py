@@ -12,6 +12,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from socket import gethostname
 
 import numpy as np
 import pyarrow as pa
@@ -386,7 +387,7 @@ class FileOrigin:
         return self._read_queues(partition, schema)
 
     def _read_log(self, task: LogPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        store = Store(task.root, task.broker, self.options.reading)
+        store = _seen(Store(task.root, task.broker, self.options.reading))
         batches = Batches(self.options, self._log_narrow, schema, store)
         skip = self.options.reading.on_corrupt == "skip"
         try:
@@ -401,7 +402,8 @@ class FileOrigin:
         lost(self.options.reading, what, cause)
 
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        store = Store(task.root, task.broker, self.options.reading, task.extent or NO_EXTENT)
+        extent = task.extent or NO_EXTENT
+        store = _seen(Store(task.root, task.broker, self.options.reading, extent))
         try:
             queues = [store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts]
         except FileNotFoundError as error:  # of the log, behind the queues
@@ -495,6 +497,15 @@ class FileOrigin:
             damaged += len(wrong)
         if gone := len(behind) - damaged:
             self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
+
+
+def _seen(store: Store) -> Store:
+    """A store that this host sees. Raises ConfigError elsewhere: nothing of it is lost."""
+    try:
+        store.require()
+    except ConfigError as error:
+        raise ConfigError(f"{error} on {gethostname()}: all workers must see the store") from None
+    return store
 
 
 def _without_file(store: Store, start: int, end: int) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -21,6 +23,23 @@ class Inline:
 
     def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
         return [work(piece) for piece in pieces]
+
+
+class Elsewhere(Inline):
+    """Workers of a host that has another directory at the path of the job's: ``field`` of a piece
+    says where that is. ``spoil`` does something to what they have written."""
+
+    def __init__(
+        self, field: str, other: FilePlace | Path, spoil: Callable[[], object] = lambda: None
+    ) -> None:
+        self._moved = {field: other}
+        self._spoil = spoil
+
+    def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
+        moved: list[Any] = [replace(piece, **self._moved) for piece in pieces]  # type: ignore[type-var]
+        done = super().run(work, moved)
+        self._spoil()
+        return done
 
 
 class Killed(BaseException):

@@ -6,7 +6,9 @@ import functools
 import re
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from socket import gethostname
 from threading import Event
 
 import pyarrow as pa
@@ -27,12 +29,13 @@ from firearrow.spark.jobs.archive import (
 )
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive, QueueRows
+from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import Gap
 from firearrow.spark.jobs.workers import local_workers
 from firearrow.spark.offsets import Position
 from tests.golden import expected, extract
 from tests.spark import logs
-from tests.spark.jobs.inline import Inline, Killed, Mortal
+from tests.spark.jobs.inline import Elsewhere, Inline, Killed, Mortal
 from tests.spark.origins import DAY_MS, RECORD_BYTES, MemoryOrigin
 from tests.store.stores import append, opened
 
@@ -222,6 +225,43 @@ def test_messages_that_vanish_while_they_are_read_are_noticed(tmp_path: Path) ->
 
 def part(first: int, last: int) -> QueueRows:
     return QueueRows(*A, first, last, last - first + 1)
+
+
+def test_a_directory_that_a_worker_has_for_itself_is_no_archive(tmp_path: Path) -> None:
+    origin, place = MemoryOrigin({A: Bound(0, 10)}), Archive(tmp_path / "archive")
+    alone = Elsewhere("place", FilePlace(tmp_path / "alone"))
+    with pytest.raises(
+        ConfigError,
+        match=rf"^{gethostname()} has written {tmp_path}/archive/topic=T/dt=\S+\.parquet, but it "
+        r"can't be seen on \S+: a directory must be the same for all workers",
+    ):
+        archive(alone, lambda: origin, place)
+    assert rows_of(tmp_path / "archive") == []
+    assert run(origin, tmp_path / "archive").rows == 10
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "has"),
+    [
+        (lambda data: data[:-1], r"\d+ bytes and no footer"),
+        (lambda data: data[:-8] + bytes(8), r"\d+ bytes and no footer"),
+        (lambda data: b"", "0 bytes and no footer"),
+    ],
+)
+def test_a_file_that_is_not_what_a_worker_has_written_is_not_committed(
+    spoiled: Callable[[bytes], bytes], has: str, tmp_path: Path
+) -> None:
+    def spoil() -> None:
+        [path] = tmp_path.rglob("*.parquet")
+        path.write_bytes(spoiled(path.read_bytes()))
+
+    workers = Elsewhere("place", FilePlace(tmp_path), spoil)
+    with pytest.raises(
+        CorruptStore, match=rf"parquet has {has}, but \S+ has written \d+ bytes and"
+    ):
+        archive(workers, lambda: MemoryOrigin({A: Bound(0, 10)}), Archive(tmp_path))
+    assert rows_of(tmp_path) == []
+    assert list(tmp_path.rglob("*.parquet")) == []
 
 
 def test_parts_that_make_no_whole_are_refused() -> None:

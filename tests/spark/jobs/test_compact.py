@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from firearrow.client.queues import Bound, Queue
-from firearrow.errors import CorruptStore
+from firearrow.errors import ConfigError, CorruptStore
 from firearrow.spark.jobs.archive import Settings, archive
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive
-from tests.spark.jobs.inline import Inline, Killed, Mortal
+from firearrow.spark.jobs.places import FilePlace
+from tests.spark.jobs.inline import Elsewhere, Inline, Killed, Mortal
 from tests.spark.jobs.test_archive import every, rows_of
 from tests.spark.origins import DAY_MS, MemoryOrigin
 
@@ -87,3 +89,11 @@ def test_a_file_that_lacks_messages_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(CorruptStore, match="have 49 messages, but 50 were written"):
         compact(Inline(), Archive(tmp_path))
     assert Archive(tmp_path).load() == state
+
+
+def test_a_worker_that_has_a_directory_of_its_own_replaces_nothing(tmp_path: Path) -> None:
+    origin, root = filled(tmp_path / "archive"), tmp_path / "archive"
+    shutil.copytree(root, tmp_path / "alone")
+    with pytest.raises(ConfigError, match=r"has written \S+, but it can't be seen on"):
+        compact(Elsewhere("place", FilePlace(tmp_path / "alone")), Archive(root))
+    assert sorted(rows_of(root)) == every(origin)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
+from socket import gethostname
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +30,7 @@ from firearrow.wire.codes import RequestCode
 from tests.golden import expected, extract
 from tests.interop.servers import Server
 from tests.spark.brokers import create_topic, serving, stored
-from tests.spark.jobs.inline import Inline
+from tests.spark.jobs.inline import Elsewhere, Inline
 from tests.spark.origins import MemoryOrigin
 
 LARGE_BYTES = 4 << 20  # a body's largest size
@@ -260,6 +261,22 @@ def test_a_job_that_was_ended_sends_only_the_rest(tmp_path: Path) -> None:
             ledger.write_bytes(b'{"nextOffset":0,"targetOffset":0,"sent":0,"done":false}')
         assert run().messages == 90
         assert max(Counter(view.body for view in stored(server, "again", 1)).values()) == 1
+
+
+def test_a_job_whose_directory_a_worker_does_not_share_sends_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        create_topic(server, "again", 2)
+        for other in ("nowhere", "another"):
+            job = tmp_path / other / "job"
+            if other == "another":
+                replay(Inline(), OriginMessages.of(lambda: MemoryOrigin()), Selection(), to(server),
+                       job, sleep=float)  # fmt: skip
+            with pytest.raises(
+                ConfigError, match=rf"job on {gethostname()} is not the directory in which the job"
+            ):
+                replay(Elsewhere("directory", job), OriginMessages.of(origin), Selection(),
+                       to(server), tmp_path / "job", sleep=float)  # fmt: skip
+        assert stored(server, "again", 2) == []
 
 
 def test_a_replay_needs_a_topic_that_is_there(tmp_path: Path) -> None:

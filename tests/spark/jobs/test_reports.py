@@ -8,7 +8,7 @@ from typing import Any
 
 import pyspark.sql.functions as fn
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from firearrow.cli import analyses
 from firearrow.cli.analyses import ReportRun
@@ -24,6 +24,7 @@ from firearrow.cli.joboptions import (
 from firearrow.cli.page import as_html
 from firearrow.cli.reports import Report, Table
 from firearrow.cli.sparkoptions import RunOptions
+from firearrow.errors import ConfigError
 from firearrow.spark.jobs.reading import Reader
 from tests.spark.jobs import orders
 from tests.spark.jobs.frames import golden, table
@@ -125,6 +126,22 @@ def test_a_dry_run_writes_nothing(run: Callable[..., ReportRun[Any]], tmp_path: 
     )
     assert found["Would be sent"].values("target") == ["Orders"] * 12
     assert not audit.exists()
+
+
+def test_nothing_is_sent_that_is_noted_where_nobody_sees_it(
+    run: Callable[..., ReportRun[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that write to directories of their own leave an empty one for who starts the job."""
+
+    def write_elsewhere(self: DataFrameWriter, path: str) -> None:
+        Path(path).mkdir()
+
+    monkeypatch.setattr(DataFrameWriter, "parquet", write_elsewhere)
+    job = run(Deadletters, resend=True, audit=str(tmp_path / "audit"), to_name_server="127.0.0.1:1")
+    with pytest.raises(
+        ConfigError, match="of 12 rows that were written, 0 can be seen here: a dir"
+    ):
+        analyses.report_deadletters(job)
 
 
 def test_transactions(run: Callable[..., ReportRun[Any]]) -> None:

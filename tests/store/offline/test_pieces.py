@@ -4,15 +4,25 @@
 """
 
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
 
+from firearrow.errors import StoreError
 from firearrow.message.record import encode_record
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline import Layout, StoreView, verify
 from firearrow.store.offline.logcheck import check_stretch
-from firearrow.store.offline.pieces import Processes, Stretch, ThisProcess, stretches, workers_for
+from firearrow.store.offline.pieces import (
+    Processes,
+    SharedView,
+    Stretch,
+    ThisProcess,
+    stretches,
+    work_on,
+    workers_for,
+)
 from tests.store.offline.damage import (
     a_message,
     golden_store,
@@ -103,3 +113,21 @@ def test_how_a_log_is_cut(tmp_path: Path) -> None:
         assert cut[-1] == Stretch(3 * 262_144, 0, 0, True)
         assert isinstance(workers_for(view, None), ThisProcess)
         assert workers_for(view, 3) == Processes(3)
+
+
+def test_a_host_that_sees_another_store_does_no_piece(tmp_path: Path) -> None:
+    root, other = golden_store(tmp_path / "one"), own_store(tmp_path / "two")
+    with StoreView(Layout(root)) as view:
+        shared = SharedView.of(view)
+        pieces = stretches(view)
+    report = work_on(shared, check_stretch, pieces[0])
+    assert report is not None
+    assert report.begin == 0
+    elsewhere = shared._replace(layout=Layout(other))
+    with pytest.raises(
+        StoreError, match=rf"{other} on {gethostname()} is not the store that is to"
+    ):
+        work_on(elsewhere, check_stretch, pieces[0])
+    nowhere = shared._replace(layout=Layout(tmp_path / "nowhere"))
+    with pytest.raises(StoreError, match=rf"nowhere is not a directory, on {gethostname()}$"):
+        work_on(nowhere, check_stretch, pieces[0])

@@ -40,7 +40,7 @@ from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError
 from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, QueueRows
-from firearrow.spark.jobs.parquet import WrittenFiles, write_messages
+from firearrow.spark.jobs.parquet import WrittenFiles, there, write_messages
 from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import (
     Gap,
@@ -283,6 +283,7 @@ class _Job:
             written = self._workers.run(_write, self._tasks(spans)) if spans else []
             files = tuple(file for part in written for file in part.files)
             try:
+                there(self._archive.place, written)
                 gaps += self._missing(spans, written)
                 ends = self._ends(again, bounds, spans, gaps)
                 step = self._committed(files, gaps, ends, written, bounds)

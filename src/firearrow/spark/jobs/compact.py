@@ -18,10 +18,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from firearrow.errors import CorruptStore
+from firearrow.errors import CorruptStore, FirearrowError
 from firearrow.spark.jobs.archive import file_stem
 from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, State
-from firearrow.spark.jobs.parquet import WrittenFiles, write_messages
+from firearrow.spark.jobs.parquet import WrittenFiles, there, write_messages
 from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.options import MiB
@@ -87,6 +87,11 @@ def _joined(
     merges = [Merge(tuple(g), archive.place, stem(number)) for number, g in enumerate(groups)]
     written = workers.run(_merge, merges)
     added = tuple(file for part in written for file in part.files)
+    try:
+        there(archive.place, written)
+    except FirearrowError:
+        archive.drop(added)
+        raise
     removed = tuple(file for group in groups for file in group)
     change = Change(what="compact", added=added, removed=removed, rewrites=True)
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from socket import gethostname
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from firearrow.errors import CorruptStore
+from firearrow.errors import ConfigError, CorruptStore
 from firearrow.spark.jobs.delta import DataFile, QueueRows
 from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import LogMark
@@ -36,6 +37,7 @@ _DELTA: Final = ("queueOffset", "commitLogOffset", "bornTimestamp", "storeTimest
 UNMEASURED: Final = ("body", "properties")  # their statistics would be copies of long values
 
 _WORD_BITS: Final = 63
+_LOOKS_AT_ONCE: Final = 16  # at new files: an object store answers each in some ten milliseconds
 
 Ints = npt.NDArray[np.int64]
 
@@ -43,12 +45,50 @@ CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter)
 
 
 class WrittenFiles(msgspec.Struct, frozen=True):
-    """What a task has written: its files, what it has of each queue, and of each broker's log the
-    message that is furthest on."""
+    """What a task has written: its files, what it has of each queue, of each broker's log the
+    message that is furthest on; and on which host."""
 
     files: tuple[DataFile, ...] = ()
     queues: tuple[QueueRows, ...] = ()
     marks: tuple[LogMark, ...] = ()
+    host: str = ""
+
+
+def there(place: FilePlace, written: Sequence[WrittenFiles]) -> tuple[DataFile, ...]:
+    """Give the files of tasks, each looked at from here: its place, its size and its footer.
+
+    Raises ConfigError where a host has written to a directory of its own, CorruptStore where a file
+    is not what its host has written.
+    """
+    files = [(file, task.host) for task in written for file in task.files]
+    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(files) or 1)) as lookers:
+        for _ in lookers.map(lambda one: _require_there(place, *one), files):
+            pass
+    return tuple(file for file, _ in files)
+
+
+def _require_there(place: FilePlace, file: DataFile, host: str) -> None:
+    name = place.full(file.path)
+    if not place.has(file.path):
+        raise ConfigError(
+            f"{host} has written {name}, but it can't be seen on {gethostname()}: a directory must"
+            " be the same for all workers and for who starts the job; or use an object store"
+        )
+    with place.open(file.path) as opened:
+        size_bytes = opened.size()
+        try:
+            rows = pq.read_metadata(opened).num_rows
+        except pa.ArrowInvalid:
+            rows = -1
+    if (size_bytes, rows) != (file.size_bytes, file.rows):
+        raise CorruptStore(
+            f"{name} has {size_bytes} bytes and {_rows(rows)}, but {host} has written"
+            f" {file.size_bytes} bytes and {_rows(file.rows)}"
+        )
+
+
+def _rows(count: int) -> str:
+    return "no footer" if count < 0 else f"{count} rows"
 
 
 def partition_path(topic: str, day: str) -> str:
@@ -82,7 +122,7 @@ def write_messages(
             saved.append(saver.submit(place.sync, [path]))
         for each in saved:
             each.result()
-    return WrittenFiles(tuple(files), queues, tuple(_marks(table)))
+    return WrittenFiles(tuple(files), queues, tuple(_marks(table)), gethostname())
 
 
 def _described(part: pa.Table, path: str, topic: str, day: str, size_bytes: int) -> DataFile:

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from socket import gethostname
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -32,6 +33,8 @@ from firearrow.spark.jobs.resending import (
 from firearrow.spark.jobs.sources import Messages
 from firearrow.spark.jobs.targets import Brokers
 from firearrow.spark.jobs.workers import Workers
+
+_PLAN: Final = "plan.json"
 
 Sleep = Callable[[float], object]
 Choose = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -85,8 +88,9 @@ class QueueTask:
     messages: Messages
     route: Route
     options: Mapping[str, str]
-    ledger: Path
-    job: str | None  # None: by position
+    directory: Path  # of the job
+    plan: str  # its name, by which a worker knows the directory
+    positional: bool
     choose: Choose | None
     per_second: float | None
 
@@ -102,7 +106,7 @@ def begin(
     An earlier run that was killed may have messages on their way still: then they are waited for.
     Raises ConfigError if the job there is another.
     """
-    path = directory / "plan.json"
+    path = directory / _PLAN
     if not path.exists():
         plan = make()
         replace_atomically(path, msgspec.json.format(msgspec.json.encode(plan), indent=1))
@@ -155,8 +159,9 @@ def do(
             messages.within({route.queue: spans[route.queue]}),
             route,
             dict(options),
-            _ledger(directory, route.queue),
-            None if positional else plan.job,
+            directory,
+            plan.job,
+            positional,
             choose,
             None if rate is None else rate / at_once,
         )
@@ -173,18 +178,32 @@ def _ledger(directory: Path, queue: Queue) -> Path:
 def _send(piece: QueueTask) -> SourceProgress:
     """Do one piece, in a worker."""
     queue, choose = piece.route.queue, piece.choose or _all
-
+    _require_shared(piece)
     brokers = Brokers.of(piece.options)
     try:
         return Resend(
             lambda start: map(choose, piece.messages.read(queue, start)),
             brokers.queue(piece.route.place),
-            Ledger(piece.ledger),
-            None if piece.job is None else Marks(piece.job, queue),
+            Ledger(_ledger(piece.directory, queue)),
+            None if piece.positional else Marks(piece.plan, queue),
             Pace(piece.per_second),
         ).run()
     finally:
         brokers.close()
+
+
+def _require_shared(piece: QueueTask) -> None:
+    """Raise ConfigError unless this host sees the directory in which the job was begun: what is
+    noted elsewhere would be sent again by the next run."""
+    try:
+        plan = msgspec.json.decode((piece.directory / _PLAN).read_bytes(), type=JobPlan)
+    except (OSError, msgspec.DecodeError):
+        plan = None
+    if plan is None or plan.job != piece.plan:
+        raise ConfigError(
+            f"{piece.directory} on {gethostname()} is not the directory in which the job was begun:"
+            " it must be the same for all workers and for who starts the job"
+        )
 
 
 def _all(batch: pa.RecordBatch) -> pa.RecordBatch:

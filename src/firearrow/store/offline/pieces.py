@@ -21,13 +21,17 @@ from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
 from multiprocessing import get_context
+from socket import gethostname
 from typing import Final, NamedTuple, Protocol, TypeVar
+from zlib import crc32
 
+from firearrow.errors import StoreError
 from firearrow.store.offline.view import Layout, StoreView
 
 STRETCH_BYTES: Final = 64 * 1024 * 1024
 _AHEAD: Final = 4  # pieces under way for each process: bounds the results that wait for their turn
 _PARALLEL_FROM_BYTES: Final = 256 * 1024 * 1024  # below, a process costs more than it saves
+_HEAD_BYTES: Final = 64  # of a record: its place in the log and when it was stored are among them
 _looks = count()
 
 OnProgress = Callable[[int, int], None]
@@ -173,11 +177,13 @@ def workers_for(view: StoreView, jobs: int | None) -> Workers:
 
 class SharedView(NamedTuple):
     """How another process gets the same view: the layout, who has the store open as far as the
-    first one knows, and a name of the look, as files change between two."""
+    first one knows, a name of the look, as files change between two, and how a file of its log
+    begins, by which another host knows the store."""
 
     layout: Layout
     holder: int | None
     look: str
+    head: tuple[int, int] | None
 
     def __hash__(self) -> int:
         """Hash the name of the look: configurations, which a layout may have, have no hash."""
@@ -186,7 +192,10 @@ class SharedView(NamedTuple):
     @staticmethod
     def of(view: StoreView) -> SharedView:
         """What is to be sent along with pieces."""
-        return SharedView(view.layout, view.holder, f"{os.getpid()}-{next(_looks)}")
+        bases = (file.base for file in reversed(view.log.files))
+        heads = ((base, view.log_bytes(base, _HEAD_BYTES)) for base in bases)
+        head = next(((base, crc32(head)) for base, head in heads if any(head)), None)
+        return SharedView(view.layout, view.holder, f"{os.getpid()}-{next(_looks)}", head)
 
 
 def work_on(shared: SharedView, function: Callable[[StoreView, P], R], piece: P) -> R:
@@ -197,6 +206,15 @@ def work_on(shared: SharedView, function: Callable[[StoreView, P], R], piece: P)
 @lru_cache(maxsize=1)
 def _view(shared: SharedView) -> StoreView:
     """The process's view, for all pieces of one look: to list many queues takes a while."""
-    view = StoreView(shared.layout, owned=True)
+    try:
+        view = StoreView(shared.layout, owned=True)
+    except StoreError as error:
+        raise StoreError(f"{error}, on {gethostname()}") from None
     view.holder = shared.holder
+    base, head = shared.head or (0, 0)
+    if shared.head and crc32(view.log_bytes(base, _HEAD_BYTES)) != head:
+        raise StoreError(
+            f"{shared.layout.root} on {gethostname()} is not the store that is to be read: all"
+            " hosts must see the same files"
+        )
     return view
