@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.errors import MessageError
+from firearrow.errors import ConfigError, MessageError
 from firearrow.message.compress import (
     Compression,
     compress,
@@ -114,7 +114,7 @@ def test_a_missing_package_is_named(
 ) -> None:
     packed = compress(b"x", kind)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MessageError, match=f"package '{package}': install"):
+    with pytest.raises(ConfigError, match=f"package '{package}': install"):
         decompress(packed, with_compression(0, kind))
-    with pytest.raises(MessageError, match=f"package '{package}': install"):
+    with pytest.raises(ConfigError, match=f"package '{package}': install"):
         compress(b"x", kind)

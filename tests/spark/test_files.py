@@ -297,6 +297,30 @@ def test_bodies_that_do_not_decompress_are_damage(tmp_path: Path) -> None:
     assert [row["body"] for row in read(root, onCorrupt="skip")] == [b"1" * 100] * 2
 
 
+@pytest.mark.parametrize(("kind", "module"), [(1, "lz4.frame"), (2, "zstandard")])
+def test_a_missing_package_is_no_damage(
+    kind: int, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing skips a sound message because this machine lacks a package."""
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(), logs.Sent(kind=kind), logs.Sent()])
+    monkeypatch.setitem(sys.modules, module, None)
+    lenient: dict[str, Any] = {"onCorrupt": "skip", "failOnDataLoss": "false"}
+    for options in ({}, lenient, {**lenient, "visibility": "log"}):
+        with pytest.raises(ConfigError, match=r"^the body needs the package '\w+': install"):
+            read(root, **options)
+    assert len(read(root, decompress="false")) == 3
+
+
+def test_without_rocksdb_no_queue_counts_as_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = golden.extract("rocksdb-cq-clean", tmp_path)
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(ConfigError, match="RocksDB needs the package rocksdict: install Firearrow"):
+        read(root, onCorrupt="skip", failOnDataLoss="false")
+
+
 def test_what_retention_has_deleted_is_told(tmp_path: Path) -> None:
     root = tmp_path / "s"
     logs.write(root, [logs.Sent(body=b"x" * 400) for n in range(40)])

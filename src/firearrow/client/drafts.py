@@ -170,8 +170,8 @@ class Compressor:
             self._flag = COMPRESSED | self._kind << COMPRESSION_SHIFT
             try:
                 compress(b"", self._kind, level)
-            except MessageError as error:
-                raise ConfigError(f"compression {self._kind.name}: {error.reason}") from None
+            except ConfigError as error:
+                raise ConfigError(f"compression {self._kind.name}: {error}") from None
 
     def packed(self, body: bytes) -> tuple[bytes, int]:
         """A body as it is sent, and what the system flag says of that."""

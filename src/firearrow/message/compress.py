@@ -23,7 +23,7 @@ from enum import IntEnum
 from importlib import import_module
 from types import ModuleType
 
-from firearrow.errors import MessageError
+from firearrow.errors import ConfigError, MessageError
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 
 MiB = 1 << 20
@@ -72,7 +72,7 @@ def is_as_said(body: bytes, sys_flag: int) -> bool:
 def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:
     """Compress a body. ``level`` is the codec's own scale; LZ4 is always fast.
 
-    Raises MessageError when the package for the kind is not installed.
+    Raises ConfigError when the package for the kind is not installed.
     """
     if kind is Compression.ZLIB:
         return zlib.compress(body, level)
@@ -87,8 +87,9 @@ def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:
 def decompress(body: bytes, sys_flag: int, body_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """Return a body as its sender saw it; bodies that are not compressed come back as they are.
 
-    Raises MessageError when the bytes are damaged or cut, when they grow beyond
-    ``body_bytes_max`` (memory use stays below that), or when a package is not installed.
+    Raises MessageError when the bytes are damaged or cut, or when they grow beyond
+    ``body_bytes_max`` (memory use stays below that); ConfigError when a package is not installed,
+    which says nothing of the message.
     """
     kind = compression_of(sys_flag)
     return body if kind is None else _DECOMPRESS[kind](body, body_bytes_max)
@@ -150,10 +151,9 @@ def _package(module: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MessageError(
+        raise ConfigError(
             f"the body needs the package {package!r}: install Firearrow with the extra compress "
-            "(docs/start.md)",
-            "body",
+            "(docs/start.md)"
         ) from error
 
 
