@@ -1,14 +1,20 @@
 """Time, as an argument. The only module that reads the clocks of the machine.
 
 Everything that needs the time takes a `Clock`, so that the simulator and the tests decide what
-time it is.
+time it is. Times and durations that people write are read here, too, by one rule everywhere.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+FIRST_MS: Final = 100_000_000_000  # in 1973: a lower number is one of seconds
+LAST_MS: Final = 1 << 42  # in 2109: a higher one is of microseconds, or of nanoseconds
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Clock(Protocol):
@@ -44,3 +50,44 @@ def seconds_of(clock: Clock) -> Callable[[], float]:
     a Python function would cost several times as much.
     """
     return time.time if type(clock) is SystemClock else lambda: clock.now_ms() / 1000
+
+
+def moment_ms(text: str) -> int:
+    """Read a time in ISO 8601, without a zone in UTC, or in ms since 1970; give these.
+
+    Raises ValueError, with a sentence, for anything else, and for numbers of seconds or the like.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdecimal():
+        return checked_ms(int(text))
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time like 2026-11-21T06:30:00Z or 1795242600000 (ms since 1970)"
+        ) from None
+    moment = found if found.tzinfo else found.replace(tzinfo=UTC)
+    if moment.year < 1970:
+        raise ValueError(f"{text!r} is before 1970")
+    return int(moment.timestamp() * 1000)
+
+
+def checked_ms(number: int) -> int:
+    """Give a time in ms since 1970 back; 0 is the beginning of time.
+
+    Raises ValueError, with a sentence, for numbers that are more likely of another unit.
+    """
+    if number < 0:
+        raise ValueError(f"{number} is before 1970")
+    if number and not FIRST_MS <= number <= LAST_MS:
+        unit = "seconds" if number < FIRST_MS else "microseconds or nanoseconds"
+        raise ValueError(f"{number} looks like {unit}: a time is in ms since 1970, or in ISO 8601")
+    return number
+
+
+def duration_ms(text: str) -> int:
+    """Read a number with ms, s, m, h or d behind it, and give ms. Raises ValueError otherwise."""
+    found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", text.strip().lower(), re.ASCII)
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration like 15m: a number with ms, s, m, h or d")
+    return int(found[1]) * _UNITS_MS[found[2]]

@@ -100,6 +100,7 @@ def test_a_copy_has_what_the_sender_had_set(shell: Shell) -> None:
         ("cat gone", 3, "topic 'gone' has no route"),
         ("cat orders --queue 7", 3, "topic 'orders' has no such queue"),
         ("cat orders --since noon", 2, "'noon' is not a time"),
+        ("cat orders --since 2026-11-19 --until 2026-11-18", 2, "--until: it is not after --since"),
     ],
 )
 def test_what_can_not_be_is_said(words: str, code: int, reason: str, shell: Shell) -> None:

@@ -70,6 +70,32 @@ def test_a_wrong_command_line_is_explained(
     assert reason in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("since", "until", "reason"),
+    [
+        ("2026-11-19", "2026-11-18", "argument --until: it is not after --since"),
+        ("2026-11-19", "2026-11-19", "argument --until: it is not after --since"),
+        ("1795242600", "2026-11-19", "1795242600 looks like seconds: a time is in ms since 1970"),
+    ],
+)
+def test_times_that_select_nothing_are_a_wrong_command_line(
+    since: str, until: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(
+            ["pipeline", "replay", "--path", "a", "--job", "b", "--since", since, "--until", until]
+        )
+    assert error.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_times_and_durations_are_read_as_people_write_them() -> None:
+    given = ["--path", "a", "--now", "1795242600000", "--window", "2h", "--sample", "500ms"]
+    options = order_of(["backlog", *given]).options
+    assert (options.now, options.window, options.sample) == (1_795_242_600_000, 7200, 0.5)
+    assert order_of(["backlog", *given, "--window", "90"]).options.window == 90
+
+
 @pytest.mark.parametrize("job", ["verify", "rebuild"])
 def test_what_checks_a_store_is_named(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:

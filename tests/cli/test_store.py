@@ -251,13 +251,21 @@ def test_what_cannot_be_done_ends_with_2(root: Path, tmp_path: Path, capsys: Cap
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--queue-offset", "a..b"), ("--since", "yesterday")]
+    ("option", "value"),
+    [("--queue-offset", "a..b"), ("--since", "yesterday"), ("--until", "1795242600")],
 )
 def test_a_wrong_option_ends_with_2(root: Path, capsys: Capture, option: str, value: str) -> None:
     with pytest.raises(SystemExit) as end:
         run(capsys, "cat", root, option, value)
     assert end.value.code == 2
     assert value in capsys.readouterr().err
+
+
+def test_times_that_select_nothing_are_a_wrong_command_line(root: Path, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(capsys, "cat", root, "--since", "2026-11-19", "--until", "2026-11-18")
+    assert end.value.code == 2
+    assert "argument --until: it is not after --since" in capsys.readouterr().err
 
 
 def test_the_broker_s_file_says_of_what_size_files_are_made(

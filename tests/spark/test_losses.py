@@ -194,6 +194,16 @@ def test_offsets_that_a_batch_does_not_find(
     assert (line["queue_offset"], line["end_queue_offset"]) == (3, 7)
 
 
+def test_a_range_with_nothing_in_it_is_no_loss(tmp_path: Path) -> None:
+    """An offset and a time may exclude each other."""
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(), logs.Sent(), logs.Sent()])
+    starts = f'{{"T": {{"{logs.BROKER}": {{"0": 2}}}}}}'
+    assert read(root, startingOffsets=starts, endingTimestamp=str(logs.START_MS)) == []
+    same = str(logs.START_MS + 2)
+    assert read(root, startingTimestamp=same, endingTimestamp=same) == []
+
+
 @pytest.mark.parametrize("broker", [logs.BROKER, "elsewhere"])
 def test_a_queue_that_is_not_there(
     broker: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -147,16 +147,18 @@ def test_a_time_is_the_first_message_from_then_on() -> None:
 
 def test_each_queue_may_have_a_time_of_its_own() -> None:
     def offset_at(queue: Queue, timestamp_ms: int) -> int | None:
-        return {(A0, 1000): 6, (U0, 2000): 2}.get((queue, timestamp_ms))
+        return {(A0, 1_795_000_000_000): 6, (U0, 1_794_960_000_000): 2}.get((queue, timestamp_ms))
 
-    times = '{"T": {"a": {"0": 1000}}, "U": {"a": {"0": 2000}}}'
+    times = '{"T": {"a": {"0": 1795000000000}}, "U": {"a": {"0": "2026-11-18T00:00"}}}'
     for otherwise, place in (("latest", BOUNDS[A1].latest), ('{"T": {"a": {"1": 7}}}', 7)):
         position = Position.of("startingOffsets", otherwise, times)
         assert resolve(position, BOUNDS, offset_at) == {A0: 6, A1: place, U0: 2}
     for text, complaint in (
         ("{", "^option startingTimestamp='{' is not JSON"),
-        ('{"T": {"a": {"0": -1}}}', "^option startingTimestamp, topic 'T'.* -1 is not a time"),
-        ('{"T": {"a": {"7": 1}}}', "^option startingTimestamp: topic 'T' has no queue a/7"),
+        ('{"T": {"a": {"0": -1}}}', "^option startingTimestamp, topic 'T'.* -1 is before 1970"),
+        ('{"T": {"a": {"0": "x"}}}', "^option startingTimestamp, topic 'T'.* 'x' is not a time"),
+        ('{"T": {"a": {"0": 1795000000}}}', "queue 0: 1795000000 looks like seconds"),
+        ('{"T": {"a": {"7": 0}}}', "^option startingTimestamp: topic 'T' has no queue a/7"),
     ):
         with pytest.raises(ConfigError, match=complaint):
             resolve(Position.of("startingOffsets", "latest", text), BOUNDS, offset_at)

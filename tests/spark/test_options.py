@@ -35,6 +35,8 @@ def test_what_is_not_said_has_its_default() -> None:
         ("maxTriggerDelay", "2m", "trigger.delay_max_ms", 120_000),
         ("startingOffsets", "Latest", "range.starting_offsets", "latest"),
         ("startingTimestamp", "0", "range.starting_ms", 0),
+        ("startingTimestamp", "1795000000000", "range.starting_ms", 1_795_000_000_000),
+        ("startingTimestamp", "2026-11-18T12:00+01:00", "range.starting_ms", 1_794_999_600_000),
         ("failOnDataLoss", "FALSE", "reading.fail_on_data_loss", False),
         ("visibility", "log", "reading.visibility", "log"),
     ],
@@ -67,6 +69,33 @@ def test_several_paths_come_from_both_options() -> None:
         ({**FILES, "assign": '{"t": {"b": [-1]}}'}, "assign="),
         ({**FILES, "startingOffsets": "first"}, "startingOffsets='first': allowed is earliest"),
         ({**FILES, "onCorrupt": "ignore"}, "onCorrupt='ignore': allowed is fail or skip"),
+        ({**FILES, "startingTimestamp": "now"}, "2026-11-21T06:30:00Z or 1795242600000"),
+        ({**FILES, "endingTimestamp": "1795000000"}, "1795000000 looks like seconds: a time is in"),
+        ({**FILES, "endingTimestamp": "1795000000000000"}, "looks like microseconds or nanosec"),
+        (
+            {**FILES, "startingTimestamp": "2026-11-18", "endingTimestamp": "2026-11-17"},
+            "startingTimestamp=1794960000000 and endingTimestamp=1794873600000: the range ends",
+        ),
+        (
+            {
+                **FILES,
+                "startingTimestamp": "2026-11-18",
+                "endingTimestamp": '{"T": {"a": {"0": "2026-11-17"}}}',
+            },
+            "endingTimestamp=1794873600000 in queue 0 of topic 'T' on a: the range ends before it",
+        ),
+        (
+            {
+                **FILES,
+                "startingOffsets": '{"T": {"a": {"0": 7}}}',
+                "endingOffsets": '{"T": {"a": {"0": 6}}}',
+            },
+            "startingOffsets=7 and endingOffsets=6 in queue 0 of topic 'T' on a: the range ends",
+        ),
+        (
+            {**FILES, "startingOffsets": "latest", "endingOffsets": "earliest"},
+            "option startingOffsets=latest is behind endingOffsets=earliest",
+        ),
         ({**FILES, "maxTriggerDelay": "soon"}, "maxTriggerDelay='soon'"),
         ({"paths": '["a", "b"]', "brokerName": "x"}, "brokerName='x' names one store"),
         ({"paths": "a,b"}, "paths='a,b': allowed is a JSON list"),

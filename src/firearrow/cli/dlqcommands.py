@@ -36,7 +36,8 @@ BODY_CHARACTERS: Final = 200
 Group = Annotated[str, Parameter(help="the group's name")]
 Limit = Annotated[int, valued("N", "largest number of letters; 0 for all (default: 100)")]
 Since = Annotated[
-    int | None, valued("TIME", "dead since this time; TIME is ISO 8601 (default: UTC)", moment)
+    int | None,
+    valued("TIME", "dead since this time; TIME is ISO 8601 (UTC) or ms since 1970", moment),
 ]
 
 app = group_of_commands("dlq", "look at dead letters, and send them again")

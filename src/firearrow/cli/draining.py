@@ -20,7 +20,7 @@ from firearrow.cli.failures import NothingFound
 from firearrow.cli.fleet import masters_in
 from firearrow.cli.parameters import options, valued
 from firearrow.cli.queueprogress import ALL_SECONDS
-from firearrow.cli.values import WrongValue
+from firearrow.cli.values import WrongValue, in_seconds
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server
 from firearrow.client.routequeues import MASTER
@@ -38,7 +38,7 @@ Tell = Callable[[str], None]
 
 def _seconds(text: str) -> float:
     try:
-        value = float(text)
+        value = float(in_seconds(text))
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Final
 from cyclopts import Parameter
 
 from firearrow.cli.parameters import NOT_ASKED, Pairs, options, repeated, switch, valued
-from firearrow.cli.refusals import exclude, require_one
-from firearrow.cli.values import count, moment, pair, positive
+from firearrow.cli.refusals import exclude, require_one, require_order
+from firearrow.cli.values import count, moment, pair, positive, seconds, whole_seconds
 
 RETENTION_HOURS: Final = 72.0
 
@@ -106,7 +106,7 @@ class OfArchive(Reading):
 
 
 def _window(text: str) -> Parameter:
-    return valued("SECONDS", text, count)
+    return valued("SECONDS", text, whole_seconds)
 
 
 Retention = Annotated[
@@ -130,7 +130,7 @@ class Backlog(OfFiles):
         valued(
             "SECONDS",
             "read committed offsets twice, this far apart, to measure how fast groups consume",
-            positive,
+            seconds,
         ),
     ] = None
     consume_rate: Annotated[
@@ -248,7 +248,7 @@ class ArchiveJob(OfMessages):
     interval: Annotated[
         float,
         valued(
-            "SECONDS", "with --follow: how often to check for new messages (default: 60)", positive
+            "SECONDS", "with --follow: how often to check for new messages (default: 60)", seconds
         ),
     ] = 60.0
     compact: Annotated[bool, switch("at the end, join small files of a topic and day")] = False
@@ -306,7 +306,10 @@ class Replay(Sending, OfAnything):
     """Options of `replay`."""
 
     since: Annotated[int | None, valued("TIME", "stored at this time or later", moment)] = None
-    until: Annotated[int | None, valued("TIME", "stored before that time", moment)] = None
+    until: Annotated[
+        int | None,
+        valued("TIME", "stored before that time; TIME is ISO 8601 (UTC) or ms since 1970", moment),
+    ] = None
     tag: Annotated[tuple[str, ...], repeated("TAG", "with this tag; may be repeated")] = ()
     key: Annotated[tuple[str, ...], repeated("KEY", "with this key or id; may be repeated")] = ()
     where: Annotated[str | None, valued("SQL", "a condition on the columns of messages")] = None
@@ -317,6 +320,11 @@ class Replay(Sending, OfAnything):
             "and the copies in retry and dead-letter topics"
         ),
     ] = False
+
+    def check(self) -> None:
+        """Raise WrongCommandLine for places and times that make no sense."""
+        super().check()
+        require_order(self.since, self.until, included=False)
 
 
 @options
@@ -337,7 +345,7 @@ class WatchJob(Sink, OfMessages):
         valued("DIR", "directory from which the query continues after a restart (default: none)"),
     ] = None
     interval: Annotated[
-        float, valued("SECONDS", "how often to check lag and lost (default: 10)", positive)
+        float, valued("SECONDS", "how often to check lag and lost (default: 10)", seconds)
     ] = 10.0
     once: Annotated[bool, switch("read everything that is there, from the beginning, and end")] = (
         False

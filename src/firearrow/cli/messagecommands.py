@@ -25,10 +25,10 @@ from firearrow.cli.messagerows import (
 from firearrow.cli.mqadmin.traces import seen_in
 from firearrow.cli.parameters import options, repeated, valued
 from firearrow.cli.queuereading import ALL, follow, places, read, span
-from firearrow.cli.refusals import WrongCommandLine
+from firearrow.cli.refusals import WrongCommandLine, require_order
 from firearrow.cli.reports import Cell, Table, as_moment
 from firearrow.cli.resending import Resend, resend_all
-from firearrow.cli.values import moment, pair, positive
+from firearrow.cli.values import moment, pair, seconds
 from firearrow.client.admin import Admin
 from firearrow.client.producer import Producer
 from firearrow.client.queues import Queue
@@ -50,7 +50,11 @@ InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
 Since = Annotated[int | None, valued("TIME", "stored at this time or later", moment)]
 Until = Annotated[
     int | None,
-    valued("TIME", "stored at this time or before; TIME is ISO 8601 (default: UTC)", moment),
+    valued(
+        "TIME",
+        "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970",
+        moment,
+    ),
 ]
 
 app = group("message", "send, read, find, trace and resend messages")
@@ -67,7 +71,7 @@ class SendOptions:
         tuple[tuple[str, str], ...],
         repeated("KEY=VALUE", "a property; may be repeated", pair, name="--property"),
     ] = ()
-    delay: Annotated[float | None, valued("SECONDS", "deliver it so much later", positive)] = None
+    delay: Annotated[float | None, valued("SECONDS", "deliver it so much later", seconds)] = None
     deliver_at: Annotated[int | None, valued("TIME", "deliver it at this time", moment)] = None
     sharding_key: Annotated[
         str | None, valued("WORD", "messages with the same one keep their order")
@@ -160,6 +164,7 @@ async def cat(
     output: Output = PLAIN,
 ) -> None:
     """Print messages of a topic, queue after queue; with --json an object a line."""
+    require_order(since, until)
     printed = 0
     async with cluster.admin() as admin:
         for place in await places(admin, topic, broker, queue):

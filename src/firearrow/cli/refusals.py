@@ -47,6 +47,13 @@ def require_one(options: object, *names: str) -> None:
         raise WrongCommandLine(f"one of the arguments {words} is required")
 
 
+def require_order(since: int | None, until: int | None, *, included: bool = True) -> None:
+    """Raise WrongCommandLine where --until is before --since, or excludes it."""
+    if since is None or until is None or since < until or (included and since == until):
+        return
+    raise WrongCommandLine("argument --until: it is not after --since, so nothing is between them")
+
+
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 

@@ -15,7 +15,7 @@ from firearrow.cli.livescreen import Draw, live
 from firearrow.cli.parameters import switch, valued
 from firearrow.cli.refusals import WrongCommandLine
 from firearrow.cli.reports import Report
-from firearrow.cli.values import positive
+from firearrow.cli.values import seconds
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.traffic import Sample, sample, traffic
 from firearrow.clock import Clock, SystemClock
@@ -28,7 +28,7 @@ async def top(
     *,
     interval: Annotated[
         float,
-        valued("SECONDS", f"time between two looks (default: {INTERVAL_SECONDS:g})", positive),
+        valued("SECONDS", f"time between two looks (default: {INTERVAL_SECONDS:g})", seconds),
     ] = INTERVAL_SECONDS,
     once: Annotated[bool, switch("print one screen, after two looks, and end")] = False,
     json: Annotated[bool, switch("print one report as a JSON object, and end")] = False,

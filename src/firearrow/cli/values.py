@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from firearrow.clock import duration_ms, moment_ms
 
 
 class WrongValue(ValueError):
@@ -43,10 +43,27 @@ def positive(text: str) -> float:
     return value
 
 
-def moment(text: str) -> int:
-    """Read a time in ISO 8601, without a zone in UTC, and give ms since 1970."""
+def seconds(text: str) -> float:
+    """Read a number of seconds above 0, or a duration such as 15m."""
+    return positive(in_seconds(text))
+
+
+def whole_seconds(text: str) -> int:
+    """Read a whole number of seconds, or a duration such as 15m."""
+    return count(in_seconds(text))
+
+
+def in_seconds(text: str) -> str:
+    """Give a duration such as 15m as its number of seconds, and all else as it is."""
     try:
-        found = datetime.fromisoformat(text)
+        return f"{duration_ms(text) / 1000:g}"
     except ValueError:
-        raise WrongValue(f"{text!r} is not a time like 2026-11-21T06:30:00Z") from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+        return text
+
+
+def moment(text: str) -> int:
+    """Read a time, see `firearrow.clock.moment_ms`."""
+    try:
+        return moment_ms(text)
+    except ValueError as error:
+        raise WrongValue(str(error)) from None

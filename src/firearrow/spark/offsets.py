@@ -12,7 +12,7 @@ message before it (``firearrow.spark.marks``), as its place in the log and its s
 
 Spark compares offsets as text, so keys are sorted as text and nothing but integers is written. In
 options -2 stands for the earliest offset of a queue and -1 for its latest. ``startingTimestamp``
-and ``endingTimestamp`` take JSON of the same shape, with times in milliseconds.
+and ``endingTimestamp`` take JSON of the same shape, with times in ms since 1970 or ISO 8601.
 
 All of this is pure: time, bounds and look-ups are arguments. Batch reads, streams and the archive
 decide with it what they read.
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from firearrow.client.queues import Bound, Mark, Queue, Span
+from firearrow.clock import LAST_MS, checked_ms, moment_ms
 from firearrow.errors import ConfigError, DataLost
 
 OffsetJson = dict[str, dict[str, dict[str, int | list[int]]]]
@@ -36,7 +37,6 @@ OffsetsAt = Callable[[Mapping[Queue, Span], int], Mapping[Queue, int]]
 EARLIEST: Final = -2
 LATEST: Final = -1
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
-_LAST_MS: Final = 1 << 42  # in the year 2109
 _SHOWN_MAX: Final = 5  # so many queues an error names: the rest is counted
 
 
@@ -96,8 +96,14 @@ def parse(text: str, what: str, *, symbolic: bool = False) -> dict[Queue, int]:
 
 
 def parse_times(text: str, what: str) -> dict[Queue, int]:
-    """Read times in milliseconds, of the same shape, from JSON text."""
-    return _numbers(_loaded(text, what), what, 0, "is not a time: ms since 1970")
+    """Read times, of the same shape, from JSON text; give them in ms since 1970."""
+    times: dict[Queue, int] = {}
+    for queue, time, place in _items(_loaded(text, what), what):
+        try:
+            times[queue] = checked_ms(time) if type(time) is int else moment_ms(str(time))
+        except ValueError as error:
+            raise ConfigError(f"{place}: {error}") from None
+    return times
 
 
 def _loaded(text: str, what: str) -> object:
@@ -180,6 +186,40 @@ class Position:
         offsets = parse(text, f"option {option}", symbolic=True)
         otherwise = LATEST if option.lower().startswith("ending") else EARLIEST
         return cls(option, otherwise, offsets, timestamp_ms)
+
+
+def require_order(start: Position, end: Position) -> None:
+    """Raise ConfigError for a range that ends before it begins, as options name it."""
+    times, ends = start.timestamp_ms, end.timestamp_ms
+    names, pairs = (start.timestamp_option, end.timestamp_option), _pairs(times, ends)
+    if times is None and ends is None:
+        names, pairs = (start.option, end.option), _pairs(start.offsets, end.offsets)
+        if (start.otherwise, end.otherwise) == (LATEST, EARLIEST):
+            raise ConfigError(f"option {names[0]}=latest is behind {names[1]}=earliest")
+    for queue, first, last in pairs:
+        if first > last:
+            where = "" if queue is None else f" in {_name(queue)}"
+            raise ConfigError(
+                f"options {names[0]}={first} and {names[1]}={last}{where}: the range ends before it"
+                " begins"
+            )
+
+
+Named = int | Mapping[Queue, int] | None
+
+
+def _pairs(start: Named, end: Named) -> Iterator[tuple[Queue | None, int, int]]:
+    """What both ends of a range name, for all queues or for one."""
+    if isinstance(start, int) and isinstance(end, int):
+        yield None, start, end
+    elif start is not None and end is not None:
+        queues = {queue for one in (start, end) if not isinstance(one, int) for queue in one}
+        for queue in sorted(queues):
+            first, last = (
+                at if isinstance(at, int) else at.get(queue, LATEST) for at in (start, end)
+            )
+            if first >= 0 and last >= 0:
+                yield queue, first, last
 
 
 def resolve(
@@ -405,7 +445,7 @@ def limit_in_order(
     waiting = {queue: span for queue, span in spans.items() if span.start < span.end}
     if len(waiting) == 1:
         return limits.fill({}, waiting)  # a queue is in the order of the log
-    low_ms, high_ms = 0, _LAST_MS
+    low_ms, high_ms = 0, LAST_MS
     low = {queue: span.start for queue, span in spans.items()}
     high = {queue: span.end for queue, span in spans.items()}
     while high_ms - low_ms > 1:

@@ -16,7 +16,9 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
+from firearrow.clock import duration_ms, moment_ms
 from firearrow.errors import ConfigError
+from firearrow.spark.offsets import Position, require_order
 from firearrow.spark.tables import TABLES
 
 KiB: Final = 1024
@@ -132,10 +134,9 @@ def _offsets(value: str) -> str:
 
 def _times(value: str) -> int | str:
     """A time for all queues, or JSON of times."""
-    if value.strip().isdecimal():
-        return _count(value)
-    if not isinstance(json.loads(value), dict):
-        raise ValueError
+    if not value.lstrip().startswith("{"):
+        return moment_ms(value)
+    json.loads(value)
     return value
 
 
@@ -154,7 +155,6 @@ def _positive(value: str) -> int:
 
 
 _SIZES: Final = {"": 1, "k": KiB, "m": MiB, "g": KiB * MiB}
-_TIMES_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def _size(value: str) -> int:
@@ -162,13 +162,6 @@ def _size(value: str) -> int:
     if found is None or int(found[1]) == 0:
         raise ValueError
     return int(found[1]) * _SIZES[found[2]]
-
-
-def _duration_ms(value: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", value.strip().lower())
-    if found is None:
-        raise ValueError
-    return int(found[1]) * _TIMES_MS[found[2]]
 
 
 def _flag(value: str) -> bool:
@@ -190,7 +183,7 @@ def _one_of(*words: str) -> tuple[Callable[[str], str], str]:
 
 _FLAG: Final = (_flag, "true or false")
 _SIZE: Final = (_size, "a number of bytes, or with k, m or g behind it, such as 128m")
-_DURATION: Final = (_duration_ms, "a number with ms, s, m, h or d behind it, such as 15m")
+_DURATION: Final = (duration_ms, "a number with ms, s, m, h or d behind it, such as 15m")
 _POSITIVE: Final = (_positive, "a whole number above 0")
 _COUNT: Final = (_count, "a whole number of 0 or more")
 _TEXT: Final = (_text, "a text that is not empty")
@@ -202,7 +195,7 @@ _OFFSETS: Final = (
 
 _TIMES: Final = (
     _times,
-    'a whole number of 0 or more, or JSON {"topic": {"broker": {"queueId": time}}}',
+    'a time, or JSON {"topic": {"broker": {"queueId": time}}}: ISO 8601, or ms since 1970',
 )
 
 # --- the options ----------------------------------------------------------------------------
@@ -302,13 +295,13 @@ class Range:
     starting_ms: int | str | None = _option(
         "startingTimestamp",
         *_TIMES,
-        "begin with the first message that was stored at or after this time, in ms; queues that "
+        "begin with the first message that was stored at or after this time; queues that "
         "JSON does not name begin where startingOffsets says",
     )
     ending_ms: int | str | None = _option(
         "endingTimestamp",
         *_TIMES,
-        "end before the first message that was stored at or after this time, in ms; queues that "
+        "end before the first message that was stored at or after this time; queues that "
         "JSON does not name end where endingOffsets says",
     )
     by_timestamp: str = _option(
@@ -318,6 +311,15 @@ class Range:
         "error",
         "error",
     )
+
+    def positions(self, begin: str) -> tuple[Position, Position]:
+        """Where to begin and end, by default at ``begin``."""
+        start = self.starting_offsets or begin
+        end = self.ending_offsets or "latest"
+        return (
+            Position.of("startingOffsets", start, self.starting_ms),
+            Position.of("endingOffsets", end, self.ending_ms),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,6 +545,7 @@ def parse(given: Mapping[str, str]) -> Options:
             f"option brokerName={place.broker_name!r} names one store, but path names "
             f"{len(place.paths)}"
         )
+    require_order(*options.range.positions("earliest"))
     chosen = [
         name
         for name, value in (
@@ -594,7 +597,7 @@ def _value(row: Row, text: str) -> Any:
     try:
         return row.read(text)
     except ValueError as error:
-        why = f" ({error})" if str(error) and row.read is _pattern else ""
+        why = f" ({error})" if str(error) and row.read in {_pattern, _times} else ""
         raise ConfigError(f"option {row.name}={text!r}: allowed is {row.allowed}{why}") from None
 
 

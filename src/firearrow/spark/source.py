@@ -168,13 +168,11 @@ def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
     bounds = origin.bounds()
     if options.range == Range():
         return {queue: Span(bound.earliest, bound.latest) for queue, bound in bounds.items()}
-    limits = options.range
-    start = offsets.Position.of(
-        "startingOffsets", limits.starting_offsets or "earliest", limits.starting_ms
-    )
-    end = offsets.Position.of("endingOffsets", limits.ending_offsets or "latest", limits.ending_ms)
-    first = offsets.resolve(
-        start, bounds, origin.offset_at, fail_where_none=limits.by_timestamp == "error"
-    )
+    start, end = options.range.positions("earliest")
+    fail = options.range.by_timestamp == "error"
+    first = offsets.resolve(start, bounds, origin.offset_at, fail_where_none=fail)
     last = offsets.resolve(end, bounds, origin.offset_at)
+    for queue, at in last.items():  # nothing is lost where an offset and a time exclude each other
+        if at < first[queue] <= bounds[queue].latest:
+            last[queue] = first[queue]
     return held_spans(options.reading, first, last, bounds)

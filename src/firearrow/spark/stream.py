@@ -103,9 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> offsets.OffsetJson:
         """Where a query begins that has no checkpoint yet."""
         limits = self.options.range
-        position = offsets.Position.of(
-            "startingOffsets", limits.starting_offsets or "latest", limits.starting_ms
-        )
+        position, _ = limits.positions("latest")
         fail = limits.by_timestamp == "error"
         bounds, offset_at = self._look(), self.origin.offset_at
         start = offsets.resolve(position, bounds, offset_at, fail_where_none=fail)

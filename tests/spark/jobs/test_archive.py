@@ -360,7 +360,7 @@ def test_following_from_the_end_begins_there(tmp_path: Path) -> None:
     [
         ({"tags": "a"}, "option tags: an archive contains whole queues"),
         ({"keys": "a"}, "option keys: an archive contains whole queues"),
-        ({"endingTimestamp": "7"}, "option endingTimestamp=7: a stream has no end"),
+        ({"endingTimestamp": "0"}, "option endingTimestamp=0: a stream has no end"),
         ({"visibility": "log"}, "an archive contains what consumers see"),
         ({"table": "topics"}, "a stream reads messages only"),
         ({"commitOffsets": "true"}, "only brokers keep offsets"),
@@ -376,12 +376,12 @@ def test_options_that_leave_messages_out_are_refused(
 def test_options_say_how_it_is_archived() -> None:
     opener, settings = source(
         {"path": "x", "maxOffsetsPerTrigger": "7", "failOnDataLoss": "false",
-         "maxBytesPerTrigger": "1m", "startingTimestamp": "77"}
+         "maxBytesPerTrigger": "1m", "startingTimestamp": "2026-11-18T00:00Z"}
     )  # fmt: skip
     assert callable(opener)
     assert (settings.step_rows_max, settings.step_bytes_max) == (7, 1 << 20)
     assert settings.fail_on_data_loss is False
-    assert settings.starting.timestamp_ms == 77
+    assert settings.starting.timestamp_ms == 1_794_960_000_000
 
 
 def _store(root: Path, broker: str, start_ms: int, *, count: int = 20) -> dict[str, str]:

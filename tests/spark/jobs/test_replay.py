@@ -66,6 +66,20 @@ def test_a_selection_is_what_all_of_it_says(selection: Selection, expected: list
     assert chosen(selection) == expected
 
 
+@pytest.mark.parametrize(
+    ("times", "reason"),
+    [
+        ({"start_ms": BASE_MS, "end_ms": BASE_MS - 1}, "is not after"),
+        ({"start_ms": BASE_MS, "end_ms": BASE_MS}, "is not after"),
+        ({"start_ms": BASE_MS // 1000}, "looks like seconds"),
+        ({"end_ms": BASE_MS * 1000}, "looks like microseconds"),
+    ],
+)
+def test_times_that_select_nothing_are_refused(times: dict[str, int], reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^selection: \d+ {reason}"):
+        Selection(start_ms=times.get("start_ms"), end_ms=times.get("end_ms"))
+
+
 def test_a_file_can_say_which(tmp_path: Path) -> None:
     rows = [
         {"topic": "T", "broker": "a", "queueId": q, "queueOffset": n}
@@ -97,7 +111,7 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("tags", "a"), ("keys", "k"), ("startingTimestamp", "5"), ("visibility", "log")],
+    [("tags", "a"), ("keys", "k"), ("startingTimestamp", "0"), ("visibility", "log")],
 )
 def test_options_that_would_be_forgotten_are_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=rf"^option .*{name}|^option .*timestamp"):

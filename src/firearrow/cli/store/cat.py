@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from firearrow.cli.output import naming_output
 from firearrow.cli.parameters import options, switch, valued
-from firearrow.cli.refusals import WrongCommandLine
+from firearrow.cli.refusals import WrongCommandLine, require_order
 from firearrow.cli.store.options import USUAL, Directory, LayoutOptions
 from firearrow.cli.store.shown import print_messages
 from firearrow.cli.values import WrongValue, moment
@@ -27,11 +27,6 @@ def span(text: str) -> Span:
     except ValueError:
         raise WrongValue(f"{text!r} is not FROM..TO") from None
     return low, high
-
-
-def instant(text: str) -> int:
-    """Read a time in ms since 1970, or in ISO 8601."""
-    return int(text) if text.isascii() and text.isdecimal() else moment(text)
 
 
 @options
@@ -60,13 +55,13 @@ class Chosen:
         None
     )
     tag: Annotated[str | None, valued("TAG", "records with this tag")] = None
-    since: Annotated[int | None, valued("TIME", "stored at this time or later", instant)] = None
+    since: Annotated[int | None, valued("TIME", "stored at this time or later", moment)] = None
     until: Annotated[
         int | None,
         valued(
             "TIME",
-            "stored at this time or before; TIME is ms since 1970 or ISO 8601 (default: UTC)",
-            instant,
+            "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970",
+            moment,
         ),
     ] = None
 
@@ -119,6 +114,7 @@ def cat(
 
     if as_lines and form == "arrow":
         raise WrongCommandLine("argument --json: not allowed with argument --format arrow")
+    require_order(chosen.since, chosen.until)
     with StoreView(layout.of(directory)) as view:
         found = islice(find(view, chosen.selection()), limit)
         rows = (as_row(message, stored_body=stored_body) for message in found)

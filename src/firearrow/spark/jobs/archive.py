@@ -152,9 +152,7 @@ def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
         step_bytes_max=parsed.trigger.bytes_max or STEP_BYTES,
         fail_on_data_loss=parsed.reading.fail_on_data_loss,
         commit_offsets=parsed.access.commit_offsets,
-        starting=offsets.Position.of(
-            "startingOffsets", parsed.range.starting_offsets or "earliest", parsed.range.starting_ms
-        ),
+        starting=parsed.range.positions("earliest")[0],
     )
     return functools.partial(open_origin, parsed), settings
 

@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 
 from firearrow.client.queues import Queue
 from firearrow.client.routes import writable
+from firearrow.clock import LAST_MS, checked_ms
 from firearrow.errors import ConfigError
 from firearrow.files import make_directory, sync_directory
 from firearrow.message.names import is_dlq, is_retry, is_system_topic
@@ -63,6 +64,15 @@ class Selection:
     chosen: Path | None = None
     where: str | None = None
     all_topics: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for times that can't be meant."""
+        try:
+            start, end = checked_ms(self.start_ms or 0), checked_ms(self.end_ms or LAST_MS)
+        except ValueError as error:
+            raise ConfigError(f"selection: {error}") from None
+        if start >= end:
+            raise ConfigError(f"selection: {end} is not after {start}, so nothing is between them")
 
     def wants(self, topic: str) -> bool:
         """Whether messages of a topic can be chosen."""
