@@ -27,7 +27,7 @@ COMMITTED = {
     "Orders@billing": {0: 300, 1: 310, 2: 360},
     "Orders@shipping": {0: 360, 1: 360, 2: 360, 3: 360},
 }
-COMMITTED |= {"Payments@audit": {0: 10, 1: 10}}
+COMMITTED |= {"Payments@audit": {0: 10, 1: 10}, "%RETRY%shipping@shipping": {0: 36}}
 
 
 @dataclass(frozen=True)

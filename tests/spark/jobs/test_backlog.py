@@ -59,6 +59,43 @@ def test_a_queue_that_nobody_ever_consumed_is_not_forgotten(spark: SparkSession)
     assert rows(found, "topic", "queueId", "offset", "lag") == [("T", 0, 4, 6), ("T", 1, None, 2)]
 
 
+def test_a_group_owes_its_retry_topics_from_their_first_message(spark: SparkSession) -> None:
+    """A group that was killed before it committed an offset of its retry topic begins with 0."""
+    offsets = table(
+        spark,
+        "consumer_offsets",
+        offset("T", 0, 10, 2, 10),
+        {**offset("%RETRY%done", 0, 4, 0, 6), "consumerGroup": "done"},
+        {**offset("T", 0, 10, 2, 10), "consumerGroup": "g_x"},
+    )
+    bounds = spark.createDataFrame(
+        [
+            ("a", f"%RETRY%{name}", 0, least, most)
+            for name, least, most in [
+                ("g", 3, 8),
+                ("g_T", 0, 2),
+                ("g_x", 0, 3),
+                ("g_x_T", 0, 4),
+                ("g+T", 0, 5),
+                ("done", 0, 6),
+                ("gone", 0, 7),
+                ("empty", 9, 9),
+            ]
+        ],
+        "broker string, topic string, queueId int, minOffset long, maxOffset long",
+    )
+    found = backlog.lags(offsets, bounds).where("topic != 'T'").orderBy("topic")
+    assert rows(found, "consumerGroup", "topic", "offset", "lag") == [
+        ("done", "%RETRY%done", 4, 2),
+        ("g", "%RETRY%g", None, 5),
+        ("g", "%RETRY%g+T", None, 5),
+        ("g", "%RETRY%g_T", None, 2),
+        ("g_x", "%RETRY%g_x", None, 3),
+        ("g_x", "%RETRY%g_x_T", None, 4),
+        ("gone", "%RETRY%gone", None, 7),
+    ]
+
+
 def test_the_parts_of_a_backlog_add_up(spark: SparkSession, log: DataFrame) -> None:
     lagging = backlog.lags(table(spark, "consumer_offsets", offset("T", 0, 4, 2, 10)))
     waiting = backlog.pending(log, lagging)

@@ -88,11 +88,12 @@ def test_backlog(run: Callable[..., ReportRun[Any]]) -> None:
         ("billing", 470, 1),
         ("audit", 40, 0),
         ("shipping", 0, 0),
+        ("shipping", 0, 0),
     ]
     assert cells(found["What waits, by tag"], "value", "messages") == [
         ("sent", 158), ("new", 156), ("paid", 156), ("(none)", 40)
     ]  # fmt: skip
-    assert found["Time to drain"].values("consuming") == [0.5] * 3
+    assert found["Time to drain"].values("consuming") == [0.5] * 4
     assert found["Falls off retention first"].values("queueId")[0] == 3
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import pyspark.sql.functions as fn
 from pyspark.sql import Column, DataFrame, Window
 
-from firearrow.message.names import DLQ_PREFIX
+from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
 from firearrow.spark.jobs.columns import (
     QUEUE,
     address,
@@ -52,17 +52,19 @@ def lags(consumer_offsets: DataFrame, queues: DataFrame | None = None) -> DataFr
 
     With ``queues`` (broker, topic, queueId, minOffset, maxOffset), queues of a topic that a group
     consumes but of which it never committed an offset are there too, with no ``offset``: all that
-    they hold is lag.
+    they hold is lag. So are retry topics with messages: a group begins these with the first one.
 
     Columns: consumerGroup, broker, topic, queueId, offset, minOffset, maxOffset, lag (messages to
     consume), lost (messages that retention deleted before they were consumed).
     """
     known = consumer_offsets.select("consumerGroup", *QUEUE, "offset", "minOffset", "maxOffset")
     if queues is not None:
+        consumed = known.select("consumerGroup", "topic").distinct().join(queues, "topic")
+        columns = ["consumerGroup", *QUEUE, "minOffset", "maxOffset"]
         missing = (
-            known.select("consumerGroup", "topic")
+            consumed.select(columns)
+            .union(_retries(known, queues).select(columns))
             .distinct()
-            .join(queues, "topic")
             .join(known.select("consumerGroup", *QUEUE), ["consumerGroup", *QUEUE], "left_anti")
         )
         known = known.unionByName(missing.withColumn("offset", fn.lit(None).cast("bigint")))
@@ -73,6 +75,27 @@ def lags(consumer_offsets: DataFrame, queues: DataFrame | None = None) -> DataFr
         .fillna(0, ["lost"]),
         ["consumerGroup", *QUEUE, "offset", "minOffset", "maxOffset", "lag", "lost"],
     )
+
+
+def _retries(known: DataFrame, queues: DataFrame) -> DataFrame:
+    """The queues with messages of retry topics, each with its group.
+
+    The first form of POP's retry topics joins group and topic by a character that names may have,
+    too: it is of the known group with the longest name that fits.
+    """
+    retries = queues.where(
+        fn.col("topic").startswith(RETRY_PREFIX) & (fn.col("maxOffset") > fn.col("minOffset"))
+    ).withColumn("rest", fn.substring("topic", len(RETRY_PREFIX) + 1, RETRY_TOPIC_LENGTH_MAX))
+    groups = known.select(fn.col("consumerGroup").alias("group")).distinct()
+    rest, group = fn.col("rest"), fn.col("group")
+    fits = (rest == group) | rest.startswith(fn.concat(group, fn.lit("_")))
+    named = fn.coalesce(
+        fn.max_by(group, fn.length(group)), fn.split_part(rest, fn.lit("+"), fn.lit(1))
+    )
+    key = [*QUEUE, "minOffset", "maxOffset", "rest"]
+    is_second_form = rest.contains("+")
+    owned = retries.join(fn.broadcast(groups), fits & ~is_second_form, "left")
+    return owned.groupBy(*key).agg(named.alias("consumerGroup"))
 
 
 def pending(messages: DataFrame, lagging: DataFrame) -> DataFrame:
