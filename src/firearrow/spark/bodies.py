@@ -33,6 +33,9 @@ FORMATS: Final = ("json", "avro", "protobuf")
 SAMPLE_MESSAGES: Final = 1000  # enough to see optional fields, and read in seconds
 NOT_OF_TYPE: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)  # of Arrow's conversion
 STRICT: Final = {"allowSingleQuotes": "false"}
+_BACKSLASH: Final = r"\\\\"
+_HALF: Final = r"\\u[dD][89a-fA-F]"
+_PAIR: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 
 
 def decoded(
@@ -129,7 +132,7 @@ def _json(messages: DataFrame, text: Column, fields: StructType) -> DataFrame:
     options = {**STRICT, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "failed"}
     in_object = F.concat(F.lit('{"value":'), text, F.lit(',"end":true}'))
     parsed = F.from_json(in_object, StructType(members), options)
-    one = _is_one_value(text)
+    one = _is_one_value(text) & ~_has_half_a_pair(text)
 
     def whole(it: Column) -> Column:
         return it["failed"].isNull() & it["end"] & one
@@ -157,6 +160,15 @@ def _unframed() -> Column:
 
 def _is_one_value(text: Column) -> Column:
     return F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+
+
+def _has_half_a_pair(text: Column) -> Column:
+    """Whether an escape in a text is half of a surrogate pair: no text of Spark holds one, and its
+    parser makes a question mark of it without a word."""
+    without_backslashes = F.regexp_replace(text, _BACKSLASH, " ")
+    rest = F.regexp_replace(without_backslashes, _PAIR, " ")
+    may_have = text.contains("\\ud") | text.contains("\\uD")
+    return F.when(may_have, rest.rlike(_HALF)).otherwise(F.lit(False))
 
 
 def _fields(schema: str | StructType) -> StructType:
