@@ -20,7 +20,10 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
         begun = sock.recv(1, socket.MSG_PEEK)
     except OSError:
         return 1
-    return _work(sock, authenticated) if begun else 1
+    try:
+        return _work(sock, authenticated) if begun else 1
+    except (BrokenPipeError, ConnectionResetError):  # Spark has enough, as after a limit
+        return 1
 
 
 if __name__ == "__main__":

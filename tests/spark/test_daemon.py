@@ -27,6 +27,20 @@ def test_a_task_is_left_to_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
         assert daemon.worker(ours, True) == 7
 
 
+def test_a_reader_that_has_enough_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def flush(sock: socket.socket, authenticated: bool) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(daemon, "_work", flush)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"\x07")
+        assert daemon.worker(ours, True) == 1
+    assert capfd.readouterr() == ("", "")
+
+
 def test_workers_of_a_configured_session_are_its(spark: SparkSession) -> None:
     def started_as(_: int) -> str:
         return str(sys.modules["__main__"].__spec__.name)  # type: ignore[union-attr]

@@ -40,6 +40,9 @@ _RAISED: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)"
     r"(?P<name>[A-Za-z_][\w.]*)(?:: (?P<what>.*))?"
 )
+_OURS: Final = re.compile(
+    r"^(?:.*: )?(?:firearrow\.[\w.]+|\w*(?:Connection|Pipe|Timeout)\w*Error): (.+)$", re.MULTILINE
+)
 _FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 _STACK: Final = re.compile(r"\n\s*at [\w.$/]+\(|\n+JVM stacktrace:")
 _CAUSE: Final = re.compile(r"^Caused by: ([\w.$]+: .+)$", re.MULTILINE)
@@ -132,6 +135,8 @@ def of_spark(text: str) -> str:
     raised = list(_RAISED.finditer(text))
     if raised:
         return _of_worker(raised[-1])
+    if ours := _OURS.findall(text):  # without a traceback, see `firearrow.spark.sentences`
+        return _without_number(_STATE.sub("", ours[-1]).strip())
     head = _peeled(_STACK.split(text, maxsplit=1)[0])
     causes = _CAUSE.findall(text)
     cause = _peeled(causes[-1]) if causes else ""

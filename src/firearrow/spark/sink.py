@@ -33,6 +33,7 @@ from firearrow.spark.access import cluster_of
 from firearrow.spark.options import Options
 from firearrow.spark.outgoing import Ids, check_columns, rows_of
 from firearrow.spark.sendbatches import pieces_of
+from firearrow.spark.sentences import told_in_sentences
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class _Sending:
         return Ids(_prefix(f"{query}/{batch}/{context.partitionId()}"))
 
 
+@told_in_sentences
 class BatchWriter(_Sending, DataSourceArrowWriter):
     """Writes the rows of a DataFrame."""
 
@@ -108,6 +110,7 @@ class BatchWriter(_Sending, DataSourceArrowWriter):
         log.warning("job has failed: consumers can see what it sent", extra=_told(messages))
 
 
+@told_in_sentences
 class StreamWriter(_Sending, DataSourceStreamArrowWriter):
     """Writes the rows of each step of a stream."""
 

@@ -30,6 +30,7 @@ from firearrow.spark.filters import PushedFilters, narrowed
 from firearrow.spark.losses import held_spans
 from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options, Range, for_sink, parse
+from firearrow.spark.sentences import told_in_sentences
 from firearrow.spark.storetables import TableReader
 from firearrow.spark.tables import DECLARED, PROPERTIES_MAP
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from firearrow.spark.origin import Origin
 
 
+@told_in_sentences
 class RocketMQSource(DataSource):
     """RocketMQ's store files, or its brokers, as tables."""
 
@@ -123,6 +125,7 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
     return asked
 
 
+@told_in_sentences
 class MessageReader(DataSourceReader):
     """Reads the messages of an origin."""
 

@@ -19,6 +19,7 @@ from firearrow.spark.columns import timestamps
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.indexfiles import index_files, index_rows
 from firearrow.spark.options import Options
+from firearrow.spark.sentences import told_in_sentences
 from firearrow.spark.splits import Part
 from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
@@ -47,6 +48,7 @@ class TablePartition(InputPartition):
     extent: Extent | None = None  # what of the log is dispatched on the fly for it
 
 
+@told_in_sentences
 class TableReader(DataSourceReader):
     """Reads a table other than ``messages`` of the stores of a path."""
 

@@ -36,6 +36,7 @@ from firearrow.spark.marks import Recognition
 from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options
 from firearrow.spark.origin import Origin
+from firearrow.spark.sentences import end_quietly, told_in_sentences
 
 _CHECKPOINT = "checkpoint"
 
@@ -56,6 +57,7 @@ class Searching(Protocol):
         """About where in each span what was stored at or after a time begins."""
 
 
+@told_in_sentences
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads an origin step by step. ``origin`` and ``clock`` are for tests."""
 
@@ -230,6 +232,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if type(partition) is InputPartition:
             return iter(())  # Spark's own, made where there are no tasks
         return iter(self.origin.read(partition, self.schema))
+
+    def stop(self) -> None:
+        """The query has ended, and so does the process that decides on its offsets."""
+        end_quietly()
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to the workers: they open the origin themselves, and decide nothing."""

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from firearrow.spark.sentences import in_a_sentence
 from firearrow.store.offline import Layout
 from firearrow.store.offline.pieces import SharedView, work_on
 
@@ -65,7 +66,8 @@ class Executors:
 def _work_on_all(
     shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
 ) -> list[R]:
-    return [work_on(shared, function, piece) for piece in pieces]
+    with in_a_sentence():
+        return [work_on(shared, function, piece) for piece in pieces]
 
 
 def layout_of(store: Path | str | Layout) -> Layout:

@@ -11,10 +11,13 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from firearrow.spark.sentences import in_a_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +52,13 @@ class SparkWorkers:
         """Run a job of as many tasks as there are pieces."""
         if not pieces:
             return []
-        return self._context.parallelize(pieces, len(pieces)).map(work).collect()
+        told = partial(_told, work)
+        return self._context.parallelize(pieces, len(pieces)).map(told).collect()
+
+
+def _told(work: Callable[[P], R], piece: P) -> R:
+    with in_a_sentence():
+        return work(piece)
 
 
 class ProcessWorkers:
