@@ -11,6 +11,7 @@ from firearrow.wire.frame import AnyCommand
 from tests.broker.fakes import FakeChannel
 from tests.broker.serving import Serving, pull_fields, send_fields, serving
 from tests.stepping import LARGE_BODIES, LONG, Stepping
+from tests.worsttexts import feed
 
 COUNT = 2000
 ALL = "ALL"  # a group that has consumed every topic, and a topic that every group has consumed
@@ -155,3 +156,14 @@ def furnish(served: Serving, stepping: Stepping) -> None:
         offsets.commit(f"group-{number}", "made-0", 0, 1)
         for queue_id in range(4):
             store.queue(f"made-{number}", queue_id)
+
+
+def test_no_body_takes_a_long_step(tmp_path: Path) -> None:
+    """The time that a text takes is limited by what it costs to read, not by its bytes alone."""
+
+    async def main() -> None:
+        async with serving(tmp_path) as served:
+            handlers = served.broker._handlers
+            feed(Stepping(handlers, Listener()), handlers, {})
+
+    asyncio.run(main())

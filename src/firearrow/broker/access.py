@@ -31,7 +31,7 @@ from firearrow.auth.audit import Audit
 from firearrow.auth.checks import Authentication, Authorization
 from firearrow.auth.events import RightsChanged
 from firearrow.auth.metadata import Metadata
-from firearrow.auth.model import Action, Kind, UserStatus
+from firearrow.auth.model import Action, Kind, UserStatus, no_permission
 from firearrow.auth.setup import credentials_of, metadata_of
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.named import (
@@ -63,6 +63,7 @@ from firearrow.wire.signature import ACCESS_KEY
 
 ALLOWED_MAX: Final = 10_000  # that are remembered for each code
 REVIEW_SECONDS: Final = 0.004  # for requests that wait, in one turn of the event loop
+NAMED_MAX: Final = 10_000  # topics and groups in one request; each is looked up, in 2 µs
 
 _KINDS: Final = {
     Resource.CLUSTER: Kind.CLUSTER,
@@ -316,6 +317,11 @@ class AccessControl(Senders):
                 return []
             needs = self._needs(row.asks, find(request, ext))
             if not is_super:
+                if len(needs) > NAMED_MAX:
+                    raise no_permission(
+                        f"the request names {len(needs)} topics and groups, the limit is "
+                        f"{NAMED_MAX} for who is no super user"
+                    )
                 for need in needs:
                     authorization.check(username, *need, ip)
             return needs

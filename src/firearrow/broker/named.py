@@ -18,7 +18,6 @@ from firearrow.message import properties
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.names import is_sendable, reply_topic
 from firearrow.store import MessageStore
-from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     AssignmentQuery,
     BatchAckBody,
@@ -44,6 +43,7 @@ _GROUP_FIELDS: Final = frozenset(
     {"consumerGroup", "group", "groupName", "srcGroup", "destGroup", "compareGroup"}
 )
 _TOPIC_LIST: Final = "topicList"  # joined by `;`
+_TOPIC_LIST_CHARS_MAX: Final = 128 * 1024  # a thousand topics with long names
 
 _real_topic: Final = properties.finder(properties.REAL_TOPIC)
 
@@ -151,12 +151,7 @@ def _of_assignment(request: AnyCommand, _: Ext) -> Named:
 def _of_acks(request: AnyCommand, _: Ext) -> Named:
     if not request.body:
         return Named(is_all=True)
-    try:
-        acks = fastjson.decode(request.body, BatchAckBody).acks
-    except MessageError as error:
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}"
-        ) from None
+    acks = body_of(request, BatchAckBody).acks
     return Named([ack.topic for ack in acks], [ack.group for ack in acks], is_all=True)
 
 
@@ -215,7 +210,13 @@ def _of_unregistering(_: AnyCommand, ext: Ext) -> Named:
 
 
 def _of_progress(_: AnyCommand, ext: Ext) -> Named:
-    topics = [ext.get("topic", ""), *ext.get(_TOPIC_LIST, "").split(";")]
+    listed = ext.get(_TOPIC_LIST, "")
+    if len(listed) > _TOPIC_LIST_CHARS_MAX:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"{_TOPIC_LIST} has {len(listed)} characters, the limit is {_TOPIC_LIST_CHARS_MAX}",
+        )
+    topics = [ext.get("topic", ""), *listed.split(";")]
     return Named([topic for topic in topics if topic], [ext.get("consumerGroup", "")])
 
 

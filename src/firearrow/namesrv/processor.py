@@ -9,8 +9,8 @@ Source: upstream ``DefaultRequestProcessor``, ``ClientRequestProcessor``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Generator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -30,6 +30,7 @@ from firearrow.wire.bodies import (
     Route,
     TopicList,
     body_crc32,
+    decode_in_steps,
 )
 from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -95,9 +96,8 @@ class Processor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = RegisterBody()
         if request.body:
-            body = _body_of(request, lambda data: RegisterBody.decode(data, header.compressed))
-        yield
-        registered = self._routes.register(header, body, peer)
+            body = yield from _registration_in(request, header.compressed)
+        registered = yield from self._routes.register_in_steps(header, body, peer)
         fields = {
             "haServerAddr": registered.ha_server_addr,
             "masterAddr": registered.master_addr,
@@ -296,10 +296,10 @@ class Processor:
         return {*always, *self.config.config_black_list.split(";")}
 
 
-def _body_of(request: AnyCommand, read: Callable[[bytes], Any]) -> Any:
+def _registration_in(request: AnyCommand, compressed: bool) -> Generator[None, None, RegisterBody]:
     try:
-        return read(request.body)
-    except (MessageError, UnicodeDecodeError) as error:
+        return (yield from decode_in_steps(request.body, compressed))
+    except MessageError as error:
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}"
         ) from None

@@ -24,7 +24,7 @@ Source of the rules: upstream ``RouteInfoManager``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -55,6 +55,7 @@ LEASE_SECONDS: Final = (
     120.0  # Java: DEFAULT_BROKER_CHANNEL_EXPIRED_TIME; two registrations may fail
 )
 
+STEP_TOPICS: Final = 2000  # of a registration that are taken at a time; two milliseconds
 UNIT_FLAG: Final = 1
 UNIT_SUB_FLAG: Final = 2
 
@@ -120,12 +121,27 @@ class Routes:
     # --- what brokers say -------------------------------------------------------------------
 
     def register(self, header: RegisterBroker, body: RegisterBody, channel: object) -> Registered:
+        """Do all steps of `register_in_steps` at once."""
+        steps = self.register_in_steps(header, body, channel)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                registered: Registered = end.value
+                return registered
+
+    def register_in_steps(
+        self, header: RegisterBroker, body: RegisterBody, channel: object
+    ) -> Generator[None, None, Registered]:
         """Take what a broker says of itself and its topics; begins or renews its lease.
 
         A broker that is not known yet and comes with exactly one topic is refused with code 1: that
         is an incremental registration, and what it would add to is not here. A broker whose id is
         held by another address with a newer state is ignored. An address is one broker: if it had
         another name, that is forgotten.
+
+        Topics are taken some at a time. What is left of a broker that is forgotten meanwhile counts
+        for nothing.
         """
         table = body.topic_config_serialize_wrapper
         address, name, cluster = header.broker_addr, header.broker_name, header.cluster_name
@@ -154,8 +170,13 @@ class Routes:
             header.zone_name,
         )
         self._put_broker(cluster, broker)
-        self._put_tables(header, broker, table, is_new)
-        self._put_live(header, body, channel)
+        known = None if is_new else self._live.get((cluster, address))
+        # Before the topics: all of it is forgotten if the connection ends between two steps. Its
+        # version is known when all of them are.
+        self._put_live(header, body, channel, known.data_version if known else DataVersion())
+        yield from self._put_tables(header, broker, table, known)
+        if self._is_here(header):
+            self._put_live(header, body, channel, table.data_version)
         if before_addrs and header.broker_id < min(before_addrs):
             self._tell_min_broker_id(broker, None, header.ha_server_addr)
         return self._master_of(cluster, broker, header.broker_id)
@@ -176,8 +197,12 @@ class Routes:
             self.version += 1
 
     def _put_tables(
-        self, header: RegisterBroker, broker: BrokerData, table: TopicConfigTable, is_new: bool
-    ) -> None:
+        self,
+        header: RegisterBroker,
+        broker: BrokerData,
+        table: TopicConfigTable,
+        known: Live | None,
+    ) -> Iterator[None]:
         """Take over the topics of a master, or of the slave that is next to be one."""
         is_master = header.broker_id == MASTER_ID
         knows_acting = header.enable_acting_master is not None
@@ -189,17 +214,28 @@ class Routes:
         mappings = table.topic_queue_mapping_info_map or {}
         if self._config().delete_topic_with_broker_registration and not mappings:
             self._drop_missing_topics(broker.broker_name, table)
-        live = self._live.get((header.cluster_name, header.broker_addr))
-        is_changed = is_new or live is None or live.data_version != table.data_version
+        is_changed = known is None or known.data_version != table.data_version
         read_only = is_prime_slave and broker.enable_acting_master
-        for name, topic in table.topic_config_table.items():
+        for number, (name, topic) in enumerate(table.topic_config_table.items(), 1):
+            if number % STEP_TOPICS == 0:
+                yield
+                if not self._is_here(header):
+                    return
             topic_name = topic.topic_name or name
             if is_changed or broker.broker_name not in self._topics.get(topic_name, {}):
                 self._put_queues(topic_name, _queues_of(broker.broker_name, topic, read_only))
         if is_changed:
-            for topic_name, mapping in mappings.items():
+            for number, (topic_name, mapping) in enumerate(mappings.items(), 1):
+                if number % STEP_TOPICS == 0:
+                    yield
+                    if not self._is_here(header):
+                        return
                 self._mappings.setdefault(topic_name, {})[mapping.bname or ""] = mapping
                 self.version += 1
+
+    def _is_here(self, header: RegisterBroker) -> bool:
+        broker = self._brokers.get(header.broker_name)
+        return broker is not None and header.broker_addr in broker.broker_addrs.values()
 
     def _drop_missing_topics(self, broker_name: str, table: TopicConfigTable) -> None:
         kept = table.topic_config_table
@@ -219,11 +255,16 @@ class Routes:
             if not on:
                 del self._topics[topic]
 
-    def _put_live(self, header: RegisterBroker, body: RegisterBody, channel: object) -> None:
+    def _put_live(
+        self,
+        header: RegisterBroker,
+        body: RegisterBody,
+        channel: object,
+        version: DataVersion,
+    ) -> None:
         key = (header.cluster_name, header.broker_addr)
         millis = header.heartbeat_timeout_millis
         lease = LEASE_SECONDS if millis is None else millis / 1000
-        version = body.topic_config_serialize_wrapper.data_version
         self._live[key] = Live(
             header.broker_name,
             channel,

@@ -26,13 +26,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Generator, Iterator
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from firearrow.errors import MessageError
 from firearrow.wire import fastjson
+
+T = TypeVar("T")
 
 QUEUE_TYPE: Final = "queue.type"  # an attribute of topics
 PERM_READ: Final = 4
@@ -40,14 +42,17 @@ PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 
 # A broker with 100,000 topics registers with about 20 MB.
-REGISTER_BODY_BYTES_MAX: Final = 128 * 1024 * 1024
+REGISTER_BODY_BYTES_MAX: Final = 32 * 1024 * 1024
+INFLATED_BYTES: Final = 512 * 1024  # in one step; two milliseconds
 # Each takes some microseconds here. Topics that have no more than a name fit by the million.
 REGISTER_TOPICS_MAX: Final = 200_000
 # They are in the route of each topic. No broker has had any since 5.0.0.
 FILTER_SERVERS_MAX: Final = 1000
-# Plain JSON is limited by the frame only; a static topic brings integer keys without quotes.
-REGISTER_LIMITS: Final = fastjson.Limits(fastjson.REQUEST_LIMITS.parsed, 16 * 1024 * 1024)
-
+STEP_TOPICS: Final = 100
+STEP_BYTES: Final = 64 * 1024  # of topics with long attributes
+# Of a part of a registration: of what is no plain JSON, a static topic brings integer keys without
+# quotes. None is given to the parser, which takes a thousand times as long as the rest.
+PART_LIMITS: Final = fastjson.Limits(0, 256 * 1024)
 _LENGTH: Final = struct.Struct(">i")
 
 
@@ -113,7 +118,7 @@ class TopicConfig(Body, frozen=True):
             raise MessageError(f"not a topic config: {line[:80]!r}") from None
         attributes: dict[str, str] = {}
         if len(rest) > 4 and rest[4] != "{}":  # nearly no topic has any
-            attributes = fastjson.decode(rest[4], dict[str, str], REGISTER_LIMITS)
+            attributes = _part(rest[4].encode(), dict[str, str])
         return cls(name, read, write, perm, filter_type, attributes=attributes)
 
 
@@ -167,14 +172,27 @@ class RegisterBody(Body, frozen=True):
     @classmethod
     def decode(cls, data: bytes, compressed: bool = False) -> RegisterBody:
         """Read either form; MessageError that says what is wrong with it."""
-        try:
-            if compressed:
-                return _read_register_body(_Reader(_inflate(data)))
-            body = fastjson.decode(data, cls, REGISTER_LIMITS)
-        except UnicodeDecodeError as error:
-            raise MessageError(f"the compressed register body can't be read: {error}") from None
-        _check_count(len(body.topic_config_serialize_wrapper.topic_config_table), "topics")
-        return body
+        steps = decode_in_steps(data, compressed)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                body: RegisterBody = end.value
+                return body
+
+
+def decode_in_steps(data: bytes, compressed: bool = False) -> Generator[None, None, RegisterBody]:
+    """Read either form of a registration in steps of some milliseconds, however long it is.
+
+    Raises MessageError that says what is wrong with it.
+    """
+    if not compressed:
+        return (yield from _read_plain(fastjson.Entries(data)))
+    plain = yield from _inflate(data)
+    try:
+        return (yield from _read_compressed(_Reader(plain)))
+    except UnicodeDecodeError as error:
+        raise MessageError(f"the compressed register body can't be read: {error}") from None
 
 
 def body_crc32(data: bytes) -> int:
@@ -204,31 +222,117 @@ class _Reader:
 
     def piece(self) -> bytes:
         start = self._at + _LENGTH.size
-        end = start + self.number()
+        size = self.number()
+        if size > fastjson.ENTRY_BYTES_MAX:
+            raise MessageError(
+                f"a part of the register body has {size} bytes, "
+                f"the limit is {fastjson.ENTRY_BYTES_MAX}",
+                position=start,
+            )
+        end = start + size
         if end > len(self._data):
             raise MessageError("the register body ends too early", position=start)
         self._at = end
         return self._data[start:end]
 
 
-def _read_register_body(reader: _Reader) -> RegisterBody:
-    version = fastjson.decode(reader.piece(), DataVersion, REGISTER_LIMITS)
-    topic_nums = _check_count(reader.number(), "topics")
-    topics = [TopicConfig.from_line(reader.piece().decode()) for _ in range(topic_nums)]
-    filter_servers = fastjson.decode(reader.piece(), FilterServers, REGISTER_LIMITS)
-    mappings: list[TopicQueueMappingInfo] = []
-    if not reader.at_end:
-        mapping_nums = _check_count(reader.number(), "static topics")
-        mappings.extend(
-            fastjson.decode(reader.piece(), TopicQueueMappingInfo, REGISTER_LIMITS)
-            for _ in range(mapping_nums)
+class _Found:
+    """What was read of a registration so far."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicConfig] = {}
+        self.mappings: dict[str, TopicQueueMappingInfo] = {}
+        self.details: dict[str, Any] | None = None
+        self.version = DataVersion()
+        self.mapping_version: DataVersion | None = None
+        self.filter_servers: list[str] = []
+        self._items = self._bytes = 0
+
+    def ends_step(self, size: int) -> bool:
+        """Whether another step is to begin behind a part of so many bytes."""
+        self._items += 1
+        self._bytes += size
+        if self._items < STEP_TOPICS and self._bytes < STEP_BYTES:
+            return False
+        self._items = self._bytes = 0
+        return True
+
+    def body(self) -> RegisterBody:
+        """The registration."""
+        table = TopicConfigTable(
+            self.version, self.topics, self.mapping_version, self.details, self.mappings
         )
-    table = TopicConfigTable(
-        version,
-        {topic.topic_name or "": topic for topic in topics},
-        topic_queue_mapping_info_map={mapping.topic or "": mapping for mapping in mappings},
-    )
-    return RegisterBody(table, filter_servers)
+        return RegisterBody(table, self.filter_servers)
+
+
+def _part(data: bytes, type_: type[T]) -> T:
+    """Read a part of a registration."""
+    assert len(data) <= fastjson.ENTRY_BYTES_MAX, "it was cut out of a registration"
+    return fastjson.decode(data, type_, PART_LIMITS)
+
+
+def _read_plain(entries: fastjson.Entries) -> Generator[None, None, RegisterBody]:
+    found = _Found()
+    for name in entries.names():
+        if name == "topicConfigSerializeWrapper":
+            yield from _read_wrapper(entries, found)
+        elif name == "filterServerList":
+            found.filter_servers = _part(entries.value(), FilterServers)
+        else:
+            entries.value()
+        yield
+    if not entries.at_end:
+        raise MessageError("there is more after the end of the register body")
+    return found.body()
+
+
+def _read_wrapper(entries: fastjson.Entries, found: _Found) -> Iterator[None]:
+    for name in entries.names():
+        if name == "dataVersion":
+            found.version = _part(entries.value(), DataVersion)
+        elif name == "topicConfigTable":
+            yield from _read_table(entries, TopicConfig, found.topics, found)
+        elif name == "topicQueueMappingInfoMap":
+            yield from _read_table(entries, TopicQueueMappingInfo, found.mappings, found)
+        elif name == "topicQueueMappingDetailMap":
+            found.details = {}
+            yield from _read_table(entries, Any, found.details, found)
+        elif name == "mappingDataVersion":
+            text = entries.value()
+            found.mapping_version = None if text == b"null" else _part(text, DataVersion)
+        else:
+            entries.value()
+        yield
+
+
+def _read_table(
+    entries: fastjson.Entries, type_: type[T], table: dict[str, T], found: _Found
+) -> Iterator[None]:
+    for number, name in enumerate(entries.names(), 1):
+        _check_count(number, "topics")
+        text = entries.value()
+        table[name] = _part(text, type_)
+        if found.ends_step(len(text)):
+            yield
+
+
+def _read_compressed(reader: _Reader) -> Generator[None, None, RegisterBody]:
+    found = _Found()
+    found.version = _part(reader.piece(), DataVersion)
+    for _ in range(_check_count(reader.number(), "topics")):
+        line = reader.piece()
+        topic = TopicConfig.from_line(line.decode())
+        found.topics[topic.topic_name or ""] = topic
+        if found.ends_step(len(line)):
+            yield
+    found.filter_servers = _part(reader.piece(), FilterServers)
+    for _ in range(0 if reader.at_end else _check_count(reader.number(), "static topics")):
+        text = reader.piece()
+        mapping = _part(text, TopicQueueMappingInfo)
+        found.mappings[mapping.topic or ""] = mapping
+        if found.ends_step(len(text)):
+            yield
+    return found.body()
 
 
 def _check_count(count: int, of_what: str) -> int:
@@ -239,17 +343,24 @@ def _check_count(count: int, of_what: str) -> int:
     return count
 
 
-def _inflate(data: bytes) -> bytes:
+def _inflate(data: bytes) -> Generator[None, None, bytes]:
     inflater = zlib.decompressobj()
+    pieces: list[bytes] = []
+    left, room = data, REGISTER_BODY_BYTES_MAX
     try:
-        plain = inflater.decompress(data, REGISTER_BODY_BYTES_MAX)
+        while not inflater.eof and (left or not pieces):
+            pieces.append(inflater.decompress(left, min(INFLATED_BYTES, room + 1)))
+            left, room = inflater.unconsumed_tail, room - len(pieces[-1])
+            if room < 0:
+                raise MessageError(
+                    f"the register body holds more than {REGISTER_BODY_BYTES_MAX} bytes"
+                )
+            yield
     except zlib.error as error:
         raise MessageError(f"the register body is no zlib stream: {error}") from None
-    if inflater.unconsumed_tail:
-        raise MessageError(f"the register body holds more than {REGISTER_BODY_BYTES_MAX} bytes")
     if not inflater.eof:
         raise MessageError("the register body is cut off")
-    return plain
+    return b"".join(pieces)
 
 
 def _with_length(data: bytes) -> bytes:

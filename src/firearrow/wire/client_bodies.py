@@ -130,8 +130,8 @@ class Heartbeat(Body, frozen=True):
     """34: all that a client is. With a fingerprint other than 0 it is a heartbeat of version 2."""
 
     client_id: str = field(name="clientID", default="")
-    producer_data_set: list[ProducerData] = []
-    consumer_data_set: list[ConsumerData] = []
+    producer_data_set: Annotated[list[ProducerData], Meta(max_length=ITEMS_MAX)] = []
+    consumer_data_set: Annotated[list[ConsumerData], Meta(max_length=ITEMS_MAX)] = []
     heartbeat_fingerprint: int = 0
     without_sub: bool = False
 
@@ -470,7 +470,7 @@ class BatchAckBody(Body, frozen=True):
     """200151: messages that were consumed."""
 
     broker_name: str | None = None
-    acks: list[BatchAck] = []
+    acks: Annotated[list[BatchAck], Meta(max_length=ITEMS_MAX)] = []
 
 
 class OffsetOption(Body, frozen=True):

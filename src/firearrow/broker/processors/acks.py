@@ -18,8 +18,7 @@ from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
 from firearrow.net.server import Answer, Finished, Peer, PeerRequest, Steps
-from firearrow.wire import fastjson
-from firearrow.wire.client_bodies import BatchAck, BatchAckBody
+from firearrow.wire.client_bodies import BatchAck, BatchAckBody, body_of
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand, bare_frame
@@ -145,7 +144,7 @@ class AckProcessor:
 
     def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
         """200151: messages of some pops were consumed."""
-        body = fastjson.decode(request.body, BatchAckBody) if request.body else None
+        body = body_of(request, BatchAckBody) if request.body else None
         if body is None or not body.acks:
             return Response(ResponseCode.NO_MESSAGE)
         return self._ack_each(peer, body)
