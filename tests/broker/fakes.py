@@ -138,6 +138,10 @@ class FakeChannel:
         self.closed: str | None = None
         self.is_open = True
         self.is_slow = False
+        self.kept_bytes = 0
+
+    def keep(self, size: int) -> None:
+        self.kept_bytes += size
 
     @property
     def reads(self) -> bool:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.errors import ConfigError
-from firearrow.namesrv.kv import KvConfig
+from firearrow.errors import BrokerError, ConfigError
+from firearrow.namesrv import kv as kv_module
+from firearrow.namesrv.kv import NAME_CHARS_MAX, PAIR_CHARS, VALUE_CHARS_MAX, KvConfig
 
 
 def reopened(path: Path) -> KvConfig:
@@ -61,3 +62,33 @@ def test_a_file_that_can_not_be_read_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "kv.json").write_text("{")
     with pytest.raises(ConfigError, match=r"kv\.json"):
         reopened(tmp_path / "kv.json")
+
+
+def test_what_is_kept_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is written again for each change."""
+    monkeypatch.setattr(kv_module, "CHARS_MAX", 3 * PAIR_CHARS + 30)
+    kv = reopened(tmp_path / "kv.json")
+    for name in ("a", "b"):
+        kv.put("n", name, "v")
+    kv.put("n", "a", "v" * 20)
+    with pytest.raises(BrokerError, match=f"the limit is {3 * PAIR_CHARS + 30}"):
+        kv.put("n", "c", "v" * 20)
+    kv.put("n", "a", "v")
+    kv.put("n", "c", "v" * 20)
+    kv.delete("n", "c")
+    reopened(tmp_path / "kv.json").put("n", "c", "v" * 20)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("n" * (NAME_CHARS_MAX + 1), "k", "v"),
+        ("n", "k" * (NAME_CHARS_MAX + 1), "v"),
+        ("n", "k", "v" * (VALUE_CHARS_MAX + 1)),
+    ],
+)
+def test_names_and_values_are_limited(tmp_path: Path, pair: tuple[str, str, str]) -> None:
+    kv = reopened(tmp_path / "kv.json")
+    with pytest.raises(BrokerError, match="more than"):
+        kv.put(*pair)
+    assert kv.version == 1

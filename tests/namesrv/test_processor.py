@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import BrokerError
+from firearrow.namesrv.routes import KEPT_BYTES_MAX, TOPIC_BYTES
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion, KVTable, RegisterBody, TopicList, body_crc32
 from firearrow.wire.codes import RequestCode as Code
@@ -124,6 +125,57 @@ def test_routes_are_withheld_for_a_while_if_wanted(tmp_path: Path) -> None:
 
 
 # --- registration ---------------------------------------------------------------------------
+
+
+def test_what_is_kept_of_registrations_counts_for_their_connection(tmp_path: Path) -> None:
+    async def main(asker: Asker) -> None:
+        await asker.ask(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        (peer,) = asker.server._server.peers
+        topics = [topic(f"T{number}") for number in range(10)]
+        sizes = []
+        for names in (topics[:2], topics, topics, topics[:2]):
+            await asker.register(header(A), body(*names))
+            sizes.append(peer.kept_bytes)
+        await asker.register(header(B, 1), body(*topics[:2]))
+        sizes.append(peer.kept_bytes)
+        assert sizes[0] > 2 * TOPIC_BYTES
+        assert sizes[1] == sizes[2] > 10 * TOPIC_BYTES
+        assert sizes[3] == sizes[0]
+        assert sizes[4] == 2 * sizes[0]
+        for broker_id, address in enumerate((A, B)):
+            await asker.ask(
+                Code.UNREGISTER_BROKER, brokerName="broker-a", brokerAddr=address,
+                clusterName="C", brokerId=broker_id,
+            )  # fmt: skip
+        assert peer.kept_bytes == 0
+
+    asking(tmp_path, main)
+
+
+def test_a_connection_registers_no_more_than_may_be_kept(tmp_path: Path) -> None:
+    async def main(asker: Asker) -> None:
+        await asker.ask(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        (peer,) = asker.server._server.peers
+        peer.keep(KEPT_BYTES_MAX)
+        with pytest.raises(BrokerError, match=f"limit is {KEPT_BYTES_MAX}") as refused:
+            await asker.register(header(A), body(*TWO))
+        assert refused.value.code == ResponseCode.SYSTEM_BUSY
+        peer.keep(-KEPT_BYTES_MAX)
+        assert topics_in(await asker.ask(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)) == []
+        assert (await asker.register(header(A), body(*TWO))).code == 0
+
+    asking(tmp_path, main)
+
+
+def test_long_names_are_not_registered(tmp_path: Path) -> None:
+    async def main(asker: Asker) -> None:
+        with pytest.raises(BrokerError, match="256 characters, the limit is 255"):
+            await asker.register(header(A), body(topic("x" * 256), topic("T")))
+        for field in ("brokerName", "clusterName", "brokerAddr", "haServerAddr", "__ZONE_NAME"):
+            error = await refusal(asker, Code.REGISTER_BROKER, **{**WHO, field: "x" * 256})
+            assert "of length <= 255" in error.remark, field
+
+    asking(tmp_path, main)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

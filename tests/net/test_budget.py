@@ -47,6 +47,7 @@ class Client:
         self.unfinished_bytes = 0
         self.unread_bytes = 0
         self.requests_begun = 0
+        self.kept_bytes = 0
         self.is_waiting = False
         self.reason = ""
 

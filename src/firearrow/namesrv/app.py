@@ -16,7 +16,7 @@ from firearrow.events import Events
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
-from firearrow.namesrv.routes import MinBrokerIdChange, Routes
+from firearrow.namesrv.routes import KEPT_BYTES_MAX, MinBrokerIdChange, Routes
 from firearrow.net.client import Client
 from firearrow.net.notices import Notices
 from firearrow.net.server import ConnectionClosed, Peer, Server
@@ -30,7 +30,7 @@ class NameServer:
 
     def __init__(self, config: NamesrvConfig, clock: Clock) -> None:
         self._kv = KvConfig(Path(config.kv_config_path))
-        self._routes = Routes(clock, lambda: self._processor.config, self._notify)
+        self._routes = Routes(clock, lambda: self._processor.config, self._notify, _keep)
         self._processor = Processor(config, clock, self._routes, self._kv)
         events = Events()
         events.listen(ConnectionClosed, lambda closed: self._routes.close_channel(closed.peer))
@@ -40,6 +40,7 @@ class NameServer:
             events=events,
             idle_seconds_max=config.server_channel_max_idle_time_seconds,
             memory_bytes_max=config.request_memory_bytes_max,
+            kept_bytes_max=KEPT_BYTES_MAX,
             tls=config,
         )
         self._client = Client(access=access_of(config))
@@ -94,3 +95,8 @@ class NameServer:
         present = {name: value for name, value in fields.items() if value is not None}
         for address in change.tell:
             self._notices.send(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, present)
+
+
+def _keep(channel: object, size: int) -> None:
+    assert isinstance(channel, Peer), "brokers register by connections"
+    channel.keep(size)

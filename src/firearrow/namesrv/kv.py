@@ -14,10 +14,16 @@ from typing import Final
 
 from msgspec import field
 
+from firearrow.errors import BrokerError
 from firearrow.files import GENERATIONS, read_newest, replace_atomically
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import Body
+from firearrow.wire.codes import ResponseCode
 
+NAME_CHARS_MAX: Final = 255  # of a namespace or a key, which is a topic as a rule
+VALUE_CHARS_MAX: Final = 64 * 1024  # of an ordered topic on 2,000 brokers
+PAIR_CHARS: Final = 64  # that a pair counts for besides its own
+CHARS_MAX: Final = 4 * 1024 * 1024  # of all; to write them takes some 20 ms
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
@@ -31,12 +37,21 @@ class KvConfig:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._table: dict[str, dict[str, str]] = {}
+        self._chars = 0
         self.version = 0
 
     def load(self) -> None:
         """Read the file, if there is one; ConfigError when it can't be read."""
         found = read_newest(self._path, lambda data: fastjson.decode(data, _KvFile))
-        self._table = found.value.config_table if found else {}
+        self._take(found.value.config_table if found else {})
+
+    def _take(self, table: dict[str, dict[str, str]]) -> None:
+        self._table = table
+        self._chars = sum(
+            _chars_of(namespace, key, value)
+            for namespace, pairs in table.items()
+            for key, value in pairs.items()
+        )
         self.version += 1
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -48,7 +63,25 @@ class KvConfig:
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a key. Raises OSError, with nothing changed, when that can't be saved."""
+        """Set a key. Raises OSError, with nothing changed, when that can't be saved.
+
+        BrokerError for what is too long, or more than the file may have: all of it is written again
+        for each change.
+        """
+        if max(len(namespace), len(key)) > NAME_CHARS_MAX or len(value) > VALUE_CHARS_MAX:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"a namespace or key has more than {NAME_CHARS_MAX} characters, "
+                f"or a value more than {VALUE_CHARS_MAX}",
+            )
+        before = self.get(namespace, key)
+        chars = self._chars + _chars_of(namespace, key, value)
+        chars -= 0 if before is None else _chars_of(namespace, key, before)
+        if chars > CHARS_MAX:
+            raise BrokerError(
+                ResponseCode.SYSTEM_BUSY,
+                f"all pairs would have {chars} characters, the limit is {CHARS_MAX}",
+            )
         self._replace(namespace, {**self._table.get(namespace, {}), key: value})
 
     def delete(self, namespace: str, key: str) -> None:
@@ -61,5 +94,8 @@ class KvConfig:
         table = {**self._table, namespace: pairs}
         data = fastjson.dumps(_KvFile(table))
         replace_atomically(self._path, data, generations=GENERATIONS)
-        self._table = table
-        self.version += 1
+        self._take(table)
+
+
+def _chars_of(namespace: str, key: str, value: str) -> int:
+    return PAIR_CHARS + len(namespace) + len(key) + len(value)

@@ -25,6 +25,7 @@ Source of the rules: upstream ``RouteInfoManager``.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -56,6 +57,11 @@ LEASE_SECONDS: Final = (
 )
 
 STEP_TOPICS: Final = 2000  # of a registration that are taken at a time; two milliseconds
+NAME_CHARS_MAX: Final = 255  # of a topic, or a filter server's address
+# What is kept of a topic, of a queue of a static one, and of a broker, besides names.
+TOPIC_BYTES, QUEUE_BYTES, BROKER_BYTES = 300, 100, 2000
+KEPT_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Of one connection: a broker with as many topics as can be registered has two thirds of that."""
 UNIT_FLAG: Final = 1
 UNIT_SUB_FLAG: Final = 2
 
@@ -98,7 +104,9 @@ class Routes:
     """The tables of a name server.
 
     ``config`` is asked at each use, because it can be changed while the server runs.
-    ``on_min_broker_id`` is called when the smallest broker id changes.
+    ``on_min_broker_id`` is called when the smallest broker id changes, and ``keep`` when so many
+    bytes more (or fewer, below 0) are kept of what came over a channel; it may refuse that by a
+    BrokerError.
     """
 
     def __init__(
@@ -106,10 +114,13 @@ class Routes:
         clock: Clock,
         config: Callable[[], NamesrvConfig],
         on_min_broker_id: Callable[[MinBrokerIdChange], None] | None = None,
+        keep: Callable[[object, int], None] = lambda channel, size: None,
     ) -> None:
         self._clock = clock
         self._config = config
         self._on_min_broker_id = on_min_broker_id
+        self._keep = keep
+        self._kept: dict[_Key, tuple[object, int]] = {}  # of which channel, and how much
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, dict[str, None]] = {}
@@ -160,6 +171,7 @@ class Routes:
             return Registered()
         if header.broker_id not in addrs and len(table.topic_config_table) == 1:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        self._hold((cluster, address), channel, _size_of(body))
         is_new = before is None or header.broker_id not in addrs
         addrs = dict(sorted({**addrs, header.broker_id: address}.items()))
         broker = BrokerData(
@@ -180,6 +192,16 @@ class Routes:
         if before_addrs and header.broker_id < min(before_addrs):
             self._tell_min_broker_id(broker, None, header.ha_server_addr)
         return self._master_of(cluster, broker, header.broker_id)
+
+    def _hold(self, key: _Key, channel: object, size: int) -> None:
+        """Have a registration count for the channel that it came over, and for no other."""
+        holder, held = self._kept.get(key, (channel, 0))
+        if holder is channel:
+            self._keep(channel, size - held)
+        else:
+            self._keep(channel, size)
+            self._keep(holder, -held)
+        self._kept[key] = channel, size
 
     def _is_outdated(
         self, cluster: str, holder: str | None, address: str, version: DataVersion
@@ -317,6 +339,8 @@ class Routes:
         live = self._live.get((cluster, address))
         if live is not None and live.broker_name == broker_name:
             del self._live[cluster, address]
+            holder, held = self._kept.pop((cluster, address))
+            self._keep(holder, -held)
         if self._filter_servers.pop((cluster, address), None) is not None:
             self.version += 1
         before = self._brokers.get(broker_name)
@@ -465,6 +489,22 @@ class Routes:
         names = [name for cluster, on in self._clusters.items() for name in (cluster, *on)]
         addresses = (a for broker in self._brokers.values() for a in broker.broker_addrs.values())
         return list(dict.fromkeys(names)), next(addresses, None)
+
+
+def _size_of(body: RegisterBody) -> int:
+    """About how many bytes are kept of a registration; BrokerError for a name that is too long."""
+    table = body.topic_config_serialize_wrapper
+    mappings = table.topic_queue_mapping_info_map or {}
+    names = [topic.topic_name or name for name, topic in table.topic_config_table.items()]
+    longest = max(map(len, chain(names, mappings, body.filter_server_list)), default=0)
+    if longest > NAME_CHARS_MAX:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a name has {longest} characters, the limit is {NAME_CHARS_MAX}",
+        )
+    queues = sum(len(mapping.curr_id_map) for mapping in mappings.values())
+    text = sum(map(len, names))
+    return text + TOPIC_BYTES * (len(names) + len(mappings)) + QUEUE_BYTES * queues + BROKER_BYTES
 
 
 def _queues_of(broker_name: str, topic: TopicConfig, read_only: bool) -> QueueData:

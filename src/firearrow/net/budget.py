@@ -1,4 +1,6 @@
-"""One limit on what the peers of a server make it keep: unfinished requests and unread answers.
+"""One limit on what the peers of a server make it keep: unfinished requests, unread answers, and
+what handlers keep of their requests (groups, subscriptions, registrations), of which each has a
+limit besides.
 
 Nothing is counted for a message. ``room_bytes`` goes down by each read that ends within a request
 and by each write; when it is used up, all peers are asked what they hold, which gives back what has
@@ -30,10 +32,14 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
+from firearrow.errors import BrokerError
+from firearrow.wire.codes import ResponseCode
+
 log = logging.getLogger(__name__)
 
 MiB: Final = 1024 * 1024
 LIMIT_BYTES_MIN: Final = 64 * MiB  # four of the largest requests
+KEPT_BYTES_MAX: Final = 16 * MiB  # of one peer; a client with 10,000 subscriptions has a third
 LARGE_BYTES: Final = 64 * 1024  # of an unfinished request, or of unread answers
 PATIENCE_SECONDS: Final = 5.0  # a client with 50 Mbit/s sends a whole frame of 16 MiB in 3 s
 LOOK_SECONDS: Final = 0.25  # between looks while memory is tight
@@ -43,6 +49,8 @@ class Holder(Protocol):
     """What a budget needs of a peer (``net.server.Peer`` is one)."""
 
     address: str
+    kept_bytes: int
+    """What handlers keep of its requests; it changes by `Budget.keep` alone."""
 
     @property
     def unfinished_bytes(self) -> int:
@@ -85,11 +93,13 @@ class Budget:
         holders: Collection[Holder],
         now: Callable[[], float],
         later: Callable[[float, Callable[[], None]], object],
+        kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
         self.limit_bytes = max(limit_bytes, LIMIT_BYTES_MIN)
         self.room_bytes = self.limit_bytes // 8
         self._tight_bytes = self.limit_bytes // 2
         self._full_bytes = self.limit_bytes // 8 * 7
+        self._kept_bytes_max = kept_bytes_max
         self._holders = holders
         self._now = now
         self._later = later
@@ -112,9 +122,25 @@ class Budget:
         if self.room_bytes < 0:
             self.look()
 
+    def keep(self, holder: Holder, size: int) -> None:
+        """Handlers keep so many bytes more of a peer's requests, or fewer (below 0).
+
+        Raises BrokerError for more than one peer may have. Nobody is closed at once: the next
+        answer that leaves has the budget look.
+        """
+        if size > 0 and holder.kept_bytes + size > self._kept_bytes_max:
+            raise BrokerError(
+                ResponseCode.SYSTEM_BUSY,
+                f"what is kept for {holder.address} would be {holder.kept_bytes + size} bytes, "
+                f"the limit is {self._kept_bytes_max}",
+            )
+        holder.kept_bytes += size
+        self.room_bytes -= max(size, 0)
+        assert holder.kept_bytes >= 0, "what is kept is counted in and out alike"
+
     def look(self) -> None:
         """Add up what all peers hold, and hold, close or release peers accordingly."""
-        held = {h: h.unfinished_bytes + h.unread_bytes for h in self._holders}
+        held = {h: h.unfinished_bytes + h.unread_bytes + h.kept_bytes for h in self._holders}
         total = sum(held.values())
         if total > self._tight_bytes:
             self._tighten(total)

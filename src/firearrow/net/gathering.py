@@ -19,6 +19,12 @@ from firearrow.wire.frame import AnyCommand
 GATHERED_BYTES_MAX: Final = 512 * 1024  # more do not get cheaper, and are in one file
 WAITING_REQUEST_BYTES: Final = 600  # what one that waits takes besides its body
 
+
+def size_of_waiting(request: AnyCommand) -> int:
+    """Give what a request takes while it waits."""
+    return len(request.body) + WAITING_REQUEST_BYTES
+
+
 Answers = Sequence[bytes | None] | None
 """The answers to several requests, in order; None for one, or instead of all, leaves it to the
 handler of one."""

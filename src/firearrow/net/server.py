@@ -34,10 +34,10 @@ from firearrow.errors import CannotListen
 from firearrow.events import Events
 from firearrow.machine import descriptors_max, memory_bytes
 from firearrow.net.address import remote_of
-from firearrow.net.budget import Budget
+from firearrow.net.budget import KEPT_BYTES_MAX, Budget
 from firearrow.net.futures import Answered, FutureCalls
-from firearrow.net.gathering import WAITING_REQUEST_BYTES, Gathering
 from firearrow.net.gathering import Answers as BulkAnswers
+from firearrow.net.gathering import Gathering, size_of_waiting
 from firearrow.net.lateness import Lateness, Patience
 from firearrow.net.listening import listen, port_of
 from firearrow.net.meter import RpcMeter
@@ -81,14 +81,15 @@ MEMORY_PARTS: Final = 4  # of which requests and answers may hold one; the page 
 IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
 CALLS_MAX: Final = 1024  # to one client; what they hold of it is what was sent
+BUSY: Final = ResponseCode.SYSTEM_BUSY
 CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
 
 
 class Peer(asyncio.Protocol):
     """One client connection.
 
-    ``address`` is ``ip:port`` as RocketMQ prints it; ``host_bytes`` the same as stored in a
-    message: 4 or 16 bytes of address and the port as i32. ``ip`` is without brackets and port.
+    ``address`` is ``ip:port`` as RocketMQ prints it, ``ip`` is without brackets and port;
+    ``host_bytes`` has it as stored in a message: 4 or 16 bytes of address and the port as i32.
     """
 
     def __init__(self, server: Server) -> None:
@@ -116,6 +117,7 @@ class Peer(asyncio.Protocol):
         self.host_bytes = bytes(8)
         self.heard = True  # since the last sweep for idle peers
         self.heard_before = 0.0  # when that sweep, or the connection, was
+        self.kept_bytes = 0
         self.received_ms = 0
 
     @property
@@ -240,7 +242,7 @@ class Peer(asyncio.Protocol):
                     refusals.append(self._encoded(request, refusal))
                     continue
             self._backlog.append(request)
-            self._backlog_bytes += _size_in_backlog(request)
+            self._backlog_bytes += size_of_waiting(request)
         self._send_all(refusals)
 
     def _take_backlog(self) -> list[AnyCommand]:
@@ -392,7 +394,7 @@ class Peer(asyncio.Protocol):
         if frame is None:
             return False
         self._leave(self._backlog.popleft())
-        self._backlog_bytes -= _size_in_backlog(request)
+        self._backlog_bytes -= size_of_waiting(request)
         assert self._backlog_bytes >= 0, "what waits is counted in and out alike"
         self._send_all([frame])
         return True
@@ -537,6 +539,10 @@ class Peer(asyncio.Protocol):
         """Whether nothing is read from it because others hold too much."""
         return self._waits
 
+    def keep(self, size: int) -> None:
+        """Handlers keep so many bytes more of its requests, or fewer: see `Budget.keep`."""
+        self._server.budget.keep(self, size)
+
     def hold(self, *, waits: bool) -> None:
         """Read nothing from the peer, or go on with it."""
         self._waits = waits
@@ -556,14 +562,12 @@ class Peer(asyncio.Protocol):
         log.warning("connection is closed", extra={"address": self.address, "reason": reason})
         self._outgoing.leave()
         reads = not self.unread_bytes
-        request = self._wire.give_up(reason)
-        self._is_dropped = True
+        request, self._is_dropped = self._wire.give_up(reason), True
         self._take_backlog()
         if not reads or request is None or request.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
             self._transport.abort()
             return
-        busy = Response(ResponseCode.SYSTEM_BUSY, reason)
-        self.send(encode_response(busy, request.opaque, request.binary))
+        self.send(encode_response(Response(BUSY, reason), request.opaque, request.binary))
         self.leave()
 
 
@@ -573,19 +577,15 @@ class ConnectionClosed(NamedTuple):
     peer: Peer
 
 
-def _size_in_backlog(request: AnyCommand) -> int:
-    return len(request.body) + WAITING_REQUEST_BYTES
-
-
 class Server:
     """Listens and hands each request to the handler of its code.
 
     ``bulk_handlers`` come first where reads have only requests of their code, all of which want an
     answer. ``unserved`` says why codes have no handler. ``events`` get `ConnectionClosed`.
-    ``memory_bytes_max`` is what unfinished requests and unread answers may hold; 0 is a quarter of
-    the memory. ``patience`` says how long requests may wait; with ``measures``, a ``meter`` keeps
-    what they take. ``tls`` says who encrypts: without it nobody does. With
-    ``plain_ext`` the ext fields of every request are text, as they were written.
+    ``memory_bytes_max`` is what all peers may make it keep, 0 is a quarter of the memory, and
+    ``kept_bytes_max`` what handlers keep for one. ``patience`` says how long requests may wait.
+    With ``measures``, a ``meter`` keeps what they take. ``tls`` says who encrypts, without it
+    nobody. With ``plain_ext`` the ext fields of requests are text, as they were written.
     """
 
     def __init__(
@@ -599,6 +599,7 @@ class Server:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         idle_seconds_max: float = IDLE_SECONDS_MAX,
         memory_bytes_max: int = 0,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
         patience: Patience | None = None,
         plain_ext: bool = False,
         measures: bool = False,
@@ -619,6 +620,7 @@ class Server:
             self.peers,
             lambda: self.loop.time(),
             lambda seconds, call: self.loop.call_later(seconds, call),
+            kept_bytes_max,
         )
         self._bulk_handlers = bulk_handlers
         self.gathering = Gathering(
@@ -637,8 +639,7 @@ class Server:
         events = events or Events()
         self._closed = events.of(ConnectionClosed)
         self._idle_seconds_max = idle_seconds_max
-        self._server: asyncio.Server | None = None
-        self._second: asyncio.Server | None = None
+        self._server, self._second = cast(tuple[asyncio.Server | None, ...], (None, None))
         self._sweep: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
         self.loop = cast(asyncio.AbstractEventLoop, None)
@@ -724,8 +725,7 @@ class Server:
         if not self._is_full:
             self._is_full = True
             log.error(
-                "too many connections are open: others are closed at once, a higher limit of open "
-                "files (ulimit -n) allows more",
+                "too many connections are open: others are closed at once, ulimit -n allows more",
                 extra={"connections_max": self.connections_max},
             )
         peer.abort()

@@ -16,6 +16,9 @@ from msgspec import Meta, field
 
 from firearrow.wire.command import Int32
 
+# What a server keeps of a header. RocketMQ has no limit; the longest that its clients send is an
+# address and the number of a process, or a random UUID.
+Name = Annotated[str, Meta(max_length=255)]
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
@@ -332,16 +335,16 @@ class KvNamespace(Header):
 class RegisterBroker(Header):
     """103: a broker announces itself and its topics."""
 
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
+    broker_name: Name
+    broker_addr: Name
+    cluster_name: Name
     broker_id: Int64
-    ha_server_addr: str = ""
+    ha_server_addr: Name = ""
     heartbeat_timeout_millis: Int64 | None = None
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: Int32 = 0
-    zone_name: str | None = field(name="__ZONE_NAME", default=None)
+    zone_name: Name | None = field(name="__ZONE_NAME", default=None)
 
 
 class UnregisterBroker(Header):
@@ -365,9 +368,9 @@ class QueryDataVersion(Header):
 class BrokerHeartbeat(Header):
     """904: a broker is alive."""
 
-    cluster_name: str
-    broker_addr: str
-    broker_name: str
+    cluster_name: Name
+    broker_addr: Name
+    broker_name: Name
     broker_id: Int64 | None = None
     epoch: Int32 | None = None
     max_offset: Int64 | None = None
@@ -584,7 +587,7 @@ class PopMessage(Header):
     exp_type: str | None = None
     exp: str | None = None
     order: bool | None = False
-    attempt_id: str | None = None
+    attempt_id: Name | None = None
 
 
 class AckMessage(Header):
@@ -602,14 +605,14 @@ class PopLiteMessage(Header):
     """200070: messages of the lite topics of ``topic`` that a client of a group subscribes to; the
     fields as in 200050."""
 
-    client_id: str
+    client_id: Annotated[str, Meta(max_length=1024)]
     consumer_group: str
     topic: str
     max_msg_num: Int32
     invisible_time: Int64
     poll_time: Int64
     born_time: Int64
-    attempt_id: str | None = None
+    attempt_id: Name | None = None
 
 
 class ChangeInvisibleTime(Header):
@@ -635,7 +638,7 @@ class Notification(Header):
     poll_time: Int64
     born_time: Int64
     order: bool | None = False
-    attempt_id: str | None = None
+    attempt_id: Name | None = None
     exp_type: str | None = None
     exp: str | None = None
 

@@ -14,9 +14,12 @@ from typing import Final, NamedTuple
 
 from firearrow.broker.state.clients import Channel
 from firearrow.clock import Clock
+from firearrow.errors import BrokerError
 from firearrow.events import Event
 from firearrow.message.names import lite_parts
+from firearrow.wire.codes import ResponseCode
 
+CLIENTS_MAX: Final = 50_000  # of all groups: some 40 MB; each is a process, or a part of one
 EVERYBODY: Final = "*"
 """The client id under which pops of a group with a wildcard wait."""
 
@@ -65,7 +68,8 @@ class Subscriber:
 
 
 class LiteSubscriptions:
-    """All subscribers. ``count`` is how many subscriptions to single lite topics there are.
+    """All subscribers. ``count`` is how many subscriptions to single lite topics there are, and
+    ``client_count`` how many clients.
 
     The first one ever is an event: until then no message is looked at for lite topics.
     """
@@ -78,7 +82,7 @@ class LiteSubscriptions:
         self._by_queue: dict[str, tuple[Subscriber, ...]] = {}
         # Groups that want all of a parent, and their clients; what is ready is the group's.
         self._wildcards: dict[str, dict[str, dict[str, Subscriber]]] = {}
-        self.count = 0
+        self.count = self.client_count = 0
 
     def find(self, client_id: str, group: str) -> Subscriber | None:
         """Give a client of a group, None if it subscribes to nothing."""
@@ -95,7 +99,8 @@ class LiteSubscriptions:
     ) -> tuple[Subscriber, bool]:
         """Give a client that has just said something, and whether it is new.
 
-        One that has another parent, or is of another kind than before, begins anew.
+        One that has another parent, or is of another kind than before, begins anew. BrokerError if
+        there are too many.
         """
         known = self.find(client_id, group)
         if known is not None and (known.parent, known.is_wildcard) != (parent, is_wildcard):
@@ -106,6 +111,12 @@ class LiteSubscriptions:
             self._has_begun = True
             self._begun(LiteBegun())
         if known is None:
+            if self.client_count >= CLIENTS_MAX:
+                raise BrokerError(
+                    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
+                    f"{self.client_count} clients subscribe to lite topics, "
+                    f"the limit is {CLIENTS_MAX}",
+                )
             known = self._new(client_id, group, parent, is_wildcard=is_wildcard)
         known.heard_at = self._monotonic()
         known.channel = channel or known.channel
@@ -121,6 +132,7 @@ class LiteSubscriptions:
         if is_wildcard:
             clients[client_id] = subscriber
         self._by_group.setdefault(group, {})[client_id] = subscriber
+        self.client_count += 1
         return subscriber
 
     def add(self, subscriber: Subscriber, queue: str) -> bool:
@@ -152,6 +164,7 @@ class LiteSubscriptions:
             self.remove(subscriber, queue)
         clients = self._by_group[subscriber.group]
         del clients[subscriber.client_id]
+        self.client_count -= 1
         if not clients:
             del self._by_group[subscriber.group]
         if not subscriber.is_wildcard:
@@ -185,11 +198,6 @@ class LiteSubscriptions:
         """Whether anything is ready for a group that wants all lite topics of a parent."""
         clients = self._wildcards.get(parent, {}).get(group)
         return bool(clients and next(iter(clients.values())).ready)
-
-    @property
-    def client_count(self) -> int:
-        """How many clients there are."""
-        return sum(map(len, self._by_group.values()))
 
     def of_group(self, group: str) -> list[Subscriber]:
         """Give the clients of a group."""

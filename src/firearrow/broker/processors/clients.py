@@ -7,12 +7,16 @@ parts of ``AdminBrokerProcessor``.
 from __future__ import annotations
 
 from collections.abc import Generator
+from itertools import chain
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.clients import (
+    CLIENT_CHARS_MAX,
     EXPRESSION_LENGTH_MAX,
+    NAME_CHARS_MAX,
+    WORD_CHARS_MAX,
     Channel,
     Member,
     fault_of,
@@ -218,6 +222,23 @@ class ClientProcessor:
         return Response(body=fastjson.dumps(GroupSubscription(header.group, header.topic, data)))
 
 
+def _fault_of_names(beat: Heartbeat) -> str | None:
+    """Say which name in a heartbeat is longer than any that somebody uses."""
+    words = [w for it in beat.consumer_data_set for w in (it.consume_type, it.message_model)]
+    words += [it.consume_from_where for it in beat.consumer_data_set]
+    groups = [it.group_name for it in beat.consumer_data_set]
+    groups += [it.group_name for it in beat.producer_data_set]
+    for what, texts, most in (
+        ("client id", [beat.client_id], CLIENT_CHARS_MAX),
+        ("name of a group", groups, NAME_CHARS_MAX),
+        ("word about a group", words, WORD_CHARS_MAX),
+    ):
+        longest = max((len(text or "") for text in texts), default=0)
+        if longest > most:
+            return f"a {what} is {longest} characters long, the limit is {most}"
+    return None
+
+
 def _check_size(beat: Heartbeat) -> None:
     """Refuse a heartbeat that nobody needs and that would be costly to keep."""
     group_nums = len(beat.consumer_data_set) + len(beat.producer_data_set)
@@ -233,7 +254,8 @@ def _check_size(beat: Heartbeat) -> None:
             f"the heartbeat has {len(wanted)} subscriptions, the limit is "
             f"{HEARTBEAT_SUBSCRIPTIONS_MAX}",
         )
-    fault = next(filter(None, map(fault_of, wanted)), None)
+    faults = chain((_fault_of_names(beat),), map(fault_of, wanted))
+    fault = next(filter(None, faults), None)
     if fault is not None:
         raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
     to_hash = sum(len(data.sub_string) for data in wanted if not data.code_set)

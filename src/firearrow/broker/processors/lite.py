@@ -14,6 +14,7 @@ from firearrow.broker.lite.popping import LitePop
 from firearrow.broker.lite.subscriptions import Subscriber, waiting_key
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.waiting import Outcome
+from firearrow.broker.state.clients import CLIENT_CHARS_MAX
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.net.server import Answer, Finished, Peer, Steps
@@ -184,6 +185,12 @@ class LiteProcessor:
 
     def _change(self, peer: Peer, change: LiteSubscription) -> Iterator[None]:
         client_id, name, parent = change.client_id or "", change.group or "", change.topic or ""
+        # The parent would be in the name of each queue.
+        fault = names.validate_topic(parent)
+        if fault is None and max(len(client_id), len(name)) > CLIENT_CHARS_MAX:
+            fault = f"a client id or group has more than {CLIENT_CHARS_MAX} characters"
+        if fault is not None:
+            raise BrokerError(ResponseCode.ILLEGAL_OPERATION, fault)
         if change.action == "COMPLETE_REMOVE":
             known = self._subscriptions.find(client_id, name)
             if known is not None:

@@ -45,6 +45,11 @@ from firearrow.wire.frame import AnyCommand
 EXPRESSION_LENGTH_MAX: Final = 65_536
 """Characters of a subscription's expression, and tags or codes that come with it: all are kept as
 long as their group has members, and gone through for each pull that brings its own."""
+NAME_CHARS_MAX: Final = 255  # of a topic or a group; what some may be called is less
+CLIENT_CHARS_MAX: Final = 1024  # of a client id: an address, a process and what its user adds
+WORD_CHARS_MAX: Final = 64  # of a word of the protocol, such as CLUSTERING; the longest has 26
+# What one connection takes in a group, one subscription, and a tag with its code, besides names.
+_MEMBER_BYTES, _SUBSCRIPTION_BYTES, _TAG_BYTES = 600, 400, 160
 _CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather than kept
 
 _LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
@@ -62,6 +67,13 @@ class Channel(Protocol):
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
         """Send a request, and give what will be its answer."""
+        ...
+
+    def keep(self, size: int) -> None:
+        """Count bytes that are kept of its requests, or (below 0) are not any more.
+
+        BrokerError if they are too many.
+        """
         ...
 
     def close(self, reason: str) -> None:
@@ -119,6 +131,8 @@ def _unreadable(why: str) -> BrokerError:
 
 def fault_of(data: SubscriptionData) -> str | None:
     """Say what makes a subscription too large to be kept, None if nothing does."""
+    if len(data.topic) > NAME_CHARS_MAX or len(data.expression_type) > WORD_CHARS_MAX:
+        return f"the topic or the type of a subscription is longer than {NAME_CHARS_MAX} characters"
     size = max(len(data.sub_string), len(data.code_set), len(data.tags_set))
     if size <= EXPRESSION_LENGTH_MAX:
         return None
@@ -175,7 +189,8 @@ class Member:
         self.user = user
         self.channel = channel
         self.client_id = client_id
-        self.language = _LANGUAGES.get(language) if isinstance(language, int) else language
+        word = _LANGUAGES.get(language) if isinstance(language, int) else language
+        self.language = word and word[:WORD_CHARS_MAX]
         self.version = version
         self.heard = 0.0
 
@@ -229,7 +244,17 @@ class ConsumerGroup:
         return after.keys() != before.keys()
 
 
-GroupsOf = dict[Channel, dict[str, None]]  # the inner one is a set that keeps its order
+GroupsOf = dict[Channel, dict[str, int]]  # the bytes that are kept, by group
+
+
+def _size_of(member: Member, group: str, subscriptions: Iterable[SubscriptionData] = ()) -> int:
+    """About how many bytes are kept of a heartbeat."""
+    size = _MEMBER_BYTES + len(group) + len(member.client_id)
+    for data in subscriptions:
+        size += _SUBSCRIPTION_BYTES + len(data.topic) + 2 * len(data.sub_string)
+        size += _TAG_BYTES * max(len(data.tags_set), len(data.code_set))
+        size += sum(map(len, data.tags_set))
+    return size
 
 
 class ClientRegistry:
@@ -301,7 +326,8 @@ class ClientRegistry:
         return {name for name, group in self._consumers.items() if topic in group.subscriptions}
 
     def register_producer(self, group: str, member: Member) -> None:
-        """Note a producer's heartbeat."""
+        """Note a producer's heartbeat; BrokerError if too much is kept of its connection."""
+        _join(self._produces, member.channel, group, _size_of(member, group))
         members = self._producers.setdefault(group, {})
         known = members.get(member.channel)
         self._hear(members, member)
@@ -310,7 +336,6 @@ class ClientRegistry:
                 self._forget_producing(group, known)
             places = self._producing.setdefault(member.client_id, {}).setdefault(member.user, {})
             places[group, member.channel] = None
-        self._produces.setdefault(member.channel, {})[group] = None
 
     def register_consumer(
         self, data: ConsumerData, member: Member, *, notify: bool = True, keep: bool = False
@@ -318,8 +343,13 @@ class ClientRegistry:
         """Note a consumer's heartbeat and tell the group if it has changed.
 
         ``notify`` False: the group's configuration wants no notifications. ``keep``: the heartbeat
-        came without subscriptions, those of the group stay.
+        came without subscriptions, those of the group stay. Raises BrokerError if too much is kept
+        of its connection.
         """
+        name = data.group_name
+        size = _size_of(member, name, () if keep else data.subscription_data_set)
+        known_size = self._consumes.get(member.channel, {}).get(name, 0) if keep else 0
+        _join(self._consumes, member.channel, name, max(size, known_size))
         group = self._consumers.get(data.group_name)
         if group is None:
             group = self._consumers[data.group_name] = ConsumerGroup(data.group_name)
@@ -327,7 +357,6 @@ class ClientRegistry:
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         joined = self._hear(group.members, member)
-        self._consumes.setdefault(member.channel, {})[group.name] = None
         changed = False if keep else group.subscribe(data.subscription_data_set)
         if joined:
             self.member_log.note(group.name, member.client_id, joined=True)
@@ -413,8 +442,14 @@ class ClientRegistry:
             self.changed(MembersChanged(group.name, notify))
 
 
+def _join(groups_of: GroupsOf, channel: Channel, group: str, size: int) -> None:
+    before = groups_of.get(channel, {}).get(group, 0)
+    channel.keep(size - before)
+    groups_of.setdefault(channel, {})[group] = size
+
+
 def _leave(groups_of: GroupsOf, channel: Channel, group: str) -> None:
     groups = groups_of[channel]
-    del groups[group]
+    channel.keep(-groups.pop(group))
     if not groups:
         del groups_of[channel]
