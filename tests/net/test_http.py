@@ -143,7 +143,35 @@ def test_makes_no_more_of_an_answer_than_its_peer_reads(run: Run) -> None:
     run(main())
 
 
+async def reading_nothing(port: int) -> socket.socket:
+    """Give a connection that asks for a long answer and reads nothing of it."""
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.connect(("127.0.0.1", port))
+    slow.sendall(b"GET /long HTTP/1.1\r\n\r\n")
+    return slow
+
+
 def test_takes_so_many_connections_and_no_more(run: Run) -> None:
+    async def main() -> None:
+        async with serving() as (_, port, server):
+            busy = [await reading_nothing(port) for _ in range(CONNECTIONS_MAX)]
+            try:
+                await until(lambda: sum(peer.has_asked for peer in server.peers) == len(busy))
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+                assert await closed(reader)
+                writer.close()
+            finally:
+                for slow in busy:
+                    slow.close()
+
+    run(main())
+
+
+def test_who_asks_nothing_keeps_nobody_out(run: Run) -> None:
+    """Be there as many as can be, the oldest makes room for each that comes."""
+
     async def main() -> None:
         async with serving() as (_, port, server):
             idle = [
@@ -151,9 +179,12 @@ def test_takes_so_many_connections_and_no_more(run: Run) -> None:
             ]
             try:
                 await until(lambda: len(server.peers) == CONNECTIONS_MAX)
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                assert await closed(reader)
-                writer.close()
+                for _ in range(3):
+                    found = await ask(port, b"GET /healthz HTTP/1.1\r\n\r\n")
+                    assert found.startswith(b"HTTP/1.1 200 OK")
+                assert await closed(idle[0][0])
+                idle[-1][1].write(b"GET /a HTTP/1.0\r\n\r\n")
+                assert (await idle[-1][0].read()).endswith(b"/a\n")
             finally:
                 for _, open_one in idle:
                     open_one.close()
@@ -161,12 +192,21 @@ def test_takes_so_many_connections_and_no_more(run: Run) -> None:
     run(main())
 
 
-def test_who_asks_nothing_is_closed_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SECONDS_MAX", 0.05)
+@pytest.mark.parametrize("name", ["SECONDS_MAX", "HEAD_SECONDS_MAX"])
+def test_who_takes_no_part_is_closed_in_time(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(http, name, 0.05)
+    is_asking = name == "SECONDS_MAX"
 
     async def main() -> None:
-        async with serving() as (_, port, _):
-            assert await ask(port, b"GET /a HTTP") == b""
+        async with serving() as (_, port, server):
+            if is_asking:
+                with await reading_nothing(port):
+                    await until(lambda: bool(server.peers))
+                    await until(lambda: not server.peers)
+            else:
+                assert await ask(port, b"GET /a HTTP") == b""
 
     run(main())
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import ssl
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from firearrow.net.server import Answer, Peer, Server
 from firearrow.net.tls import Contexts, access_of
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
+from tests.broker.serving import until
 from tests.net.certificates import make_certificate
 from tests.net.conftest import Run
 from tests.net.talker import WAIT_SECONDS_MAX, encrypted, question, talking
@@ -421,3 +424,79 @@ def test_what_can_not_be_spoken_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
         Contexts(TlsKeys(tls_server_cert_path=str(certificate), **keys))
+
+
+def hello(context: ssl.SSLContext) -> bytes:
+    """Give what a handshake begins with."""
+    outgoing = ssl.MemoryBIO()
+    client = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def test_handshakes_have_a_number_and_count(
+    run: Run, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest makes room for who comes, and what it held is not counted any more."""
+    monkeypatch.setattr(tls, "HANDSHAKES_MAX", 3)
+
+    async def main() -> None:
+        context = trusting(certificate)
+        async with serving(tls_server_cert_path=str(certificate)) as (server, port):
+            halves = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+            for _, writer in halves:
+                writer.write(hello(context))
+            for reader, _ in halves[:2]:
+                await closed(reader)
+            await until(lambda: len(server.peers) == 3)
+            assert {peer.kept_bytes for peer in server.peers} == {tls.HANDSHAKE_BYTES}
+            async with encrypted(port, context) as talker:
+                talker.ask(asked(1, b"x"))
+                assert (await talker.answer()).body == b"x"
+            await until(lambda: len(server.peers) == 2)
+            assert len(server.door.under_way) == 2
+            for _, writer in halves:
+                writer.close()
+            await until(lambda: not server.peers)
+            assert not server.door.under_way
+
+    run(main())
+
+
+async def closed(reader: asyncio.StreamReader) -> None:
+    """Wait until a connection is closed from the other side."""
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+
+
+def test_many_handshakes_do_not_take_a_turn_together(
+    run: Run, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a millisecond; between some of them others get their answers."""
+    turns: list[int] = []
+    whole = tls.Pipe.go_on
+
+    async def main() -> None:
+        turn = 0
+
+        def go_on(pipe: tls.Pipe) -> None:
+            turns.append(turn)
+            whole(pipe)
+
+        monkeypatch.setattr(tls.Pipe, "go_on", go_on)
+        first = hello(trusting(certificate))
+        async with serving(tls_server_cert_path=str(certificate)) as (_, port):
+            halves = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            for _, writer in halves:
+                writer.write(first)
+            while len(turns) < len(halves):
+                await asyncio.sleep(0)
+                turn += 1
+            for _, writer in halves:
+                writer.close()
+
+    run(main())
+    # A turn of the test may see the ends of two.
+    assert max(Counter(turns).values()) <= 2 * tls.TURN_HANDSHAKES

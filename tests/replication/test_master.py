@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from firearrow.replication.master import Connection, Master
+from firearrow.replication.master import SILENT_SECONDS, SLAVES_MAX, Connection, Master
 from firearrow.replication.stream import FRAME_HEAD, report
 from firearrow.store import MessageStore
 from tests.broker.fakes import HandClock, HandScheduler
@@ -20,12 +20,17 @@ START = 1  # a slave that begins there has all that is before
 class Socket(asyncio.Transport):
     """Counts the bytes of the log that it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "10.0.0.1") -> None:
         super().__init__()
         self.sent_bytes = 0
+        self.host = host
+        self.is_aborted = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("10.0.0.1", 4711)
+        return (self.host, 4711)
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -90,4 +95,47 @@ def test_the_log_is_looked_at_more_often_the_faster_it_grows(
 
     sent()
     assert abs(sent() - looks) <= 2
+    store.close()
+
+
+def came(master: Master, host: str) -> tuple[Connection, Socket]:
+    """Give a connection that is new and has said nothing."""
+    connection, socket = master.connection(), Socket(host)
+    connection.connection_made(socket)
+    return connection, socket
+
+
+def test_who_says_nothing_keeps_no_slave_out(tmp_path: Path) -> None:
+    """Of those, the host with most makes room; who follows stays, and is refused nothing."""
+    scheduler = HandScheduler(HandClock())
+    store, follower, _ = led(tmp_path, scheduler)
+    master = follower._master
+    quiet, _ = came(master, "10.0.0.2")  # a slave of RocketMQ says nothing for 5 s
+    strangers = [came(master, "10.6.6.6") for _ in range(3 * SLAVES_MAX)]
+    assert len(master.slaves) == SLAVES_MAX
+    assert follower in master.slaves
+    assert quiet in master.slaves
+    assert [socket.is_aborted for _, socket in strangers[-4:]] == [False] * 4
+    slave, socket = came(master, "10.0.0.3")
+    slave.data_received(report(START))
+    assert slave in master.following
+    scheduler.run(1)
+    scheduler.clock.seconds += SILENT_SECONDS
+    for connection in (follower, slave):
+        connection.data_received(report(START))
+    scheduler.run(2)
+    assert master.slaves == [follower, slave]
+    assert not socket.is_aborted
+    store.close()
+
+
+def test_slaves_that_follow_have_a_number(tmp_path: Path) -> None:
+    store, follower, _ = led(tmp_path, HandScheduler(HandClock()))
+    master = follower._master
+    for number in range(1, SLAVES_MAX):
+        slave, _ = came(master, f"10.0.1.{number}")
+        slave.data_received(report(START))
+    _, socket = came(master, "10.0.2.1")
+    assert socket.is_aborted
+    assert len(master.following) == SLAVES_MAX
     store.close()

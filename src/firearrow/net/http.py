@@ -12,7 +12,8 @@ requests, and a body that comes with one is never read. An answer is in chunks, 
 cut off does not look like a whole one (but for HTTP/1.0, which has none). It is made piece by
 piece, one in a turn of the event loop, and only as fast as the peer reads: neither a long one nor a
 slow peer keeps messages waiting. A peer has a limit of bytes and of time, and all peers one of
-connections.
+connections: beyond it, who has not asked for longest makes room for who comes, so that idle
+connections do not keep anybody from asking whether the server lives.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 HEAD_BYTES_MAX: Final = 8192  # of the request and its headers; as most servers
 CONNECTIONS_MAX: Final = 32  # a scrape every few seconds needs one
+HEAD_SECONDS_MAX: Final = 5.0  # for a whole request: who has connected asks at once
 SECONDS_MAX: Final = 30.0  # for a whole request and its answer; Prometheus gives up after 10
 WRITE_BYTES_HIGH: Final = 256 * 1024  # unread by the peer; then no further piece is made
 QUERY_FIELDS_MAX: Final = 16
@@ -66,7 +68,7 @@ class HttpServer:
     def __init__(self, respond: Responding) -> None:
         self._respond = respond
         self._server: asyncio.Server | None = None
-        self.peers: set[_Peer] = set()
+        self.peers: dict[_Peer, None] = {}  # in the order in which they came
 
     async def bind(self, host: str, port: int) -> int:
         """Take ``host:port`` (0: a free port) and return the port; CannotListen without it.
@@ -115,15 +117,20 @@ class _Peer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
-        if len(self._server.peers) >= CONNECTIONS_MAX:
-            self._transport.abort()
-            return
-        self._server.peers.add(self)
-        self._time_is_over = self._loop.call_later(SECONDS_MAX, self.abort)
+        peers = self._server.peers
+        if len(peers) >= CONNECTIONS_MAX:
+            idle = next((peer for peer in peers if not peer.has_asked), None)
+            if idle is None:
+                self._transport.abort()
+                return
+            idle.abort()
+            del peers[idle]
+        peers[self] = None
+        self._time_is_over = self._loop.call_later(HEAD_SECONDS_MAX, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._pieces = None
-        self._server.peers.discard(self)
+        self._server.peers.pop(self, None)
         if self._time_is_over is not None:
             self._time_is_over.cancel()
 
@@ -137,8 +144,13 @@ class _Peer(asyncio.Protocol):
         elif end:
             self._answer(self._answer_to(head))
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether its request is whole, so that it is being answered."""
+        return self._pieces is not None
+
     def eof_received(self) -> bool:
-        return self._pieces is not None  # who has asked may still read
+        return self.has_asked  # it may still read
 
     def _answer_to(self, head: bytes) -> Answer:
         words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
@@ -170,6 +182,9 @@ class _Peer(asyncio.Protocol):
         if self._in_chunks:
             lines.append("Transfer-Encoding: chunked")
         self._head = b""
+        if self._time_is_over is not None:
+            self._time_is_over.cancel()
+        self._time_is_over = self._loop.call_later(SECONDS_MAX, self.abort)
         self._transport.write("\r\n".join((*lines, "", "")).encode("latin-1"))
         self._pieces = iter(answer.pieces)
         self._go_on()

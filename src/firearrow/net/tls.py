@@ -21,6 +21,7 @@ import ssl
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -34,6 +35,9 @@ from firearrow.wire.signature import Credentials
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS_MAX: Final = 10.0
+HANDSHAKE_BYTES: Final = 48 * 1024  # that one holds, which counts in the budget of the server
+HANDSHAKES_MAX: Final = 512  # under way; beyond it, the oldest makes room for a new one
+TURN_HANDSHAKES: Final = 4  # that go on in one turn; each takes 1 ms, with a large key 5
 LOOK_SECONDS: Final = 1.0  # between two looks at the files, while clients connect
 SAY_SECONDS: Final = 60.0  # between two lines in the log on clients that can't be served
 READ_BYTES: Final = 64 * 1024
@@ -160,6 +164,10 @@ class Encrypted(Protocol):
 
     address: str
 
+    def keep(self, size: int) -> None:
+        """Count bytes that are kept for it, or (below 0) are not any more."""
+        ...
+
     def encrypt(self, transport: Pipe) -> None:
         """Go on by another transport, with a new frame."""
         ...
@@ -202,6 +210,9 @@ class Door:
         self._contexts = Contexts(keys) if keys and certificate and mode != "disabled" else None
         self._unsaid = 0
         self._say_again_at = 0.0
+        self.under_way: dict[Pipe, None] = {}
+        """Handshakes, in the order in which they began."""
+        self._ready: dict[Pipe, None] = {}
 
     def takes(self, peer: Encrypted, transport: asyncio.Transport | None, hello: bytes) -> bool:
         """Encrypt a connection that has begun with ``hello``, or say why not, and close it.
@@ -218,9 +229,24 @@ class Door:
                 why = "there is no certificate (tls.server.certPath)"
             self.refuse(peer, f"it speaks TLS, and {why}")
         else:
+            if len(self.under_way) >= HANDSHAKES_MAX:
+                next(iter(self.under_way)).give_up(f"more than {HANDSHAKES_MAX} handshakes")
             context = self._contexts.current(self._loop().time())
             Pipe(self, peer, transport, context, self._loop()).begin(hello)
         return True
+
+    def plan(self, pipe: Pipe) -> None:
+        """Have a handshake go on in a turn of the loop that has time for it."""
+        if not self._ready:
+            self._loop().call_soon(self._go_on)
+        self._ready[pipe] = None
+
+    def _go_on(self) -> None:
+        for pipe in list(islice(self._ready, TURN_HANDSHAKES)):
+            del self._ready[pipe]
+            pipe.go_on()
+        if self._ready:
+            self._loop().call_soon(self._go_on)
 
     def refuse(self, peer: Encrypted, why: str) -> None:
         """Close a connection, and say why, but not for each of many."""
@@ -258,10 +284,13 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_open = False
         self._has_ended = False
-        self._time_is_over = loop.call_later(HANDSHAKE_SECONDS_MAX, self._give_up)
+        why = f"no handshake within {HANDSHAKE_SECONDS_MAX:g} s"
+        self._time_is_over = loop.call_later(HANDSHAKE_SECONDS_MAX, self.give_up, why)
 
     def begin(self, hello: bytes) -> None:
         """Take the place of the peer at the socket, and of the socket at the peer."""
+        self._peer.keep(HANDSHAKE_BYTES)
+        self._door.under_way[self] = None
         self._transport.set_protocol(self)
         self._peer.encrypt(self)
         self.data_received(hello)
@@ -273,8 +302,21 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
         if self._has_ended:
             return
         self._incoming.write(data)
-        if not self._is_open and not self._shake_hands():
+        if self._is_open:
+            self._hand_on()
+        else:
+            self._transport.pause_reading()
+            self._door.plan(self)
+
+    def go_on(self) -> None:
+        """Go on with the handshake (called by the door)."""
+        if self._has_ended:
             return
+        self._transport.resume_reading()
+        if self._shake_hands():
+            self._hand_on()
+
+    def _hand_on(self) -> None:
         pieces: list[bytes] = []
         failure, is_last = self._read(pieces)
         if pieces:
@@ -302,9 +344,16 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
             self._transport.close()
             return False
         self._is_open = True
-        self._time_is_over.cancel()
+        self._is_over()
         self._flush()
         return True
+
+    def _is_over(self) -> None:
+        """The handshake is, in one way or the other."""
+        self._time_is_over.cancel()
+        if self in self._door.under_way:
+            del self._door.under_way[self]
+            self._peer.keep(-HANDSHAKE_BYTES)
 
     def _read(self, pieces: list[bytes]) -> tuple[str | None, bool]:
         """Decrypt all that is here; give what is wrong with it, and whether nothing more comes."""
@@ -319,14 +368,15 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
             return f"what it sends can't be decrypted: {_words(error)}", True
         return None, True
 
-    def _give_up(self) -> None:
-        self._door.say(self._peer.address, f"no handshake within {HANDSHAKE_SECONDS_MAX:g} s")
+    def give_up(self, why: str) -> None:
+        """Close a connection whose handshake is not over."""
+        self._door.say(self._peer.address, why)
         self._end()
         self._transport.abort()
 
     def _end(self) -> None:
         self._has_ended = True
-        self._time_is_over.cancel()
+        self._is_over()
 
     def _flush(self) -> None:
         if self._outgoing.pending and not self._transport.is_closing():

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 SLAVES_MAX: Final = 64
 """Connections of slaves; each may hold what is in `UNSENT_BYTES_MAX`. Java: no limit."""
+SILENT_SECONDS: Final = 20.0
+"""Who has not said by then what it has is no slave: RocketMQ's say it within 5 s."""
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 TURN_BYTES: Final = 512 * 1024
 """What a slave is sent in one turn of the event loop: some 100 µs. It is twice what batches make in
@@ -166,6 +169,21 @@ class Master(Service):
         if not self._tick.is_set:
             self._tick.set(self._tick_seconds)
 
+    def makes_room(self) -> bool:
+        """Close a connection that has not said what it has, if there are too many; False if all
+        have. It is the oldest of the host that has most of them: not that of a slave, if one host
+        comes again and again.
+        """
+        if len(self.slaves) < SLAVES_MAX:
+            return True
+        silent = [it for it in self.slaves if it.sending.next_offset is None]
+        if not silent:
+            return False
+        by_host = Counter(it.host for it in silent)
+        most = max(by_host.values())
+        next(it for it in silent if by_host[it.host] == most).close()
+        return True
+
     def went(self, slave: Connection) -> None:
         """A slave is gone."""
         if slave in self.slaves:
@@ -287,7 +305,7 @@ class Connection(asyncio.Protocol):
         self._transport = connected = cast(asyncio.Transport, transport)
         self.address, _ = remote_of(connected.get_extra_info("peername"))
         self.host = self.address.rpartition(":")[0]
-        if len(self._master.slaves) >= SLAVES_MAX:
+        if not self._master.makes_room():
             if self._master.is_news("many", self.address):
                 log.error("slave is refused: there are too many", extra={"address": self.address})
             connected.abort()
@@ -405,7 +423,10 @@ class Connection(asyncio.Protocol):
         if now > self._bytes_at:
             self.bytes_a_second = int(self._bytes / (now - self._bytes_at))
             self._bytes, self._bytes_at = 0, now
-        if now - self._heard_at > config.ha_housekeeping_interval / 1000:
+        silent_seconds = config.ha_housekeeping_interval / 1000
+        if self.sending.next_offset is None:
+            silent_seconds = min(silent_seconds, SILENT_SECONDS)
+        if now - self._heard_at > silent_seconds:
             log.warning("slave is given up: it is silent", extra={"address": self.address})
             self._master.went(self)
             self.close()
