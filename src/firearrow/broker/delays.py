@@ -6,21 +6,25 @@ new message in the real topic and queue, with the same properties (``DELAY`` inc
 
 Whichever level's next message is due first, it is delivered first. One timer waits for it; what is
 due together is delivered in turns of some milliseconds, with whatever else the broker has to do
-between them. How far each level is: ``state.delayoffsets``.
+between them. How far each level is: ``state.delayoffsets``. What was delivered behind that, a start
+finds in the log (``delivered``): each delivery names the message that it is of.
 
 Source: upstream ``ScheduleMessageService``, ``HookUtils#transformDelayLevelMessage``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from firearrow.broker.delivered import Delivered
 from firearrow.broker.metrics.tally import DELAY, Tally
 from firearrow.broker.puts import Draft, Puts, again, draft_of_content, wait_elsewhere
 from firearrow.broker.state.delayoffsets import DelayOffsets
@@ -134,6 +138,7 @@ class DelayedDelivery(Service):
         self._clock = clock
         self._ahead: dict[int, deque[QueueEntry]] = {}  # by level, the next first; none is empty
         self._due: list[_Due] = []  # a heap with one for each of these
+        self._done: dict[int, set[int]] = {}  # by level, what a start has found to be delivered
         self._alarm = Alarm(scheduler, self._turn)
         self._seen_ms = 0
         self._runs = False
@@ -145,14 +150,34 @@ class DelayedDelivery(Service):
 
     async def start(self) -> None:
         """Look at all levels, and deliver from now on."""
-        self._runs = True
         self._have_queues()
         in_file = (level for level in self._offsets.table if 0 < level <= QUEUE_NUMS_MAX)
-        for level in sorted({*range(1, self._queue_count() + 1), *in_file}):
+        levels = sorted({*range(1, self._queue_count() + 1), *in_file})
+        for level in levels:
             self._correct(level)
+        await self._learn(levels)
+        self._runs = True
+        for level in levels:
             if level not in self._ahead:
                 self._look(level)
         self._plan()
+
+    async def _learn(self, levels: list[int]) -> None:
+        """Find out what was delivered of that of which it is not known."""
+        delivered = Delivered(self._store, self._offsets.table)
+        for _ in delivered.learn(levels):
+            await asyncio.sleep(0)
+        self._done = found = delivered.found
+        if not found:
+            return
+        log.info(
+            "delayed messages that the log has delivered are not delivered again",
+            extra={"count": sum(map(len, found.values()))},
+        )
+        at = {level: self._offsets.table.get(level, 0) for level in found}
+        reached = {level: self._behind_done(level, first) for level, first in at.items()}
+        store = self._store
+        self._offsets.note(reached, store.log_end_offset, store.flushed_offset)
 
     async def stop(self) -> None:
         """Deliver nothing more, but note what became of a message that is on its way."""
@@ -235,10 +260,25 @@ class DelayedDelivery(Service):
         """Find the next message of a level of which none is known."""
         start = self._offsets.table.get(level, 0)
         start = max(start, self._store.min_queue_offset(_TOPIC, level - 1))
-        ahead = deque(self._store.iterate_from(_TOPIC, level - 1, start, AHEAD_ENTRIES))
+        entries = self._store.iterate_from(_TOPIC, level - 1, start)
+        if (done := self._done.get(level)) is not None:
+            entries = (entry for entry in entries if entry.queue_offset not in done)
+        ahead = deque(islice(entries, AHEAD_ENTRIES))
         if ahead:
             self._ahead[level] = ahead
             heappush(self._due, self._due_of(level))
+
+    def _behind_done(self, level: int, queue_offset: int) -> int:
+        """The first offset of a level from one on that was not found to be delivered."""
+        done = self._done[level]
+        first = self._store.min_queue_offset(_TOPIC, level - 1)
+        queue_offset = max(queue_offset, first)
+        while queue_offset in done:
+            done.remove(queue_offset)
+            queue_offset += 1
+        if not done:
+            del self._done[level]
+        return queue_offset
 
     def _look_again(self) -> None:
         """Find out anew when what is known is due."""
@@ -308,7 +348,10 @@ class DelayedDelivery(Service):
                 return ""
             except (StoreError, OSError) as error:
                 return str(error)
-            delivered[level] = self._offsets.table[level] = ahead.popleft().queue_offset + 1
+            after = ahead.popleft().queue_offset + 1
+            if level in self._done:
+                after = self._behind_done(level, after)
+            delivered[level] = self._offsets.table[level] = after
             heappop(self._due)
             if ahead:
                 heappush(self._due, self._due_of(level))
@@ -337,7 +380,8 @@ class DelayedDelivery(Service):
         stored = content.properties
         if properties.lacks(stored, _LMQS):  # nearly all: what it waited with is what it has
             queue, times = store.queue(topic, queue_id), content.reconsume_times
-            message = again(queue, content, stored, content.sys_flag, times)
+            place = content.physical_offset
+            message = again(queue, content, stored, content.sys_flag, times, place)
             begin = store.log_end_offset
             try:
                 self._puts.put_again(message, now_ms)
@@ -348,6 +392,7 @@ class DelayedDelivery(Service):
             return
         draft = draft_of_content(content, b"", properties.parse(stored))
         draft.topic, draft.queue_id = topic, queue_id
+        draft.prepared_transaction_offset = content.physical_offset
         self._put(draft, level, entry, now_ms)
 
     def _put(self, draft: Draft, level: int, entry: QueueEntry, now_ms: int) -> None:

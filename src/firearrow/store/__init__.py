@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted, RecordDamaged
     from firearrow.store.fs import OS_FILES, FileSystem
     from firearrow.store.lmq import MultiDispatch, lmq_names
-    from firearrow.store.loglook import committed_halves
+    from firearrow.store.loglook import committed_halves, delivered_copies
     from firearrow.store.lookup import Boundary, QueueEntry
     from firearrow.store.mending import LogEnd
     from firearrow.store.propertylooks import PropertyFilter
@@ -102,6 +102,7 @@ __all__ = [
     "Wanted",
     "committed_halves",
     "committed_offsets",
+    "delivered_copies",
     "due_ms_of",
     "fetch",
     "group_progress",

@@ -81,6 +81,11 @@ class Doors:
         """Why nothing can be put at present, None if it can."""
         return self.log.refused
 
+    @property
+    def last_store_ms(self) -> int:
+        """Store time (ms) of the log's last record."""
+        return self.log.last_store_ms
+
     def put(
         self,
         queue: QueueEnd,

@@ -2,7 +2,8 @@
 
 After a clean stop of RocketMQ nothing says what queues had (``inventory``). The last records of the
 log do, for the queues that these belong to. After a kill nothing says which transactions were
-committed last, but the committed messages.
+committed last, but the committed messages; and what was delivered of the messages that wait for a
+delay, a broker that takes over may know from the deliveries alone.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import numpy as np
+
+from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from firearrow.store.doors import Doors
 from firearrow.store.events import MessagesArrived
 from firearrow.store.leftout import Key
 from firearrow.store.queues import Entries
-from firearrow.store.scan import RECORDS_MAX
+from firearrow.store.scan import RECORDS_MAX, Columns, Properties
 
 LOOK_BYTES: Final = 16 << 20
 """So much of the log's end is looked at, some 0.1 s with small messages."""
@@ -45,6 +49,34 @@ def committed_halves(
     was delayed or sent back names no half. A list for each scan, so that others get their turn;
     nothing beyond ``bytes_max``.
     """
+    for columns in _scans(store, physical_offset, bytes_max):
+        is_commit = columns.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+        halves, records = columns.prepared_offset[is_commit], columns.physical_offset[is_commit]
+        yield list(zip(halves.tolist(), records.tolist(), strict=True))
+
+
+def delivered_copies(
+    store: Doors, physical_offset: int, bytes_max: int
+) -> Iterator[list[tuple[int, int]]]:
+    """The records from an offset on that may be deliveries of messages that waited for a delay:
+    the physical offset of the message that each names, 0 if none, and its own.
+
+    A list for each scan, so that others get their turn; nothing from before the file of the log
+    that has the byte ``bytes_max`` before its end.
+    """
+    log = store.log
+    begin = max(physical_offset, log.base_of(max(log.end_offset - bytes_max, 0)))
+    schedule = SCHEDULE_TOPIC.encode()
+    for columns in _scans(store, begin, log.end_offset - begin):
+        topics, number = columns.topics()
+        goes_on = np.array([topic != schedule for topic in topics], np.bool_)[number]
+        is_copy = goes_on & (Properties(columns).delay_levels() > 0)
+        named, records = columns.prepared_offset[is_copy], columns.physical_offset[is_copy]
+        yield list(zip(named.tolist(), records.tolist(), strict=True))
+
+
+def _scans(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[Columns]:
+    """The records from an offset on, up to the end of the log or ``bytes_max``."""
     log = store.log
     end = log.end_offset
     at, before = physical_offset, -1
@@ -52,7 +84,6 @@ def committed_halves(
         columns = log.scan(at, end, RECORDS_MAX)
         if columns is None:
             return
-        is_commit = columns.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
-        halves, records = columns.prepared_offset[is_commit], columns.physical_offset[is_commit]
-        yield list(zip(halves.tolist(), records.tolist(), strict=True))
+        if len(columns):
+            yield columns
         at, before = log.after(at, columns), at

@@ -107,6 +107,25 @@ def test_a_crc_property_is_right_at_the_new_place(tmp_path: Path) -> None:
     assert verify(Layout(tmp_path / "new")).findings == []
 
 
+def test_a_delivery_names_its_message_at_the_new_place(tmp_path: Path) -> None:
+    """One of which the message is lost names none: there may be another one at its place."""
+    blob = tmp_path / "blob"
+    rest = 0, 0, 1, STORE_HOST, 2, STORE_HOST
+    level = b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02"
+    records = [
+        encode_record("T", b"first", b"", 0, 0, 5000, *rest),
+        encode_record("SCHEDULE_TOPIC_XXXX", b"waits", level, 0, 0, 6000, *rest),
+        encode_record("T", b"waits", level, 0, 1, 7000, *rest, 0, 6000),
+        encode_record("T", b"lost", level, 0, 2, 8000, *rest, 0, 5500),
+    ]
+    blob.write_bytes(b".".join(records))
+    salvage([blob], tmp_path / "new", SystemClock(), file_bytes=65_536)
+    found = messages(tmp_path / "new")
+    assert [view.body for view in found] == [b"first", b"waits", b"waits", b"lost"]
+    named = [view.prepared_transaction_offset for view in found]
+    assert named == [0, 0, found[1].physical_offset, 0]
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
     with pytest.raises(StoreError, match="is not empty"):

@@ -47,7 +47,6 @@ from firearrow.message.sysflag import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_NONE,
-    TRANSACTION_ROLLBACK,
 )
 from firearrow.state import PARTS
 from firearrow.store.batchqueue import inner_count
@@ -321,11 +320,12 @@ class _Rewriter:
         at = self._log.place(len(record))
         data = bytearray(record)
         data[20:36] = _I64.pack(number) + _I64.pack(at)
-        half = self.moved.get(message.prepared_transaction_offset)
-        if kind in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK) and half is not None:
+        named = message.prepared_transaction_offset  # its half, or what waited for a delay
+        moved = self.moved.get(named, named if kind else 0) if named or kind else 0
+        if moved != named:
             hosts = message.sys_flag
             v6 = (hosts & BORN_HOST_V6 != 0) + (hosts & STORE_HOST_V6 != 0)
-            data[76 + 12 * v6 : 84 + 12 * v6] = _I64.pack(half)
+            data[76 + 12 * v6 : 84 + 12 * v6] = _I64.pack(moved)
         self._log.write(_with_crc(bytes(data)))
         self.moved[message.physical_offset] = at
         self.last_ms, self.last_offset = message.store_timestamp_ms, at

@@ -1,0 +1,217 @@
+"""Which messages with a delay level were delivered already, as the log says.
+
+How far each level is stands beside the log (``state.delayoffsets``), and a broker that takes over
+may have that as it was some time ago: a slave asks its master for it now and then, and RocketMQ
+writes its file each ten seconds. But the log has what was delivered since then. A delivery by
+Firearrow names its message: its ``preparedTransactionOffset`` is the physical offset of that, as a
+commit has that of its half. One by RocketMQ names none; it is that of the message with which it
+agrees in everything.
+
+A delivery that is not found is made once more. A wrong one would lose a message, so in doubt there
+is none: of messages that agree in everything only the first may count as delivered, and none if one
+of the last that were delivered before is another of them. Such are what a sender has put twice with
+one unique key, and a message that a group has sent back twice after the same attempt.
+
+Work is limited: the log is read from where the first of the messages in question was due, and no
+further back than `LOG_BYTES_MAX` before its end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from firearrow.errors import MessageError
+from firearrow.message import names, properties
+from firearrow.message.record import Content
+from firearrow.message.sysflag import HOSTS_V6_MASK
+from firearrow.store import Boundary, MessageStore, QueueEntry, delivered_copies
+
+LOG_BYTES_MAX: Final = 1 << 30
+"""Of the log's end, that is looked through, a second or two: what was delivered within a minute."""
+
+NAMELESS_MAX: Final = 100_000
+"""Deliveries that name no message which are compared with messages, some seconds' worth."""
+
+DELIVERED_BEFORE: Final = 1000
+"""Messages before the first in question that are compared, too, beside as many as there are
+deliveries that name none: these may be of them."""
+
+_TOPIC: Final = names.SCHEDULE_TOPIC
+_STEP_BYTES: Final = 1 << 20  # are read at a time, some 5 ms
+_READ_BYTES: Final = 4096  # to read a message takes as long as to go through so many bytes
+_DIGITS_MAX: Final = 9  # of a queue's number
+_CHANGED: Final = (  # where a message that waited and its delivery may differ
+    properties.INNER_MULTI_DISPATCH,
+    properties.INNER_MULTI_QUEUE_OFFSET,
+    properties.CRC32,
+)
+
+
+class _Identity(NamedTuple):
+    """All that a message has in common with its delivery."""
+
+    topic: str
+    queue_id: str
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int
+    body: bytes  # its digest
+    properties: frozenset[tuple[str, str]]
+
+
+class _Delivery(NamedTuple):
+    physical_offset: int
+    store_ms: int
+
+
+class Delivered:
+    """What was delivered of each level from an offset on (``offsets``; of a level that it lacks,
+    from the first message on)."""
+
+    def __init__(self, store: MessageStore, offsets: Mapping[int, int]) -> None:
+        self._store = store
+        self._until_ms = store.last_store_ms  # what is due later was not delivered
+        self._offsets = offsets
+        self._nameless: dict[_Identity, list[_Delivery]] = {}
+        self._nameless_levels: Counter[int] = Counter()
+        self.found: dict[int, set[int]] = {}
+        """By level the queue offsets of messages that were delivered."""
+
+    def learn(self, levels: Iterable[int]) -> Iterator[None]:
+        """Look through the log; a step for each that is taken."""
+        firsts = {level: first for level in levels for first in self._due(level)}
+        if not firsts:
+            return
+        spent = 0
+        for copies in delivered_copies(self._store, self._begin(firsts), LOG_BYTES_MAX):
+            for named, place in copies:
+                spent += self._note(named, place)
+                if spent >= _STEP_BYTES:
+                    spent = 0
+                    yield
+            yield
+        for level in self._nameless_levels.keys() & firsts.keys():
+            yield from self._compare(level)
+
+    def _due(self, level: int) -> Iterator[QueueEntry]:
+        """The first message of a level that may not be delivered, if it was due."""
+        store = self._store
+        start = max(self._offsets.get(level, 0), store.min_queue_offset(_TOPIC, level - 1))
+        for entry in store.iterate_from(_TOPIC, level - 1, start, 1):
+            if self._due_ms(level, entry) <= self._until_ms:
+                yield entry
+
+    def _due_ms(self, level: int, entry: QueueEntry) -> int:
+        store = self._store
+        if entry.tag_code >= 0:
+            return entry.tag_code
+        stored_ms = store.store_time_of(_TOPIC, level - 1, entry.queue_offset)
+        return store.delays.due_ms(level, stored_ms)
+
+    def _begin(self, firsts: Mapping[int, QueueEntry]) -> int:
+        """Where in the log the first delivery may be: behind its message, and behind what was
+        stored before that was due."""
+        store = self._store
+        due_ms = min(self._due_ms(level, entry) for level, entry in firsts.items())
+        begin = min(entry.physical_offset for entry in firsts.values())
+        queues = {(_TOPIC, level - 1) for level in firsts}
+        for entry in firsts.values():
+            try:
+                found = properties.parse(store.content_at(entry.physical_offset).properties)
+            except MessageError:
+                continue
+            number = found.get(properties.REAL_QUEUE_ID, "")
+            if number.isdecimal() and len(number) <= _DIGITS_MAX:
+                queues.add((found.get(properties.REAL_TOPIC, ""), int(number)))
+        for topic, queue_id in queues:
+            before = store.search_offset(topic, queue_id, due_ms, Boundary.LOWER) - 1
+            for entry in store.iterate_from(topic, queue_id, before, 1):
+                if store.store_time_of(topic, queue_id, entry.queue_offset) < due_ms:
+                    begin = max(begin, entry.physical_offset)
+        return begin
+
+    def _note(self, named: int, place: int) -> int:
+        """Note which message a delivery is of; gives how many bytes were read."""
+        store = self._store
+        try:
+            copy = store.content_at(place)
+            message = store.content_at(named) if named else None
+        except MessageError:  # whoever reads it for its sake says so
+            return _READ_BYTES
+        found = properties.parse(copy.properties)
+        if found.get(properties.REAL_TOPIC) == copy.topic:
+            if message is None:
+                self._note_nameless(copy, found)
+            elif message.topic == _TOPIC and _waiting(message) == _identity(copy, found):
+                self._found(message.queue_id + 1, message.queue_offset)
+        return _READ_BYTES + 2 * len(copy.body)
+
+    def _found(self, level: int, queue_offset: int) -> None:
+        if queue_offset >= self._offsets.get(level, 0):
+            self.found.setdefault(level, set()).add(queue_offset)
+
+    def _note_nameless(self, copy: Content, found: dict[str, str]) -> None:
+        level = found.get(properties.DELAY_LEVEL, "")
+        is_known = level.isdecimal() and properties.UNIQUE_KEY in found
+        if is_known and self._nameless_levels.total() < NAMELESS_MAX:
+            delivery = _Delivery(copy.physical_offset, copy.store_timestamp_ms)
+            self._nameless.setdefault(_identity(copy, found), []).append(delivery)
+            self._nameless_levels[int(level)] += 1
+
+    def _compare(self, level: int) -> Iterator[None]:
+        """Find the messages of deliveries that name none."""
+        store = self._store
+        first = store.min_queue_offset(_TOPIC, level - 1)
+        at = max(self._offsets.get(level, 0), first)
+        start = max(at - self._nameless_levels[level] - DELIVERED_BEFORE, first)
+        seen: set[_Identity] = set()
+        spent = 0
+        for entry in store.iterate_from(_TOPIC, level - 1, start):
+            due_ms = self._due_ms(level, entry)
+            if due_ms > self._until_ms:
+                return
+            spent += _READ_BYTES + entry.size
+            try:
+                identity = _waiting(store.content_at(entry.physical_offset))
+            except MessageError:
+                continue
+            if identity in self._nameless and identity not in seen:
+                seen.add(identity)
+                if any(
+                    it.physical_offset > entry.physical_offset and it.store_ms >= due_ms
+                    for it in self._nameless[identity]
+                ):
+                    self._found(level, entry.queue_offset)
+            if spent >= _STEP_BYTES:
+                spent = 0
+                yield
+
+
+def _waiting(message: Content) -> _Identity:
+    """The identity of a message that waits, in the queue that it is for."""
+    found = properties.parse(message.properties)
+    topic = found.get(properties.REAL_TOPIC, "")
+    return _identity(message, found, topic, found.get(properties.REAL_QUEUE_ID, ""))
+
+
+def _identity(
+    message: Content, found: dict[str, str], topic: str | None = None, queue_id: str = ""
+) -> _Identity:
+    for name in _CHANGED:
+        found.pop(name, None)
+    return _Identity(
+        message.topic if topic is None else topic,
+        str(message.queue_id) if topic is None else queue_id,
+        message.flag,
+        message.sys_flag & ~HOSTS_V6_MASK,
+        message.born_timestamp_ms,
+        message.born_host,
+        message.reconsume_times,
+        sha256(message.body).digest(),
+        frozenset(found.items()),
+    )
