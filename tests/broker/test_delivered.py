@@ -18,7 +18,9 @@ from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.record import iter_records
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
+from tests.broker import test_acting
 from tests.broker.controlled import Field, fielded
+from tests.broker.replicated import caught_up
 from tests.broker.serving import Serving, bodies, in_virtual_time, left_by_kill, serving, stored
 from tests.broker.test_acting import group
 from tests.broker.test_delays import delayed, offsets_in, turn
@@ -130,6 +132,55 @@ def test_a_slave_that_acts_gives_away_nothing_that_its_master_has_delivered(
             await asyncio.sleep(20)
             assert sorted(map(int, bodies(g.slave) + bodies(g.other))) == [*NUMBERS]
             assert len(bodies(g.slave)) >= before
+
+    loop.run(main)
+
+
+def test_a_slave_whose_log_is_behind_loses_nothing_that_its_master_has_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told what was delivered before it has the deliveries."""
+
+    async def nothing(*_: Serving) -> None:
+        """It will never catch up."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock) as g:
+            await g.caller.sent(b"x", i=unique(0, 3))
+            await asyncio.sleep(5)
+            await caught_up(g.slave, g.master)
+            replicas = g.slave.broker.replicas
+            replicas.follow("127.0.0.1:1")
+            monkeypatch.setattr(replicas, "follow", lambda address: None)
+            await asyncio.sleep(15)
+            assert (bodies(g.master), bodies(g.slave)) == ([b"x"], [])
+            monkeypatch.setattr(test_acting, "caught_up", nothing)
+            await g.lose()
+            await asyncio.sleep(10)
+            assert bodies(g.other) == [b"x"]
+
+    loop.run(main)
+
+
+def test_what_a_loss_of_power_took_is_delivered_again_and_nothing_else(tmp_path: Path) -> None:
+    """RocketMQ's file says more than what is on the disk."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with turn(tmp_path / "a", clock) as (served, caller):
+            for number in range(6):
+                await caller.sent(b"%d" % number, i=unique(number, 1 + number % 2))
+            await asyncio.sleep(6)
+            *kept, lost = stored(served)
+            left_by_kill(tmp_path / "a", tmp_path / "b")
+        forget(tmp_path / "b")
+        (tmp_path / "b/config/delayOffset.json").write_text('{"offsetTable":{1:3,2:3}}')
+        (tmp_path / "b/settled").unlink()
+        with (tmp_path / "b/commitlog" / f"{0:020d}").open("r+b") as log_file:
+            log_file.seek(lost.physical_offset)
+            log_file.write(bytes(lost.store_size))
+        async with turn(tmp_path / "b", clock) as (served, _):
+            await asyncio.sleep(2)
+            assert bodies(served) == [view.body for view in kept] + [lost.body]
 
     loop.run(main)
 

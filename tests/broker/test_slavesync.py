@@ -91,6 +91,7 @@ def test_a_slave_finds_its_master_and_becomes_like_it(tmp_path: Path) -> None:
             await caught_up(slave, master)
             assert bodies(slave) == [b"a"]
             await round_(slave)
+            await asyncio.sleep(10)  # until the offsets of delay levels are written
             ours, theirs = slave.broker, master.broker
             assert ours.topics.table == theirs.topics.table
             assert ours.topics.data_version == theirs.topics.data_version

@@ -66,7 +66,7 @@ from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.puts import Puts
-from firearrow.broker.reconciling import adopt_queues, place_groups
+from firearrow.broker.reconciling import adopt_queues, load_deliveries, place_groups
 from firearrow.broker.registration import (
     Registration,
     addresses_of,
@@ -327,7 +327,7 @@ class Broker:
             store = self.store
             self.orders.load(store.max_queue_offset if store.may_have_lost else None)
             self.filters.load()
-            self.delay_offsets.load(self.store.log_end_offset)
+            load_deliveries(store, self.delay_offsets)
             self.open_counts.load()
             self.modes.load()
             self._open_timers()

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from firearrow.broker.delivered import Delivered
+from firearrow.broker.delivered import Delivered, stated_due_ms
 from firearrow.broker.metrics.tally import DELAY, Tally
 from firearrow.broker.puts import Draft, Puts, again, draft_of_content, wait_elsewhere
 from firearrow.broker.state.delayoffsets import DelayOffsets
@@ -291,11 +291,8 @@ class DelayedDelivery(Service):
 
         Source: upstream DeliverDelayedMessageTimerTask#correctDeliverTimestamp.
         """
-        entry = self._ahead[level][0]
-        due_ms, now_ms = entry.tag_code, self._clock.now_ms()
-        if due_ms < 0:  # the place of an extension, which says no more than the record
-            stored_ms = self._store.store_time_of(_TOPIC, level - 1, entry.queue_offset)
-            due_ms = self._levels.due_ms(level, stored_ms)
+        due_ms = stated_due_ms(self._store, level, self._ahead[level][0])
+        now_ms = self._clock.now_ms()
         if level <= self._levels.highest and due_ms > self._levels.due_ms(level, now_ms):
             due_ms = now_ms
         return _Due(due_ms, level)

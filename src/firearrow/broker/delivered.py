@@ -50,6 +50,15 @@ _CHANGED: Final = (  # where a message that waited and its delivery may differ
 )
 
 
+def stated_due_ms(store: MessageStore, level: int, entry: QueueEntry) -> int:
+    """When the message of an entry of a level's queue is due."""
+    if entry.tag_code >= 0:
+        return entry.tag_code
+    # The place of an extension, which says no more than the record.
+    stored_ms = store.store_time_of(_TOPIC, level - 1, entry.queue_offset)
+    return store.delays.due_ms(level, stored_ms)
+
+
 class _Identity(NamedTuple):
     """All that a message has in common with its delivery."""
 
@@ -103,21 +112,14 @@ class Delivered:
         store = self._store
         start = max(self._offsets.get(level, 0), store.min_queue_offset(_TOPIC, level - 1))
         for entry in store.iterate_from(_TOPIC, level - 1, start, 1):
-            if self._due_ms(level, entry) <= self._until_ms:
+            if stated_due_ms(store, level, entry) <= self._until_ms:
                 yield entry
-
-    def _due_ms(self, level: int, entry: QueueEntry) -> int:
-        store = self._store
-        if entry.tag_code >= 0:
-            return entry.tag_code
-        stored_ms = store.store_time_of(_TOPIC, level - 1, entry.queue_offset)
-        return store.delays.due_ms(level, stored_ms)
 
     def _begin(self, firsts: Mapping[int, QueueEntry]) -> int:
         """Where in the log the first delivery may be: behind its message, and behind what was
         stored before that was due."""
         store = self._store
-        due_ms = min(self._due_ms(level, entry) for level, entry in firsts.items())
+        due_ms = min(stated_due_ms(store, level, entry) for level, entry in firsts.items())
         begin = min(entry.physical_offset for entry in firsts.values())
         queues = {(_TOPIC, level - 1) for level in firsts}
         for entry in firsts.values():
@@ -172,7 +174,7 @@ class Delivered:
         seen: set[_Identity] = set()
         spent = 0
         for entry in store.iterate_from(_TOPIC, level - 1, start):
-            due_ms = self._due_ms(level, entry)
+            due_ms = stated_due_ms(store, level, entry)
             if due_ms > self._until_ms:
                 return
             spent += _READ_BYTES + entry.size

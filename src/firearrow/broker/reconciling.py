@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
+from typing import Final
 
+from firearrow.broker.delivered import stated_due_ms
 from firearrow.broker.pop.resuming import go_on_behind_pops
+from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.topics import TopicTable
+from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.store import MessageStore
 
 log = logging.getLogger(__name__)
+
+LOST_MS: Final = 10_000  # so old may be a delivery that the log has lost
+LOST_MESSAGES_MAX: Final = 1 << 20  # of a level of which it may have lost the deliveries
 
 
 def place_groups(store: MessageStore, offsets: ConsumerOffsets, write_seconds: float) -> None:
@@ -34,3 +42,26 @@ def adopt_queues(store: MessageStore, topics: TopicTable) -> None:
         log.info("queues are deleted again: their topic was deleted", extra={"topic": topic})
         store.delete_topic(topic)
     topics.deleted.forget_before(store.log_start_offset)
+
+
+def load_deliveries(store: MessageStore, offsets: DelayOffsets) -> None:
+    """Read how far delay levels are delivered. Where the log may have lost its end, and deliveries
+    with it, they go back by some seconds: what the log still has is not delivered again.
+
+    Raises ConfigError when the file can't be read.
+    """
+    offsets.load(store.log_end_offset)
+    if not store.may_have_lost:
+        return
+    sure_ms = store.last_store_ms - LOST_MS
+    for level, at in list(offsets.table.items()):
+        end = min(at, store.max_queue_offset(SCHEDULE_TOPIC, level - 1))
+        first = max(store.min_queue_offset(SCHEDULE_TOPIC, level - 1), end - LOST_MESSAGES_MAX)
+
+        def due_ms(queue_offset: int, level: int = level) -> int:
+            entries = store.iterate_from(SCHEDULE_TOPIC, level - 1, queue_offset, 1)
+            return sum(stated_due_ms(store, level, entry) for entry in entries)
+
+        back = first + bisect_left(range(first, end), sure_ms, key=due_ms)
+        if back < at:
+            offsets.correct(level, back)

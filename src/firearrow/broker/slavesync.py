@@ -9,7 +9,7 @@ request  what the slave does with the answer
 ======== ========================================================================================
 21       if the data version is another: has these topics and no others. Queues stay as they are.
 43       puts the offsets of groups over its own; none is removed
-45       takes how far delay levels are delivered
+45       takes how far delay levels are delivered, when its log is as long as 907 says
 201      the same as 21 for groups
 402      has these request modes and no others
 61       takes the names of the topics of which messages wait for their time
@@ -267,8 +267,9 @@ class SlaveSync(Running):
 
     async def _ask_delays(self) -> None:
         found = await self._ask(RequestCode.GET_ALL_DELAY_OFFSET, {}, _Delays)
-        self._delays.follow(found.offset_table, found.data_version)
-        self._saving.write(self._delays.file)
+        status = await self._ask(RequestCode.GET_BROKER_HA_STATUS, {}, HaStatus)
+        end = status.master_commit_log_max_offset  # behind all that was delivered
+        self._delays.follow(found.offset_table, found.data_version, end)
 
     async def _ask_modes(self) -> None:
         found = await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}, _Modes)

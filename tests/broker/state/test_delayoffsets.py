@@ -15,6 +15,7 @@ from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.errors import ConfigError
 from firearrow.state import DELAYS, stored_state
 from firearrow.wire import fastjson
+from firearrow.wire.bodies import DataVersion
 from tests.broker.fakes import HandClock
 from tests.golden import extract, golden_names
 
@@ -131,6 +132,32 @@ def test_steps_beyond_the_limit_count_as_one(
     assert found.content()["offsetTable"] == {1: 5, 2: 5}
     assert found.is_settled
     assert set(found.content()) == {"dataVersion", "offsetTable"}
+
+
+def test_what_a_master_tells_counts_when_the_log_is_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayoffsets, "TOLD_MAX", 3)
+    found = offsets(tmp_path)
+    for number in range(1, 6):
+        found.follow({1: number}, DataVersion(number), number * 100)
+    found.settle(99)
+    assert (found.table, found.is_settled) == ({}, False)
+    found.settle(299)
+    assert (found.table, found.data_version) == ({1: 2}, DataVersion(2))
+    assert found.content()["offsetTable"] == {1: 2}
+    found.settle(499)
+    assert found.table == {1: 2}
+    found.settle(500)
+    assert (found.table, found.is_settled) == ({1: 5}, True)
+    found.follow({1: 9}, DataVersion(6), 900)
+    found.follow({1: 4, 2: 1}, DataVersion(7), 600)  # another master, of which the log is shorter
+    found.settle(900)
+    assert found.table == {1: 4, 2: 1}
+    found.follow({1: 7}, DataVersion(8), 1000)
+    found.lead()
+    found.settle(1000)
+    assert found.table == {1: 4, 2: 1}
 
 
 def test_a_disk_that_refuses_keeps_nothing_from_being_delivered(

@@ -17,6 +17,10 @@ each step of deliveries, with the end of the log behind those that are not flush
 Up to queue offset 46 level 1 is delivered, if the log reaches 81920. The file's own ``offsetTable``
 has only what is on the disk for sure; as long as there is more, the file has that table, too, which
 RocketMQ passes over. A clean stop leaves what RocketMQ would.
+
+A slave is told by its master, whose log may be longer by then. What it is told counts when its own
+log is as long: else what the master had delivered last would never be delivered, should that be
+lost.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
 from firearrow.broker.state.rows import storage_of
@@ -40,10 +44,20 @@ STEPS_MAX: Final = 1000
 """Steps of deliveries that are told apart until the log is on the disk; further ones count as one
 with the last of them. At 200 steps a second, that is five seconds' worth."""
 
+TOLD_MAX: Final = 100  # answers of a master that wait for the log; of further ones, the last
+
 _DELIVERED: Final = "deliveredTable"
 _KNOWN: Final = ("dataVersion", _DELIVERED, "offsetTable")
 
 _Offsets = dict[int, int]
+
+
+class _Told(NamedTuple):
+    """What a master has said, and where its log ended then or later."""
+
+    offsets: _Offsets
+    version: DataVersion
+    log_end: int
 
 
 class DelayOffsets:
@@ -57,6 +71,7 @@ class DelayOffsets:
         self._clock = clock
         self._flushed: _Offsets = {}  # what is delivered for sure
         self._steps: deque[tuple[int, _Offsets]] = deque()  # where the log ended, and then
+        self._told: list[_Told] = []
         self._ends: dict[int, int] = {}  # by level, where the log ended after its last delivery
         self._unknown: dict[str, Any] = {}
         storage = storage_of(store_root, DELAYS, in_database=False, generations=generations)
@@ -86,7 +101,14 @@ class DelayOffsets:
             self.data_version = version
 
     def settle(self, flushed_offset: int) -> None:
-        """Take the deliveries for sure after which the log ended at this offset or before."""
+        """Take the deliveries for sure after which the log ended at this offset or before, and of
+        what a master has told the last that was before."""
+        while self._told and self._told[0].log_end <= flushed_offset:
+            offsets, version, _ = self._told.pop(0)
+            if (offsets, version) != (self._flushed, self.data_version):
+                self.table, self._flushed = dict(offsets), offsets
+                self.data_version = version
+                self.file.behind = True
         steps = self._steps
         while steps and steps[0][0] <= flushed_offset:
             self._flushed.update(steps.popleft()[1])
@@ -97,7 +119,7 @@ class DelayOffsets:
     @property
     def is_settled(self) -> bool:
         """Whether all that is delivered is so for sure."""
-        return not self._steps
+        return not self._steps and not self._told
 
     def load(self, log_end: int) -> None:
         """Read the file, as far as a log that ends there has what it says to be delivered.
@@ -127,12 +149,15 @@ class DelayOffsets:
             "offsetTable": dict(sorted(self._flushed.items())),
         }
 
-    def follow(self, offsets: Mapping[int, int], version: DataVersion) -> None:
-        """Have levels be delivered up to where a master has delivered them."""
-        if (dict(offsets), version) != (self._flushed, self.data_version):
-            self.table, self._flushed = dict(offsets), dict(offsets)
-            self.data_version = version
-            self.file.behind = True
+    def follow(self, offsets: Mapping[int, int], version: DataVersion, log_end: int) -> None:
+        """Have levels be delivered up to where a master has delivered them, once the log is flushed
+        as far as that of the master was then; at once where that is behind."""
+        same_log = [told for told in self._told if told.log_end <= log_end]
+        self._told = same_log[: TOLD_MAX - 1]
+        self._told.append(_Told(dict(offsets), version, log_end))
+        for level, queue_offset in offsets.items():
+            if queue_offset < self.table.get(level, 0):
+                self.correct(level, queue_offset)
 
     def take_back(self, offsets: Mapping[int, int], version: DataVersion) -> None:
         """Have levels be delivered up to where a slave has delivered them, if that is ahead."""
@@ -145,12 +170,14 @@ class DelayOffsets:
             self.file.behind = True
 
     def lead(self) -> None:
-        """Have this table count as later than that of a master that is away."""
+        """Have this table count as later than that of a master that is away; what that has told of
+        a longer log does not count any more."""
+        self._told.clear()
         self.data_version = self.data_version.leading(self._clock.now_ms())
         self.file.behind = True
 
     def correct(self, level: int, queue_offset: int) -> None:
-        """Have a level go on elsewhere: its queue does not reach where it was."""
+        """Have a level go on elsewhere: the log does not have what it rests on."""
         self.table[level] = self._flushed[level] = queue_offset
         self.file.behind = True
 
