@@ -5,6 +5,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -90,6 +91,30 @@ def test_deliveries_by_rocketmq_are_found_too(tmp_path: Path, name: str) -> None
         assert {key: copies[key] for key in waited} == Counter(waited)
 
     in_virtual_time(root, main, store={"store_type": kind, **GOLDEN_SIZES})
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_messages_of_extended_queues_are_delivered_once(tmp_path: Path, *, keeps: bool) -> None:
+    """RocketMQ has put the time of delivery elsewhere (enableConsumeQueueExt)."""
+    root = extract("extended-waiting", tmp_path)
+    forget(root)
+    if not keeps:
+        rmtree(root / "consumequeue_ext")
+
+    async def main(clock: VirtualClock) -> None:
+        clock.start_ms = 1_795_876_060_000  # some seconds after its broker has stopped
+        async with turn(root, clock, **GOLDEN_SIZES) as (served, _):
+            await asyncio.sleep(60)
+            soon = [b"soon %d" % number for number in range(4)]
+            assert [body for body in bodies(served, "Ext") if body[:3] != b"ext"] == soon
+            await asyncio.sleep(7200)
+            found = stored(served, "Ext")
+            late = [view for view in found if view.body.startswith(b"late")]
+            assert [view.body for view in late] == [b"late %d" % number for number in range(3)]
+            for view, waited in zip(late, stored(served, SCHEDULE_TOPIC, 17), strict=True):
+                assert 0 <= view.store_timestamp_ms - waited.store_timestamp_ms - 7_200_000 < 2
+
+    loop.run(main)
 
 
 def _records(log: bytes, file_bytes: int) -> Iterable[Any]:

@@ -43,6 +43,7 @@ def test_a_demand_is_refused(pair: str) -> None:
         "aclEnable= False ",
         "brokerRole=ASYNC_MASTER",
         "brokerId=0",
+        "enableConsumeQueueExt=true",
         "totalReplicas=1",
         "tls.server.mode=permissive",
         "messageStorePlugIn=",

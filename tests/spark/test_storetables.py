@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -220,6 +221,21 @@ def test_timers_that_have_not_come_out_are_found(tmp_path: Path) -> None:
         due_ms = round(row["deliveryTimestamp"].timestamp() * 1000)
         assert due_ms == int(waiting[unique_key]["properties"]["TIMER_OUT_MS"])
         assert not row["deleted"]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_messages_of_levels_with_extended_queues_are_due_when_they_are(
+    tmp_path: Path, *, keeps: bool
+) -> None:
+    """Without its extension, it is known when they were stored."""
+    root = golden.extract("extended-waiting", tmp_path)
+    if not keeps:
+        rmtree(root / "consumequeue_ext")
+    rows = rows_of(root, "timer")
+    assert [row["msgId"] for row in rows] == ["L0", "L1", "L2"]
+    for row, due_ms in zip(rows, (1795883253807, 1795883253810, 1795883253813), strict=True):
+        stated_ms = round(row["deliveryTimestamp"].timestamp() * 1000)
+        assert stated_ms == due_ms - (0 if keeps else 7_200_000)
 
 
 def test_columns_in_any_order(tmp_path: Path) -> None:

@@ -65,7 +65,6 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     **_asking("another file format for topics, groups and offsets", _OFF,
               "useSingleRocksDBForAllConfigs"),
     **_asking("queues in files and in RocksDB at once", _OFF, "rocksdbCQDoubleWriteEnable"),
-    **_asking("ConsumeQueueExt files for filters", _OFF, "enableConsumeQueueExt"),
     **_asking("an index, timers or transactions in RocksDB", _OFF,
               "indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable"),
     **_asking("a write buffer outside the page cache", _OFF,

@@ -21,7 +21,9 @@ from firearrow.spark.options import Reading
 from firearrow.spark.storage import numbered_files
 from firearrow.spark.stores import Store
 from firearrow.state import DELAYS, stored_state, table_of
+from firearrow.store.extension import ADDRESS_MAX, DIRECTORY, place_of, tag_code_in
 from firearrow.store.scan import Columns, Ints
+from firearrow.store.snapshot.entries import QueueKey
 from firearrow.store.timerfiles import CHECK, DELETE, UNIT
 
 _BATCH_ROWS: Final = 4096
@@ -77,9 +79,24 @@ def _on_levels(store: Store, reading: Reading) -> Iterator[Rows]:
                 reading,
                 entries.physical_offset,
                 entries.size,
-                entries.tag_code.astype(np.int64),
+                _due_ms(store, key, entries.tag_code.astype(np.int64)),
                 none,
             )
+
+
+def _due_ms(store: Store, key: QueueKey, codes: Ints) -> Ints:
+    """When the messages of entries of a level are due, also where these are in an extension."""
+    addressed = (codes <= ADDRESS_MAX).nonzero()[0]
+    if not len(addressed):
+        return codes
+    topic, queue_id = key
+    for file in numbered_files(store.storage, f"{DIRECTORY}/{topic}/{queue_id}"):
+        units = store.storage.read(file.path)
+        for number in addressed.tolist():
+            at = place_of(int(codes[number])) - file.base
+            if 0 <= at < file.size_bytes:
+                codes[number] = tag_code_in(units, at) or codes[number]
+    return codes
 
 
 def _rows(
@@ -105,7 +122,9 @@ def _rows(
                 )
             columns = Columns(buffer, columns.position[good], len(buffer))
             if len(columns):
-                yield _described(Messages(columns, ""), due_ms[some[good]], deleted[some[good]])
+                due = due_ms[some[good]]
+                due = np.where(due < 0, columns.store_ms, due)  # what is known without an extension
+                yield _described(Messages(columns, ""), due, deleted[some[good]])
     if reading.fail_on_data_loss and not is_there.all():
         lost = np.count_nonzero(~is_there)
         raise DataLost(

@@ -38,10 +38,12 @@ from pathlib import Path
 from threading import Lock
 from typing import ClassVar, Final
 
+import numpy as np
+
 from firearrow.errors import CorruptStore
 from firearrow.message.record import RECORD_BYTES_MIN, topic_field
+from firearrow.store import extension
 from firearrow.store.config import FLUSH_PAGE_BYTES
-from firearrow.store.extension import Extension
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, UNCOUNTED, HasRecord, Place
 from firearrow.store.segments import Segment, Segments
@@ -252,6 +254,7 @@ class FileQueue(ABC):
         self.segments.close()
 
 
+_CODE: Final = np.dtype([("place", "V12"), ("tag_code", ">i8")])
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _PRE_BLANK: Final = ENTRY.pack(0, _PRE_BLANK_SIZE, 0)
 
@@ -265,7 +268,7 @@ class FileConsumeQueue(FileQueue):
 
     def _forget(self) -> None:
         super()._forget()
-        self._extension: Extension | None = None  # opened when an entry leads there
+        self._extension: extension.Extension | None = None  # opened when an entry leads there
 
     @property
     def _end_bytes(self) -> int:
@@ -315,11 +318,32 @@ class FileConsumeQueue(FileQueue):
 
     def extended_tag_code(self, address: int) -> int | None:
         """The tag code in a file of the original's, see ``extension``."""
+        return self._known_extension().tag_code(address)
+
+    def _known_extension(self) -> extension.Extension:
         if self._extension is None:
             root = self.segments.directory.parents[2]
-            place = f"consumequeue_ext/{self.topic}/{self.queue_id}"
-            self._extension = Extension(root / place)
-        return self._extension.tag_code(address)
+            self._extension = extension.Extension(
+                root / extension.DIRECTORY / self.topic / str(self.queue_id)
+            )
+        return self._extension
+
+    def delete_expired(self, log_start_offset: int) -> list[Path]:
+        """Take out the files that have only records before a physical offset, and what of the
+        extension no entry leads to any more."""
+        gone = super().delete_expired(log_start_offset)
+        if gone and self._known_extension().is_there:
+            gone += self._known_extension().before(self._first_address())
+        return gone
+
+    def _first_address(self) -> int | None:
+        """The first address that an entry has in place of a tag code."""
+        for segment in self.segments.files:
+            codes = np.frombuffer(segment.map, _CODE)["tag_code"]
+            addressed = (codes <= extension.ADDRESS_MAX).nonzero()[0]
+            if len(addressed):
+                return int(codes[addressed[0]])
+        return None
 
     def stored_ms(self, queue_offset: int) -> int | None:
         """None: the entries of a file have no time."""

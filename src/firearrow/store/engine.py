@@ -504,7 +504,7 @@ class MessageStore(Doors):
 
     def tag_codes(self, topic: str, queue_id: int, queue_offset: int, end: int) -> set[int]:
         """The tag codes of the entries from an offset to before another."""
-        return tag_codes(self.queues.open(topic, queue_id), queue_offset, end)
+        return tag_codes(self.queues.open(topic, queue_id), queue_offset, end, self.log)
 
     def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store time (ms) of a message, -1 if it is not there."""

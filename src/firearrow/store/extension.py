@@ -2,7 +2,8 @@
 
 With ``enableConsumeQueueExt`` an entry of ``consumequeue/TOPIC/QUEUE_ID/`` has an address in place
 of its tag code, and ``consumequeue_ext/TOPIC/QUEUE_ID/`` has a unit at that address. Only the
-original writes them; here they are read. A unit, big-endian:
+original writes them; here they are read, and deleted with the entries that lead there. Where a unit
+is missing, the record says what its tag is. A unit, big-endian:
 
 ====== ==== ==============================================================
 offset size field
@@ -28,15 +29,38 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from firearrow.message import properties
+from firearrow.message.names import SCHEDULE_TOPIC, tag_code
+
+if TYPE_CHECKING:
+    from firearrow.store.commitlog import CommitLog
+    from firearrow.store.queues import ConsumeQueue
+
+DIRECTORY: Final = "consumequeue_ext"
 ADDRESS_MAX: Final = -(1 << 31) - 1
 """What is no more than this, in place of a tag code, is an address. Java: isExtAddr."""
 _FIRST_ADDRESS: Final = -(1 << 63)
 _UNIT: Final = struct.Struct(">hqqh")
 assert _UNIT.size == 20
 _NAME_DIGITS: Final = 20
+_tags: Final = properties.finder(properties.TAGS)
+
+
+def place_of(address: int) -> int:
+    """The byte offset of the unit at an address."""
+    return address - _FIRST_ADDRESS
+
+
+def tag_code_in(data: bytes | memoryview, at: int) -> int | None:
+    """The tag code of the unit that begins at a byte; None if none does."""
+    if len(data) < at + _UNIT.size:
+        return None
+    size, code, _, bits = _UNIT.unpack_from(data, at)
+    return int(code) if size == _UNIT.size + bits and bits >= 0 else None
 
 
 class Extension:
@@ -50,9 +74,14 @@ class Extension:
         names = self._directory.glob("[0-9]" * _NAME_DIGITS)
         return sorted((int(path.name), path) for path in names)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there are any files."""
+        return bool(self._files)
+
     def tag_code(self, address: int) -> int | None:
         """The tag code at an address; None where there is no unit."""
-        at = address - _FIRST_ADDRESS
+        at = place_of(address)
         number = bisect_right(self._files, at, key=lambda file: file[0]) - 1
         if number < 0:
             return None
@@ -63,7 +92,30 @@ class Extension:
                 data = file.read(_UNIT.size)
         except OSError:  # deleted meanwhile
             return None
-        if len(data) < _UNIT.size:
-            return None
-        size, tag_code, _, bits = _UNIT.unpack(data)
-        return int(tag_code) if size == _UNIT.size + bits and bits >= 0 else None
+        return tag_code_in(data, 0)
+
+    def before(self, address: int | None) -> list[Path]:
+        """Take out the files that have only units before an address; without one, all files."""
+        files = self._files
+        count = len(files)
+        if address is not None:
+            at = place_of(address)
+            count = sum(end <= at for _, (end, _) in pairwise(files))
+        gone = [path for _, path in files[:count]]
+        del files[:count]
+        return gone
+
+
+def tag_code_behind(
+    queue: ConsumeQueue, log: CommitLog, address: int, physical_offset: int
+) -> int | None:
+    """The tag code of a message whose entry has an address in its place: by the extension, or where
+    that lacks it, by the record. None if neither says it: of a delayed message, the entry has the
+    time at which it is due."""
+    found = queue.extended_tag_code(address)
+    if found is not None or queue.topic == SCHEDULE_TOPIC:
+        return found
+    for content in log.contents_at((physical_offset,)):
+        tags = _tags(content.properties)
+        return tag_code(None if tags is None else tags.decode("utf-8", "replace"))
+    return None

@@ -28,6 +28,7 @@ from firearrow.message.names import java_hash
 from firearrow.message.record import Content, decode_content, decode_record
 from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.commitlog import CommitLog
+from firearrow.store.extension import ADDRESS_MAX, tag_code_behind
 from firearrow.store.index import Index
 from firearrow.store.queues import ENTRY, ConsumeQueue, ConsumeQueues
 from firearrow.store.soundness import Damaged, Fault, fault_of
@@ -97,8 +98,11 @@ class Lookup:
             if not entries:
                 queue_offset = queue.gap_end(queue_offset)
                 continue
-            for entry in ENTRY.iter_unpack(entries):
-                yield QueueEntry(queue_offset, *entry)
+            for physical_offset, size, code in ENTRY.iter_unpack(entries):
+                if code <= ADDRESS_MAX:
+                    behind = tag_code_behind(queue, self._log, code, physical_offset)
+                    code = code if behind is None else behind
+                yield QueueEntry(queue_offset, physical_offset, size, code)
                 queue_offset += 1
                 left -= 1
 

@@ -26,6 +26,7 @@ from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, messages_end, 
 from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.events import MessagesArrived
+from firearrow.store.extension import DIRECTORY as EXTENSIONS
 from firearrow.store.fs import OS_FILES, FileSystem, NewNames, clear_way, keep_aside
 from firearrow.store.inventory import Inventory
 from firearrow.store.leftout import NAME, UNREACHABLE, Key, LeftOut, LeftOutFile, concerns_all
@@ -380,6 +381,7 @@ class FileConsumeQueues:
             if queue.segments.directory.is_dir():
                 self._fs.remove_tree(queue.segments.directory)
                 self._fs.sync_directory(queue.segments.directory.parent)
+            self._drop_extension(*key)
         self._forget(keys)
         for topic in {topic for topic, _ in keys}:
             if not self._of_topic(topic):
@@ -401,6 +403,14 @@ class FileConsumeQueues:
             if directory.parent == root and topic not in (".", "..") and directory.is_dir():
                 self._fs.remove_tree(directory)
                 self._fs.sync_directory(root)
+        self._drop_extension(topic)
+
+    def _drop_extension(self, topic: str, *queue_id: int) -> None:
+        """Delete what RocketMQ has written beside a topic's queues, or one (``extension``)."""
+        root = self._directory.with_name(EXTENSIONS)
+        directory = root.joinpath(topic, *map(str, queue_id))
+        if topic not in (".", "..") and "/" not in topic and directory.is_dir():
+            self._fs.remove_tree(directory)
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
         """Move the files of queues that are left out, see ``ConsumeQueues.set_aside``."""

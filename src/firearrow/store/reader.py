@@ -24,7 +24,7 @@ from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue, Unit
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.consumequeue import FileConsumeQueue
-from firearrow.store.extension import ADDRESS_MAX
+from firearrow.store.extension import ADDRESS_MAX, tag_code_behind
 from firearrow.store.propertylooks import Chosen, Looks, PropertyFilter, is_wanted
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 from firearrow.store.residency import Fetch, Resident, Stretch, is_resident
@@ -403,9 +403,11 @@ class Reader:
         recent_from = self._recent_from()
         for at, (physical, size, code) in numbered:
             if tag_codes is not None and code not in tag_codes:
-                extended = queue.extended_tag_code(code) if code <= ADDRESS_MAX else code
+                if code > ADDRESS_MAX:
+                    continue
+                behind = tag_code_behind(queue, self._log, code, physical)
                 # What is not known may go out: consumers compare tags themselves.
-                if extended is not None and extended not in tag_codes:
+                if behind is not None and behind not in tag_codes:
                     continue
             most, most_bytes = self._recent_limits if physical >= recent_from else self._old_limits
             if copies and (len(copies) >= min(most, count_max) or total + size > most_bytes):
@@ -583,20 +585,34 @@ def _result_of(queue: ConsumeQueue, lowest: int, found: Chosen) -> GetResult:
     return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
 
 
-def tag_codes(queue: ConsumeQueue, queue_offset: int, end: int) -> set[int]:
+def tag_codes(queue: ConsumeQueue, queue_offset: int, end: int, log: CommitLog) -> set[int]:
     """The tag codes of a queue's entries from an offset to before another; a record's counts once,
     however many messages it has."""
     if end - queue_offset == 1:
-        return {queue.entry(queue_offset)[2]}
+        physical, _, code = queue.entry(queue_offset)
+        return {code} if code > ADDRESS_MAX else _behind(queue, log, [(physical, code)])
     if isinstance(queue, FileBatchQueue):
         last = min(queue.number_of(end - 1), queue.numbers.stop - 1)
         numbers = range(queue.number_of(queue_offset), last + 1)
         return {queue.unit(number).tag_code for number in numbers}
     codes: set[int] = set()
     while queue_offset < end and (entries := queue.read(queue_offset, end - queue_offset)):
-        codes.update([code for _, _, code in ENTRY.iter_unpack(entries)])
+        some = {code for _, _, code in ENTRY.iter_unpack(entries)}
+        if min(some) <= ADDRESS_MAX:
+            places = [(physical, code) for physical, _, code in ENTRY.iter_unpack(entries)]
+            some = _behind(queue, log, places)
+        codes |= some
         queue_offset += len(entries) // ENTRY_BYTES
     return codes
+
+
+def _behind(queue: ConsumeQueue, log: CommitLog, places: Iterable[tuple[int, int]]) -> set[int]:
+    """The tag codes of entries, of which some have an address in their place."""
+    known = (
+        tag_code_behind(queue, log, code, physical) if code <= ADDRESS_MAX else code
+        for physical, code in places
+    )
+    return {code for code in known if code is not None}
 
 
 @lru_cache(maxsize=64)

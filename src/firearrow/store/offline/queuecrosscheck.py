@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from firearrow.message.names import is_lmq
-from firearrow.store.extension import ADDRESS_MAX, Extension
+from firearrow.store.extension import ADDRESS_MAX, DIRECTORY, Extension
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import GapReport
@@ -34,8 +34,7 @@ class QueueCheck(QueueLook):
         self._lost: list[tuple[int, int]] = []
         self.behind = 0
         """How many messages it lacks at its end, as is to be expected."""
-        place = f"consumequeue_ext/{self._topic}/{self._queue_id}"
-        self._extension = Extension(view.root / place)
+        self._extension = Extension(view.root / DIRECTORY / self._topic / str(self._queue_id))
 
     def missing(self, deleted: bool) -> bool:
         """Whether the queue has no entries; it may if it is of a deleted topic, or has no messages
@@ -121,13 +120,18 @@ class QueueCheck(QueueLook):
         elif have_tag > ADDRESS_MAX and have_tag != tag:
             text = f"has the tag code {have_tag}, the record's is {tag}"
             self._found("queue-entry-tag", text, at, physical_offset=physical)
-        elif have_tag <= ADDRESS_MAX and (ext := self._extension.tag_code(have_tag)) != tag:
+        elif have_tag <= ADDRESS_MAX and self._leads_elsewhere(have_tag, tag):
+            ext = self._extension.tag_code(have_tag)
             text = f"leads to the tag code {ext} in its extension, the record's is {tag}"
             self._found("queue-entry-tag", text, at, physical_offset=physical)
         elif found[ENTRY_BYTES:] != entry[ENTRY_BYTES:]:
             have_ms, store_ms = (int.from_bytes(row[ENTRY_BYTES:], "big") for row in (found, entry))
             text = f"says that its message was stored at {have_ms}, it was at {store_ms}"
             self._found("queue-entry-time", text, at, physical_offset=physical)
+
+    def _leads_elsewhere(self, address: int, tag: int) -> bool:
+        """Whether an extension says another tag code; without one, records say it."""
+        return self._extension.is_there and self._extension.tag_code(address) != tag
 
     def _extra_entries(self) -> None:
         """Look at the entries that no record of the log accounts for."""
