@@ -17,6 +17,7 @@ from firearrow.broker import delivered
 from firearrow.message import properties
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.record import iter_records
+from firearrow.store import MessagesArrived
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from tests.broker import test_acting
@@ -34,6 +35,11 @@ NUMBERS = range(20)
 def unique(number: int, level: int) -> str:
     """Properties of one of many messages with a delay level."""
     return f"UNIQ_KEY\x01U{number}\x02DELAY\x01{level}\x02"
+
+
+def timed(number: int, seconds: int) -> str:
+    """Properties of one of many messages with a delivery time."""
+    return f"UNIQ_KEY\x01U{number}\x02TIMER_DELAY_SEC\x01{seconds}\x02"
 
 
 def forget(root: Path) -> None:
@@ -124,7 +130,7 @@ def _records(log: bytes, file_bytes: int) -> Iterable[Any]:
 
 @pytest.mark.parametrize("kills", [False, True])
 def test_a_new_master_delivers_nothing_again(tmp_path: Path, *, kills: bool) -> None:
-    """A slave asks for the offsets once a minute."""
+    """A slave asks for the offsets every ten seconds."""
 
     async def main(field: Field) -> None:
         first = await field.master()
@@ -142,6 +148,73 @@ def test_a_new_master_delivers_nothing_again(tmp_path: Path, *, kills: bool) -> 
     fielded(tmp_path, 2, main)
 
 
+@pytest.mark.parametrize("kills", [False, True])
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0])
+def test_a_new_master_delivers_no_timer_again(
+    tmp_path: Path, seconds: float, *, kills: bool
+) -> None:
+    """A slave asks every three seconds how far the timer is."""
+
+    async def main(field: Field) -> None:
+        first = await field.master()
+        async with first.serving.caller() as caller:
+            first.broker.topics.create("T", 4)
+            for number in NUMBERS:
+                await caller.sent(b"%d" % number, i=timed(number, 5 + number % 10))
+            await asyncio.sleep(9 + seconds)
+            assert 8 <= len(first.bodies()) <= 14
+        await (first.kill() if kills else first.stop())
+        second = await field.master(first)
+        await asyncio.sleep(40)
+        assert sorted(map(int, second.bodies())) == [*NUMBERS]
+
+    fielded(tmp_path, 2, main)
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_a_timer_that_has_rolled_comes_once(tmp_path: Path, *, kills: bool) -> None:
+    async def main(field: Field) -> None:
+        first = await field.master()
+        async with first.serving.caller() as caller:
+            first.broker.topics.create("T", 4)
+            await caller.sent(b"first", "U")
+            for number in NUMBERS:
+                await caller.sent(b"%d" % number, i=timed(number, 45))
+            await asyncio.sleep(12)
+            assert first.broker.store.max_queue_offset("rmq_sys_wheel_timer", 0) == 40
+        await (first.kill() if kills else first.stop())
+        second = await field.master(first)
+        await asyncio.sleep(60)
+        assert sorted(map(int, second.bodies())) == [*NUMBERS]
+
+    fielded(tmp_path, 2, main, store={"timer_roll_window_slot": 10})
+
+
+def test_a_timer_is_delivered_once_by_a_kill_within_its_slot(tmp_path: Path) -> None:
+    """A slot is noted when it was read as a whole."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with turn(tmp_path / "a", clock) as (served, caller):
+            counts: list[int] = []
+
+            def arrived(arrivals: MessagesArrived) -> None:
+                counts.extend(end for topic, _, _, end in arrivals if topic == "T" and not counts)
+                if counts and not (tmp_path / "b").exists():
+                    left_by_kill(tmp_path / "a", tmp_path / "b")
+
+            await caller.sent(b"first", "U")  # by its place, no message names the first of a log
+            served.broker.events.listen(MessagesArrived, arrived)
+            for number in range(300):
+                await caller.sent(b"%d" % number, i=timed(number, 5))
+            await asyncio.sleep(10)
+            assert 0 < counts[0] < 300
+        async with turn(tmp_path / "b", clock) as (served, _):
+            await asyncio.sleep(10)
+            assert sorted(map(int, bodies(served))) == [*range(300)]
+
+    loop.run(main)
+
+
 @pytest.mark.parametrize("seconds", [0, 1, 2])
 def test_a_slave_that_acts_gives_away_nothing_that_its_master_has_delivered(
     tmp_path: Path, seconds: int
@@ -149,7 +222,8 @@ def test_a_slave_that_acts_gives_away_nothing_that_its_master_has_delivered(
     async def main(clock: VirtualClock) -> None:
         async with group(tmp_path, clock) as g:
             for number in NUMBERS:
-                await g.caller.sent(b"%d" % number, i=unique(number, 2))
+                some = unique(number, 2) if number % 2 else timed(number, 5)
+                await g.caller.sent(b"%d" % number, i=some)
                 await asyncio.sleep(0.2)
             await asyncio.sleep(seconds)
             before = len(bodies(g.master))

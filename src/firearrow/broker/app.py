@@ -425,22 +425,16 @@ class Broker:
             TimerRedirection(self.settings, self._timers, self._chance),
             DelayRedirection(self.store.delays),
         )
-        clock, chance = self._clock, self._chance
+        store, clock, chance = self.store, self._clock, self._chance
         if self.replicas.is_slave and self.config.enable_slave_acting_master:
             self._puts: Puts = EscapingPuts(
-                self.store, self.topics, clock, chance, redirections, self.events,
+                store, self.topics, clock, chance, redirections, self.events,
                 self.settings, self._routes, rights.access_of(self.config),
             )  # fmt: skip
         else:
-            self._puts = Puts(self.store, self.topics, clock, chance, redirections, self.events)
+            self._puts = Puts(store, self.topics, clock, chance, redirections, self.events)
         self._delayed = DelayedDelivery(
-            self.store,
-            self._puts,
-            self.topics,
-            self.delay_offsets,
-            self._clock,
-            self._loop,
-            self.stats.tally,
+            store, self._puts, self.topics, self.delay_offsets, clock, self._loop, self.stats.tally
         )
 
     def _hold_pops(self) -> None:

@@ -27,10 +27,20 @@ from firearrow.errors import MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import Content
 from firearrow.message.sysflag import HOSTS_V6_MASK
-from firearrow.store import Boundary, MessageStore, QueueEntry, delivered_copies
+from firearrow.store import (
+    Boundary,
+    MessageStore,
+    QueueEntry,
+    TimerStore,
+    delivered_copies,
+    timed_copies,
+)
 
 LOG_BYTES_MAX: Final = 1 << 30
 """Of the log's end, that is looked through, a second or two: what was delivered within a minute."""
+
+TIMED_MAX: Final = 200_000
+"""Deliveries of messages with a delivery time that are known; those beyond are made once more."""
 
 NAMELESS_MAX: Final = 100_000
 """Deliveries that name no message which are compared with messages, some seconds' worth."""
@@ -43,6 +53,7 @@ _TOPIC: Final = names.SCHEDULE_TOPIC
 _STEP_BYTES: Final = 1 << 20  # are read at a time, some 5 ms
 _READ_BYTES: Final = 4096  # to read a message takes as long as to go through so many bytes
 _DIGITS_MAX: Final = 9  # of a queue's number
+_unique: Final = properties.finder(properties.UNIQUE_KEY)
 _CHANGED: Final = (  # where a message that waited and its delivery may differ
     properties.INNER_MULTI_DISPATCH,
     properties.INNER_MULTI_QUEUE_OFFSET,
@@ -192,6 +203,51 @@ class Delivered:
             if spent >= _STEP_BYTES:
                 spent = 0
                 yield
+
+
+class DeliveredTimers:
+    """Which messages with a delivery time went on, to their topics or into a later slot, of those
+    in slots that are not noted as read: those of which a record names theirs."""
+
+    def __init__(self, store: MessageStore, timers: TimerStore) -> None:
+        self._store = store
+        self._timers = timers
+        self.found: set[int] = set()
+        """Their physical offsets."""
+
+    def learn(self) -> Iterator[None]:
+        """Look through the log; a step for each that is taken."""
+        store, timers = self._store, self._timers
+        at = read_ms = timers.progress.read_ms
+        end_ms, is_used = store.last_store_ms + timers.precision_ms, False
+        while at < end_ms and not is_used:
+            at, is_used = timers.wheel.next_used(at, end_ms)
+        if not is_used:
+            return
+        topic, begin = names.TIMER_TOPIC, 0
+        before = store.search_offset(topic, 0, read_ms, Boundary.LOWER) - 1
+        for entry in store.iterate_from(topic, 0, before, 1):
+            begin = entry.physical_offset
+        spent = 0
+        for copies in timed_copies(store, begin, LOG_BYTES_MAX):
+            for named, place in copies:
+                spent += self._note(named, place)
+                if spent >= _STEP_BYTES:
+                    spent = 0
+                    yield
+            yield
+
+    def _note(self, named: int, place: int) -> int:
+        store = self._store
+        try:
+            copy, message = store.content_at(place), store.content_at(named)
+        except MessageError:
+            return _READ_BYTES
+        if message.topic == names.TIMER_TOPIC and len(self.found) < TIMED_MAX:
+            same = _unique(message.properties), message.born_timestamp_ms, message.body
+            if same == (_unique(copy.properties), copy.born_timestamp_ms, copy.body):
+                self.found.add(named)
+        return _READ_BYTES + 2 * len(copy.body)
 
 
 def _waiting(message: Content) -> _Identity:

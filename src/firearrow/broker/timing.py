@@ -17,7 +17,8 @@ moved on since it had it on its own wheel: until then it may be there in a later
 be. Where a message rolls depends on when it was put, so that it is in one slot on both.
 
 A master that comes back goes on where the slave is that acted for it (`TimedMessages.take_back`):
-what that had not is placed again. `Delivering` has a broker deliver as long as it is its turn.
+what that had not is placed again. What went on since, the log says (``delivered``). `Delivering`
+has a broker deliver as long as it is its turn.
 
 Source: upstream ``HookUtils#handleScheduleMessage``, ``TimerMessageStore``.
 """
@@ -33,6 +34,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.delivered import DeliveredTimers
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
@@ -215,6 +217,7 @@ class TimedMessages(Service):
         self._has_rolled = False
         self._rolled: Counter[tuple[str, str]] = Counter()
         self._knows_rolled = False
+        self._delivered: set[int] | None = None  # by their physical offsets, before this began
         self._recalled: set[Recall] = set()  # by what is not on the wheel yet
         self._recalls_end = 0  # up to which queue offset that is known
         self._placed_ms = 0  # what was put before this time is on the wheel
@@ -238,6 +241,7 @@ class TimedMessages(Service):
         self._rolled.clear()
         self._knows_rolled = False
         self._recalls_end = self._placed_ms = self._late_ms = 0
+        self._delivered = None
         self._alarm.set(0)
 
     async def stop(self) -> None:
@@ -401,6 +405,7 @@ class TimedMessages(Service):
                 self._placed_ms = now_ms
             yield from self._read_recalls()
         if not config.timer_stop_dequeue:
+            yield from self._read_delivered()
             yield from self._deliver_before(now_ms)
 
     def _follow_check(self) -> _Steps:
@@ -508,6 +513,14 @@ class TimedMessages(Service):
             return False
         self._rolled[key] -= 1
         return True
+
+    def _read_delivered(self) -> _Steps:
+        """Note what went on already of the slots that are read next, once for each beginning."""
+        if self._delivered is None:
+            look = DeliveredTimers(self._store, self._timers)
+            for _ in look.learn():
+                yield 0.0
+            self._delivered = look.found
 
     def _read_recalls(self) -> _Steps:
         """Note which messages are recalled by those that could not be put on the wheel yet, be it
@@ -626,7 +639,8 @@ class TimedMessages(Service):
 
     def _deliver_unit(self, unit: TimerUnit, deletes: set[Recall]) -> _Steps:
         view = self._message_of(unit)
-        if view is not None and not self._is_deleted(view, deletes):
+        goes_on = unit.physical_offset not in (self._delivered or ())
+        if goes_on and view is not None and not self._is_deleted(view, deletes):
             while True:
                 try:
                     self._put(view, unit)
@@ -668,6 +682,7 @@ class TimedMessages(Service):
         """Put a message into its topic, or to roll it into the timer's queue again."""
         found = dict(view.properties)
         draft = draft_of(view)
+        draft.prepared_transaction_offset = view.physical_offset
         if not unit.magic & ROLL:
             draft.topic = found.get(properties.REAL_TOPIC, "")
             draft.queue_id = self._queue_id(draft.topic, found.get(properties.REAL_QUEUE_ID, ""))

@@ -21,7 +21,7 @@ no  offset  size     field                        meaning
 12  64 *    8 or 20  storeHost                    address and port of the broker
 13  72 *    4        reconsumeTimes
 14  76 *    8        preparedTransactionOffset    physical offset of the message that this one was,
-                                                  a half, or with us one with a delay level
+                                                  a half, or with us one that was delayed
 15  84 *    4        bodyLength
 16  88 *    n        body                         as sent, perhaps compressed
 17          1 or 2   topicLength                  i8 in V1, i16 in V2

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted, RecordDamaged
     from firearrow.store.fs import OS_FILES, FileSystem
     from firearrow.store.lmq import MultiDispatch, lmq_names
-    from firearrow.store.loglook import committed_halves, delivered_copies
+    from firearrow.store.loglook import committed_halves, delivered_copies, timed_copies
     from firearrow.store.lookup import Boundary, QueueEntry
     from firearrow.store.mending import LogEnd
     from firearrow.store.propertylooks import PropertyFilter
@@ -111,6 +111,7 @@ __all__ = [
     "members_of",
     "offset_ids",
     "on_wheel",
+    "timed_copies",
     "timed_message",
     "told_progress",
 ]

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from firearrow.message.names import SCHEDULE_TOPIC
+from firearrow.message.properties import TIMER_OUT_MS
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from firearrow.store.doors import Doors
 from firearrow.store.events import MessagesArrived
@@ -21,6 +22,7 @@ from firearrow.store.leftout import Key
 from firearrow.store.queues import Entries
 from firearrow.store.scan import RECORDS_MAX, Columns, Properties
 
+_TIMED: Final = f"{TIMER_OUT_MS}\x01".encode()
 LOOK_BYTES: Final = 16 << 20
 """So much of the log's end is looked at, some 0.1 s with small messages."""
 
@@ -64,15 +66,33 @@ def delivered_copies(
     A list for each scan, so that others get their turn; nothing from before the file of the log
     that has the byte ``bytes_max`` before its end.
     """
-    log = store.log
-    begin = max(physical_offset, log.base_of(max(log.end_offset - bytes_max, 0)))
     schedule = SCHEDULE_TOPIC.encode()
-    for columns in _scans(store, begin, log.end_offset - begin):
+    for columns in _last_scans(store, physical_offset, bytes_max):
         topics, number = columns.topics()
         goes_on = np.array([topic != schedule for topic in topics], np.bool_)[number]
         is_copy = goes_on & (Properties(columns).delay_levels() > 0)
         named, records = columns.prepared_offset[is_copy], columns.physical_offset[is_copy]
         yield list(zip(named.tolist(), records.tolist(), strict=True))
+
+
+def timed_copies(
+    store: Doors, physical_offset: int, bytes_max: int
+) -> Iterator[list[tuple[int, int]]]:
+    """The records from an offset on that name a message with a delivery time, as `delivered_copies`
+    gives those of one with a delay level."""
+    for columns in _last_scans(store, physical_offset, bytes_max):
+        timed = Properties(columns).holding(_TIMED)
+        timed = timed[columns.prepared_offset[timed] > 0]
+        named, records = columns.prepared_offset[timed], columns.physical_offset[timed]
+        yield list(zip(named.tolist(), records.tolist(), strict=True))
+
+
+def _last_scans(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[Columns]:
+    """The records from an offset on, but none before the file of the log that has the byte
+    ``bytes_max`` before its end."""
+    log = store.log
+    begin = max(physical_offset, log.base_of(max(log.end_offset - bytes_max, 0)))
+    yield from _scans(store, begin, log.end_offset - begin)
 
 
 def _scans(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[Columns]:
