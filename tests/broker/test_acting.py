@@ -367,6 +367,23 @@ def test_an_acting_slave_serves_pops_and_another_master_has_the_rest_come_again(
     loop.run(main)
 
 
+def test_what_was_popped_since_the_slave_asked_is_not_given_twice(tmp_path: Path) -> None:
+    """The log has the pops, also those that the offsets of the slave lack."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with group(tmp_path, clock) as g, g.slave.caller() as to_slave:
+            await send_some(g, 9)
+            await synced(g.slave)
+            for _ in range(2):
+                [(_, handle), *_] = await popped(g.caller, maxMsgNums=3, invisibleTime=120_000)
+                assert (await ack(g.caller, handle)).code == 0
+            await g.lose()
+            found = await popped(to_slave)
+            assert [view.body for view, _ in found] == [b"6", b"7", b"8"]
+
+    loop.run(main)
+
+
 def test_what_is_in_hand_when_the_master_comes_back_is_noted_before_it_leads(
     tmp_path: Path,
 ) -> None:

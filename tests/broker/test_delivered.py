@@ -30,6 +30,7 @@ from tests.golden import extract
 from tests.store.stores import GOLDEN_SIZES, KINDS, append, settle
 
 NUMBERS = range(20)
+HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def unique(number: int, level: int) -> str:
@@ -213,6 +214,38 @@ def test_a_timer_is_delivered_once_by_a_kill_within_its_slot(tmp_path: Path) -> 
             assert sorted(map(int, bodies(served))) == [*range(300)]
 
     loop.run(main)
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_a_new_master_asks_nobody_again_who_has_rolled_back(tmp_path: Path, *, kills: bool) -> None:
+    """The log says so as soon as the rollback is written there, within three seconds."""
+
+    async def main(field: Field) -> None:
+        first = await field.master()
+        async with first.serving.caller() as caller:
+            first.broker.topics.create("T", 4)
+            for number in NUMBERS:
+                half = await caller.sent(
+                    b"%d" % number,
+                    i=f"TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U{number}\x02",
+                )
+                place = stored(first.serving, HALVES)[-1].physical_offset
+                fields: dict[str, Any] = {
+                    "producerGroup": "p", "tranStateTableOffset": half["queueOffset"],
+                    "commitLogOffset": place, "commitOrRollback": 12 if number % 2 else 8,
+                    "fromTransactionCheck": False, "msgId": f"U{number}",
+                    "transactionId": f"U{number}",
+                }  # fmt: skip
+                assert (await caller.call(37, fields)).code == 0
+            if kills:
+                await asyncio.sleep(4)
+        await (first.kill() if kills else first.stop())
+        second = await field.master(first)
+        await asyncio.sleep(120)
+        assert sorted(map(int, second.bodies())) == [*NUMBERS[::2]]
+        assert second.broker.store.max_queue_offset(HALVES, 0) == len(NUMBERS)
+
+    fielded(tmp_path, 2, main)
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 2])

@@ -66,7 +66,7 @@ from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.puts import Puts
-from firearrow.broker.reconciling import adopt_queues, load_deliveries, place_groups
+from firearrow.broker.reconciling import adopt_queues, load_deliveries, pass_pops, place_groups
 from firearrow.broker.registration import (
     Registration,
     addresses_of,
@@ -389,6 +389,7 @@ class Broker:
         """Have what a slave changes from now on be later than what its master had."""
         self.store.catch_up()
         if self.replicas.is_slave:
+            pass_pops(self.store, self.offsets)
             self.offsets.lead()
             self.delay_offsets.lead()
             self._timers.lead(LEAD)

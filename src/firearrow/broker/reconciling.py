@@ -16,16 +16,23 @@ from firearrow.store import MessageStore
 
 log = logging.getLogger(__name__)
 
+TOLD_SECONDS: Final = 30.0  # so old are the offsets that a slave knows in controller mode, at most
+ACTS_SECONDS: Final = 90.0  # and those of one that acts for its master
 LOST_MS: Final = 10_000  # so old may be a delivery that the log has lost
 LOST_MESSAGES_MAX: Final = 1 << 20  # of a level of which it may have lost the deliveries
+
+
+def pass_pops(store: MessageStore, offsets: ConsumerOffsets, seconds: float = ACTS_SECONDS) -> None:
+    """Have groups go on behind what they popped in the last ``seconds`` of the log."""
+    pops = go_on_behind_pops(store, offsets, seconds)
+    log.info("groups go on behind their pops", extra={"count": pops})
 
 
 def place_groups(store: MessageStore, offsets: ConsumerOffsets, write_seconds: float) -> None:
     """See that groups get what takes the place of lost messages (`ConsumerOffsets.go_back`),
     and after a kill go on behind what they popped; offsets are written so often."""
     if not store.was_closed:
-        pops = go_on_behind_pops(store, offsets, 2 * write_seconds)
-        log.info("groups go on behind their pops", extra={"count": pops})
+        pass_pops(store, offsets, max(2 * write_seconds, TOLD_SECONDS))
     if not store.may_have_lost:
         return
     found = offsets.go_back(store.max_queue_offset)
