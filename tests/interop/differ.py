@@ -124,12 +124,16 @@ def pull(topic: str, queue_id: int, offset: int, **changed: FieldValue) -> dict[
 
 def shown(view: MessageView) -> Seen:
     """A message as two brokers must agree on it."""
+    # With us, a delivery names the message that waited.
+    waited = not view.properties.keys().isdisjoint(
+        {properties.DELAY_LEVEL, properties.TIMER_OUT_MS}
+    )
     kept = {key: value for key, value in view.properties.items() if key not in VOLATILE}
     return {
         "topic": view.topic, "queue": view.queue_id, "body": view.body.decode(errors="replace"),
         "flag": view.flag, "sysFlag": view.sys_flag, "born": view.born_timestamp_ms,
         "reconsumed": view.reconsume_times, "properties": dict(sorted(kept.items())),
-        "prepared": view.prepared_transaction_offset > 0,
+        "prepared": view.prepared_transaction_offset > 0 and not waited,
     }  # fmt: skip
 
 
