@@ -126,7 +126,9 @@ def test_an_extension_goes_with_its_entries(tmp_path: Path, kept: int | None) ->
 def test_an_extension_goes_with_its_topic(tmp_path: Path) -> None:
     root = extract("extended-waiting", tmp_path)
     with opened(root, **GOLDEN_SIZES) as store:
-        store.delete_topic("Ext")
+        for name in ("", "..", "Ext/../../config", "Ext"):
+            store.delete_topic(name)
+    assert (root / "config").is_dir()
     left = {path.name for path in (root / "consumequeue_ext").iterdir()}
     assert left == {SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"}
 

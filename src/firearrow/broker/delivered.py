@@ -1,4 +1,4 @@
-"""Which messages with a delay level were delivered already, as the log says.
+"""Which messages that waited were delivered already, as the log says.
 
 How far each level is stands beside the log (``state.delayoffsets``), and a broker that takes over
 may have that as it was some time ago: a slave asks its master for it now and then, and RocketMQ
@@ -11,6 +11,9 @@ A delivery that is not found is made once more. A wrong one would lose a message
 is none: of messages that agree in everything only the first may count as delivered, and none if one
 of the last that were delivered before is another of them. Such are what a sender has put twice with
 one unique key, and a message that a group has sent back twice after the same attempt.
+
+Messages with a delivery time are found in the same way, but only where a record names them: here a
+slot of the timer, and a slave's view of its master's timer, are what may be old.
 
 Work is limited: the log is read from where the first of the messages in question was due, and no
 further back than `LOG_BYTES_MAX` before its end.

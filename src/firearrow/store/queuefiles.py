@@ -408,8 +408,8 @@ class FileConsumeQueues:
     def _drop_extension(self, topic: str, *queue_id: int) -> None:
         """Delete what RocketMQ has written beside a topic's queues, or one (``extension``)."""
         root = self._directory.with_name(EXTENSIONS)
-        directory = root.joinpath(topic, *map(str, queue_id))
-        if topic not in (".", "..") and "/" not in topic and directory.is_dir():
+        directory = (root / topic).joinpath(*map(str, queue_id))
+        if (root / topic).parent == root and topic not in (".", "..") and directory.is_dir():
             self._fs.remove_tree(directory)
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
