@@ -77,6 +77,7 @@ class Life:
 
     def __init__(self, seed: int, directory: Path, kind: str = "default") -> None:
         self._kind = kind
+        self._seed = seed
         self._random = Random(seed)
         self._directory = directory
         self._model = Model()
@@ -93,7 +94,8 @@ class Life:
         for failure in range(1, FAILURES + 1):
             in_database = self._kind != "default"
             others = ("consumequeue",) if in_database else ()
-            fs = CrashableFileSystem(root, self.before, others)
+            whole = bool((self._seed + failure) % 2)
+            fs = CrashableFileSystem(root, self.before, others, whole=whole)
             self._countdown = self._random.randrange(OPERATIONS_MAX)
             root = self._directory / str(failure)
             self._live_until_failure(fs, root)

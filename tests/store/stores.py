@@ -13,6 +13,7 @@ from firearrow.message.record import decode_record, iter_records
 from firearrow.services import Scheduler
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
+from firearrow.store.consumequeue import FileQueue
 from firearrow.store.fs import OS_FILES, FileSystem
 from tests.broker.fakes import HandClock
 
@@ -137,6 +138,17 @@ def append(
         now_ms,
         reconsume_times,
     )
+
+
+def flush(queue: FileQueue, least_pages: int = 0, fs: FileSystem = OS_FILES) -> bool:
+    """Bring one queue to the disk, if it has so many pages for it; say whether files are new."""
+    unflushed = queue.unflushed(least_pages)
+    if unflushed is None:
+        return False
+    for file in unflushed.files:
+        fs.sync_file(file.path)
+    queue.flushed(unflushed)
+    return unflushed.new
 
 
 def settle(store: MessageStore) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from firearrow.errors import StoreError
 from firearrow.filter.sql import compile_sql
 from firearrow.message.sysflag import INNER_BATCH
-from firearrow.store import Boundary, GetStatus, MessageStore
+from firearrow.store import Boundary, GetStatus, MessageStore, queuefiles, recovery
 from firearrow.store.fs import FileSystem
 from firearrow.store.queuefiles import NEW_QUEUES_MAX, FileConsumeQueues, batch_topics
 from tests.broker.fakes import HandClock
@@ -330,3 +331,116 @@ def test_a_step_of_dispatch_makes_few_new_queues(
         assert all(
             store.get("T", queue_id, 0, 1).status is GetStatus.FOUND for queue_id in (0, 499)
         )
+
+
+class Counting(FileSystem):
+    """Counts how often it was synced as a whole, and which files of queues were synced by
+    themselves."""
+
+    def __init__(self) -> None:
+        self.wholes = 0
+        self.files: list[Path] = []
+
+    def hold_whole(self, directory: Path) -> int | None:
+        return os.open(directory, os.O_RDONLY)
+
+    def sync_whole(self, held: int) -> None:
+        self.wholes += 1
+
+    def unwritten_bytes(self) -> int:
+        return 0
+
+    def sync_file(self, path: Path) -> None:
+        if "consumequeue" in path.parts:
+            self.files.append(path)
+        super().sync_file(path)
+
+
+QUEUES = 200
+USUAL: dict[str, Any] = {"mapped_file_size_consume_queue": 6_000_000}
+
+
+def filled_queues(root: Path, fs: FileSystem) -> MessageStore:
+    store = make_store(root, fs=fs, mapped_file_size_commit_log=1 << 20, **USUAL)
+    store.open(background=False)
+    for number in range(QUEUES):
+        append(store, b"first", f"T{number}")
+    settle(store)
+    return store
+
+
+def maps_of_queues(root: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(f"{root}/consumequeue/")
+
+
+def test_a_small_queue_takes_a_block_and_has_the_size_that_rocketmq_wants(tmp_path: Path) -> None:
+    store = filled_queues(tmp_path, FileSystem())
+    for _ in range(3000):  # 60,000 bytes of entries
+        append(store, b"more", "T0")
+    settle(store)
+    store.close()
+    found = {path.parts[-3]: path.stat() for path in tmp_path.glob("consumequeue/*/*/*")}
+    assert {stat.st_size for stat in found.values()} == {6_000_000}
+    assert found.pop("T0").st_blocks * 512 == 64 * 1024
+    assert {stat.st_blocks * 512 for stat in found.values()} == {4096}
+
+
+def test_a_stop_syncs_very_many_queues_at_once_and_a_start_touches_none(tmp_path: Path) -> None:
+    disk = Counting()
+    filled_queues(tmp_path, disk).close()
+    assert (disk.wholes, disk.files) == (2, []), "for the files, and for their names"
+    store = make_store(tmp_path, fs=disk, mapped_file_size_commit_log=1 << 20, **USUAL)
+    store.open(background=False)
+    assert maps_of_queues(tmp_path) == 0
+    assert [store.max_queue_offset(f"T{number}", 0) for number in range(QUEUES)] == [1] * QUEUES
+    assert maps_of_queues(tmp_path) == 0
+    assert store.get("T7", 0, 0, 32).count == 1
+    assert maps_of_queues(tmp_path) == 1
+    store.close()
+    assert (disk.wholes, disk.files) == (2, []), "a clean start has nothing that is not there"
+
+
+def test_a_killed_broker_has_all_its_queues_synced_by_the_next_stop(tmp_path: Path) -> None:
+    disk = Counting()
+    abandon(filled_queues(tmp_path, disk))
+    store = make_store(tmp_path, fs=disk, mapped_file_size_commit_log=1 << 20, **USUAL)
+    store.open(background=False)
+    assert disk.wholes == 0
+    store.close()
+    assert (disk.wholes, disk.files) == (2, [])
+
+
+def test_after_a_kill_only_queues_of_the_last_step_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "RECORDS_MAX", 20)
+    abandon(filled_queues(tmp_path, FileSystem()))
+    files = [tmp_path / f"consumequeue/T{number}/0" / ("0" * 20) for number in range(QUEUES)]
+    for path in files[-15:-3:2]:  # those that a kill within the step has left without an entry
+        path.write_bytes(bytes(6_000_000))
+    before = [path.stat().st_ino for path in files]
+    for path in files:
+        os.utime(path, (1, 1))
+    store = make_store(tmp_path, mapped_file_size_commit_log=1 << 20, **USUAL)
+    store.open(background=False)
+    assert [store.max_queue_offset(f"T{number}", 0) for number in range(QUEUES)] == [1] * QUEUES
+    assert [store.get(f"T{number}", 0, 0, 1).count for number in range(QUEUES)] == [1] * QUEUES
+    store.close()
+    assert [path.stat().st_ino for path in files] == before, "no file is made again"
+    written = [number for number, path in enumerate(files) if path.stat().st_mtime != 1]
+    assert written == list(range(QUEUES - 21, QUEUES))
+
+
+def test_more_queues_are_served_than_can_be_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queuefiles, "maps_max", lambda: 10)
+    store = filled_queues(tmp_path, FileSystem())
+    assert maps_of_queues(tmp_path) == 10
+    for number in range(QUEUES):
+        append(store, b"second", f"T{number}")
+    settle(store)
+    for number in range(QUEUES):
+        assert store.get(f"T{number}", 0, 0, 32).count == 2
+    assert maps_of_queues(tmp_path) == 10
+    store.close()

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
-from firearrow.store.segments import Segments, zero_after
+from firearrow.store import segments as segments_module
+from firearrow.store.segments import Maps, Segments, maps_max, zero_after
 from tests.loglines import told
 
 SIZE = 8192
@@ -193,8 +194,9 @@ def test_blocks_are_reserved_in_steps(tmp_path: Path) -> None:
     segments = Segments(tmp_path, 3 * SIZE, reserve_step_bytes=SIZE)
     segment = segments.create(0)
     segments.attach(segment)
-    assert segment.reserved_bytes == SIZE
-    segments.reserve(segment, SIZE)
+    assert segment.reserved_bytes == 4096
+    assert segment.path.stat().st_blocks * 512 == 4096
+    segments.reserve(segment, 4097)
     assert segment.reserved_bytes == SIZE
     segments.reserve(segment, SIZE + 1)
     assert segment.reserved_bytes == 2 * SIZE
@@ -202,3 +204,51 @@ def test_blocks_are_reserved_in_steps(tmp_path: Path) -> None:
     assert segment.reserved_bytes == 3 * SIZE
     assert segment.path.stat().st_blocks * 512 >= 3 * SIZE
     segments.close()
+
+
+def mapped(path: Path) -> int:
+    """How many maps there are of files below a directory."""
+    return Path("/proc/self/maps").read_text().count(f"{path}/")
+
+
+def test_late_files_are_mapped_while_they_are_used_and_no_more_than_may_be(tmp_path: Path) -> None:
+    filled(tmp_path, 3).close()
+    segments = Segments(tmp_path, SIZE, maps=Maps(2))
+    segments.load()
+    assert [segment.head(2) for segment in segments.files] == [b"\1\1", b"\2\2", b"\3\3"]
+    assert mapped(tmp_path) == 0
+    for _ in range(2):
+        for number, segment in enumerate(segments.files):
+            segment.map[number] = 7
+            assert mapped(tmp_path) <= 2
+    assert [segment.map[:4] for segment in segments.files] == [
+        b"\7\1\1\1", b"\2\7\2\2", b"\3\3\7\3",
+    ]  # fmt: skip
+    first = segments.files[0]
+    segments.close()
+    assert mapped(tmp_path) == 0
+    with pytest.raises(ValueError, match="closed"):
+        first.map[0]
+
+
+def test_a_late_file_that_was_made_is_mapped(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, SIZE, 4096, maps=Maps(1))
+    for base in (0, SIZE):
+        segments.attach(segments.create(base))
+        assert mapped(tmp_path) == 1
+    segments.shift()
+    assert (mapped(tmp_path), segments.files[0].head(1)) == (1, b"\0")
+    segments.close()
+
+
+def test_half_of_the_maps_or_descriptors_of_a_process_are_for_queues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segments_module, "descriptors_max", lambda: 100)
+    for has_descriptor, most in ((True, 50), (False, maps_of_linux() // 2)):
+        monkeypatch.setattr(segments_module, "MAP_HAS_DESCRIPTOR", has_descriptor)
+        assert maps_max() == most
+
+
+def maps_of_linux() -> int:
+    return int(Path("/proc/sys/vm/max_map_count").read_text())

@@ -44,7 +44,7 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore
 from firearrow.message.properties import INNER_NUM, parse
 from firearrow.message.sysflag import INNER_BATCH
-from firearrow.store.consumequeue import FileQueue
+from firearrow.store.consumequeue import FileQueue, last_written
 from firearrow.store.queues import ENTRY, Entries, Place, Run
 from firearrow.store.scan import Columns, Ints
 from firearrow.store.segments import Segment
@@ -217,13 +217,14 @@ class FileBatchQueue(Units, FileQueue):
         return self.number_at_or_after(physical_offset) * UNIT_BYTES
 
     def _find_end(self) -> None:
-        first = self._end = self.segments.first_offset // UNIT_BYTES
+        self._end = self.segments.first_offset // UNIT_BYTES
+        last: Unit | None = None
         for segment in reversed(self.segments.files):
-            written = _units_written(segment)
+            written, fields = last_written(segment, UNIT, is_written)
             if written:
                 self._end = segment.base // UNIT_BYTES + written
+                last = Unit._make(fields[:6])
                 break
-        last = self.unit(self._end - 1) if self._end > first else None
         self.max_offset = self.next_offset = last.end if last else 0
         self.max_physical_offset = last.physical_offset if last else -1
 
@@ -335,15 +336,6 @@ class FileBatchQueue(Units, FileQueue):
         """Where the last record of the queue before a physical offset begins, -1 for none."""
         before = self.number_at_or_after(physical_offset) - 1
         return self.unit(before).physical_offset if before in self.numbers else -1
-
-
-def _units_written(segment: Segment) -> int:
-    """How many units of a file are written: the first without size or messages ends them."""
-
-    def is_missing(number: int) -> bool:
-        return not is_written(UNIT.unpack_from(segment.map, number * UNIT_BYTES))
-
-    return bisect_left(range(segment.size_bytes // UNIT_BYTES), True, key=is_missing)
 
 
 def is_written(fields: tuple[int, ...]) -> bool:

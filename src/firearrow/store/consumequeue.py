@@ -34,9 +34,13 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable
+from mmap import mmap
 from pathlib import Path
+from struct import Struct
 from threading import Lock
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -46,17 +50,28 @@ from firearrow.store import extension
 from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, UNCOUNTED, HasRecord, Place
-from firearrow.store.segments import Segment, Segments
+from firearrow.store.segments import Maps, Segment, Segments
 
 log = logging.getLogger(__name__)
 
 _SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
-_RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes few blocks
+_RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes fewer blocks
+HEAD_BYTES: Final = 4096  # of a file; where its units end in them, it is not mapped at a start
 _beginning: Final = Lock()  # again of a queue, against a flush of what it was; rare, so one for all
 
 
+class Unflushed(NamedTuple):
+    """What a queue has that is to be brought to the disk: ``files`` up to a place, of which the
+    names are ``new``; ``lives`` is how often the queue had begun."""
+
+    lives: int
+    end: int
+    files: list[Segment]
+    new: bool
+
+
 class FileQueue(ABC):
-    """One queue; a subclass says what its units are."""
+    """One queue; a subclass says what its units are. ``maps`` is who has its files mapped."""
 
     __slots__ = (
         "_lives",
@@ -78,18 +93,19 @@ class FileQueue(ABC):
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | str,
         topic: str,
         queue_id: int,
         file_size_bytes: int,
         fs: FileSystem = OS_FILES,
+        maps: Maps | None = None,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.magic, self.topic_field = topic_field(topic)
         file_size = -(-file_size_bytes // self.unit_bytes) * self.unit_bytes
         reserved = min(_RESERVE_STEP_BYTES, file_size)
-        self.segments = Segments(directory, file_size, reserved, fs, read_ahead=False)
+        self.segments = Segments(directory, file_size, reserved, fs, read_ahead=False, maps=maps)
         self.counters = UNCOUNTED
         self._lives = 1
         self._forget()
@@ -132,10 +148,11 @@ class FileQueue(ABC):
             self._min_offset = self.first_at_or_after(self._log_start_offset)
         return self._min_offset
 
-    def load(self) -> None:
-        """Map the files and find the end."""
+    def load(self, *, on_disk: bool = False) -> None:
+        """Take up the files and find the end; ``on_disk`` says that all of it is on the disk."""
         self.segments.load()
         self._find_end()
+        self.flushed_bytes = self._end_bytes if on_disk else 0
 
     def _begin_again(self) -> None:
         """Forget the units of a deleted topic."""
@@ -186,17 +203,18 @@ class FileQueue(ABC):
         leave. The units of records before that offset must be whole.
         """
         before = self._end_bytes, len(self.segments.files)
+        # An empty queue keeps its first file: it says the offset, and most get units again.
         while self.max_physical_offset >= log_end_offset or self._last_is_torn(has_record):
             last = self._end_bytes - self.unit_bytes
-            self.segments.cut(min(self._bytes_before(log_end_offset), last))
+            self.segments.cut(min(self._bytes_before(log_end_offset), last), keep_first=True)
             self._find_end()
             assert self._end_bytes <= last, "each turn forgets a unit, so this ends"
-            files = self.segments.files  # the zeros behind the end must reach the disk too
-            self.flushed_bytes = min(self.flushed_bytes, files[-1].base if files else 0)
-        if has_record is not None:  # an empty queue keeps its first file, which says its offset
+            # The zeros behind the end must reach the disk, too, also where nothing is before them.
+            is_empty = self._end_bytes == self.segments.first_offset
+            self.flushed_bytes = min(self.flushed_bytes, self.segments.files[-1].base - is_empty)
+        if has_record is not None:
             # What power left behind a gap must not be found once the queue has grown up to it.
-            first_end = self.segments.first_offset + self.unit_bytes
-            self.segments.cut(max(self._end_bytes, first_end))
+            self.segments.cut(self._end_bytes, keep_first=True)
         return (self._end_bytes, len(self.segments.files)) != before
 
     def _last_is_torn(self, has_record: HasRecord | None) -> bool:
@@ -217,19 +235,20 @@ class FileQueue(ABC):
             return self._place(number - 1) >= self.max_physical_offset
         return not found
 
-    def flush(self, least_pages: int) -> bool:
-        """Bring to the disk what was put before the call, if it is so many pages.
-
-        Says whether a file was made for it.
-        """
+    def unflushed(self, least_pages: int) -> Unflushed | None:
+        """What was put and is not on the disk, if it is so many pages. Any thread may ask."""
         lives, start, end = self._lives, self.flushed_bytes, self._end_bytes
         if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
-            return False
-        is_new = self.segments.flush(start, end)
+            return None
+        files = list(self.segments.files)
+        touched = [file for file in files if file.base <= end and file.end > start]
+        return Unflushed(lives, end, touched, any(file.base >= start for file in touched))
+
+    def flushed(self, what: Unflushed) -> None:
+        """Note that these units are on the disk."""
         with _beginning:
-            if self._lives == lives:  # else other units have come to these places
-                self.flushed_bytes = end
-        return is_new
+            if self._lives == what.lives:  # else other units have come to these places
+                self.flushed_bytes = what.end
 
     def begin_at(self, queue_offset: int) -> None:
         """Have the first message of an empty queue get that offset; OSError where it can't be."""
@@ -289,12 +308,11 @@ class FileConsumeQueue(FileQueue):
         self.max_offset = self.next_offset = self.segments.first_offset // ENTRY_BYTES
         self.max_physical_offset = -1
         for segment in reversed(files):
-            entries = _entries_written(segment)
+            entries, last = last_written(segment, ENTRY, _is_entry)
             if entries:
                 self.max_offset = self.next_offset = segment.base // ENTRY_BYTES + entries
-                physical, size, _ = self.entry(self.max_offset - 1)
-                if size != _PRE_BLANK_SIZE:
-                    self.max_physical_offset = physical
+                if last[1] != _PRE_BLANK_SIZE:
+                    self.max_physical_offset = last[0]
                 break
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
@@ -448,6 +466,8 @@ class FileConsumeQueue(FileQueue):
 
     def last_before(self, physical_offset: int) -> int:
         """Where the last record of the queue before a physical offset begins, -1 for none."""
+        if self.max_physical_offset < physical_offset:
+            return self.max_physical_offset
         before = self.first_at_or_after(physical_offset) - 1
         if before < self.segments.first_offset // ENTRY_BYTES:
             return -1
@@ -455,14 +475,25 @@ class FileConsumeQueue(FileQueue):
         return physical if 0 < size < _PRE_BLANK_SIZE else -1
 
 
-def _entries_written(segment: Segment) -> int:
-    """How many entries of a file are written: the first with size 0 ends them."""
-    low, high = 0, segment.size_bytes // ENTRY_BYTES
-    while low < high:
-        middle = (low + high) // 2
-        physical, size, _ = ENTRY.unpack_from(segment.map, middle * ENTRY_BYTES)
-        if physical >= 0 and size > 0:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def last_written(
+    segment: Segment, unit: Struct, is_written: Callable[[tuple[int, ...]], bool]
+) -> tuple[int, tuple[int, ...]]:
+    """How many units of a file are written, and the last of them: the first that is not ends them.
+
+    A file that has no more than its head is not mapped for it, and no page behind is made.
+    """
+
+    def is_missing(number: int) -> bool:
+        return not is_written(unit.unpack_from(data, number * unit.size))
+
+    data: bytes | mmap = segment.head(HEAD_BYTES)
+    count = bisect_left(range(len(data) // unit.size), True, key=is_missing)
+    if count == len(data) // unit.size and len(data) < segment.size_bytes:
+        data = segment.map
+        count = bisect_left(range(len(data) // unit.size), True, count, key=is_missing)
+    return count, unit.unpack_from(data, (count - 1) * unit.size) if count else ()
+
+
+def _is_entry(fields: tuple[int, ...]) -> bool:
+    """Whether the fields of an entry say something: in the rest of a file they are zero."""
+    return fields[0] >= 0 and fields[1] > 0

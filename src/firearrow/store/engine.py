@@ -40,7 +40,7 @@ from firearrow.store.lmq import QUEUE_ID as LMQ_QUEUE_ID
 from firearrow.store.loglook import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.mending import Asked, asked_for, first_torn, mend
-from firearrow.store.parts import in_files, index_of, lmqs_of, log_of, queues_of
+from firearrow.store.parts import in_files, index_of, lmqs_of, log_of, patience, queues_of
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import PutCounters, QueueRange, QueuesLeft
@@ -191,7 +191,7 @@ class MessageStore(Doors):
         self.log.load()
         if cut_at is not None:
             self.may_have_lost |= cut_log(self.log, cut_at, self.checkpoint, self.root, self._fs)
-        self.queues.load()
+        self.queues.load(on_disk=end is End.CLEAN)
         if self._index is not None:
             clear_way(self._fs, self.root / "index", self.root, self.root / "quarantine")
             self._index.load(None if end is End.CLEAN else self.checkpoint.index_ms)
@@ -412,10 +412,11 @@ class MessageStore(Doors):
         progress = Progress("writing queues and index", self._clock.monotonic)
         start, end = dispatcher.offset, self.log.end_offset
         before = -1
-        while before < dispatcher.offset < end:
-            before = dispatcher.offset
-            dispatcher.run()
-            progress(dispatcher.offset - start, end - start)
+        with patience(self.queues):
+            while before < dispatcher.offset < end:
+                before = dispatcher.offset
+                dispatcher.run()
+                progress(dispatcher.offset - start, end - start)
 
     def _rebuild_left_out(self) -> bool:
         """Rebuild the queues from the log whose files can't be used or lack something; return

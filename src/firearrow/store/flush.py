@@ -21,9 +21,8 @@ from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.dispatch import Dispatcher
-from firearrow.store.fs import FileSystem
+from firearrow.store.fs import UNREACHABLE, FileSystem
 from firearrow.store.index import Index
-from firearrow.store.leftout import UNREACHABLE
 from firearrow.store.queues import ConsumeQueues
 
 # What keeps a file from being opened says nothing of its pages; any other error does.

@@ -29,10 +29,6 @@ Key = tuple[str, int]
 _OF_ALL: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS}
 )
-# What keeps a file from being found or opened; of its pages it says nothing.
-UNREACHABLE: Final = frozenset(
-    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
-)
 
 
 class LeftOut(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from firearrow.clock import Clock
 from firearrow.store.commitlog import CommitLog
@@ -24,6 +25,11 @@ def log_of(config: StoreConfig, store_host: bytes, fs: FileSystem, clock: Clock)
 def in_files(queues: ConsumeQueues) -> FileConsumeQueues | None:
     """The queues, if they are kept in files."""
     return queues if isinstance(queues, FileConsumeQueues) else None
+
+
+def patience(queues: ConsumeQueues) -> AbstractContextManager[None]:
+    """Have new queues get their files all at once."""
+    return queues.patience() if isinstance(queues, FileConsumeQueues) else nullcontext()
 
 
 def queues_of(

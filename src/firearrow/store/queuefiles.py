@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 import numpy as np
@@ -23,13 +25,22 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.message.names import is_lmq
 from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, messages_end, units_of
+from firearrow.store.commitlog import SCAN_BYTES_MAX
 from firearrow.store.config import BATCH_FILE_BYTES
-from firearrow.store.consumequeue import FileConsumeQueue
+from firearrow.store.consumequeue import FileConsumeQueue, Unflushed
 from firearrow.store.events import MessagesArrived
 from firearrow.store.extension import DIRECTORY as EXTENSIONS
-from firearrow.store.fs import OS_FILES, FileSystem, NewNames, clear_way, keep_aside
+from firearrow.store.fs import (
+    OS_FILES,
+    FileSystem,
+    ManyFiles,
+    NewNames,
+    clear_way,
+    keep_aside,
+    names_in,
+)
 from firearrow.store.inventory import Inventory
-from firearrow.store.leftout import NAME, UNREACHABLE, Key, LeftOut, LeftOutFile, concerns_all
+from firearrow.store.leftout import NAME, Key, LeftOut, LeftOutFile, concerns_all
 from firearrow.store.queues import (
     ENTRY_BYTES,
     Entries,
@@ -38,10 +49,13 @@ from firearrow.store.queues import (
     QueueRange,
     Run,
 )
+from firearrow.store.segments import Maps, maps_max
 
 log = logging.getLogger(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+_LOOK_QUEUES: Final = 1000  # that a flush looks at in a row; a millisecond
+_LOOK_REST_SECONDS: Final = 0.0005
 _SCAN_STEP_TOPICS: Final = 2000  # that are passed over in a row; a millisecond
 assert _ENTRY.itemsize == ENTRY_BYTES
 AnyQueue = FileConsumeQueue | FileBatchQueue
@@ -85,6 +99,7 @@ class FileConsumeQueues:
         self._fs = fs
         self._monotonic = monotonic
         self._new_queues_max = new_queues_max
+        self._is_patient = False
         self._directory = directory
         self._batch_directory = directory.parent / DIRECTORY
         self._file_size_bytes = file_size_bytes
@@ -94,7 +109,10 @@ class FileConsumeQueues:
         self._by_key: dict[Key, AnyQueue] = {}
         self._ids: dict[str, set[int]] = {}  # by topic: the queues that were ever made
         self._broken: dict[Key, str] = {}
-        self._names = NewNames(directory.parent, fs)
+        self._many = ManyFiles(directory.parent, fs)
+        self._names = NewNames(directory.parent, self._many)
+        self._maps = Maps(maps_max())
+        self._rest = Event()  # which never comes
         self._left_out_file = LeftOutFile(directory.parent, fs)
         self._shut: dict[Key, AnyQueue] = {}  # of these nothing can be read
         self._rebuilt: set[Key] = set()  # an earlier try has made what files these have
@@ -102,8 +120,9 @@ class FileConsumeQueues:
         self._ends: dict[Key, int] = {}  # that queues had when the store was closed
         self.left_out: dict[Key, LeftOut] = {}
 
-    def load(self) -> None:
-        """Open every queue that has files."""
+    def load(self, *, on_disk: bool = False) -> None:
+        """Open every queue that has files, see ``ConsumeQueues.load``."""
+        self._many.open()
         for topic in sorted(batch_topics(self._batch_directory.parent)):
             if not self._wants_batches(topic):
                 log.warning(
@@ -112,28 +131,29 @@ class FileConsumeQueues:
                     extra={"topic": topic},
                 )
             self._kinds[topic] = True
-        for path in _queue_paths(self._batch_directory):
-            if self.is_batch(path.parent.name):  # else it has no files, and nothing to say
-                self._load(path)
-        for path in _queue_paths(self._directory):
-            if self.is_batch(path.parent.name):
-                self._break(path, "the topic's queues are of batches (queue.type=BatchCQ)")
+        for topic, queue_id in _queue_names(self._batch_directory):
+            if self.is_batch(topic):  # else it has no files, and nothing to say
+                self._load(topic, queue_id, self._batch_directory, on_disk=on_disk)
+        for topic, queue_id in _queue_names(self._directory):
+            if self.is_batch(topic):
+                place = self._directory / topic / queue_id
+                self._break(place, "the topic's queues are of batches (queue.type=BatchCQ)")
             else:
-                self._load(path)
+                self._load(topic, queue_id, self._directory, on_disk=on_disk)
         self._left_out_file.load()
-        for topic, queue_id in self._left_out_file.noted:
-            self._break(self._directory / topic / str(queue_id), f"{NAME} names it")
+        for topic, number in self._left_out_file.noted:
+            self._break(self._directory / topic / str(number), f"{NAME} names it")
 
-    def _load(self, path: Path) -> None:
-        queue = self._make(path.parent.name, int(path.name))
+    def _load(self, topic: str, queue_id: str, directory: Path, *, on_disk: bool) -> None:
+        queue = self._make(topic, int(queue_id))
         try:
-            if not path.is_dir():
+            queue.load(on_disk=on_disk)
+            if not queue.segments.files and not queue.segments.directory.is_dir():
                 raise CorruptStore("it is no directory")
-            queue.load()
         except (StoreError, OSError) as error:
             if isinstance(error, OSError) and concerns_all(error):
                 raise
-            self._break(path, str(error))
+            self._break(directory / topic / queue_id, str(error))
         else:
             self._by_key[queue.topic, queue.queue_id] = queue
 
@@ -212,10 +232,12 @@ class FileConsumeQueues:
     def _make(self, topic: str, queue_id: int) -> AnyQueue:
         self._ids.setdefault(topic, set()).add(queue_id)
         if self._kinds.setdefault(topic, self.is_batch(topic)):
-            directory = self._batch_directory / topic / str(queue_id)
-            return FileBatchQueue(directory, topic, queue_id, self._batch_file_bytes, self._fs)
-        directory = self._directory / topic / str(queue_id)
-        return FileConsumeQueue(directory, topic, queue_id, self._file_size_bytes, self._fs)
+            directory = f"{self._batch_directory}/{topic}/{queue_id}"
+            size = self._batch_file_bytes
+            return FileBatchQueue(directory, topic, queue_id, size, self._fs, self._maps)
+        directory = f"{self._directory}/{topic}/{queue_id}"
+        size = self._file_size_bytes
+        return FileConsumeQueue(directory, topic, queue_id, size, self._fs, self._maps)
 
     def find(self, topic: str, queue_id: int) -> AnyQueue | None:
         """The queue, if it was ever opened; CorruptStore if nothing can be read of it now.
@@ -263,7 +285,8 @@ class FileConsumeQueues:
                 if not queue.segments.files:
                     now = self._monotonic()
                     until = until or now + NEW_QUEUES_SECONDS
-                    if made >= self._new_queues_max or (made and now >= until):
+                    late = made >= self._new_queues_max or (made and now >= until)
+                    if late and not self._is_patient:
                         many_new = True
                         break
                     made += 1
@@ -287,6 +310,15 @@ class FileConsumeQueues:
         if many_new:
             raise ManyNewQueues(arrived)
         return arrived
+
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        """Have a round make files for any number of new queues: nobody waits for its end."""
+        self._is_patient = True
+        try:
+            yield
+        finally:
+            self._is_patient = False
 
     def put_one(
         self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, entry: bytes
@@ -333,6 +365,12 @@ class FileConsumeQueues:
 
     def last_before(self, physical_offset: int) -> int:
         """The last record before a physical offset, see ``ConsumeQueues.last_before``."""
+        if physical_offset <= 0:
+            return -1
+        lasts = (queue.max_physical_offset for queue in self._by_key.values())
+        near = max((last for last in lasts if last < physical_offset), default=-1)
+        if near >= 0 and physical_offset - near <= SCAN_BYTES_MAX:
+            return near  # so no entry of very many queues is read for it
         return max(
             (queue.last_before(physical_offset) for queue in self._by_key.values()), default=-1
         )
@@ -585,23 +623,41 @@ class FileConsumeQueues:
         A queue whose files are gone is left out.
         """
         whole = set(self._left_out_file.noted) - set(self.left_out)
-        for queue in list(self._by_key.values()):
-            try:
-                if queue.flush(least_pages):
+        some = self._unflushed(least_pages)
+        missing = self._many.sync_files([file.path for _, it in some for file in it.files])
+        for queue, unflushed in some:
+            gone = [file for file in unflushed.files if missing and file.path in missing]
+            for file in gone:
+                if file in queue.segments.files:  # else it was deleted meanwhile
+                    key, end = (queue.topic, queue.queue_id), queue.max_offset
+                    self._leave_out(key, missing[file.path], 0, end)
+                    self._left_out_file.add({key: end})
+                    break
+            else:
+                queue.flushed(unflushed)
+                if unflushed.new:
                     self._names.note(queue.segments.directory)
-            except OSError as error:
-                if error.errno not in UNREACHABLE:
-                    raise
-                key, end = (queue.topic, queue.queue_id), queue.max_offset
-                self._leave_out(key, error, 0, end)
-                self._left_out_file.add({key: end})
         self._names.sync()
         if least_pages == 0 and self._left_out_file.noted:
             ends = {key: left.end for key, left in list(self.left_out.items())}
             self._left_out_file.renew(whole - ends.keys(), ends)
 
+    def _unflushed(self, least_pages: int) -> list[tuple[AnyQueue, Unflushed]]:
+        """The queues that have so many pages to flush."""
+        found: list[tuple[AnyQueue, Unflushed]] = []
+        queues = list(self._by_key.values())
+        for start in range(0, len(queues), _LOOK_QUEUES):
+            if start:  # the interpreter is one: who serves would wait 5 ms for it, again and again
+                self._rest.wait(_LOOK_REST_SECONDS)
+            for queue in queues[start : start + _LOOK_QUEUES]:
+                unflushed = queue.unflushed(least_pages)
+                if unflushed is not None:
+                    found.append((queue, unflushed))
+        return found
+
     def close(self) -> None:
         """Unmap all files."""
+        self._many.close()
         for queue in (*self._by_key.values(), *self._shut.values()):
             queue.close()
         self._by_key.clear()
@@ -628,9 +684,11 @@ def put_run(queue: AnyQueue, entries: Entries, data: bytes, run: Run, *, complet
         queue.put(first, data[start * ENTRY_BYTES : end * ENTRY_BYTES], complete=complete)
 
 
-def _queue_paths(directory: Path) -> list[Path]:
-    paths = sorted(directory.glob("*/*"))
-    return [path for path in paths if path.name.isdigit()]
+def _queue_names(directory: Path) -> list[tuple[str, str]]:
+    """The topics and queue ids that have something in a directory of queues, in their order."""
+    topics = names_in(str(directory))
+    names = [(topic, name) for topic in topics for name in names_in(f"{directory}/{topic}")]
+    return sorted(name for name in names if name[1].isdigit())
 
 
 def batch_topics(root: Path) -> frozenset[str]:

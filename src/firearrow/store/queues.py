@@ -285,8 +285,8 @@ class ConsumeQueues(WritableQueues, Protocol):
         """The log offset before which the queues have all that they are to have, whichever way the
         store was left; None where only the entries themselves can tell."""
 
-    def load(self) -> None:
-        """Take up what is on the disk."""
+    def load(self, *, on_disk: bool = False) -> None:
+        """Take up what there is; ``on_disk`` says that a clean end has brought it to the disk."""
 
     def admit_batches(self, topic: str) -> bool:
         """Whether a topic that is to be created can have ``queue.type=BatchCQ``: not where there
@@ -304,8 +304,8 @@ class ConsumeQueues(WritableQueues, Protocol):
         """The highest record that any queue knows, -1 for none."""
 
     def last_before(self, physical_offset: int) -> int:
-        """Where the last record is that has an entry and begins before a physical offset; -1 if
-        that is not known."""
+        """Where the last record is that has an entry and begins before a physical offset, or one a
+        scan of the log before it; -1 if that is not known."""
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
         """What each queue has; without ``lmqs``, each that is no LMQ."""

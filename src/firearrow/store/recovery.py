@@ -30,6 +30,7 @@ Source: upstream ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -50,7 +51,7 @@ from firearrow.store.index import Index
 from firearrow.store.lmq import lmq_entries
 from firearrow.store.progress import Progress
 from firearrow.store.queues import ConsumeQueues, Place
-from firearrow.store.scan import Columns, Properties, Stop, scan
+from firearrow.store.scan import RECORDS_MAX, Columns, Properties, Stop, scan
 from firearrow.store.snapshot.walk import find_record
 
 log = logging.getLogger(__name__)
@@ -182,9 +183,12 @@ class Recovery:
         """
         commit_log, checkpoint = self.commit_log, self.checkpoint
         if self.ended is End.KILLED:
-            settled = self.queues.last_before(self.queues.max_physical_offset - _DISPATCHED_BYTES)
+            last = self.queues.max_physical_offset
+            settled = self.queues.last_before(last - _DISPATCHED_BYTES)
             if settled >= commit_log.start_offset:
-                return settled
+                return self._last_step_from(settled, last)
+            if last >= 0 and last - _DISPATCHED_BYTES < commit_log.start_offset:
+                return self._last_step_from(commit_log.start_offset, last)
         known = checkpoint.queues_physical_offset
         if self.clean:
             known = max(known, self.queues.max_physical_offset)
@@ -203,6 +207,28 @@ class Recovery:
             if segment.base <= known or 0 < int(first.store_ms[0]) < known_ms:
                 return segment.base
         return commit_log.start_offset
+
+    def _last_step_from(self, start: int, last: int) -> int:
+        """Where the last step of dispatch began at the earliest, if not before ``start``; ``last``
+        is the last record that a queue knows.
+
+        Very many queues would each have to forget its entry otherwise, and get it again.
+        """
+        commit_log, at = self.commit_log, start
+        places: deque[int] = deque(maxlen=RECORDS_MAX)
+        while at < last:
+            columns = commit_log.scan(at, last, _RECORDS_A_STEP)
+            if columns is None:
+                return start
+            found = columns.position + commit_log.base_of(at)
+            if not np.array_equal(found, columns.physical_offset):
+                return start
+            places.extend(found.tolist())
+            after = commit_log.after(at, columns)
+            if after <= at:
+                break
+            at = after
+        return places[0] if at == last and len(places) == RECORDS_MAX else start
 
     def _end_of_log(self, start: int, blanks: list[int]) -> tuple[int, int]:
         """The offset after the last sound record, and that record's store time; ``blanks`` gets

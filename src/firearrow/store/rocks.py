@@ -79,7 +79,7 @@ class RocksConsumeQueues:
 
     # --- the database ---
 
-    def load(self) -> None:
+    def load(self, *, on_disk: bool = False) -> None:
         """Open the database.
 
         Raises ConfigError if it is in the other of its two places, or without the package for it.

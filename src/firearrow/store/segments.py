@@ -14,17 +14,25 @@ import errno
 import logging
 import mmap
 import os
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Final
 
 from firearrow.errors import CorruptStore
-from firearrow.store.fs import OS_FILES, FileSystem, unmap
+from firearrow.machine import descriptors_max
+from firearrow.store.fs import MAP_HAS_DESCRIPTOR, OS_FILES, FileSystem, unmap
 
 log = logging.getLogger(__name__)
 
 NAME_DIGITS = 20
 _STEP_BYTES = 1 << 20
 _ZEROS = bytes(_STEP_BYTES)
+_FIRST_BYTES = 4096  # that are reserved of a file which gets its blocks as it grows
+_MAPS_OF_LINUX = 65_530
+_CLOSED: Final = mmap.mmap(-1, 1)
+_CLOSED.close()
 
 
 class Segment:
@@ -45,31 +53,135 @@ class Segment:
         """Have the system read more of it than what is touched, or not."""
         self.map.madvise(mmap.MADV_NORMAL if read_ahead else mmap.MADV_RANDOM)
 
+    def head(self, size_bytes: int) -> bytes:
+        """Its first bytes."""
+        return self.map[:size_bytes]
+
+    def unmap(self) -> None:
+        """Let go of its map: nobody reads or writes here any more."""
+        unmap(self.map)
+
+
+class LateSegment(Segment):
+    """A file that is mapped when its map is first asked for, and again after ``let_go``.
+
+    A start of very many queues maps none, and no more are mapped at once than ``Maps`` allows.
+    """
+
+    __slots__ = ("_segments",)
+
+    def __init__(self, base: int, segments: Segments, reserved_bytes: int) -> None:
+        self.base = base
+        self.size_bytes = segments.file_size_bytes
+        self.end = base + self.size_bytes
+        self.reserved_bytes = reserved_bytes
+        self._segments = segments
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what its slot has not: the map, or the path, which is not kept."""
+        if name not in ("map", "path"):
+            raise AttributeError(name)
+        path = self._segments.path_of(self.base)
+        if name == "path":
+            return path
+        self.map = mapped = self._segments.mapped(path)
+        assert self._segments.maps is not None, "else all files are mapped at once"
+        self._segments.maps.note(self)
+        return mapped
+
+    @property
+    def _present(self) -> mmap.mmap | None:
+        try:
+            found: mmap.mmap = object.__getattribute__(self, "map")
+        except AttributeError:
+            return None
+        return found
+
+    def head(self, size_bytes: int) -> bytes:
+        """Its first bytes, for which it is not mapped."""
+        if self._present is not None:
+            return self.map[:size_bytes]
+        fd = os.open(self._segments.name_of(self.base), os.O_RDONLY)
+        try:
+            return os.pread(fd, size_bytes, 0)
+        finally:
+            os.close(fd)
+
+    def unmap(self) -> None:
+        """Let go of its map for good."""
+        if self._present is None:
+            self.map = _CLOSED
+        unmap(self.map)
+
+    def let_go(self) -> None:
+        """Let go of its map; whoever uses that right now keeps it."""
+        present = self._present
+        if present is not None and not present.closed:
+            del self.map
+
+
+class Maps:
+    """The files of very many queues that are mapped at present: no more than ``most``, see
+    ``maps_max``. Another one has the earliest let go."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._mapped: deque[LateSegment] = deque()
+
+    def note(self, segment: LateSegment) -> None:
+        """Note that a file was mapped."""
+        self._mapped.append(segment)
+        if len(self._mapped) > self._most:
+            self._mapped.popleft().let_go()
+
+
+def maps_max() -> int:
+    """Half of the maps that a process may have, and of its open files where each map has one."""
+    most = _MAPS_OF_LINUX
+    with suppress(OSError, ValueError):
+        most = int(Path("/proc/sys/vm/max_map_count").read_text())
+    if MAP_HAS_DESCRIPTOR and 0 < descriptors_max() < most:  # -1 is no limit
+        most = descriptors_max()
+    return max(most // 2, 1)
+
 
 class Segments:
     """The files of one directory in order of their offsets.
 
-    ``reserve_step_bytes``: blocks are reserved in steps of this size ahead of the writer; None
-    reserves a file whole when it is created. ``read_ahead`` False keeps the system from reading
-    more of a file than what is touched: it takes the whole of a small file for its neighbourhood,
-    and to make the pages of 6 MB for the first 20 bytes costs a hundred times as much as the rest.
+    ``reserve_step_bytes``: blocks are reserved in steps of this size ahead of the writer, the first
+    of them in smaller ones; None reserves a file whole when it is created. ``read_ahead`` False
+    keeps the system from reading more of a file than what is touched: it takes the whole of a small
+    file for its neighbourhood, and to make the pages of 6 MB for the first 20 bytes costs a hundred
+    times as much as the rest. With ``maps``, files are mapped when they are used.
     """
+
+    __slots__ = (
+        "_directory", "_fs", "_read_ahead", "_reserve_step_bytes", "file_size_bytes", "files",
+        "maps",
+    )  # fmt: skip
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | str,
         file_size_bytes: int,
         reserve_step_bytes: int | None = None,
         fs: FileSystem = OS_FILES,
         *,
         read_ahead: bool = True,
+        maps: Maps | None = None,
     ) -> None:
-        self.directory = directory
+        self._directory = str(directory)
         self.file_size_bytes = file_size_bytes
-        self._reserve_step_bytes = reserve_step_bytes or file_size_bytes
+        self._reserve_step_bytes = reserve_step_bytes
         self._fs = fs
         self._read_ahead = read_ahead
+        self.maps = maps
         self.files: list[Segment] = []
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return Path(self._directory)
 
     def load(self) -> None:
         """Map the files that are there.
@@ -79,12 +191,13 @@ class Segments:
         zeros, other names are left alone. Raises CorruptStore when a file in the middle is missing
         or has another size: to go on without it would be to forget what it holds.
         """
-        paths = self._remove_empty(self._paths())
-        for path in paths:
-            if not path.is_file():
+        found = self._without_empty(self._found())
+        last = found[-1][0] if found else 0
+        for base, size in found:
+            path = self.name_of(base)
+            if size is None:
                 raise CorruptStore(f"{path} is no file")
-            size = path.stat().st_size
-            if size < self.file_size_bytes and path == paths[-1] and len(paths) > 1:
+            if size < self.file_size_bytes and base == last and len(found) > 1:
                 log.warning(
                     "file is lengthened: it is too short",
                     extra={
@@ -93,37 +206,59 @@ class Segments:
                         "right_size_bytes": self.file_size_bytes,
                     },
                 )
-                self._fs.resize(path, self.file_size_bytes)
+                self._fs.resize(Path(path), self.file_size_bytes)
             elif size != self.file_size_bytes:
                 raise CorruptStore(
                     f"{path} has {size} bytes, files here are configured to have "
                     f"{self.file_size_bytes}"
                 )
-            if int(path.name) % self.file_size_bytes:
+            if base % self.file_size_bytes:
                 raise CorruptStore(f"no file of {self.file_size_bytes} bytes can start at {path}")
-            if self.files and int(path.name) != self.files[-1].end:
+            if self.files and base != self.files[-1].end:
                 raise CorruptStore(f"a file is missing before {path}: {self.files[-1].end:020d}")
-            self.files.append(Segment(int(path.name), path, self._map(path), 0))
+            self.files.append(self._found_at(base))
 
-    def _paths(self) -> list[Path]:
-        """The files whose names are offsets at which a file can start."""
-        paths = sorted(path for path in self.directory.glob("*") if _is_offset(path))
-        starts = [path for path in paths if int(path.name) % self.file_size_bytes == 0]
-        if not starts:  # then it is the configuration that does not fit
-            return paths
-        for path in paths:
-            if path not in starts:
+    def _found(self) -> list[tuple[int, int | None]]:
+        """The offsets at which files start by their names, and their sizes; None where one is no
+        file."""
+        found: list[tuple[int, int | None]] = []
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._directory) as files:
+            found = [
+                (int(file.name), file.stat().st_size if file.is_file() else None)
+                for file in files
+                if self._is_offset(file.name)
+            ]
+        found.sort()
+        starts = [file for file in found if file[0] % self.file_size_bytes == 0]
+        for base, _ in found if starts else ():  # else it is the configuration that does not fit
+            if base % self.file_size_bytes:
                 log.warning(
                     "file is ignored: no file of this size starts there",
-                    extra={"path": path},
+                    extra={"path": self.path_of(base)},
                 )
-        return starts
+        return starts or found
 
-    def _remove_empty(self, paths: list[Path]) -> list[Path]:
-        while paths and paths[-1].is_file() and paths[-1].stat().st_size == 0:
-            log.warning("file is deleted: it is empty", extra={"path": paths[-1]})
-            self._fs.remove(paths.pop())
-        return paths
+    def _found_at(self, base: int) -> Segment:
+        if self.maps is not None:
+            return LateSegment(base, self, 0)
+        path = self.path_of(base)
+        return Segment(base, path, self.mapped(path), 0)
+
+    def _is_offset(self, name: str) -> bool:
+        if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS:
+            return True
+        log.warning(
+            "file is ignored: its name has not so many digits",
+            extra={"path": self.directory / name, "digits": NAME_DIGITS},
+        )
+        return False
+
+    def _without_empty(self, found: list[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+        while found and found[-1][1] == 0:
+            path = self.path_of(found.pop()[0])
+            log.warning("file is deleted: it is empty", extra={"path": path})
+            self._fs.remove(path)
+        return found
 
     @property
     def first_offset(self) -> int:
@@ -145,7 +280,11 @@ class Segments:
 
     def path_of(self, base: int) -> Path:
         """Where the file that starts at ``base`` is."""
-        return self.directory / f"{base:0{NAME_DIGITS}d}"
+        return Path(self.name_of(base))
+
+    def name_of(self, base: int) -> str:
+        """The same as a string, which takes a tenth of the time."""
+        return f"{self._directory}/{base:0{NAME_DIGITS}d}"
 
     def create(self, base: int) -> Segment:
         """Create the file that starts at ``base``, not yet part of the space (see ``attach``).
@@ -155,18 +294,23 @@ class Segments:
         """
         assert base % self.file_size_bytes == 0, "files start at multiples of their size"
         path = self.path_of(base)
-        reserved = min(self._reserve_step_bytes, self.file_size_bytes)
+        reserved = self._reserved_for(1)
         try:
             self._fs.create_file(path, self.file_size_bytes, reserved)
         except FileExistsError:
             self._remove_blank(path)
             self._fs.create_file(path, self.file_size_bytes, reserved)
         try:
-            mapped = self._map(path)
+            mapped = self.mapped(path)
         except OSError:
             self._fs.remove(path)
             raise
-        return Segment(base, path, mapped, reserved)
+        if self.maps is None:
+            return Segment(base, path, mapped, reserved)
+        segment = LateSegment(base, self, reserved)
+        segment.map = mapped
+        self.maps.note(segment)
+        return segment
 
     def _remove_blank(self, path: Path) -> None:
         """Remove the file of an earlier attempt; FileExistsError if it holds data."""
@@ -182,7 +326,8 @@ class Segments:
         log.warning("file is made again: nothing was written to it", extra={"path": path})
         self._fs.remove(path)
 
-    def _map(self, path: Path) -> mmap.mmap:
+    def mapped(self, path: Path) -> mmap.mmap:
+        """Map one of the files."""
         mapped = self._fs.map_file(path)
         if not self._read_ahead:
             mapped.madvise(mmap.MADV_RANDOM)
@@ -204,10 +349,18 @@ class Segments:
         """Make sure that the first ``end_bytes`` of a file have blocks; OSError on a full disk."""
         if end_bytes > segment.reserved_bytes:
             assert end_bytes <= segment.size_bytes, "nothing is written behind a file"
-            steps = -(-end_bytes // self._reserve_step_bytes)
-            upto = min(steps * self._reserve_step_bytes, segment.size_bytes)
+            upto = self._reserved_for(end_bytes)
             self._fs.reserve(segment.path, segment.reserved_bytes, upto - segment.reserved_bytes)
             segment.reserved_bytes = upto
+
+    def _reserved_for(self, end_bytes: int) -> int:
+        """How much of a file has blocks once ``end_bytes`` of it must have them."""
+        step = self._reserve_step_bytes
+        if step is None:
+            return self.file_size_bytes
+        if end_bytes < step:  # a step is the largest of those that double
+            step = min(step, max(_FIRST_BYTES, 1 << (end_bytes - 1).bit_length()))
+        return min(-(-end_bytes // step) * step, self.file_size_bytes)
 
     def flush(self, start: int, end: int) -> bool:
         """Return once the bytes ``start`` to ``end`` are on the disk.
@@ -226,13 +379,14 @@ class Segments:
                     raise
         return any(segment.base >= start for segment in touched)
 
-    def cut(self, offset: int) -> None:
-        """Forget everything from ``offset`` on: later files go, the rest of its own is zeroed."""
-        while self.files and self.files[-1].base >= offset:
+    def cut(self, offset: int, *, keep_first: bool = False) -> None:
+        """Forget everything from ``offset`` on: later files go, the rest of its own is zeroed.
+        ``keep_first``: the first file stays in any case."""
+        while len(self.files) > keep_first and self.files[-1].base >= offset:
             self.drop(self.files.pop())
         if self.files and offset < self.files[-1].end:
             last = self.files[-1]
-            zero_after(last, offset - last.base)
+            zero_after(last, max(offset - last.base, 0))
 
     def cut_durably(self, offset: int) -> None:
         """``cut``, and return once that is on the disk: a crash can't bring back what was there.
@@ -251,12 +405,12 @@ class Segments:
         """Take the first file out of the space, which never is the last; its owner removes it."""
         assert len(self.files) > 1
         segment = self.files.pop(0)
-        unmap(segment.map)
+        segment.unmap()
         return segment
 
     def drop(self, segment: Segment) -> None:
         """Delete a file that is no longer part of the space."""
-        unmap(segment.map)
+        segment.unmap()
         self._fs.remove(segment.path)
 
     def data(self, start: int) -> Iterator[tuple[Segment, int, int]]:
@@ -270,19 +424,8 @@ class Segments:
     def close(self) -> None:
         """Unmap all files."""
         for segment in self.files:
-            unmap(segment.map)
+            segment.unmap()
         self.files.clear()
-
-
-def _is_offset(path: Path) -> bool:
-    name = path.name
-    if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS:
-        return True
-    log.warning(
-        "file is ignored: its name has not so many digits",
-        extra={"path": path, "digits": NAME_DIGITS},
-    )
-    return False
 
 
 def _data(segment: Segment, start: int) -> Iterator[tuple[int, int]]:

@@ -57,11 +57,23 @@ class CrashableFileSystem(FileSystem):
     """The file system below ``root``; what is there already counts as synced.
 
     ``others`` are names in ``root`` of databases that write past it and see to it themselves that
-    what they have is on the disk: a crash leaves them as they are.
+    what they have is on the disk: a crash leaves them as they are. ``whole``: it can be synced as a
+    whole, and is from two files on; else these are synced one after another, in this thread.
     """
 
-    def __init__(self, root: Path, before: Before = _nothing, others: Collection[str] = ()) -> None:
+    many_files = 2
+    sync_threads = 1
+
+    def __init__(
+        self,
+        root: Path,
+        before: Before = _nothing,
+        others: Collection[str] = (),
+        *,
+        whole: bool = False,
+    ) -> None:
         self.root = root
+        self._whole = whole
         self.before = before
         self._others = others
         # Names are strings: a simulation asks for so many that paths took a fifth of its time.
@@ -161,6 +173,25 @@ class CrashableFileSystem(FileSystem):
         for name, node in self._live.items():
             if _parent(name) == directory:
                 self._synced[name] = node
+
+    def hold_whole(self, directory: Path) -> int | None:
+        """Give a number that stands for the root."""
+        return 0 if self._whole else None
+
+    def let_go(self, held: int) -> None:
+        """Let go of nothing."""
+
+    def unwritten_bytes(self) -> int:
+        """Nothing: what others write is none of a test's business."""
+        return 0
+
+    def sync_whole(self, held: int) -> None:
+        """Take all bytes and names over as what is on the disk."""
+        self.before("sync whole", self.root)
+        for name, node in self._live.items():
+            if node.synced is not None:
+                node.synced = (self.root / name).read_bytes()
+        self._synced = dict(self._live)
 
     def _named(self, path: Path) -> _Node:
         name = self._name(path)

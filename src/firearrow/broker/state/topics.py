@@ -60,8 +60,8 @@ log = logging.getLogger(__name__)
 FILE_NAME: Final = TOPICS.file_name
 
 QUEUE_NUMS_MAX: Final = 16_384
-"""Queues that a topic may have. RocketMQ has no limit, but each queue that is written to is a
-mapped file, and Linux gives a process 65,530 of those (``vm.max_map_count``)."""
+"""Queues that a topic may have. RocketMQ has no limit, but each queue that is written to is a file,
+mapped while it is used, and Linux gives a process 65,530 of those (``vm.max_map_count``)."""
 
 UNIT_FLAG: Final = 1
 UNIT_SUBSCRIBED_FLAG: Final = 2
