@@ -16,6 +16,7 @@ import pytest
 from firearrow.broker.control import ADDRESSES_SECONDS
 from firearrow.broker.registration import Registration
 from firearrow.broker.roles import UNCONFIRMED
+from firearrow.broker.serving import SECOND_PORT
 from firearrow.broker.state.topics import TopicTable
 from firearrow.controller.processor import Processor as Decider
 from firearrow.message.record import iter_records
@@ -63,6 +64,32 @@ def test_the_first_leads_and_the_others_follow(tmp_path: Path) -> None:
             epochs = fastjson.decode(answer.body, EpochsOfBroker)
             assert [(it.epoch, it.start_offset) for it in epochs.epoch_list] == [(1, 0)]
             assert epochs.max_offset == first.broker.store.log_end_offset
+
+    fielded(tmp_path, 2, main)
+
+
+def test_each_master_serves_slaves_where_those_of_the_original_ask(tmp_path: Path) -> None:
+    """At ``listenPort`` - 2, from when a slave has come."""
+
+    async def main(field: Field) -> None:
+        first, second = field.members
+        asked: dict[str, Any] = {"topicSeq": 0, "maxTopicNum": 1, "dataVersion": ""}
+
+        async def serves(master: Member) -> bool:
+            address = f"127.0.0.1:{master.port - SECOND_PORT}"
+            try:
+                await field.client.call(address, Code.GET_ALL_TOPIC_CONFIG, asked)
+            except OSError:
+                return False
+            return True
+
+        assert await serves(first)
+        assert not await serves(second)
+        await first.kill()
+        assert await field.master(but=first) is second
+        await first.start()
+        await field.in_sync(2)
+        assert await serves(second)
 
     fielded(tmp_path, 2, main)
 

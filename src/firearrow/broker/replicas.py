@@ -194,14 +194,18 @@ class Replicas:
             self.slave.connected.listen(self.linked)
             return FollowedSlave(self.slave, self._sender)
         self.master = self._sender
-        self.master.joined.listen(self.linked)
-        self.master.refused.listen(self.linked)
+        self._link(self.master)
         most = max(self._config.in_sync_replicas, self._config.min_in_sync_replicas)
         if self._config.broker_role == SYNC_MASTER and most > 1:
             copies = _Copies(self.master, self.needed, store)
             self._confirming = confirming = store.copy_by(copies, self._config.slave_timeout / 1000)
             self.master.acked.listen(lambda _: confirming.answer())
         return self.master
+
+    def _link(self, master: Master) -> None:
+        """Have it heard that a slave is there, whether it follows or is refused."""
+        master.joined.listen(self.linked)
+        master.refused.listen(self.linked)
 
     def source_of_log(self) -> Source | None:
         """Another broker that has the same log; None if none is known."""

@@ -128,6 +128,7 @@ class SwitchReplicas(Replicas):
             copies.answer = confirming.answer
             master.acked.listen(lambda _: confirming.answer())
         self.master = self._sender = master
+        self._link(master)
         return master
 
     def _history(self) -> History:
