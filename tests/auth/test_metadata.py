@@ -282,3 +282,24 @@ def test_columns_of_others_are_no_hindrance(tmp_path: Path) -> None:
         metadata.create_user(user())
     with opened(tmp_path) as metadata:
         assert [*metadata.users] == ["u"]
+
+
+def test_a_slave_has_the_users_and_policies_of_its_master_and_no_others(tmp_path: Path) -> None:
+    root = user("root", user_type=UserType.SUPER, user_status=UserStatus.ENABLE)
+    known = user(user_type=UserType.NORMAL, user_status=UserStatus.ENABLE)
+    policies = [Policy(entries=[entry("Topic:T", Action.PUB)], policy_type=PolicyType.CUSTOM)]
+    acl = Acl(subject=SUBJECT, policies=policies)
+    with opened(tmp_path) as slave:
+        slave.create_user(user("own"))
+        slave.put_policies(Subject(subject_type=SUBJECT_USER, username="own"), policies)
+        slave.follow([root, known], [acl])
+        assert dict(slave.users) == {"root": root, "u": known}
+        assert slave.list_policies("", "") == [acl]
+        assert slave.unsynced
+        changed = replace(known, password="another")
+        slave.follow([root, changed], [])
+        assert slave.users["u"] == changed
+        assert slave.acl_of("u") is None
+        slave.follow([root], [])
+    with opened(tmp_path) as again:
+        assert again.users.keys() == {"root"}

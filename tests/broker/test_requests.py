@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -35,6 +36,7 @@ from firearrow.broker.requests import (
     reply_handlers_of,
     transaction_handlers_of,
 )
+from firearrow.broker.statefeed import StateFeed
 from firearrow.broker.transactions import Transactions
 from firearrow.broker.unserved import NOT_YET
 from firearrow.clock import SystemClock
@@ -60,6 +62,7 @@ from tests.store.stores import opened
 
 CODES_OF_5_5_0 = 164
 CODES_OF_5_5_1 = 2
+OWN_CODES = {RequestCode.FOLLOW_STATE}
 IN_CONTROLLER_TOO = {RequestCode.BROKER_HEARTBEAT, PEER_MESSAGES}
 DEAD = {13, 22, 23, 27, 47, *range(209, 215), 301, 302, 200072}
 
@@ -82,6 +85,8 @@ def handlers_of_broker(root: Path) -> dict[int, Handler]:
         pops = PopProcessor(context, Popping(context, books))
         acks = AckProcessor(context, books, LiteAcks(context, lite.popping))
         others |= pop_handlers_of(context, books, lite, pops, acks)
+        feed = StateFeed(context.replicas, Random(1), context.clock, cast(Any, None), 1.0)
+        others |= feed.handlers()
         return {**handlers_of(context, SendBackProcessor(context)), **messages, **others}
 
 
@@ -103,7 +108,7 @@ def handlers_of_controller() -> Mapping[int, Handler]:
 
 
 def test_every_code_has_a_row_with_all_its_columns() -> None:
-    assert len(RequestCode) == CODES_OF_5_5_0 + CODES_OF_5_5_1
+    assert len(RequestCode) - len(OWN_CODES) == CODES_OF_5_5_0 + CODES_OF_5_5_1
     assert REQUESTS.keys() == set(RequestCode)
     for code, row in REQUESTS.items():
         assert row.code is code

@@ -29,7 +29,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
-from tests.broker.replicated import caught_up, replica
+from tests.broker.replicated import caught_up, replica, slave_of
 from tests.broker.serving import Caller, Serving, bodies, until
 from tests.pages import ROOT, blocks
 from tests.store.stores import KINDS, small_config
@@ -82,9 +82,10 @@ def test_a_slave_finds_its_master_and_becomes_like_it(tmp_path: Path) -> None:
             await caller.call(
                 200, {}, fastjson.dumps(SubscriptionGroupConfig("g", retry_max_times=3))
             )
-            await caller.call(15, {
-                "consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1
-            })  # fmt: skip
+            for group, topic in (("g", "T"), ("stays", "U")):
+                await caller.call(15, {
+                    "consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1
+                })  # fmt: skip
             mode = RequestMode(topic="T", consumer_group="g", mode="POP", pop_share_queue_num=2)
             await caller.call(401, {}, fastjson.dumps(mode))
             master.broker.delay_offsets.note({2: 7}, 0, 0)
@@ -113,7 +114,8 @@ def test_a_slave_finds_its_master_and_becomes_like_it(tmp_path: Path) -> None:
             assert again.broker.topics.data_version == theirs.topics.data_version
             assert again.broker.modes.get("T", "g") == mode
             assert again.broker.delay_offsets.table == {2: 7}
-            assert again.broker.offsets.query("g", "T", 0) == 1
+            assert again.broker.offsets.query("g", "T", 0) == -1
+            assert again.broker.offsets.query("stays", "U", 0) == 1
 
     loop.run(main)
 
@@ -189,24 +191,31 @@ def test_a_master_that_has_lost_its_files_empties_no_slave(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with pair(tmp_path, clock) as (master, slave, caller):
+        async with (
+            replica(tmp_path / "m", clock) as master,
+            master.caller() as caller,
+            slave_of(master, tmp_path / "s", clock) as slave,
+            replica(tmp_path / "lost", clock) as lost,
+        ):
             await caller.sent(b"a")
             await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("g")))
-            await until(lambda: bool(slave.broker._sync.master_address))
-            await round_(slave)
+            await caller.call(15, {
+                "consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1
+            })  # fmt: skip
+            slave.broker._sync.follow(master.broker.address)
+            await until(lambda: slave.broker._sync.watches)
             kept = dict(slave.broker.topics.table), dict(slave.broker.groups.table)
-            for topic in ("T",):
-                master.broker.topics.delete(topic)
-            master.broker.groups.delete("g")
-            await round_(slave)
+            slave.broker._sync.follow(lost.broker.address)
+            await until(lambda: slave.broker._sync.watches)
             assert (slave.broker.topics.table, slave.broker.groups.table) == kept
+            assert slave.broker.offsets.query("g", "T", 0) == 1
             said = [it.message for it in caplog.records if it.levelname == "ERROR"]
             assert said == [
                 "topics are kept though the master has none: are its files lost?",
                 "groups are kept though the master has none: are its files lost?",
             ]
-            master.broker.topics.put(TopicConfig("U", 1, 1, 6))
-            await round_(slave)
+            lost.broker.topics.put(TopicConfig("U", 1, 1, 6))
+            await until(lambda: "U" in slave.broker.topics.table)
             assert "T" not in slave.broker.topics.table
 
     loop.run(main)
@@ -242,7 +251,7 @@ def test_what_is_refused_is_asked_for_again_and_the_rest_goes_on(
             await until(lambda: bool(slave.broker._sync.master_address))
             follow = slave.broker.offsets.follow
 
-            def refuse(*_: object) -> None:
+            def refuse(*_: object, **__: object) -> None:
                 raise MessageError("not now", "JSON")
 
             monkeypatch.setattr(slave.broker.offsets, "follow", refuse)

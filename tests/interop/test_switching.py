@@ -5,6 +5,7 @@ What was acknowledged by any master must be in the log of the next one, byte for
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from firearrow.cli.main import main
+from firearrow.store import told_progress
+from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
 from tests.broker.serving import pull_fields, send_fields
 from tests.interop.controllers import (
@@ -26,22 +29,23 @@ from tests.interop.controllers import (
     wait_for_same_log,
     wait_for_state,
 )
-from tests.interop.servers import BROKER_NAME, CLUSTER_NAME
+from tests.interop.servers import AUTHORIZED, BROKER_NAME, CLUSTER_NAME
 from tests.interop.waiting import wait_until, wait_until_healthy
 
 pytestmark = pytest.mark.slow
 
 WITHIN_S = 60
+NAMED = ("first", "second")
 SAFE = {"allAckInSyncStateSet": "true", "defaultTopicQueueNums": "1"}
 
 
-def send(broker: OriginalBroker, *words: str) -> None:
+def send(broker: OriginalBroker, *words: str, topic: str = "T", **changed: Any) -> None:
     """Send messages to a broker that must take them, in the end."""
     for word in words:
 
         def taken(word: str = word) -> bool:
             try:
-                answer = ask(broker.address, 310, send_fields("T"), word.encode())
+                answer = ask(broker.address, 310, send_fields(topic, **changed), word.encode())
             except OSError:
                 return False
             return bool(answer.code == 0)
@@ -101,6 +105,108 @@ def test_a_broker_of_each_kind_is_master_in_turn(tmp_path: Path) -> None:
         finally:
             ours.close()
             theirs.close()
+
+
+def test_what_is_beside_the_log_is_at_whoever_is_master_next(tmp_path: Path) -> None:
+    """All that RocketMQ's SlaveSynchronize asks for, from masters and slaves of either kind, which
+    sign what they ask."""
+    timers = {"timerWheelEnable": "true", "timerPrecisionMs": "100"}
+    with controllers("firearrow", tmp_path, 1) as group, name_server(tmp_path) as namesrv:
+        keys = {**AUTHORIZED, **SAFE, **timers}
+        ours = OurBroker(tmp_path / "ours", namesrv, group.all_addresses, **keys)
+        theirs = OriginalBroker(tmp_path / "theirs", namesrv, group.all_addresses, **keys)
+        try:
+            ours.start()
+            wait_for_state(group, led_by(ours, 1))
+            theirs.start()
+            wait_for_state(group, led_by(ours, 2))
+            change(ours, "first")
+            expected = wait_for_same_state(theirs, ours)
+            ours.kill()
+            wait_for_state(group, led_by(theirs, 1))
+            assert beside_the_log(theirs)["topics"] == expected["topics"]
+            send(theirs, "one")
+            change(theirs, "second")
+            ours.start()
+            state = wait_for_state(group, led_by(theirs, 2))
+            expected = wait_for_same_state(ours, theirs)
+            elect(group, ours, state)
+            wait_for_state(group, led_by(ours, 2))
+            found = beside_the_log(ours)
+            assert {"first", "second"} <= found["topics"].keys()
+            for name in ("topics", "groups", "modes", "offsets"):
+                assert found[name] == expected[name]
+            send(ours, "two")
+        finally:
+            ours.close()
+            theirs.close()
+
+
+def change(broker: OriginalBroker, topic: str) -> None:
+    """Make something of each kind at a master."""
+
+    def done(code: int, fields: dict[str, Any], body: Any = None) -> None:
+        text = b"" if body is None else fastjson.dumps(body)
+        answer = ask(broker.address, code, fields, text)
+        assert answer.code == 0, (code, answer.remark)
+
+    group = f"{topic}-group"
+    fields = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2,
+        "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": True,
+    }  # fmt: skip
+    done(17, fields)
+    done(200, {}, {"groupName": group, "retryMaxTimes": 7})
+    send(broker, f"{topic} plain", topic=topic)
+    offset = {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1}
+    done(15, offset)
+    done(401, {}, {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 1})
+    send(broker, f"{topic} delayed", topic=topic, i="DELAY\x011\x02UNIQ_KEY\x01U1\x02")
+    due = int(time.time() * 1000) + 3_600_000
+    send(
+        broker, f"{topic} timed", topic=topic, i=f"TIMER_DELIVER_MS\x01{due}\x02UNIQ_KEY\x01U2\x02"
+    )
+
+
+def wait_for_same_state(slave: OriginalBroker, master: OriginalBroker) -> dict[str, Any]:
+    """Wait until a slave has what its master has beside the log; give it."""
+    differ: dict[str, Any] = {}
+
+    def same() -> bool:
+        here, there = beside_the_log(slave), beside_the_log(master)
+        differ.clear()
+        differ.update(
+            {name: (here[name], there[name]) for name in here if here[name] != there[name]}
+        )
+        return not differ
+
+    try:
+        wait_until(same, WITHIN_S, f"what the {master.kind} master knows")
+    except TimeoutError as error:
+        raise AssertionError(f"{error}: {differ}") from None
+    return beside_the_log(master)
+
+
+def beside_the_log(broker: OriginalBroker) -> dict[str, Any]:
+    """What a broker tells its slaves, but for what changes by itself."""
+
+    def told(code: int) -> Any:
+        return fastjson.loads(ask(broker.address, code, {}).body or b"{}")
+
+    def entries(code: int, table: str) -> dict[str, Any]:
+        return {name: it for name, it in told(code)[table].items() if name.startswith(NAMED)}
+
+    check = told_progress(ask(broker.address, 60, {}).body or b"")
+    return {
+        "topics": entries(21, "topicConfigTable"),
+        "groups": entries(201, "subscriptionGroupTable"),
+        "offsets": {key: {int(number): it for number, it in queues.items()}
+                    for key, queues in entries(43, "offsetTable").items()},
+        "delays": {int(level): it for level, it in told(45)["offsetTable"].items()},
+        "modes": entries(402, "messageRequestModeMap"),
+        "timers": {name: it["count"] for name, it in entries(61, "timingCount").items()},
+        "timer queue": check.queue_offset if check else None,
+    }  # fmt: skip
 
 
 def test_what_is_damaged_comes_back_from_a_broker_of_the_other_kind(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ their local providers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -39,6 +40,8 @@ from firearrow.database import DEFAULT, Database, Family, MiB, families_of
 from firearrow.errors import BrokerError, ConfigError, CorruptStore
 from firearrow.events import Events
 from firearrow.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
 
 USERS: Final = "users"
 ACLS: Final = "acls"
@@ -133,13 +136,11 @@ class Metadata:
             raise no_permission("password can not be blank")
         if user.username in self._users:
             raise no_permission("The user is existed")
-        self._put_user(
-            replace(
-                user,
-                user_type=user.user_type or UserType.NORMAL,
-                user_status=user.user_status or UserStatus.ENABLE,
-            )
-        )
+        self._put_user(_as_made(user))
+
+    def is_made(self, user: User) -> bool:
+        """Whether there is a user as `create_user` makes it."""
+        return self._users.get(user.username) == _as_made(user)
 
     def update_user(self, user: User) -> None:
         """Change of a user what is said."""
@@ -269,6 +270,30 @@ class Metadata:
         self.unsynced = True
         self._changed(RightsChanged(username))
 
+    # --- a master's ---
+
+    def follow(self, users: Iterable[User], acls: Iterable[Acl]) -> None:
+        """Have the users and policies of a master and no others.
+
+        Also of one that has lost its files, unlike topics: a user that was deleted must not live
+        again at the next master, and nothing tells the two apart.
+        """
+        new_users = {user.username: user for user in users}
+        new_acls = {acl.subject.key: acl for acl in acls}
+        gone = [name for name in self._users if name not in new_users]
+        if gone:
+            log.warning("users are deleted: the master does not have them", extra={"users": gone})
+        for name in gone:
+            self.delete_user(name)
+        for key in [key for key in self._acls if key not in new_acls]:
+            self._put_acl(self._acls[key].subject, None)
+        for name, user in new_users.items():
+            if user != self._users.get(name):
+                self._put_user(user)
+        for key, acl in new_acls.items():
+            if acl != self._acls.get(key):
+                self._put_acl(acl.subject, acl)
+
     # --- the disk ---
 
     def sync(self) -> None:
@@ -286,6 +311,15 @@ class Metadata:
         """Close the databases."""
         self._user_rows.close()
         self._acl_rows.close()
+
+
+def _as_made(user: User) -> User:
+    """Say what is not said of a new user."""
+    return replace(
+        user,
+        user_type=user.user_type or UserType.NORMAL,
+        user_status=user.user_status or UserStatus.ENABLE,
+    )
 
 
 def _check_name(username: str) -> None:

@@ -302,7 +302,9 @@ class AccessControl(Senders):
         finder = finder_of(row, self._store, self._cluster)
         topic_fields, group_fields = fields_naming(row)
         text = text_field_of(row)
-        is_change = any(ask.actions in _CHANGES for ask in row.asks)
+        is_change = requests.Trait.READS not in row.traits and any(
+            ask.actions in _CHANGES for ask in row.asks
+        )
         find = finder or _in_fields(topic_fields, group_fields)
         remembered = (finder is None or text is not None) and not is_change
         fields = (*topic_fields, *group_fields) if remembered else None

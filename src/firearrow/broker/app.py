@@ -104,6 +104,7 @@ from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.settings import Settings, SharedFile
 from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.statefeed import StateFeed
 from firearrow.broker.stats import SAMPLE_SECONDS, BrokerStats
 from firearrow.broker.takeover import warn_of_waiting
 from firearrow.broker.timercounts import TimerCounts
@@ -299,7 +300,11 @@ class Broker:
         self.open_counts = OpenCounts(clock, root)
         self.modes = RequestModes(root, config.config_generations)
         tables = self.topics.file, self.topics.deleted.file, self.groups.file
-        self._saving = Saving(tables if self._users is None else (*tables, self._users))
+        kept = tables if self._users is None else (*tables, self._users)
+        wait_seconds = self._store_config.slave_timeout / 1000
+        self._feed = StateFeed(self.replicas, self._chance, clock, self._loop, wait_seconds)
+        self._feed.watch_all(self.topics, self.groups, self.offsets, self.modes, events)
+        self._saving = Saving(kept, confirming=self._feed.confirming)
         self._senders = rights.senders_of(config, self._users, self.store, clock, events)
         self.clients = ClientRegistry(self.settings, clock, events)
         self.locks = QueueLocks(clock)
@@ -344,19 +349,13 @@ class Broker:
         self._held = HeldPulls(self.store, self._clock, self._loop)
         self._hold_pops()
         self._cold = ColdReads(self._loop if self._background else None)
-        access = rights.access_of(self.config)
+        access, config = rights.access_of(self.config), self.config
         self._sync = SlaveSync(
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.delay_offsets,
-            self.modes,
-            self._saving,
-            self._timer_counts if self._store_config.timer_wheel_enable else None,
-            self._clock,
-            access,
-            often=self.config.enable_slave_acting_master,
-        )
+            self.topics, self.groups, self.offsets, self.delay_offsets, self.modes, self._users,
+            self._saving, self._timer_counts if self._store_config.timer_wheel_enable else None,
+            self._clock, access, acts=config.enable_slave_acting_master,
+            is_chosen=config.enable_controller_mode, broker_id=config.broker_id,
+        )  # fmt: skip
         self._registration = self._make_registration()
         self._routes = routes_of(self.settings, self.topics, self._clock, access)
         self._spreading = spreading_of(self.settings, self.address)
@@ -485,7 +484,8 @@ class Broker:
         sends_back = SendBackProcessor(context)
         others = handlers_of(context, sends_back)
         if self._users is not None:
-            others |= auth_handlers_of(self._users, self.config)
+            follows = self.replicas.is_slave
+            others |= auth_handlers_of(self._users, self.config, follows=follows)
         if self.stats.tally is not None:
             others = measured(others, self.stats.tally, self._clock)
         handlers = self._saving.holding(others)
@@ -496,7 +496,7 @@ class Broker:
         books = self._books = self._make_books(context)
         self._popping = Popping(context, books)
         self._lite = LiteTopics(context, self._held_lite, self._loop, self.events)
-        handlers |= self._role_handlers()
+        handlers |= self._role_handlers() | self._feed.handlers()
         pops = PopProcessor(context, self._popping)
         acks = AckProcessor(context, books, LiteAcks(context, self._lite.popping))
         handlers |= pop_handlers_of(context, books, self._lite, pops, acks)
@@ -584,6 +584,8 @@ class Broker:
         listen(TopicMade, self._spreading.made)
         listen(RecordDamaged, self._healing.met)
         listen(MembersChanged, notices.changed)
+        if self.replicas.is_slave:
+            listen(MessagesArrived, self._sync.arrived)
         if not self.replicas.is_slave or self.config.enable_slave_acting_master:
             self.replicas.linked.listen(lambda _: self._serving.serve_replicas(self.config))
         listen(WaitsElsewhere, self._transactions.waits)
@@ -618,6 +620,7 @@ class Broker:
             *([self._group_locks, self._special] if acting is not None else ()),
             self._serving,
             saving,
+            self._feed,
             *self._noting,
             Following(saving, tables, self._loop),
             self._every("offsets", offsets_seconds, partial(saving.write, self.offsets.file)),
@@ -699,15 +702,9 @@ class Broker:
         assert tally is not None, "who asks for metrics has them counted"
         assert meter is not None, "and measured"
         return Sources(
-            self._context_made,
-            tally,
-            meter,
-            self._flow,
-            self.open_counts,
-            self._books,
-            self._revive_queues,
-            [],
-        )
+            self._context_made, tally, meter, self._flow, self.open_counts, self._books,
+            self._revive_queues, [],
+        )  # fmt: skip
 
     @property
     def not_registered_with(self) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from firearrow.broker.config import BrokerConfig
@@ -83,6 +83,9 @@ class Replicas:
         """The brokers of this name, itself among them, if slaves act for their master."""
         self.linked: Event[None] = Event()
         """Told when a slave begins to follow, or a master is connected."""
+        self.counted: Event[None] = Event()
+        """Told when others than before are waited for."""
+        self._states: Mapping[int, int] = {}  # what slaves have confirmed, by their number
         self.master_is_online = True
         """Whether clients find the master, if there is one."""
 
@@ -115,6 +118,22 @@ class Replicas:
         self.members = members
         if self._confirming is not None:
             self._confirming.answer()
+
+    def know_states(self, states: Mapping[int, int], version: int) -> None:
+        """Know up to which version slaves have the state beside the log; it is at ``version``."""
+        self._states = states
+
+    def confirms(self, version: int) -> bool:
+        """Whether all that the answer to a change waits for have the state up to a version.
+
+        Of slaves that are connected, as many as a message waits for. One that is away, or
+        RocketMQ's, which can't confirm, delays no change: no controller makes it master.
+        """
+        config = self._config
+        if config.broker_role != SYNC_MASTER or config.in_sync_replicas < 2:
+            return True
+        needed = min(self.needed() - 1, len(self._states))
+        return needed <= sum(it >= version for it in self._states.values())
 
     @property
     def has_master(self) -> bool:

@@ -233,9 +233,11 @@ def pop_handlers_of(
     )
 
 
-def auth_handlers_of(metadata: Metadata, config: BrokerConfig) -> dict[int, Handler]:
-    """The handlers of requests about users and what they may do."""
-    auth = AuthProcessor(metadata, config)
+def auth_handlers_of(
+    metadata: Metadata, config: BrokerConfig, *, follows: bool = False
+) -> dict[int, Handler]:
+    """The handlers of requests about users and what they may do; a slave ``follows``."""
+    auth = AuthProcessor(metadata, config, follows=follows)
     return _by_number(
         {
             RequestCode.AUTH_CREATE_USER: auth.create_user,

@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from firearrow.broker.state.persistence import Rest, StateFile
@@ -42,6 +43,8 @@ WRITE_SECONDS: Final = 1.0
 REST_SECONDS: Final = 0.003
 
 _Waiting = tuple[Peer, AnyCommand, Response | bytes]
+Confirming = Callable[[Peer, AnyCommand, Response | bytes], Finished]
+"""Gives an answer, perhaps another one, or None and sends it later."""
 
 
 class Kept(Protocol):
@@ -58,11 +61,18 @@ class Saving(Service):
     """Syncs what keeps changes, and writes state files, in the default executor of the running
     event loop.
 
-    ``kept`` are those of which changes are kept at once; files may be any.
+    ``kept`` are those of which changes are kept at once; files may be any. Answers to codes of
+    ``confirming`` go through that when the changes are on the disk.
     """
 
-    def __init__(self, kept: Sequence[Kept], name: str = "saving") -> None:
+    def __init__(
+        self,
+        kept: Sequence[Kept],
+        name: str = "saving",
+        confirming: Mapping[int, Confirming] = MappingProxyType({}),
+    ) -> None:
         super().__init__(name)
+        self._confirming = confirming
         self._loop = asyncio.get_running_loop()
         self._kept = kept
         self._waiting: list[_Waiting] = []
@@ -106,13 +116,16 @@ class Saving(Service):
         return self._held(peer, request, (yield from steps))
 
     def _held(self, peer: Peer, request: AnyCommand, answer: Finished) -> Finished:
-        if answer is not None and self._has_unsynced():
+        if answer is None:
+            return None
+        if self._has_unsynced():
             self._waiting.append((peer, request, answer))
             peer.owed += 1
             if self._syncing is None:
                 self._syncing = self._loop.create_task(self._sync())
             return None
-        return answer
+        confirm = self._confirming.get(request.code)
+        return answer if confirm is None else confirm(peer, request, answer)
 
     def _has_unsynced(self) -> bool:
         """Whether something changed, whoever made the change: the answer may tell of it."""
@@ -137,7 +150,12 @@ class Saving(Service):
             for peer, request, answer in waiting:
                 peer.owed -= 1
                 assert peer.owed >= 0, "what is owed is answered once"
-                peer.reply(request, refusal or answer)
+                confirm = self._confirming.get(request.code) if refusal is None else None
+                ready: Finished = refusal or answer
+                if confirm is not None:
+                    ready = confirm(peer, request, answer)
+                if ready is not None:
+                    peer.reply(request, ready)
         self._syncing = None
 
     def write(self, *files: StateFile) -> None:

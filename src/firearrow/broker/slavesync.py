@@ -2,17 +2,23 @@
 
 A slave asks for all of it once a minute, and at once when it hears of a master; what can't be had
 is asked for again some seconds later, and does not keep it from the rest. How far the timer is, it
-asks each three seconds.
+asks each three seconds. A master of ours tells it of each change at once (`broker.statefeed`), and
+waits until it has that. Of RocketMQ's, which can't, it asks for topics when there are messages of
+one that it does not know.
 
 ======== ========================================================================================
 request  what the slave does with the answer
 ======== ========================================================================================
 21       if the data version is another: has these topics and no others. Queues stay as they are.
-43       puts the offsets of groups over its own; none is removed
+43       puts the offsets of groups over its own; none is removed, unless a master of ours has just
+         come, or says that it has removed some
 45       takes how far delay levels are delivered, when its log is as long as 907 says
 201      the same as 21 for groups
 402      has these request modes and no others
 61       takes the names of the topics of which messages wait for their time
+3005,    has these users and what they may do, and no others, where access control is on and the
+3010     master is ours: users of RocketMQ's brokers are made on each of them
+19001    makes the change that the master tells of
 60       has its timer follow, as far as the log goes that the master has then, which 907 says
 ======== ========================================================================================
 
@@ -31,29 +37,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
+from firearrow.auth.metadata import Metadata
+from firearrow.auth.model import Acl, Subject, User, policies_of
+from firearrow.broker import statefeed
 from firearrow.broker.saving import Saving
 from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.requestmode import RequestModes
 from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.statefeed import StateChange, StateNews, news_of
 from firearrow.broker.timercounts import TimerCounts, TimerMetrics
 from firearrow.broker.timing import MasterTimer
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, RemoteProtocolError
 from firearrow.events import Event
+from firearrow.message import names
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.running import Running
+from firearrow.net.tasks import say_if_failed
 from firearrow.store import ToldProgress, told_progress
 from firearrow.wire import fastjson
-from firearrow.wire.admin_bodies import HaStatus
+from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo, HaStatus
 from firearrow.wire.bodies import Body, DataVersion, TopicConfig
 from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -64,10 +77,14 @@ log = logging.getLogger(__name__)
 
 WHOLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 3.0
+_TOLD_LATER: Final = frozenset({"delays", "timer counts", "timer"})
+"""What a master tells of by no change."""
 PAGE_ENTRIES: Final = 2000
 PAGES_MAX: Final = 10_000
 """Pages that a table may come in, those of versions that changed meanwhile among them."""
 CALL_SECONDS_MAX: Final = 30.0
+WATCH_RETRY_SECONDS: Final = 0.5
+HINT_SECONDS: Final = 1.0  # between questions for topics because there are messages of new ones
 
 
 class _Topics(Body, frozen=True):
@@ -110,12 +127,50 @@ class _Modes(Body, frozen=True):
     )
 
 
+class _Change(Body, frozen=True):
+    """A change that a master tells of; ``after`` is the data version that it follows on."""
+
+    after: DataVersion = DataVersion()
+    gone: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+
+class _TopicsChange(_Change, frozen=True):
+    """A change of topics."""
+
+    new: _Topics = _Topics()
+
+
+class _GroupsChange(_Change, frozen=True):
+    """A change of groups."""
+
+    new: _Groups = _Groups()
+
+
+class _OffsetsChange(_Change, frozen=True):
+    """A change of offsets that an administrator has made."""
+
+    new: _Offsets = _Offsets()
+
+
+class _Deleted(Body, frozen=True):
+    """The topics that were deleted, and where."""
+
+    deleted_topics: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class _DeletedChange(_Change, frozen=True):
+    """Topics were deleted."""
+
+    new: _Deleted = _Deleted()
+
+
 class SlaveSync(Running):
     """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
     serves clients, empty as long as nobody knows; ``access`` is how to get in there. ``timer_told``
     is told how far the master's timer is, ``timer_back`` how far that of a slave is that acted for
-    this master; without ``timer_counts`` that is not asked for. With ``often`` it asks every few
-    seconds for what it must know to act for the master."""
+    this master; without ``timer_counts`` that is not asked for. If it ``acts``
+    for its master, or controllers have chosen that (``is_chosen``), it asks every few seconds for
+    what it must know to do so, or to take its place. ``broker_id`` is its number."""
 
     def __init__(
         self,
@@ -124,15 +179,21 @@ class SlaveSync(Running):
         offsets: ConsumerOffsets,
         delays: DelayOffsets,
         modes: RequestModes,
+        users: Metadata | None,
         saving: Saving,
         timer_counts: TimerCounts | None,
         clock: Clock,
         access: Access = OPEN,
         *,
-        often: bool = False,
+        acts: bool = False,
+        is_chosen: bool = False,
+        broker_id: int,
     ) -> None:
         super().__init__("what the master knows")
-        self._often = often
+        self._users = users
+        self._broker_id = broker_id
+        self._often = acts or is_chosen
+        self._is_chosen = is_chosen
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -145,13 +206,20 @@ class SlaveSync(Running):
         self._monotonic = clock.monotonic
         self._client = Client(access=access)
         self._told = asyncio.Event()
+        self._is_due = False  # whether all is asked for at once
         self._failed: dict[str, str] = {}
         self.master_address = ""
         self.whole_seconds = WHOLE_SECONDS
         self.rounds = 0  # that were made as a whole
+        self._watching: asyncio.Task[None] | None = None
+        self._tells = True  # as far as is known, the master tells of changes
+        self._one_by_one = asyncio.Lock()  # else an old answer would undo a change
+        self._is_hinted = False
+        self._hinted_at = -HINT_SECONDS
 
     async def stop(self) -> None:
         """Ask no more."""
+        self._watch_no_more()
         await super().stop()
         await self._client.close()
 
@@ -169,17 +237,47 @@ class SlaveSync(Running):
         if address != self.master_address:
             log.info("master serves clients elsewhere", extra={"address": address})
             self.master_address = address
-            self._told.set()
+            self._tells = True
+            self._watch_no_more()
+            self._failed.clear()  # another master may not be asked for the same
+            self._ask_soon()
+
+    @property
+    def _is_right(self) -> bool:
+        """Whether the master is right, also if it has nothing: controllers have chosen it for what
+        it has, as brokers of ours are in sync only with all of that."""
+        return self._is_chosen and self._tells
+
+    @property
+    def watches(self) -> bool:
+        """Whether the master tells it of changes."""
+        return self._watching is not None and not self._watching.done()
+
+    def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
+        """There are messages: the master has a topic for them."""
+        if self._is_hinted or self.watches:
+            return
+        table = self._topics.table
+        if any(topic not in table and not names.is_lmq(topic) for topic, _, _, _ in arrivals):
+            now = self._monotonic()
+            if now >= self._hinted_at + HINT_SECONDS:
+                self._hinted_at, self._is_hinted = now, True
+                self._told.set()
+
+    def _ask_soon(self) -> None:
+        self._is_due = True
+        self._told.set()
 
     async def _run(self) -> None:
         whole_at = self._monotonic()
         while True:
-            is_due = self._told.is_set() or self._monotonic() >= whole_at
+            is_due = self._is_due or self._monotonic() >= whole_at
+            is_hinted, self._is_due, self._is_hinted = self._is_hinted, False, False
             self._told.clear()
             if self.master_address and (is_due or self._failed.keys() - {"timer"}):
                 await self.ask_all()
                 whole_at = self._monotonic() + self.whole_seconds
-            elif self.master_address and self._often:
+            elif self.master_address and (self._often or is_hinted):
                 await self._ask_often()
             elif self.master_address:
                 await self._ask_some({"timer": self._ask_timer})
@@ -188,25 +286,35 @@ class SlaveSync(Running):
                     await self._told.wait()
 
     async def ask_all(self) -> None:
-        """Ask for everything, once."""
+        """Ask for everything, once; from then on the master tells of changes, if it does."""
+        news = None if self.watches else await self._first_news()
         steps = {
-            "topics": self._ask_topics,
+            "topics": self._ask_new_topics if self.watches else self._ask_topics,
             "offsets": self._ask_offsets,
             "delays": self._ask_delays,
-            "groups": self._ask_groups,
+            "groups": self._ask_new_groups if self.watches else self._ask_groups,
             "modes": self._ask_modes,
             "timer counts": self._ask_timer_counts,
             "timer": self._ask_timer,
         }
+        if news is not None:
+            steps["offsets"] = partial(self._ask_offsets, exactly=True)
+            steps["rights"] = self._ask_rights
         await self._ask_some(steps)
         self.rounds += not self._failed
+        if self._failed:
+            self._tells = True  # it may be another broker there
+        if news is not None and not self._failed.keys() & steps.keys() - _TOLD_LATER:
+            watching = self._watch(news.life, news.version)
+            self._watching = asyncio.get_running_loop().create_task(watching, name="changes")
+            self._watching.add_done_callback(say_if_failed)
 
     async def _ask_often(self) -> None:
-        """Ask for what a slave must know that acts for its master."""
+        """Ask for what a slave must know that acts for its master, or takes its place."""
+        tables = {"topics": self._ask_new_topics, "groups": self._ask_new_groups}
         await self._ask_some(
             {
-                "topics": self._ask_new_topics,
-                "groups": self._ask_new_groups,
+                **({} if self.watches else tables),
                 "delays": self._ask_delays,
                 "timer": self._ask_timer,
             }
@@ -215,7 +323,8 @@ class SlaveSync(Running):
     async def _ask_some(self, steps: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         for what, step in steps.items():
             try:
-                await step()
+                async with self._one_by_one:
+                    await step()
             except (OSError, FirearrowError) as error:
                 self._fail(what, str(error))
             else:
@@ -229,6 +338,106 @@ class SlaveSync(Running):
             )
         self._failed[what] = why
 
+    # --- what the master tells ---
+
+    async def _first_news(self) -> StateNews | None:
+        """Begin to be told of changes, before all is asked for; None if the master tells of none,
+        or can't be asked."""
+        if not self._tells:
+            return None
+        try:
+            news = await self._ask_news("", 0)
+            async with self._one_by_one:
+                await self._take(news.changes)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                self._tells = False
+                self._failed.pop("changes", None)
+                return None
+            self._fail("changes", str(error))
+        except (OSError, FirearrowError) as error:
+            self._fail("changes", str(error))
+        else:
+            self._failed.pop("changes", None)
+            return news
+        return None
+
+    async def _ask_news(self, life: str, version: int) -> StateNews:
+        fields: dict[str, FieldValue] = {
+            "brokerId": self._broker_id,
+            "life": life,
+            "version": version,
+        }
+        return news_of(await self._call(RequestCode.FOLLOW_STATE, fields))
+
+    async def _watch(self, life: str, version: int) -> None:
+        """Make the changes that the master tells of, until it can't be asked, or does not know any
+        more which ones are lacking here."""
+        try:
+            while True:
+                news = await self._ask_news(life, version)
+                if news.whole:
+                    break
+                async with self._one_by_one:
+                    await self._take(news.changes)
+                version = news.version
+        except (OSError, FirearrowError) as error:
+            self._fail("changes", str(error))
+            await asyncio.sleep(WATCH_RETRY_SECONDS)
+        self._ask_soon()
+
+    def _watch_no_more(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    async def _take(self, changes: Sequence[StateChange]) -> None:
+        """Make changes; a state that they do not follow on is asked for."""
+        wholes = {
+            statefeed.TOPICS: self._ask_topics,
+            statefeed.GROUPS: self._ask_groups,
+            statefeed.OFFSETS: self._ask_offsets,
+            statefeed.MODES: self._ask_modes,
+            statefeed.RIGHTS: self._ask_rights,
+        }
+        asked: dict[str, None] = {}
+        for it in changes:
+            if it.state not in asked and not self._make(it.state, bytes(it.change)):
+                asked[it.state] = None
+        for state in asked:
+            if state in wholes:
+                await wholes[state]()
+
+    def _make(self, state: str, text: bytes) -> bool:
+        """Make a change; False if it does not follow on what is here."""
+        if text == b"null":
+            return False
+        if state == statefeed.TOPICS:
+            topics = fastjson.decode(text, _TopicsChange)
+            if topics.after != self._topics.data_version:
+                return False
+            gone = topics.gone.get("topicConfigTable", ())
+            self._topics.follow_change(topics.new.topic_config_table, gone, topics.new.data_version)
+        elif state == statefeed.GROUPS:
+            groups = fastjson.decode(text, _GroupsChange)
+            if groups.after != self._groups.data_version:
+                return False
+            new = groups.new
+            self._groups.follow_change(
+                new.subscription_group_table, new.forbidden_table, groups.gone, new.data_version
+            )
+        elif state == statefeed.OFFSETS:
+            offsets = fastjson.decode(text, _OffsetsChange)
+            self._offsets.follow_change(
+                offsets.new.offset_table, offsets.gone.get("offsetTable", ())
+            )
+            self._saving.write(self._offsets.file)
+        elif state == statefeed.DELETED:
+            deleted = fastjson.decode(text, _DeletedChange).new.deleted_topics
+            for topic, physical_offset in deleted.items():
+                self._topics.deleted.note(topic, physical_offset)
+        return True
+
     # --- the steps ---
 
     async def _ask_topics(self) -> None:
@@ -237,7 +446,7 @@ class SlaveSync(Running):
             lambda page: page.topic_config_table,
         )  # fmt: skip
         if found.data_version != self._topics.data_version:
-            self._topics.follow(total, found.data_version)
+            self._topics.follow(total, found.data_version, also_empty=self._is_right)
 
     async def _ask_groups(self) -> None:
         found, total = await self._pages(
@@ -245,7 +454,9 @@ class SlaveSync(Running):
             "totalGroupNum", _Groups, lambda page: page.subscription_group_table,
         )  # fmt: skip
         if found.data_version != self._groups.data_version:
-            self._groups.follow(total, found.forbidden_table, found.data_version)
+            self._groups.follow(
+                total, found.forbidden_table, found.data_version, also_empty=self._is_right
+            )
 
     async def _ask_new_topics(self) -> None:
         first: dict[str, FieldValue] = {"topicSeq": 0, "maxTopicNum": 1, "dataVersion": ""}
@@ -259,10 +470,10 @@ class SlaveSync(Running):
         if found.data_version != self._groups.data_version:
             await self._ask_groups()
 
-    async def _ask_offsets(self) -> None:
+    async def _ask_offsets(self, *, exactly: bool = False) -> None:
         found = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}, _Offsets)
         lmq = {key: {0: queue_offset} for key, queue_offset in found.lmq_offset_table.items()}
-        self._offsets.follow(found.offset_table | lmq, found.data_version)
+        self._offsets.follow(found.offset_table | lmq, found.data_version, exactly=exactly)
         self._saving.write(self._offsets.file)
 
     async def _ask_delays(self) -> None:
@@ -274,6 +485,25 @@ class SlaveSync(Running):
     async def _ask_modes(self) -> None:
         found = await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}, _Modes)
         self._modes.follow(found.message_request_mode_map)
+
+    async def _ask_rights(self) -> None:
+        if self._users is None:
+            return
+        try:
+            users = await self._ask(RequestCode.AUTH_LIST_USER, {}, list[AuthUserInfo], empty=b"[]")
+            acls = await self._ask(RequestCode.AUTH_LIST_ACL, {}, list[AuthAcl], empty=b"[]")
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return  # the master has no users
+            raise
+        if not users:  # it keeps none, whatever is kept here
+            return
+        if not all(user.password for user in users):
+            raise RemoteProtocolError(
+                "the master tells no passwords: innerClientAuthenticationCredentials must be those "
+                "of a super user"
+            )
+        self._users.follow(map(User.of, users), _acls_of(acls))
 
     async def _ask_timer_counts(self) -> None:
         if self._timer_counts is not None:
@@ -329,11 +559,12 @@ class SlaveSync(Running):
         self,
         code: RequestCode,
         fields: Mapping[str, FieldValue],
-        type_: type[msgspec.Struct],
+        type_: type[Any],
         address: str = "",
+        empty: bytes = b"{}",
     ) -> Any:
         answer = await self._call(code, fields, address)
-        return fastjson.decode(answer.body or b"{}", type_)
+        return fastjson.decode(answer.body or empty, type_)
 
     async def _pages(
         self,
@@ -378,3 +609,14 @@ class SlaveSync(Running):
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR, f"the master's pages of {code.name} do not end"
         )
+
+
+def _acls_of(infos: Iterable[AuthAcl]) -> list[Acl]:
+    """Take what a master says of policies."""
+    found: list[Acl] = []
+    for info in infos:
+        subject = Subject.of(info.subject)
+        if subject is None:
+            raise RemoteProtocolError(f"the master has policies of {info.subject!r}")
+        found.append(Acl(subject=subject, policies=policies_of(info)))
+    return found

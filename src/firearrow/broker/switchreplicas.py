@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -129,7 +130,27 @@ class SwitchReplicas(Replicas):
             master.acked.listen(lambda _: confirming.answer())
         self.master = self._sender = master
         self._link(master)
+        master.counted.listen(self.counted)
         return master
+
+    def know_states(self, states: Mapping[int, int], version: int) -> None:
+        """Know up to which version slaves have the state; who has all of it may join the set."""
+        super().know_states(states, version)
+        master = self.switch_master
+        if master is not None:
+            master.know_states({it for it, known in states.items() if known >= version})
+
+    def confirms(self, version: int) -> bool:
+        """Whether all in sync have the state up to a version, where messages wait for slaves.
+
+        It is all of them also with ``inSyncReplicas``: the controller chooses among them by their
+        logs, not by this. RocketMQ's brokers can't say it, and are left out.
+        """
+        master = self.switch_master
+        if master is None or not master.copies.are_wanted:
+            return True
+        others = master.in_sync.others - master.stateless
+        return all(self._states.get(it, -1) >= version for it in others)
 
     def _history(self) -> History:
         sender = self._sender
@@ -138,7 +159,9 @@ class SwitchReplicas(Replicas):
 
     def _greeting(self) -> Greeting:
         config = self._config
-        return Greeting(self.place.number, config.async_learner, config.sync_from_last_file)
+        return Greeting(
+            self.place.number, config.async_learner, config.sync_from_last_file, has_state=True
+        )
 
     @property
     def switch_master(self) -> SwitchMaster | None:

@@ -9,7 +9,9 @@ offset size field of the slave's handshake, 16 bytes
 ====== ==== ====================================================================
 0      4    1
 4      2    1: an empty log is to begin with the master's last file
-6      2    1: the slave is never to be master, nobody waits for it (a *learner*)
+6      2    1: the slave is never to be master, nobody waits for it (a *learner*); 2: it is none,
+            and says what it has of its master's state beside the log. RocketMQ's says 0, and takes
+            2 for that
 8      8    the number that the controller has given it
 ====== ==== ====================================================================
 
@@ -71,6 +73,8 @@ from firearrow.replication.stream import Mismatch, Sending
 
 HANDSHAKE: Final = 1
 TRANSFER: Final = 2
+LEARNER: Final = 1
+STATEFUL: Final = 2
 _STATE: Final = struct.Struct(">i")
 SLAVE_HANDSHAKE: Final = struct.Struct(">ihhq")
 MASTER_HANDSHAKE: Final = struct.Struct(">iiqi")
@@ -87,10 +91,13 @@ class Greeting(NamedTuple):
     broker_id: int
     is_learner: bool = False
     from_last_file: bool = False
+    has_state: bool = False
+    """Whether it says what it has of the state beside the log."""
 
     def encode(self) -> bytes:
         """Give the bytes of its handshake."""
-        return SLAVE_HANDSHAKE.pack(HANDSHAKE, self.from_last_file, self.is_learner, self.broker_id)
+        kind = LEARNER if self.is_learner else STATEFUL if self.has_state else 0
+        return SLAVE_HANDSHAKE.pack(HANDSHAKE, self.from_last_file, kind, self.broker_id)
 
     @property
     def is_reader(self) -> bool:
@@ -165,10 +172,10 @@ class SwitchSending(Sending):
         return REPORT.size
 
     def _greeted(self, data: bytes, at: int, log_end: int) -> None:
-        _, from_last_file, is_learner, broker_id = SLAVE_HANDSHAKE.unpack_from(data, at)
+        _, from_last_file, kind, broker_id = SLAVE_HANDSHAKE.unpack_from(data, at)
         if self.next_offset is not None:
             raise RemoteProtocolError("a slave that gets the log already shakes hands again")
-        greeting = Greeting(broker_id, is_learner == 1, from_last_file == 1)
+        greeting = Greeting(broker_id, kind == LEARNER, from_last_file == 1, kind == STATEFUL)
         if self._for_readers and not greeting.is_reader:
             raise RemoteProtocolError(f"broker {broker_id} wants to follow a broker that is slave")
         self.greeting = greeting

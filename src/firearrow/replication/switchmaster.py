@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
@@ -21,7 +22,7 @@ from firearrow.clock import Clock
 from firearrow.events import Event
 from firearrow.replication.epochs import Epochs
 from firearrow.replication.insync import InSync
-from firearrow.replication.master import Connection, Master
+from firearrow.replication.master import SLAVES_MAX, Connection, Master
 from firearrow.replication.switching import Greeting, SwitchSending
 from firearrow.services import Alarm
 from firearrow.store import MessageStore
@@ -55,6 +56,11 @@ class SwitchMaster(Master):
         self.epochs = epochs
         self.in_sync = in_sync
         self.wants: Event[None] = Event()
+        self.counted: Event[None] = Event()
+        """Told when others than before are waited for."""
+        self.stateless: set[int] = set()
+        """The brokers that do not say what they have of the state beside the log, RocketMQ's."""
+        self._with_state: AbstractSet[int] = frozenset()
         self.copies = Copies(self, loop)
         self._began_at = store.log_end_offset  # any of it may have been acknowledged before
         self._confirmed = 0
@@ -113,6 +119,10 @@ class SwitchMaster(Master):
         greeting = greeting_of(slave)
         if greeting is None:
             return
+        if greeting.has_state or len(self.stateless) >= SLAVES_MAX:
+            self.stateless.discard(greeting.broker_id)
+        else:
+            self.stateless.add(greeting.broker_id)
         for other in self.following:
             earlier = greeting_of(other)
             if other is not slave and earlier and earlier.broker_id == greeting.broker_id:
@@ -130,8 +140,19 @@ class SwitchMaster(Master):
 
     def _look_at(self, greeting: Greeting, acked: int) -> None:
         is_close = self._note(greeting.broker_id, acked)
-        if not greeting.is_learner and greeting.broker_id not in self.in_sync.next_members:
+        if greeting.is_learner or greeting.broker_id in self.in_sync.next_members:
+            return
+        if not greeting.has_state or greeting.broker_id in self._with_state:
             self._may_join(greeting.broker_id, acked, is_close=is_close)
+
+    def know_states(self, broker_ids: AbstractSet[int]) -> None:
+        """Know which slaves have all of the state beside the log: else one may be in sync, and
+        elected, that lacks a topic which was made before."""
+        came, self._with_state = broker_ids - self._with_state, broker_ids
+        for slave in self.following if came else ():
+            greeting = greeting_of(slave)
+            if greeting is not None and greeting.broker_id in came:
+                self._look_at(greeting, slave.sending.acked)
 
     def show_confirmed(self) -> None:
         """Have consumers see what all have that must have it, here and soon at slaves."""
@@ -300,6 +321,7 @@ class Copies:
     def _answer(self) -> None:
         self._is_planned = False
         self.answer()
+        self._master.counted(None)
         self._master.show_confirmed()
 
     def give_up(self) -> None:

@@ -263,6 +263,7 @@ class RequestCode(IntEnum):
     SWITCH_TIMER_ENGINE = 5001
     DELETE_TOPIC_IN_BROKER_LIST = 5002
     DELETE_SUBSCRIPTIONGROUP_LIST = 5003
+    FOLLOW_STATE = 19001  # Firearrow's own, between brokers of one name
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

@@ -453,6 +453,14 @@ class NextBrokerId(Header):
     broker_name: str
 
 
+class FollowState(Header):
+    """19001: a slave has its master's state up to a version, and waits for what comes next."""
+
+    broker_id: Int64
+    life: str
+    version: Int64
+
+
 class ApplyBrokerId(Header):
     """1013: a broker wants an id; its check code, ``address;time``, tells it from others."""
 

@@ -55,8 +55,8 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "Start the slave, and see with `firearrow mqadmin haStatus` whether it keeps up.",
     ),
     Code.FLUSH_SLAVE_TIMEOUT: Meaning(
-        "The message is stored on the master, but a slave did not confirm it in time "
-        "(`slaveTimeout`).",
+        "The message is stored, or the change made, on the master, but a slave did not confirm it "
+        "in time (`slaveTimeout`).",
         "Don't send it again unless duplicates do no harm. Look at the network to the slave and "
         "at its disk.",
     ),

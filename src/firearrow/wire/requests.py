@@ -81,6 +81,7 @@ class Trait(Flag):
     NONE = 0
     ONEWAY = auto()  # who sends it as a rule wants no answer
     MASTERS = auto()  # a slave refuses it
+    READS = auto()  # it changes nothing, whatever right it asks for: no line in the audit log
 
 
 class Unread:
@@ -379,6 +380,7 @@ _ROWS: Final = (
     Row(Code.GET_LITE_TOPIC_INFO, BROKER, headers.LiteTopic, None, TOPIC_GET),
     Row(Code.GET_LITE_CLIENT_INFO, BROKER, headers.LiteClient, None, GROUP_GET),
     Row(Code.GET_LITE_GROUP_INFO, BROKER, headers.LiteGroup, None, GROUP_GET),
+    Row(Code.FOLLOW_STATE, BROKER, headers.FollowState, None, CLUSTER_UPDATE, Trait.READS),
     Row(Code.TRIGGER_LITE_DISPATCH, BROKER, headers.LiteDispatch, None, CLUSTER_UPDATE),
     Row(Code.BATCH_ACK_MESSAGE, BROKER, None, BatchAckBody, CONSUME, MASTERS),
 )

@@ -46,10 +46,14 @@ class AuthProcessor:
     Where users have to sign, one that is no super user can give nobody more than it has, and with
     authentication alone it has nothing to give. Passwords are told to super users. Java: whoever
     may do so at all is told passwords and may give everything.
+
+    A slave ``follows``: ``mqadmin`` changes users at the master and then at the slave, which has
+    the change from its master by then.
     """
 
-    def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
+    def __init__(self, metadata: Metadata, config: BrokerConfig, *, follows: bool = False) -> None:
         self._metadata = metadata
+        self._follows = follows
         self._must_sign = config.authentication_enabled
         self._have_rights = config.authorization_enabled
 
@@ -66,7 +70,8 @@ class AuthProcessor:
             )
         self._check_may_change(request, user.username)
         self._check_may_be(request, user.username)  # policies that were left of one of that name
-        self._metadata.create_user(user)
+        if not (self._follows and self._metadata.is_made(user)):
+            self._metadata.create_user(user)
         return Response()
 
     def update_user(self, _: Channel, request: AnyCommand) -> Response:
@@ -192,8 +197,11 @@ class AuthProcessor:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER, f"The resource {header.resource!r} is illegal."
             )
+        subject = Subject.of(header.subject)
+        if self._follows and subject is not None and self._metadata.policies(subject) is None:
+            return Response()
         self._metadata.delete_policies(
-            Subject.of(header.subject),
+            subject,
             PolicyType.of(header.policy_type),
             resource,
             partial(self._check_may_give, request),

@@ -59,6 +59,10 @@ class DeletedTopics:
         if gone:
             self._change({}, gone)
 
+    def whole(self) -> Change:
+        """All deletions, as one change."""
+        return Change(None, {_TABLE: dict(self._ends)})
+
     def load(self) -> None:
         """Read the file; ConfigError when it can't be read."""
         raw = self.file.read()

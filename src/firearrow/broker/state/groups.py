@@ -167,15 +167,18 @@ class GroupTable:
         table: Mapping[str, SubscriptionGroupConfig],
         forbidden: ForbiddenTable | None,
         version: DataVersion,
+        *,
+        also_empty: bool = False,
     ) -> None:
         """Have the groups of a master, at its data version, and no others.
 
         What groups are forbidden is taken if the master says it. One that has no group but the
-        system's does not empty this table.
+        system's does not empty this table, unless it may (``also_empty``) or has made more changes
+        than are known here: then it has deleted the last.
         """
-        if all(map(names.is_system_group, table)) and not all(
-            map(names.is_system_group, self.table)
-        ):
+        is_system = names.is_system_group
+        is_empty = all(map(is_system, table)) and not all(map(is_system, self.table))
+        if is_empty and not also_empty and version.counter <= self.data_version.counter:
             log.error("groups are kept though the master has none: are its files lost?")
             return
         new = {
@@ -183,19 +186,44 @@ class GroupTable:
             for name, config in table.items()
             if replace(config, group_name=name) != self.table.get(name)
         }
-        gone = {_GROUPS: [name for name in self.table if name not in table]}
+        gone = [name for name in self.table if name not in table]
+        kept = self.forbidden if forbidden is None else forbidden
+        allowed = [name for name in self.forbidden if name not in kept]
+        self._become(version, new, gone, forbidden or {}, allowed)
+
+    def follow_change(
+        self,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: ForbiddenTable | None,
+        gone: Mapping[str, Iterable[str]],
+        version: DataVersion,
+    ) -> None:
+        """Make a master's change of what these groups are now, which gives this version."""
+        new = {name: replace(config, group_name=name) for name, config in table.items()}
+        groups = [name for name in gone.get(_GROUPS, ()) if name in self.table]
+        allowed = [name for name in gone.get(_FORBIDDEN, ()) if name in self.forbidden]
+        self._become(version, new, groups, forbidden or {}, allowed)
+
+    def _become(
+        self,
+        version: DataVersion,
+        new: Mapping[str, SubscriptionGroupConfig],
+        gone: list[str],
+        forbidden: ForbiddenTable,
+        allowed: list[str],
+    ) -> None:
         tables: dict[str, Any] = {_GROUPS: all_with_unknown(new, self._unknown_of)}
-        if forbidden is not None:
+        if forbidden:
             tables[_FORBIDDEN] = forbidden
-            gone[_FORBIDDEN] = [name for name in self.forbidden if name not in forbidden]
-        self._keep(version, tables, gone)
-        for name in gone[_GROUPS]:
+        self._keep(version, tables, {_GROUPS: gone, _FORBIDDEN: allowed})
+        for name in gone:
             del self.table[name]
             self._unknown_of.pop(name, None)
             self.deleted(GroupDeleted(name))
         self.table.update(new)
-        if forbidden is not None:
-            self.forbidden = dict(forbidden)
+        self.forbidden = {**self.forbidden, **forbidden}
+        for name in allowed:
+            del self.forbidden[name]
         if new:
             self.changed(GroupsChanged(list(new.values())))
 

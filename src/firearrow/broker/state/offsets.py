@@ -22,7 +22,7 @@ accesses to dictionaries, is not logged and reaches the disk with the next `Cons
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,9 @@ from firearrow.broker.state.persistence import (
 )
 from firearrow.broker.state.rows import storage_of
 from firearrow.clock import Clock
+from firearrow.events import Event
 from firearrow.files import GENERATIONS
+from firearrow.journal import Change
 from firearrow.message.names import is_lmq, offset_key, topic_and_group
 from firearrow.state import LMQ_OFFSETS, OFFSETS, has_database, newer
 from firearrow.store import Consumed, group_progress
@@ -47,6 +49,7 @@ _STEP_KEYS: Final = 1000  # some of which a step takes apart
 
 OffsetTable = dict[str, dict[int, int]]
 
+_TABLE: Final = "offsetTable"
 _LMQ_TABLE: Final = "lmqOffsetTable"
 _KNOWN: Final = ("dataVersion", "groupTopicMap", _LMQ_TABLE, "offsetTable", "pullOffsetTable")
 
@@ -95,6 +98,8 @@ class ConsumerOffsets:
             generations=generations,
         )
         self.file = StateFile(storage, self._copied, self._complete, before_write)
+        self.changed: Event[Change] = Event()
+        """Told of what an administrator changes; commits are too many."""
         self._other: JsonFile | None = None
         if store_root is not None and not in_database:
             other = OFFSETS if self._lmq else LMQ_OFFSETS
@@ -131,7 +136,9 @@ class ConsumerOffsets:
         A restart forgets that they were not told yet: what they commit then counts, as upstream.
         """
         self.commit(group, topic, queue_id, queue_offset)
-        self.resets.setdefault(offset_key(topic, group), {})[queue_id] = queue_offset
+        key = offset_key(topic, group)
+        self.resets.setdefault(key, {})[queue_id] = queue_offset
+        self._tell({key: {queue_id: queue_offset}})
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether an offset was reset and the consumer has not been told."""
@@ -183,6 +190,7 @@ class ConsumerOffsets:
         self.resets.pop(key, None)  # what its consumers are to be told is outdated
         self.file.behind = True
         self._next_version()
+        self._tell({key: queues}, [key])
         return True
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
@@ -260,8 +268,13 @@ class ConsumerOffsets:
             own[_LMQ_TABLE] = lmq
         return dict(sorted((own | self._unknown).items()))
 
-    def follow(self, table: OffsetTable, version: DataVersion) -> None:
-        """Put the offsets of a master over those that are here, at its data version."""
+    def follow(self, table: OffsetTable, version: DataVersion, *, exactly: bool = False) -> None:
+        """Put the offsets of a master over those that are here, at its data version.
+
+        With ``exactly`` no others are kept, unless the master never had any: are its files lost?
+        """
+        if exactly and (table or version.counter):
+            self._delete([key for key in self._keys() if key not in table])
         for key, queues in table.items():
             for queue_id, queue_offset in queues.items():
                 if _put(self.committed, self._own, key, queue_id, queue_offset):
@@ -269,6 +282,11 @@ class ConsumerOffsets:
         if version != self.data_version:
             self.data_version = version
             self.file.behind = True
+
+    def follow_change(self, table: OffsetTable, gone: Iterable[str]) -> None:
+        """Make a master's change: what is gone goes, then these offsets are put over the others."""
+        self._delete([key for key in gone if key in self.committed or key in self.pulled])
+        self.follow(table, self.data_version)
 
     def take_back(self, table: OffsetTable, version: DataVersion) -> None:
         """Take the offsets of a slave that are ahead of those that are here."""
@@ -335,6 +353,10 @@ class ConsumerOffsets:
         if doomed:
             self.file.behind = True
             self._next_version()
+            self._tell({}, doomed)
+
+    def _tell(self, new: OffsetTable, gone: Sequence[str] = ()) -> None:
+        self.changed(Change(None, {_TABLE: new}, {_TABLE: gone}))
 
     def _next_version(self) -> None:
         self.data_version = self.data_version.next_version(self._clock.now_ms())

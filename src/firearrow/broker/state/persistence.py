@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from firearrow.errors import ConfigError, DiskFull
+from firearrow.events import Event
 from firearrow.files import GENERATIONS, replace_atomically
 from firearrow.journal import Change, Journal
 from firearrow.state import read_json
@@ -143,6 +144,8 @@ class StateFile:
         self.unsynced = False  # whether something was kept that is perhaps not on the disk
         self.on_kept: Callable[[], None] | None = None
         """Hears that a change was kept, which the file is perhaps behind now."""
+        self.changed: Event[Change] = Event()
+        """Told of each change when it is kept."""
 
     def read(self) -> dict[str, Any]:
         """Give what the storage holds, nothing if nothing was ever written.
@@ -180,6 +183,7 @@ class StateFile:
         self.behind = self.behind or storage.lags or not must
         if self.on_kept is not None:
             self.on_kept()
+        self.changed(change)
 
     def sync(self) -> None:
         """Return once what was kept is on the disk, in any thread; OSError if it refuses."""

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, StateFile, typed
 from firearrow.errors import DiskFull
+from firearrow.events import Event
 from firearrow.wire.client_bodies import RequestMode
 
 FILE_NAME: Final = "messageRequestMode.json"
@@ -34,6 +35,7 @@ class RequestModes:
         if store_root is not None:
             storage = JsonFile(store_root / CONFIG_DIRECTORY / FILE_NAME, generations)
         self.file = StateFile(storage, self.content)
+        self.changed: Event[None] = Event()
 
     def get(self, topic: str, group: str) -> RequestMode | None:
         """Give what was said, None if nothing was."""
@@ -51,6 +53,7 @@ class RequestModes:
         if self.file.behind:
             self._table = before
             raise DiskFull(f"{FILE_NAME} can't be written")
+        self.changed(None)
 
     def follow(self, table: Mapping[str, dict[str, RequestMode]]) -> None:
         """Have the modes of a master and no others."""

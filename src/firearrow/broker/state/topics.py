@@ -246,12 +246,16 @@ class TopicTable:
         self._unknown_of.pop(topic, None)
         return True
 
-    def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:
+    def follow(
+        self, table: Mapping[str, TopicConfig], version: DataVersion, *, also_empty: bool = False
+    ) -> None:
         """Have the topics of a master, at its data version, and no others; queues stay.
 
-        A master that has no topic but the system's does not empty this table.
+        A master that has no topic but the system's does not empty this table, unless it may
+        (``also_empty``) or has made more changes than are known here: then it has deleted the last.
         """
-        if not any(map(self._is_own, table)) and any(map(self._is_own, self.table)):
+        is_empty = not any(map(self._is_own, table)) and any(map(self._is_own, self.table))
+        if is_empty and not also_empty and version.counter <= self.data_version.counter:
             log.error("topics are kept though the master has none: are its files lost?")
             return
         new = {
@@ -259,7 +263,18 @@ class TopicTable:
             for name, config in table.items()
             if replace(config, topic_name=name) != self.table.get(name)
         }
-        gone = [name for name in self.table if name not in table]
+        self._become(version, new, [name for name in self.table if name not in table])
+
+    def follow_change(
+        self, table: Mapping[str, TopicConfig], gone: Iterable[str], version: DataVersion
+    ) -> None:
+        """Make a master's change of what these topics are now, which gives this version."""
+        new = {name: replace(config, topic_name=name) for name, config in table.items()}
+        self._become(version, new, [name for name in gone if name in self.table])
+
+    def _become(
+        self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]
+    ) -> None:
         self._keep(version, new, gone)
         for name in gone:
             del self.table[name]
