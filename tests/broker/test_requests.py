@@ -184,6 +184,7 @@ def types_read_by(handler: Handler) -> dict[str, set[str]]:
             if not isinstance(node, ast.Call):
                 continue
             called = node.func.attr if isinstance(node.func, ast.Attribute) else _name(node.func)
+            called = called.removesuffix("_in_steps")
             if called in read:
                 texts = [ast.unparse(it) for it in (*node.args, node.func)]
                 read[called] |= {word for text in texts for word in re.split(r"\W+", text)}

@@ -97,19 +97,19 @@ class Processor:
 
     def apply_broker_id(self, peer: Peer, request: AnyCommand) -> Answer:
         """1013."""
-        header = _named(request, headers.ApplyBrokerId)
+        header = _named(fields_of(request, headers.ApplyBrokerId))
         return self._decided(peer, request, lambda sets: decisions.apply_broker_id(sets, header))
 
     def register_broker(self, peer: Peer, request: AnyCommand) -> Answer:
         """1003."""
-        header, lives = _named(request, headers.RegisterToController), self._heartbeats
+        header, lives = _named(fields_of(request, headers.RegisterToController)), self._heartbeats
         return self._asked(
             peer, request, lambda sets: decisions.register_broker(sets, lives, header)
         )
 
     def heartbeat(self, peer: Peer, request: AnyCommand) -> Answer:
         """904."""
-        header = _named(request, headers.BrokerHeartbeat)
+        header = _named(fields_of(request, headers.BrokerHeartbeat))
         if header.broker_id is None:
             raise BrokerError(
                 ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId"
@@ -260,9 +260,8 @@ def _signed(handler: Handler, credentials: Credentials) -> Handler:
     return handle
 
 
-def _named(request: AnyCommand, kind: type[H]) -> H:
+def _named(header: H) -> H:
     """Give a header whose names and addresses are kept; BrokerError for one that is too long."""
-    header = fields_of(request, kind)
     for name, text in msgspec.structs.asdict(header).items():
         if isinstance(text, str) and len(text) > NAME_CHARS_MAX:
             raise BrokerError(

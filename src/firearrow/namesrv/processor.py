@@ -30,7 +30,6 @@ from firearrow.wire.bodies import (
     Route,
     TopicList,
     body_crc32,
-    decode_in_steps,
 )
 from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -298,7 +297,7 @@ class Processor:
 
 def _registration_in(request: AnyCommand, compressed: bool) -> Generator[None, None, RegisterBody]:
     try:
-        return (yield from decode_in_steps(request.body, compressed))
+        return (yield from RegisterBody.decode_in_steps(request.body, compressed))
     except MessageError as error:
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}"

@@ -172,7 +172,7 @@ class RegisterBody(Body, frozen=True):
     @classmethod
     def decode(cls, data: bytes, compressed: bool = False) -> RegisterBody:
         """Read either form; MessageError that says what is wrong with it."""
-        steps = decode_in_steps(data, compressed)
+        steps = cls.decode_in_steps(data, compressed)
         while True:
             try:
                 next(steps)
@@ -180,19 +180,21 @@ class RegisterBody(Body, frozen=True):
                 body: RegisterBody = end.value
                 return body
 
+    @staticmethod
+    def decode_in_steps(
+        data: bytes, compressed: bool = False
+    ) -> Generator[None, None, RegisterBody]:
+        """Read either form in steps of some milliseconds, however long it is.
 
-def decode_in_steps(data: bytes, compressed: bool = False) -> Generator[None, None, RegisterBody]:
-    """Read either form of a registration in steps of some milliseconds, however long it is.
-
-    Raises MessageError that says what is wrong with it.
-    """
-    if not compressed:
-        return (yield from _read_plain(fastjson.Entries(data)))
-    plain = yield from _inflate(data)
-    try:
-        return (yield from _read_compressed(_Reader(plain)))
-    except UnicodeDecodeError as error:
-        raise MessageError(f"the compressed register body can't be read: {error}") from None
+        Raises MessageError that says what is wrong with it.
+        """
+        if not compressed:
+            return (yield from _read_plain(fastjson.Entries(data)))
+        plain = yield from _inflate(data)
+        try:
+            return (yield from _read_compressed(_Reader(plain)))
+        except UnicodeDecodeError as error:
+            raise MessageError(f"the compressed register body can't be read: {error}") from None
 
 
 def body_crc32(data: bytes) -> int:
