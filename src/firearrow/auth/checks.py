@@ -71,7 +71,7 @@ class Authentication:
             raise no_permission(_WRONG)
 
     def has(self, username: str) -> bool:
-        """Whether there is a user that may sign requests."""
+        """Tell whether there is a user that may sign requests."""
         user = self._users.get(username)
         return user is not None and user.user_status != UserStatus.DISABLE
 
@@ -115,7 +115,7 @@ class Authorization:
     def allows(
         self, username: str, kind: Kind, name: str | None, actions: Iterable[Action], ip: str
     ) -> bool:
-        """Whether one of the actions is allowed to a user on a resource, or (None) on any."""
+        """Tell whether one of the actions is allowed to a user on a resource, or (None) on any."""
         if self.is_super(username):
             return True
         rights = self._rights_of(username)

@@ -139,7 +139,7 @@ class Metadata:
         self._put_user(_as_made(user))
 
     def is_made(self, user: User) -> bool:
-        """Whether there is a user as `create_user` makes it."""
+        """Tell whether there is a user as `create_user` makes it."""
         return self._users.get(user.username) == _as_made(user)
 
     def update_user(self, user: User) -> None:

@@ -67,11 +67,11 @@ class _Rule(NamedTuple):
 
     @property
     def is_literal(self) -> bool:
-        """Whether it is about one resource alone."""
+        """Tell whether it is about one resource alone."""
         return self.pattern == Pattern.LITERAL and self.kind != Kind.ANY
 
     def concerns(self, kind: Kind, name: str) -> bool:
-        """Whether it is about this resource."""
+        """Tell whether it is about this resource."""
         if self.kind == Kind.ANY:
             return True
         if self.kind != kind:
@@ -85,7 +85,7 @@ class _Rule(NamedTuple):
         return self.concerns(kind, name) and self.is_about(actions, ip)
 
     def is_about(self, actions: Iterable[Action], ip: str) -> bool:
-        """Whether it is about one of the actions from there, on whatever it is."""
+        """Tell whether it is about one of the actions from there, on whatever it is."""
         if Action.ALL not in self.actions and self.actions.isdisjoint(actions):
             return False
         return not self.sources or any(_is_within(ip, source) for source in self.sources)
@@ -151,7 +151,7 @@ class _Rules:
                 self.others.append(rule)
 
     def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
-        """Whether an entry allows one of the actions on something of a kind."""
+        """Tell whether an entry allows one of the actions on something of a kind."""
         return any(
             rule.allows and rule.kind in (kind, Kind.ANY) and rule.is_about(actions, ip)
             for rule in self.all
@@ -180,7 +180,7 @@ class Rights:
         ]
 
     def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
-        """Whether any of the actions is allowed on something of a kind, by its entry alone."""
+        """Tell whether any of the actions is allowed on something of a kind, by its entry alone."""
         return any(rules.allows_some(kind, actions, ip) for rules in self._types)
 
     def allows(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
@@ -202,7 +202,7 @@ class Rights:
 
     @property
     def looks(self) -> int:
-        """How many entries a verdict looks at, nearly."""
+        """The number of entries that a verdict looks at, nearly."""
         return 1 + sum(len(rules.others) for rules in self._types)
 
 

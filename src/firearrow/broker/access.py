@@ -76,7 +76,7 @@ Ext = Mapping[str, str]
 
 
 class _Rule(NamedTuple):
-    """By which ``fields`` of their headers requests of a code are remembered if they are allowed,
+    """The ``fields`` of headers by which allowed requests of a code are remembered,
     and what decides about them (None: any user may send them). Of None, none is remembered, nor is
     one whose field ``text`` may name more."""
 
@@ -147,7 +147,7 @@ def ha_access_of(
     events: Events,
     before: HaAccess | None = None,
 ) -> HaAccess:
-    """How the brokers of a name get in at each other's port for slaves; ConfigError if a file can't
+    """The way in at the port for slaves of other brokers of a name; ConfigError if a file can't
     be used. ``before`` is that of the last role: a change of the role does not fail for a file."""
     encrypts = config.tls_server_mode == "enforcing"
     if config.ha_allow_unauthenticated:
@@ -217,7 +217,7 @@ class AccessControl(Senders):
         return NOBODY if admitted is None else admitted.username
 
     def may_publish(self, user: str, ip: str, topic: str | None = None) -> bool:
-        """Whether a user may send to a topic by now, or to any at all (None)."""
+        """Tell whether a user may send to a topic by now, or to any at all (None)."""
         key = user, ip, topic
         found = self._publishers.get(key)
         if found is None:
@@ -236,7 +236,7 @@ class AccessControl(Senders):
         return self._authorization.allows(user, kind, name if topic else None, actions, ip)
 
     def _may(self, code: Code) -> tuple[bool, bool]:
-        """Whether requests of a code need no signature, and whether no permission."""
+        """Tell whether requests of a code need no signature, and whether no permission."""
         config, number = self._config, str(int(code))
         may_anyone = number in _listed(config.authorization_whitelist)
         return number in _listed(config.authentication_whitelist), (
@@ -351,7 +351,7 @@ class AccessControl(Senders):
 
 
 class Holder(Protocol):
-    """What keeps requests that wait."""
+    """A part of the broker that keeps requests that wait."""
 
     def reviewed(self) -> Iterator[Callable[[], None]]:
         """Give calls that refuse those that would not be admitted now; each takes little time."""
@@ -466,7 +466,7 @@ def senders_of(
     clock: Clock,
     events: Events,
 ) -> Senders:
-    """What decides about senders: access control, if it is wanted."""
+    """Make the part that decides about senders: access control, if it is wanted."""
     if metadata is None or not config.authentication_enabled:
         return Senders()
     return AccessControl(config, metadata, store, clock, events)

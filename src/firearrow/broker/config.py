@@ -270,7 +270,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
 
     @property
     def has_retries_apart(self) -> bool:
-        """Whether the name of a pop's retry topic says whose it is (the second form)."""
+        """Tell whether the name of a pop's retry topic says whose it is (the second form)."""
         return self.enable_retry_topic_v2 or self.authorization_enabled
 
     @property

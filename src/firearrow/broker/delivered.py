@@ -1,4 +1,4 @@
-"""Which messages that waited were delivered already, as the log says.
+"""Finds in the log the messages that waited and were delivered already.
 
 How far each level is stands beside the log (``state.delayoffsets``), and a broker that takes over
 may have that as it was some time ago: a slave asks its master for it now and then, and RocketMQ
@@ -65,7 +65,7 @@ _CHANGED: Final = (  # where a message that waited and its delivery may differ
 
 
 def stated_due_ms(store: MessageStore, level: int, entry: QueueEntry) -> int:
-    """When the message of an entry of a level's queue is due."""
+    """The time at which the message of an entry of a level's queue is due."""
     if entry.tag_code >= 0:
         return entry.tag_code
     # The place of an extension, which says no more than the record.
@@ -93,7 +93,7 @@ class _Delivery(NamedTuple):
 
 
 class Delivered:
-    """What was delivered of each level from an offset on (``offsets``; of a level that it lacks,
+    """The deliveries of each level from an offset on (``offsets``; of a level that it lacks,
     from the first message on)."""
 
     def __init__(self, store: MessageStore, offsets: Mapping[int, int]) -> None:
@@ -130,8 +130,8 @@ class Delivered:
                 yield entry
 
     def _begin(self, firsts: Mapping[int, QueueEntry]) -> int:
-        """Where in the log the first delivery may be: behind its message, and behind what was
-        stored before that was due."""
+        """The place in the log of the first possible delivery: behind its message, and behind the
+        records that were stored before that was due."""
         store = self._store
         due_ms = min(stated_due_ms(store, level, entry) for level, entry in firsts.items())
         begin = min(entry.physical_offset for entry in firsts.values())
@@ -209,8 +209,10 @@ class Delivered:
 
 
 class DeliveredTimers:
-    """Which messages with a delivery time went on, to their topics or into a later slot, of those
-    in slots that are not noted as read: those of which a record names theirs."""
+    """The messages with a delivery time that went on, to their topics or into a later slot.
+
+    Only slots that are not noted as read count. A record that was put for a message names it.
+    """
 
     def __init__(self, store: MessageStore, timers: TimerStore) -> None:
         self._store = store

@@ -30,7 +30,7 @@ def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None
 
 
 def delete_key(topic: str, unique_key: str, config: StoreConfig) -> str:
-    """What a message that recalls others names them by."""
+    """Give the names by which a recall names its messages."""
     return f"{topic}+{unique_key}" if config.append_topic_for_timer_delete_key else unique_key
 
 

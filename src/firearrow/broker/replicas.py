@@ -124,7 +124,7 @@ class Replicas:
         self._states = states
 
     def confirms(self, version: int) -> bool:
-        """Whether all that the answer to a change waits for have the state up to a version.
+        """Tell whether all that the answer to a change waits for have the state up to a version.
 
         Of slaves that are connected, as many as a message waits for. One that is away, or
         RocketMQ's, which can't confirm, delays no change: no controller makes it master.

@@ -1,4 +1,4 @@
-"""Who sends requests, for what the broker does later: it turns to clients of its own accord."""
+"""The senders of requests, to whom the broker turns later of its own accord."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Senders:
     """
 
     asks_rights = False
-    """Whether it takes a permission to send to a topic."""
+    """Tell whether it takes a permission to send to a topic."""
 
     def user_of(self, request: AnyCommand) -> str:
         """Give the user that has proved to have sent a request, `NOBODY` if none has."""
         return NOBODY
 
     def may_publish(self, user: str, ip: str, topic: str | None = None) -> bool:
-        """Whether a user may send to a topic by now, or to any at all (None)."""
+        """Tell whether a user may send to a topic by now, or to any at all (None)."""
         return True

@@ -78,7 +78,7 @@ log = logging.getLogger(__name__)
 WHOLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 3.0
 _TOLD_LATER: Final = frozenset({"delays", "timer counts", "timer"})
-"""What a master tells of by no change."""
+"""The steps for which a master tells no change."""
 PAGE_ENTRIES: Final = 2000
 PAGES_MAX: Final = 10_000
 """Pages that a table may come in, those of versions that changed meanwhile among them."""
@@ -244,13 +244,15 @@ class SlaveSync(Running):
 
     @property
     def _is_right(self) -> bool:
-        """Whether the master is right, also if it has nothing: controllers have chosen it for what
-        it has, as brokers of ours are in sync only with all of that."""
+        """Tell whether the master is right, also if it has nothing.
+
+        Controllers have chosen it for what it has: brokers of ours in sync have all of that.
+        """
         return self._is_chosen and self._tells
 
     @property
     def watches(self) -> bool:
-        """Whether the master tells it of changes."""
+        """Tell whether the master tells it of changes."""
         return self._watching is not None and not self._watching.done()
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:

@@ -172,7 +172,7 @@ class StateFeed(Service):
 
     @property
     def confirming(self) -> Mapping[int, Confirming]:
-        """What keeps answers until slaves have the change, by code."""
+        """Give the functions that keep answers until slaves have the change, by code."""
         return dict.fromkeys(map(int, CHANGES), self.confirmed)
 
     def handlers(self) -> dict[int, Handler]:
@@ -250,7 +250,7 @@ class StateFeed(Service):
                 peer.reply(it.request, self._news(it.confirmed))
 
     def _news(self, known: int) -> Response:
-        """What has changed since a version."""
+        """Give the changes since a version."""
         kept_from = self._recent[0].version if self._recent else self.version + 1
         if known == NOTHING_YET or known + 1 < kept_from:
             wholes = [_change(state, whole()) for state, whole in self._wholes.items()]

@@ -141,7 +141,7 @@ class SwitchReplicas(Replicas):
             master.know_states({it for it, known in states.items() if known >= version})
 
     def confirms(self, version: int) -> bool:
-        """Whether all in sync have the state up to a version, where messages wait for slaves.
+        """Tell whether all in sync have the state up to a version, where messages wait for slaves.
 
         It is all of them also with ``inSyncReplicas``: the controller chooses among them by their
         logs, not by this. RocketMQ's brokers can't say it, and are left out.

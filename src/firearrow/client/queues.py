@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a queue holds now: offsets from ``earliest`` up to, and without, ``latest``.
+    """The content of a queue now: offsets from ``earliest`` up to, and without, ``latest``.
 
     ``last`` differs for another message at the last offset: its place in the log or its store time,
     whichever costs nothing to know; -1 where that is not known.
@@ -40,7 +40,7 @@ class Bound:
 
 
 class Mark(NamedTuple):
-    """What tells a message from any other at its queue offset: where in the log its record is, and
+    """The mark of a message among all at its queue offset: where in the log its record is, and
     when it was stored."""
 
     physical_offset: int

@@ -119,7 +119,7 @@ class _Part(NamedTuple):
 
 
 class _Fault(NamedTuple):
-    """What is wrong with an expression, from a character on."""
+    """A fault of an expression, from a character on."""
 
     reason: str
     position: int | None

@@ -244,7 +244,7 @@ def _refuse(properties: Mapping[str, str]) -> None:
 
 
 def fault_of(text: bytes) -> str | None:
-    """Why a property string is not as senders and brokers write them; None if it is."""
+    """Tell why a property string is not as senders and brokers write them; None if it is."""
     if not is_utf8(text):
         return "its properties are not UTF-8"
     for pair in text.split(b"\x02"):
@@ -255,7 +255,7 @@ def fault_of(text: bytes) -> str | None:
 
 
 def is_utf8(text: bytes) -> bool:
-    """Whether some bytes are text."""
+    """Tell whether some bytes are text."""
     try:
         text.decode()
     except UnicodeDecodeError:

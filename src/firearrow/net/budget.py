@@ -50,7 +50,7 @@ class Holder(Protocol):
 
     address: str
     kept_bytes: int
-    """What handlers keep of its requests; it changes by `Budget.keep` alone."""
+    """The bytes that handlers keep of its requests; `Budget.keep` alone changes them."""
 
     @property
     def unfinished_bytes(self) -> int:

@@ -146,7 +146,7 @@ class _Peer(asyncio.Protocol):
 
     @property
     def has_asked(self) -> bool:
-        """Whether its request is whole, so that it is being answered."""
+        """Tell whether its request is whole, so that it is being answered."""
         return self._pieces is not None
 
     def eof_received(self) -> bool:

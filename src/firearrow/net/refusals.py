@@ -1,4 +1,4 @@
-"""What a peer is answered whose request can't be served, by the error that it met.
+"""Answers to requests that can't be served, by the error that was met.
 
 What the store refuses is logged, but the same not again soon: each consumer of a queue that is not
 readable meets it with each pull.

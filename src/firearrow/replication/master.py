@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 SLAVES_MAX: Final = 64
 """Connections of slaves; each may hold what is in `UNSENT_BYTES_MAX`. Java: no limit."""
 SILENT_SECONDS: Final = 20.0
-"""Who has not said by then what it has is no slave: RocketMQ's say it within 5 s."""
+"""A connection that has not told its offset by then is no slave: RocketMQ's tell it in 5 s."""
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 TURN_BYTES: Final = 512 * 1024
 """What a slave is sent in one turn of the event loop: some 100 µs. It is twice what batches make in

@@ -1,4 +1,4 @@
-"""Who follows a log proves who it is, and so does who sends it, before the first report.
+"""Proof of both sides of a replication, before the first report.
 
 RocketMQ's protocol has nothing for that: whoever connects gets the log, and is believed what it has
 of it. Brokers with access control therefore speak first, on the same port, in both forms of the
@@ -140,7 +140,7 @@ class Proof:
 
     @property
     def why_closed(self) -> str:
-        """Why the master has closed the connection."""
+        """The reason for which the master has closed the connection."""
         return _REFUSED if self.challenge else NOT_ASKED
 
 
@@ -149,7 +149,7 @@ def _nobody(_: str) -> None:
 
 
 class Loop(Protocol):
-    """What opens connections."""
+    """Opens connections."""
 
     async def create_connection(self, *args: Any, **named: Any) -> Any:
         """Open one."""
@@ -158,7 +158,7 @@ class Loop(Protocol):
 
 @dataclass(frozen=True)
 class HaAccess:
-    """How brokers get in at each other's port for slaves: as RocketMQ's, without proof and plain,
+    """The way in at the port for slaves of other brokers: as RocketMQ's, without proof and plain,
     unless it says otherwise. ``is_asked``: for a proof, of both sides. ``is_left_open``: though
     clients are asked for more. ``changed`` is told of users that are others by now."""
 

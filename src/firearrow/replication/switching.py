@@ -92,7 +92,7 @@ class Greeting(NamedTuple):
     is_learner: bool = False
     from_last_file: bool = False
     has_state: bool = False
-    """Whether it says what it has of the state beside the log."""
+    """Tell whether it says what it has of the state beside the log."""
 
     def encode(self) -> bytes:
         """Give the bytes of its handshake."""

@@ -163,8 +163,10 @@ def _is_one_value(text: Column) -> Column:
 
 
 def _has_half_a_pair(text: Column) -> Column:
-    """Whether an escape in a text is half of a surrogate pair: no text of Spark holds one, and its
-    parser makes a question mark of it without a word."""
+    """Tell whether an escape in a text is half of a surrogate pair.
+
+    No text of Spark holds one, and its parser makes a question mark of it without a word.
+    """
     without_backslashes = F.regexp_replace(text, _BACKSLASH, " ")
     rest = F.regexp_replace(without_backslashes, _PAIR, " ")
     may_have = text.contains("\\ud") | text.contains("\\uD")

@@ -45,7 +45,7 @@ def held_spans(
     bounds: Mapping[Queue, Bound],
     losses: Sequence[Loss] = (),
 ) -> dict[Queue, Span]:
-    """What there is of each queue from ``start`` to ``end``; what is lost is told, and ``losses``
+    """Give what there is of each queue from ``start`` to ``end``; losses are told, and ``losses``
     that are known already."""
     planned = plan(start, end, bounds)
     lost_spans(reading.fail_on_data_loss, [*losses, *planned.losses])

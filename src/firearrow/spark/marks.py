@@ -1,4 +1,4 @@
-"""How queues and stores are known again: by the last message that was read of each queue.
+"""Knows queues and stores again, by the last message that was read of each queue.
 
 A queue offset says nothing of its queue: a topic that was deleted and made again counts from 0, and
 another store has other messages at the same offsets. So streams and archives keep a ``Mark`` beside
@@ -38,8 +38,11 @@ LogMarks = Mapping[str, Sequence[Mark]]
 
 
 class Again(NamedTuple):
-    """Where reading goes on. ``start`` lacks the queues that are read from their beginning, and
-    ``anew`` are those of them whose topic was made again."""
+    """The offsets at which reading goes on.
+
+    ``start`` lacks the queues that are read from their beginning; those whose topic was made again
+    are in ``anew``.
+    """
 
     start: dict[Queue, int]
     anew: frozenset[Queue]
@@ -198,6 +201,6 @@ def _made_again(queue: Queue, at: int) -> Loss:
 
 
 def _agrees(origin: Logged, broker: str, mark: Mark) -> bool | None:
-    """Whether a log has the message of a mark; None where that can't be told."""
+    """Tell whether a log has the message of a mark; None where that can't be told."""
     found = origin.stored_at(broker, mark.physical_offset)
     return None if found is None else found.store_ms == mark.store_ms

@@ -209,7 +209,7 @@ Named = int | Mapping[Queue, int] | None
 
 
 def _pairs(start: Named, end: Named) -> Iterator[tuple[Queue | None, int, int]]:
-    """What both ends of a range name, for all queues or for one."""
+    """The pairs that both ends of a range name, for all queues or for one."""
     if isinstance(start, int) and isinstance(end, int):
         yield None, start, end
     elif start is not None and end is not None:

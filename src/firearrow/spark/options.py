@@ -313,7 +313,7 @@ class Range:
     )
 
     def positions(self, begin: str) -> tuple[Position, Position]:
-        """Where to begin and end, by default at ``begin``."""
+        """Give where to begin and end, by default at ``begin``."""
         start = self.starting_offsets or begin
         end = self.ending_offsets or "latest"
         return (

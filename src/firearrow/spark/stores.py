@@ -148,7 +148,7 @@ class Store:
         return Mark(place, stored.store_ms)
 
     def stored_at(self, physical_offset: int, size: int = RECORD_BYTES_MAX) -> Stored | None:
-        """What the log has at a place, see ``Logged.stored_at``; a record of at most that size."""
+        """Give what the log has at a place, see ``Logged.stored_at``; of at most that size."""
         file = self.log_file(physical_offset)
         if file is None:  # a file in between may be lost
             return NOT_STORED if not self.log or physical_offset >= self.log[-1].end else None
@@ -403,7 +403,7 @@ class Store:
 
 
 def last_place(queue: Queue, latest: int) -> int:
-    """Where in the log the last message of a queue is, -1 if there is none."""
+    """The place in the log of the last message of a queue, -1 if there is none."""
     return int(_entries_of(queue, latest - 1).physical_offset.max(initial=-1))
 
 

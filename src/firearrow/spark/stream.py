@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def recognition(self) -> Recognition:
-        """What knows queues and stores again."""
+        """Make the part that knows queues and stores again."""
         if self._recognition is None:
             reading = self.options.reading
             self._recognition = Recognition(

@@ -85,7 +85,7 @@ def _on_levels(store: Store, reading: Reading) -> Iterator[Rows]:
 
 
 def _due_ms(store: Store, key: QueueKey, codes: Ints) -> Ints:
-    """When the messages of entries of a level are due, also where these are in an extension."""
+    """The times at which messages of a level are due, also where tag codes are in an extension."""
     addressed = (codes <= ADDRESS_MAX).nonzero()[0]
     if not len(addressed):
         return codes

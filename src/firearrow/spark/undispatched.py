@@ -111,7 +111,7 @@ class QueuesAndAhead:
         return QueueAndAhead(stored, units, begins=self._is_whole)
 
     def _open(self, key: QueueKey, units: Units) -> Queue:
-        """What is stored of a queue; nothing counts if its first message comes once more behind
+        """The stored entries of a queue; none counts if its first message comes once more behind
         it, as the topic was made again."""
         stored = self._stored.open(key)
         if not len(units) or int(units["queue_offset"][0]):

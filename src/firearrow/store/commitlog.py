@@ -368,7 +368,7 @@ class CommitLog:
 
     @property
     def without_room(self) -> str | None:
-        """Why there is no room for records; None while there is, in a slave's log as well."""
+        """The reason why there is no room for records, in a slave's log as well, or None."""
         return self._refusal or self._no_room
 
     @property
@@ -551,7 +551,7 @@ class CommitLog:
         return noted.copy()
 
     def has_noted(self, physical_offset: int) -> bool:
-        """Whether one of the latest records, those that may not be dispatched yet, is known to
+        """Tell whether one of the latest records, those that may not be dispatched yet, is known to
         begin at an offset."""
         noted = self._noted
         at = bisect_left(noted, physical_offset)

@@ -61,7 +61,7 @@ _beginning: Final = Lock()  # again of a queue, against a flush of what it was; 
 
 
 class Unflushed(NamedTuple):
-    """What a queue has that is to be brought to the disk: ``files`` up to a place, of which the
+    """The part of a queue that the disk lacks: ``files`` up to a place, of which the
     names are ``new``; ``lives`` is how often the queue had begun."""
 
     lives: int
@@ -236,7 +236,7 @@ class FileQueue(ABC):
         return not found
 
     def unflushed(self, least_pages: int) -> Unflushed | None:
-        """What was put and is not on the disk, if it is so many pages. Any thread may ask."""
+        """The part that is not on the disk, if it has as many pages. Any thread may ask."""
         lives, start, end = self._lives, self.flushed_bytes, self._end_bytes
         if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
             return None
@@ -478,7 +478,7 @@ class FileConsumeQueue(FileQueue):
 def last_written(
     segment: Segment, unit: Struct, is_written: Callable[[tuple[int, ...]], bool]
 ) -> tuple[int, tuple[int, ...]]:
-    """How many units of a file are written, and the last of them: the first that is not ends them.
+    """Count the written units of a file, and give the last: the first that is not ends them.
 
     A file that has no more than its head is not mapped for it, and no page behind is made.
     """
@@ -495,5 +495,5 @@ def last_written(
 
 
 def _is_entry(fields: tuple[int, ...]) -> bool:
-    """Whether the fields of an entry say something: in the rest of a file they are zero."""
+    """Tell whether the fields of an entry say something: in the rest of a file they are zero."""
     return fields[0] >= 0 and fields[1] > 0

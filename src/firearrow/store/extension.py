@@ -76,7 +76,7 @@ class Extension:
 
     @property
     def is_there(self) -> bool:
-        """Whether there are any files."""
+        """Tell whether there are any files."""
         return bool(self._files)
 
     def tag_code(self, address: int) -> int | None:

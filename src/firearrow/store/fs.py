@@ -44,7 +44,7 @@ _NO_DESCRIPTOR: Final[dict[str, Any]] = {} if MAP_HAS_DESCRIPTOR else {"trackfd"
 UNREACHABLE: Final = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
 )
-"""What keeps a file from being found or opened; of its pages it says nothing."""
+"""Errors that keep a file from being found or opened; of its pages they say nothing."""
 
 # From 5.17 on, syncfs says all that fsync would (since 5.8 of pages, since then of the rest).
 _SYNCFS_LINUX: Final = (5, 17)
@@ -52,7 +52,7 @@ _SYNCFS_LINUX: Final = (5, 17)
 _SYNCFS_TYPES: Final = frozenset({"ext3", "ext4", "xfs"})
 
 FOREIGN_BYTES: Final = 64 * 1024
-"""What a slow disk writes in the time that it takes to sync one file."""
+"""Bytes that a slow disk writes in the time that it takes to sync one file."""
 
 
 class FileSystem:
@@ -193,7 +193,7 @@ class FileSystem:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     def unwritten_bytes(self) -> int:
-        """How much the machine has yet to write to its disks; 0 where it does not tell."""
+        """The bytes that the machine has yet to write to its disks; 0 where it does not tell."""
         try:
             lines = Path("/proc/meminfo").read_text().splitlines()
         except OSError:

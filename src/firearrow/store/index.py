@@ -210,7 +210,7 @@ class IndexFile:
         return found
 
     def has_record(self, physical_offset: int) -> bool:
-        """Whether a record has a key here: the entries are in the order of the log."""
+        """Tell whether a record has a key here: the entries are in the order of the log."""
         if not self.begin_physical_offset <= physical_offset <= self.end_physical_offset:
             return False
         numbers = range(1, self.count)
@@ -529,7 +529,7 @@ class Index:
         return found
 
     def has_record(self, physical_offset: int) -> bool:
-        """Whether the record that begins at an offset has a key."""
+        """Tell whether the record that begins at an offset has a key."""
         return any(file.has_record(physical_offset) for file in self.files)
 
     def close(self) -> None:

@@ -187,7 +187,7 @@ class Lookup:
     # --- by a place that a client names ---
 
     def named_at(self, physical_offset: int) -> Content:
-        """What `content_at` gives of a place that a client names; MessageError also for bytes
+        """Give what `content_at` does of a place that a client names; MessageError also for bytes
         within a message that look like one."""
         found = self._log.contents_at((physical_offset,))
         if found and self._was_put(found[0]):
@@ -197,7 +197,7 @@ class Lookup:
         raise MessageError(self.explain_offset(physical_offset), "record")
 
     def all_named_at(self, physical_offsets: Sequence[int]) -> list[Content]:
-        """What `named_at` gives of some places, up to the first where there is no message; a
+        """Give what `named_at` does of some places, up to the first where there is no message; a
         third faster if there are many."""
         found: list[Content] = []
         while len(found) < len(physical_offsets):
@@ -214,13 +214,13 @@ class Lookup:
         return found
 
     def record_named_at(self, physical_offset: int) -> bytes | None:
-        """What `record_at` gives of a place that a client names; None also for bytes within a
+        """Give what `record_at` does of a place that a client names; None also for bytes within a
         message."""
         is_message = self._holds_message(physical_offset)
         return self.record_at(physical_offset) if is_message else None
 
     def _holds_message(self, physical_offset: int) -> bool:
-        """Whether a message was put at a place, be it damaged by now.
+        """Tell whether a message was put at a place, be it damaged by now.
 
         What is none must not count as a damaged one: a replica would be asked for it.
         """
@@ -233,7 +233,7 @@ class Lookup:
             return self._log.has_noted(physical_offset) or self._has_key(physical_offset)
 
     def _was_put(self, found: Content | MessageView) -> bool:
-        """Whether a message was put where it is, and is not a part of another one's body."""
+        """Tell whether a message was put where it is, and is not a part of another one's body."""
         if self._log.has_noted(found.physical_offset) or self._is_entered(found):
             return True
         # Queues lose their entries before the log when a topic is deleted; keys stay.
@@ -241,7 +241,7 @@ class Lookup:
         return is_entered or self._has_key(found.physical_offset)
 
     def _is_entered(self, found: Content | MessageView) -> bool:
-        """Whether the queue of a message has it where it is."""
+        """Tell whether the queue of a message has it where it is."""
         try:
             queue = self._queues.find(found.topic, found.queue_id)
         except CorruptStore:

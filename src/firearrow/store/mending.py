@@ -148,7 +148,7 @@ class _Record(NamedTuple):
 
     @property
     def behind_body(self) -> int:
-        """Where its topic field begins; its end, if that can't be told."""
+        """The place where its topic field begins; its end, if that can't be told."""
         try:
             return self.start + behind_body(self.data)[0]
         except MessageError:
@@ -156,13 +156,13 @@ class _Record(NamedTuple):
 
 
 def first_torn(log: CommitLog) -> int | None:
-    """Where the first record at the end of a log begins that has lost its topic or properties."""
+    """Find the first record at the end of a log that has lost its topic or properties."""
     records = _records(log, _start_of_end(log))
     return next((it.start for it in records if _is_torn(it.data)), None)
 
 
 def _start_of_end(log: CommitLog) -> int:
-    """Where the record begins that is as far before the end of a log as it is compared."""
+    """Find the record that is as far before the end of a log as it is compared."""
     end = log.end_offset
     at = max(log.start_offset, end - COMPARED_BYTES)
     segment = log.segments.find(at)
@@ -211,7 +211,7 @@ def _settle(log: CommitLog, ours: _Record, theirs: bytes) -> bool:
 
 
 def _is_torn(record: bytes) -> bool:
-    """Whether a record has lost what is behind its body, which no CRC covers.
+    """Tell whether a record has lost what is behind its body, which no CRC covers.
 
     What a disk has not got reads as zeros, which are in no topic, and in hardly any properties.
     """

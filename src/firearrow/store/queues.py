@@ -304,7 +304,7 @@ class ConsumeQueues(WritableQueues, Protocol):
         """The highest record that any queue knows, -1 for none."""
 
     def last_before(self, physical_offset: int) -> int:
-        """Where the last record is that has an entry and begins before a physical offset, or one a
+        """Find the last record that has an entry and begins before a physical offset, or one a
         scan of the log before it; -1 if that is not known."""
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:

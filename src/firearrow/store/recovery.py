@@ -209,8 +209,9 @@ class Recovery:
         return commit_log.start_offset
 
     def _last_step_from(self, start: int, last: int) -> int:
-        """Where the last step of dispatch began at the earliest, if not before ``start``; ``last``
-        is the last record that a queue knows.
+        """Find where the last step of dispatch began at the earliest, if not before ``start``.
+
+        ``last`` is the last record that a queue knows.
 
         Very many queues would each have to forget its entry otherwise, and get it again.
         """

@@ -180,7 +180,7 @@ class Segments:
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """The directory of the files."""
         return Path(self._directory)
 
     def load(self) -> None:
@@ -354,7 +354,7 @@ class Segments:
             segment.reserved_bytes = upto
 
     def _reserved_for(self, end_bytes: int) -> int:
-        """How much of a file has blocks once ``end_bytes`` of it must have them."""
+        """The bytes of a file that have blocks once ``end_bytes`` of it must have them."""
         step = self._reserve_step_bytes
         if step is None:
             return self.file_size_bytes

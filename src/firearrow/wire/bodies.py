@@ -239,7 +239,7 @@ class _Reader:
 
 
 class _Found:
-    """What was read of a registration so far."""
+    """The parts of a registration that were read so far."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicConfig] = {}
@@ -251,7 +251,7 @@ class _Found:
         self._items = self._bytes = 0
 
     def ends_step(self, size: int) -> bool:
-        """Whether another step is to begin behind a part of so many bytes."""
+        """Tell whether another step is to begin behind a part of so many bytes."""
         self._items += 1
         self._bytes += size
         if self._items < STEP_TOPICS and self._bytes < STEP_BYTES:

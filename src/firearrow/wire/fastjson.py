@@ -42,7 +42,7 @@ DEPTH_MAX: Final = 64
 
 
 class Limits(NamedTuple):
-    """How much is read of what a stranger sends.
+    """Limits of what is read of a stranger's text.
 
     Values are counted by commas, colons and brackets, wherever those are, and by every fourth
     digit: that takes a nanosecond a byte, whatever the text is.
@@ -253,7 +253,7 @@ class Entries:
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is left."""
+        """Tell whether nothing is left."""
         return self._at == len(self._data)
 
     def names(self) -> Iterator[str]:

@@ -191,8 +191,10 @@ class Popping:
                 pop.wanted = wanted
 
     def _is_shared(self, retry_topic: str, header: PopMessage) -> bool:
-        """Whether others have a retry topic of this name, too: a group of that name, or another one
-        for another topic."""
+        """Tell whether others have a retry topic of this name, too.
+
+        It may be of a group of that name, or of another one for another topic.
+        """
         joined = retry_topic.removeprefix(names.RETRY_PREFIX)
         if self._groups.has(joined):
             return True

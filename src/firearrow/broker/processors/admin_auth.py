@@ -107,7 +107,7 @@ class AuthProcessor:
         return Response(body=fastjson.dumps(infos) if infos else b"")
 
     def _told(self, request: AnyCommand, user: User) -> AuthUserInfo:
-        """What is told of a user: all, or all but the password."""
+        """Give what is told of a user: all, or all but the password."""
         by_super = self._is_by_super(request)
         return (user if by_super else replace(user, password=None)).info()
 

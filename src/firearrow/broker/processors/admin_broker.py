@@ -51,7 +51,7 @@ _CAPACITIES: Final[Mapping[str, str]] = {
     "ackThreadPoolQueueCapacity": "admin_broker_thread_pool_queue_capacity",
     "EndTransactionThreadPoolQueueCapacity": "end_transaction_pool_queue_capacity",
 }
-"""How many requests of a kind may wait (`broker.flowcontrol`)."""
+"""The keys that limit the requests of a kind that wait (`broker.flowcontrol`)."""
 
 _PUT_TIMES: Final = (
     *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]"),

@@ -151,7 +151,7 @@ class ReplyProcessor:
         return None
 
     def _may_still_ask(self, client_id: str, channel: Channel) -> bool:
-        """Whether the user of a client that waits may send anything by now: a request, say."""
+        """Tell whether the user of a client that waits may send anything by now: a request, say."""
         user = self._clients.user_of(client_id)
         return user is not None and self._senders.may_publish(user, channel.ip)
 

@@ -53,7 +53,7 @@ _Offsets = dict[int, int]
 
 
 class _Told(NamedTuple):
-    """What a master has said, and where its log ended then or later."""
+    """The words of a master, and the end of its log then or later."""
 
     offsets: _Offsets
     version: DataVersion

@@ -147,12 +147,12 @@ class OwnRetries(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """What one look takes at most."""
+        """The cost of one look at most."""
         return 2 if isinstance(self.wanted, frozenset | None) else 1 + self.wanted.cost
 
     @property
     def chars(self) -> int:
-        """How long the expression is."""
+        """The length of the expression."""
         return 1 if isinstance(self.wanted, frozenset | None) else self.wanted.chars
 
     @property
@@ -161,7 +161,7 @@ class OwnRetries(NamedTuple):
         return None
 
     def wants(self, properties: bytes) -> bool:
-        """Whether a message with these properties is the group's and wanted."""
+        """Tell whether a message with these properties is the group's and wanted."""
         if _origin_group(properties) != self.group.encode():
             return False
         if isinstance(self.wanted, frozenset):

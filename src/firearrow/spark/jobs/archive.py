@@ -400,7 +400,7 @@ class _Job:
         spans: Mapping[Queue, Span],
         gaps: Iterable[Gap],
     ) -> dict[Queue, int]:
-        """Where the queues are to be read on after this step: behind what was read or is lost."""
+        """The offsets at which reading goes on after this step: behind what was read or is lost."""
         found = {queue: offset for queue, offset in again.start.items() if queue in bounds}
         found |= {queue: bounds[queue].earliest for queue in again.anew}
         for gap in gaps:

@@ -115,7 +115,7 @@ class ArchivedOrigin:
         return found | dict(self.live.marks(live))
 
     def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
-        """What the source's log has at a place, see ``Logged.stored_at``."""
+        """Give what the source's log has at a place, see ``Logged.stored_at``."""
         if not isinstance(self.live, Logged):
             return None
         return self.live.stored_at(broker, physical_offset)

@@ -45,7 +45,7 @@ CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter)
 
 
 class WrittenFiles(msgspec.Struct, frozen=True):
-    """What a task has written: its files, what it has of each queue, of each broker's log the
+    """The output of a task: its files, what it has of each queue, of each broker's log the
     message that is furthest on; and on which host."""
 
     files: tuple[DataFile, ...] = ()

@@ -130,7 +130,7 @@ class QueueCheck(QueueLook):
             self._found("queue-entry-time", text, at, physical_offset=physical)
 
     def _leads_elsewhere(self, address: int, tag: int) -> bool:
-        """Whether an extension says another tag code; without one, records say it."""
+        """Tell whether an extension says another tag code; without one, records say it."""
         return self._extension.is_there and self._extension.tag_code(address) != tag
 
     def _extra_entries(self) -> None:
