@@ -44,7 +44,7 @@ _POPS: Final = frozenset(
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     }
 )
-_CHANGES: Final = frozenset(
+TABLE_CHANGES: Final = frozenset(
     {
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -102,7 +102,7 @@ def _refused(row: Row, otherwise: tuple[ResponseCode, str] | None) -> Check | No
 def _refusal(code: RequestCode) -> tuple[ResponseCode, str]:
     if code in SENDS:
         return ResponseCode.SYSTEM_BUSY, REJECTED
-    if code in _CHANGES:
+    if code in TABLE_CHANGES:
         return ResponseCode.SYSTEM_ERROR, _NO_CHANGE
     if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
         return ResponseCode.SYSTEM_ERROR, _NO_RESET

@@ -30,6 +30,7 @@ import msgspec
 from firearrow.auth.events import RightsChanged
 from firearrow.broker.replicas import Replicas
 from firearrow.broker.saving import Confirming
+from firearrow.broker.slaverefusals import TABLE_CHANGES
 from firearrow.broker.state.groups import GroupTable
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.requestmode import RequestModes
@@ -67,18 +68,8 @@ OFFSETS: Final = "offsets"
 MODES: Final = "modes"
 RIGHTS: Final = "rights"
 
-CHANGES: Final = frozenset(
+CHANGES: Final = TABLE_CHANGES | frozenset(
     {
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.CLONE_GROUP_OFFSET,
         RequestCode.CLEAN_UNUSED_TOPIC,
