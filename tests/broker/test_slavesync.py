@@ -31,8 +31,9 @@ from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
 from tests.broker.replicated import caught_up, replica, slave_of
 from tests.broker.serving import Caller, Serving, bodies, until
+from tests.loglines import told
 from tests.pages import ROOT, blocks
-from tests.store.stores import KINDS, small_config
+from tests.store.stores import KINDS, append_named, small_config
 
 
 @asynccontextmanager
@@ -219,6 +220,32 @@ def test_a_master_that_has_lost_its_files_empties_no_slave(
             assert "T" not in slave.broker.topics.table
 
     loop.run(main)
+
+
+def test_a_topic_of_the_master_names_no_directory_elsewhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with pair(tmp_path, clock) as (master, slave, caller):
+            await until(lambda: bool(slave.broker._sync.master_address))
+            names = ["../../../x", "..", str(tmp_path / "abs"), "a/b"]
+            master.broker.topics.put_all(TopicConfig(name, 1, 1, 6) for name in names)
+            for name in names:
+                append_named(master.broker.store, name, now_ms=clock.now_ms())
+            await caller.sent(b"a")
+            await round_(slave)
+            await caught_up(slave, master)
+            assert "T" in slave.broker.topics.table
+            assert not slave.broker.topics.table.keys() & set(names)
+            said = [line for line in told(caplog) if line["event"] == "topic is left out"]
+            assert [line["topic"] for line in said] == names
+            async with slave.caller() as reader:
+                assert [view.body for view in await reader.stored()] == [b"a"]
+
+    loop.run(main)
+    assert {path.name for path in tmp_path.iterdir()} == {"m", "s"}
+    made = {path.name for path in tmp_path.rglob("*") if path.is_dir()}
+    assert not made & {"..", "a", "abs", "x"}
 
 
 def test_a_slave_that_comes_before_its_master_waits_for_it(tmp_path: Path) -> None:

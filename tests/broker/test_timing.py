@@ -19,7 +19,8 @@ from firearrow.testing import loop
 from firearrow.testing.loop import START_MS, VirtualClock
 from tests.broker.serving import Caller, Serving, in_virtual_time, serving
 from tests.golden import extract
-from tests.store.stores import GOLDEN_SIZES
+from tests.loglines import told
+from tests.store.stores import GOLDEN_SIZES, append
 
 PATIENT: dict[str, Any] = {"server_channel_max_idle_time_seconds": 10**7}
 DAY = 86_400
@@ -300,6 +301,27 @@ def test_a_message_of_a_deleted_topic_is_there_when_the_topic_is_made_again(
         assert [view.body for view in await caller.stored()] == [b"timed"]
         served.broker.topics.create("Gone", 1)
         assert [view.body for view in await caller.stored("Gone")] == [b"gone"]
+
+    in_virtual_time(tmp_path, main)
+
+
+def test_a_message_for_no_possible_topic_delays_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log that somebody hands over may have such a record."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        found = {"TIMER_OUT_MS": str(now_ms() + 5000), "REAL_TOPIC": "../../x", "REAL_QID": "0"}
+        store = served.broker.store
+        append(store, b"odd", "rmq_sys_wheel_timer", properties=found, now_ms=now_ms())
+        await caller.sent(b"timed", i=timed(TIMER_DELAY_SEC=6))
+        await asyncio.sleep(1)
+        assert left(served) == 2
+        await asyncio.sleep(7)
+        assert [view.body for view in await caller.stored()] == [b"timed"]
+        assert served.broker.troubles == {}
+        refused = [line for line in told(caplog) if "it is refused" in str(line["event"])]
+        assert [line["topic"] for line in refused] == ["../../x"]
 
     in_virtual_time(tmp_path, main)
 

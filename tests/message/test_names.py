@@ -1,6 +1,8 @@
 """Rules of names: what is allowed, what is the broker's, and what a name means."""
 
+import os
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -153,3 +155,39 @@ def test_tag_code_is_zero_without_tags() -> None:
 )
 def test_a_key_of_offsets_comes_apart(topic: str, group: str) -> None:
     assert names.topic_and_group(names.offset_key(topic, group)) == (topic, group)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../../x", "/abs", "a/b", "a\0b", "a\tb", "a\nT\t0\t9", "\ud800", "標" * 86],
+)
+def test_names_that_no_directory_may_have(name: str) -> None:
+    assert names.fault_as_directory(name) is not None
+
+
+@given(
+    st.one_of(
+        st.text(max_size=300),
+        st.lists(st.sampled_from(["..", ".", "/", "a", "%", "\0", "\n", "標"]), max_size=90).map(
+            "".join
+        ),
+    )
+)
+def test_a_name_of_a_directory_leads_nowhere_else(name: str) -> None:
+    root = Path("/store/consumequeue")
+    leads_there = "\0" not in name and Path(os.path.normpath(root / name)).parent == root
+    if names.fault_as_directory(name) is None:
+        assert leads_there
+        assert len(name.splitlines()) == 1
+        assert "\t" not in name
+        assert len(name.encode()) <= 255
+    if names.validate_topic(name) is None:
+        assert names.fault_as_directory(name) is None
+
+
+@given(st.from_regex(r"[%|a-zA-Z0-9_-]{1,120}", fullmatch=True))
+def test_the_topics_of_a_broker_may_be_directories(name: str) -> None:
+    topics = [name, names.retry_topic(name), names.dlq_topic(name), names.reply_topic(name)]
+    topics += [names.pop_retry_topic(name, name[:120], v2=v2) for v2 in (False, True)]
+    topics += [names.LMQ_PREFIX + name, names.lite_queue(name, name[:64]), *names.SYSTEM_TOPICS]
+    assert [names.fault_as_directory(topic) for topic in topics] == [None] * len(topics)

@@ -13,7 +13,7 @@ from firearrow.message.record import decode_record, iter_records
 from firearrow.services import Scheduler
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
-from firearrow.store.consumequeue import FileQueue
+from firearrow.store.consumequeue import FileConsumeQueue, FileQueue
 from firearrow.store.fs import OS_FILES, FileSystem
 from tests.broker.fakes import HandClock
 
@@ -149,6 +149,12 @@ def flush(queue: FileQueue, least_pages: int = 0, fs: FileSystem = OS_FILES) -> 
         fs.sync_file(file.path)
     queue.flushed(unflushed)
     return unflushed.new
+
+
+def append_named(store: MessageStore, topic: str, *, now_ms: int = BORN_MS + 5) -> int:
+    """Add a message of a topic of any name, as somebody else's broker may have written it."""
+    elsewhere = FileConsumeQueue(store.root / "never-made", topic, 0, 400)
+    return store.put(elsewhere, b"x", b"", 0, 0, BORN_MS, BORN_HOST, now_ms, 0)
 
 
 def settle(store: MessageStore) -> None:

@@ -1,6 +1,7 @@
 """Queues in files: which kind a topic's are, and queues of batches in a store."""
 
 import itertools
+import json
 import logging
 import os
 import shutil
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.errors import StoreError
+from firearrow.errors import CorruptStore, StoreError
 from firearrow.filter.sql import compile_sql
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import Boundary, GetStatus, MessageStore, queuefiles, recovery
@@ -18,7 +19,15 @@ from firearrow.store.queuefiles import NEW_QUEUES_MAX, FileConsumeQueues, batch_
 from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.loglines import told
-from tests.store.stores import abandon, append, contents, make_store, opened, settle
+from tests.store.stores import (
+    abandon,
+    append,
+    append_named,
+    contents,
+    make_store,
+    opened,
+    settle,
+)
 from tests.store.test_queues import entries_of
 
 SIZES: dict[str, Any] = {
@@ -444,3 +453,106 @@ def test_more_queues_are_served_than_can_be_mapped(
         assert store.get(f"T{number}", 0, 0, 32).count == 2
     assert maps_of_queues(tmp_path) == 10
     store.close()
+
+
+NAMES = ("../../x", "..", ".", "", "a/b", "T/0", "x\nT\t0\t99", "a\0b", "\x7f")
+"""Of topics that can't be directories; one of an absolute path comes on top."""
+
+
+def traps(outside: Path) -> list[str]:
+    """Make what such names lead to, and give the names."""
+    for name in ("x", "0", "abs"):
+        trap = outside / name / "0"
+        trap.mkdir(parents=True)
+        (trap / f"{0:020d}").write_bytes(bytes(400))
+    return [*NAMES, str(outside / "abs")]
+
+
+def apart(outside: Path, root: Path) -> dict[str, bytes]:
+    """All files that are not the store's."""
+    prefix = f"{root.relative_to(outside).as_posix()}/"
+    found = contents(outside)
+    return {name: found[name] for name in found if not name.startswith(prefix)}
+
+
+def queue_directories(root: Path) -> set[str]:
+    found = (path for kind in KINDS for path in (root / kind).rglob("*") if path.is_dir())
+    return {path.relative_to(root).as_posix() for path in found}
+
+
+def test_a_topic_of_the_log_names_no_directory_elsewhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "store"
+    names = traps(tmp_path)
+    before = apart(tmp_path, root)
+    own = {"consumequeue/T", "consumequeue/T/0", "consumequeue/U", "consumequeue/U/0"}
+
+    def is_whole(store: MessageStore, count: int) -> None:
+        settle(store)
+        assert [store.max_queue_offset(topic, 0) for topic in ("T", "U")] == [count, count]
+        for name in names:
+            with pytest.raises(CorruptStore, match="the name"):
+                store.queue(name, 0)
+            assert store.max_queue_offset(name, 0) == 0
+            store.delete_topic(name)
+        assert isinstance(store.queues, FileConsumeQueues)
+        assert not store.queues.can_catch_up
+        assert queue_directories(root) == own
+        assert not (root / "left-out-queues.tsv").exists()
+        assert apart(tmp_path, root) == before
+
+    def send(store: MessageStore) -> None:
+        append(store, b"t")
+        for name in names:
+            append_named(store, name)
+        append(store, b"u", "U")
+
+    store = make_store(root)
+    store.open(background=False)
+    send(store)
+    settle(store)
+    said = [str(line["topic"]) for line in told(caplog) if "the name" in str(line["error"])]
+    assert sorted(said) == sorted(names)
+    is_whole(store, 1)
+    send(store)
+    abandon(store)
+    with opened(root) as killed:
+        is_whole(killed, 2)
+        send(killed)
+    shutil.rmtree(root / "consumequeue")
+    with opened(root) as closed:
+        is_whole(closed, 3)
+
+
+def test_notes_of_a_store_name_no_directory_elsewhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "store"
+    names = [name for name in traps(tmp_path) if not set(name) & set("\0\n")]
+    before = apart(tmp_path, root)
+    for kind in ("left-out-queues.tsv", "closed.json"):
+        with opened(root) as store:
+            append(store, b"t")
+        if kind == "closed.json":
+            note = json.loads((root / kind).read_text())
+            note["queues"] |= {name: {"0": [0, 9]} for name in names}
+            (root / kind).write_text(json.dumps(note))
+        else:
+            (root / kind).write_text("".join(f"{name}\t0\t9\n" for name in names))
+        with opened(root) as store:
+            settle(store)
+        assert kind in caplog.text
+        caplog.clear()
+        assert queue_directories(root) == {"consumequeue/T", "consumequeue/T/0"}
+        assert apart(tmp_path, root) == before
+
+
+def test_a_directory_that_no_topic_can_have_is_passed_over(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        append(store, b"t")
+    for name in ("a\nb/0", "T/²"):
+        (tmp_path / "consumequeue" / name).mkdir(parents=True)
+    with opened(tmp_path) as store:
+        assert [queue.topic for queue in store.queues.ranges()] == ["T"]
+        assert store.max_queue_offset("T", 0) == 1

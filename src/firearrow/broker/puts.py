@@ -23,7 +23,7 @@ import msgspec
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.state.topics import TopicTable
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, MessageError
+from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.events import Event, Events
 from firearrow.message import names, properties
 from firearrow.message.hosts import pack_host, unpack_host
@@ -217,11 +217,18 @@ class Puts:
 
     def deliver(self, draft: Draft, now_ms: int) -> Placed:
         """Add a draft that has waited where it belongs at last, whether or not there is such a
-        topic any more; raises the same, but for the topic.
+        topic any more; raises the same, but for the topic, and MessageError for a name that no
+        topic can have.
 
         Java: ScheduleMessageService#messageTimeUp takes from the message what redirects it.
         """
-        return self._add(draft, self._store.queue(draft.topic, draft.queue_id), now_ms)
+        try:
+            queue = self._store.queue(draft.topic, draft.queue_id)
+        except CorruptStore:
+            if (fault := names.fault_as_directory(draft.topic)) is None:
+                raise
+            raise MessageError(fault, properties.REAL_TOPIC) from None
+        return self._add(draft, queue, now_ms)
 
     def put_waiting(
         self,

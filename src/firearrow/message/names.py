@@ -94,7 +94,7 @@ SYSTEM_GROUPS = frozenset(
 
 TOPIC_LENGTH_MAX = 127  # characters: the length byte of a V1 record is signed
 RETRY_TOPIC_LENGTH_MAX = 255  # characters: needs a V2 record above 127
-LMQ_BYTES_MAX = 255  # of a directory's name
+DIRECTORY_BYTES_MAX = 255  # of its name
 GROUP_LENGTH_MAX = 120  # characters: leaves room for the retry prefix in 127
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -123,6 +123,23 @@ def _validate(kind: str, name: str, longest: int) -> str | None:
         return f"the {kind} name {name!r} contains illegal characters, {_NAME_RULE}"
     if len(name) > longest:
         return f"the {kind} name is {len(name)} characters long, the limit is {longest}"
+    return None
+
+
+def fault_as_directory(name: str) -> str | None:
+    """Return why no directory may have the name of a topic, or None if one may.
+
+    A topic of a record or a table may have any name, as somebody else may have written those. Who
+    makes or removes a directory of that name, or names it in a line of a file, asks here first.
+    More is allowed than `validate_topic` does, as LMQs and the broker's own topics need it.
+    """
+    if name in ("", ".", ".."):
+        return f"the name {name!r} is none of a directory"
+    if "/" in name or not name.isprintable():
+        return f"the name {name!r} contains illegal characters: / or unprintable ones"
+    size = len(name.encode())
+    if size > DIRECTORY_BYTES_MAX:
+        return f"the name is {size} bytes long, the limit is {DIRECTORY_BYTES_MAX}"
     return None
 
 
@@ -211,12 +228,7 @@ def validate_lmq(name: str) -> str | None:
     """
     if not is_lmq(name) or name == LMQ_PREFIX:
         return f"the LMQ {name!r} must be {LMQ_PREFIX} and a name"
-    if "/" in name or not name.isprintable():
-        return f"the LMQ {name!r} contains illegal characters: / or unprintable ones"
-    size = len(name.encode("utf-8", "replace"))
-    if size > LMQ_BYTES_MAX:
-        return f"the name of an LMQ is {size} bytes long, the limit is {LMQ_BYTES_MAX}"
-    return None
+    return fault_as_directory(name)
 
 
 def lite_queue(parent: str, lite_topic: str) -> str:

@@ -25,6 +25,7 @@ from zlib import crc32
 
 import msgspec
 
+from firearrow.message.names import fault_as_directory
 from firearrow.store.fs import FileSystem, replace_file
 from firearrow.store.leftout import Key
 
@@ -60,6 +61,8 @@ def parse(data: bytes | memoryview, checkpoint: int) -> Inventory | None:
     Raises ValueError for bytes that are no note.
     """
     found = msgspec.json.decode(data, type=Inventory)
+    for fault in filter(None, map(fault_as_directory, found.queues)):
+        raise ValueError(fault)
     return found if found.checkpoint == checkpoint else None
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
+from firearrow.message.names import fault_as_directory
 from firearrow.store.fs import FileSystem, replace_file
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,8 @@ class LeftOutFile:
         for line in self._path.read_text(errors="replace").splitlines():
             try:
                 topic, queue_id, end = line.split("\t")
+                if (fault := fault_as_directory(topic)) is not None:
+                    raise ValueError(fault)
                 self.noted[topic, int(queue_id)] = int(end)
             except ValueError:
                 log.warning(
@@ -86,9 +89,13 @@ class LeftOutFile:
                 self._write(left)
 
     def _write(self, ends: dict[Key, int]) -> None:
-        if ends:
-            lines = (f"{topic}\t{queue_id}\t{end}\n" for (topic, queue_id), end in ends.items())
-            replace_file(self._fs, self._path, [line.encode() for line in lines])
+        lines = [
+            f"{topic}\t{queue_id}\t{end}\n".encode()
+            for (topic, queue_id), end in ends.items()
+            if fault_as_directory(topic) is None  # else no queue is made, and a line might be two
+        ]
+        if lines:
+            replace_file(self._fs, self._path, lines)
         elif self._path.exists():
             self._fs.remove(self._path)
             self._fs.sync_directory(self._path.parent)

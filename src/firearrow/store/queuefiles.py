@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, StoreError
-from firearrow.message.names import is_lmq
+from firearrow.message.names import fault_as_directory, is_lmq
 from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, messages_end, units_of
 from firearrow.store.commitlog import SCAN_BYTES_MAX
 from firearrow.store.config import BATCH_FILE_BYTES
@@ -230,6 +230,8 @@ class FileConsumeQueues:
         return {key: self._by_key[key] for key in keys if key in self._by_key}
 
     def _make(self, topic: str, queue_id: int) -> AnyQueue:
+        if (fault := fault_as_directory(topic)) is not None:
+            raise CorruptStore(fault)
         self._ids.setdefault(topic, set()).add(queue_id)
         if self._kinds.setdefault(topic, self.is_batch(topic)):
             directory = f"{self._batch_directory}/{topic}/{queue_id}"
@@ -342,7 +344,10 @@ class FileConsumeQueues:
         return self.open(*key)
 
     def _leave_out(self, key: Key, error: OSError | CorruptStore, since: int, end: int) -> None:
-        """One broken queue must not keep the others from their messages. Any thread may call it."""
+        """One broken queue must not keep the others from their messages. Any thread may call it.
+
+        One whose topic can't be a directory stays left out, and no note names it.
+        """
         left = self.left_out.get(key)
         if left is None:
             log.error(
@@ -351,6 +356,8 @@ class FileConsumeQueues:
                 extra={"topic": key[0], "queue_id": key[1], "error": error},
             )
             left = LeftOut(str(error), since, end, isinstance(error, CorruptStore))
+            if fault_as_directory(key[0]) is not None:
+                self._hopeless.add(key)
         self.left_out[key] = left._replace(end=max(left.end, end))
 
     @property
@@ -437,22 +444,20 @@ class FileConsumeQueues:
         self._ids.pop(topic, None)
         for root in (self._directory, self._batch_directory):
             directory = root / topic
-            # The name of a topic that was made by a broker leads nowhere else; one of a file might.
-            if directory.parent == root and topic not in (".", "..") and directory.is_dir():
+            if fault_as_directory(topic) is None and directory.is_dir():
                 self._fs.remove_tree(directory)
                 self._fs.sync_directory(root)
         self._drop_extension(topic)
 
     def _drop_extension(self, topic: str, *queue_id: int) -> None:
         """Delete what RocketMQ has written beside a topic's queues, or one (``extension``)."""
-        root = self._directory.with_name(EXTENSIONS)
-        directory = (root / topic).joinpath(*map(str, queue_id))
-        if (root / topic).parent == root and topic not in (".", "..") and directory.is_dir():
+        directory = self._directory.with_name(EXTENSIONS).joinpath(topic, *map(str, queue_id))
+        if fault_as_directory(topic) is None and directory.is_dir():
             self._fs.remove_tree(directory)
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
         """Move the files of queues that are left out, see ``ConsumeQueues.set_aside``."""
-        aside = self._broken.keys() | self.left_out.keys()
+        aside = (self._broken.keys() | self.left_out.keys()) - self._hopeless
         ends = {key: self._known_end(key) for key in aside}
         if ends:
             self._left_out_file.add(
@@ -686,9 +691,9 @@ def put_run(queue: AnyQueue, entries: Entries, data: bytes, run: Run, *, complet
 
 def _queue_names(directory: Path) -> list[tuple[str, str]]:
     """The topics and queue ids that have something in a directory of queues, in their order."""
-    topics = names_in(str(directory))
+    topics = [name for name in names_in(str(directory)) if fault_as_directory(name) is None]
     names = [(topic, name) for topic in topics for name in names_in(f"{directory}/{topic}")]
-    return sorted(name for name in names if name[1].isdigit())
+    return sorted(name for name in names if name[1].isascii() and name[1].isdigit())
 
 
 def batch_topics(root: Path) -> frozenset[str]:

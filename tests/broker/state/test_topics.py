@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
 from firearrow.errors import BrokerError, ConfigError, DiskFull
+from firearrow.store import QueuesLeft
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion, TopicConfig
 from tests import golden
 from tests.broker.fakes import CONFIG, NOW_MS, FakeBroker
+from tests.loglines import told
 
 
 def table_of(config: BrokerConfig = CONFIG, root: Path | None = None) -> TopicTable:
@@ -247,6 +249,22 @@ def test_what_this_release_does_not_know_survives(tmp_path: Path) -> None:
     assert raw["topicConfigTable"]["T"]["color"] == "red"
     assert raw["topicConfigTable"]["T"]["attributes"] == {"from.later": "1"}
     assert raw["topicConfigTable"]["T"]["perm"] == 4
+
+
+def test_a_name_that_can_not_be_a_directory_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    names = ["../../x", "/abs", "..", "a/b", "a\0b"]
+    path.write_text(json.dumps({"topicConfigTable": {name: {"perm": 6} for name in ["T", *names]}}))
+    topics = table_of(root=tmp_path)
+    topics.load()
+    assert topics.adopt([QueuesLeft("../y", 1, 0, batches=False)]) == []
+    assert "T" in topics.table
+    assert not topics.table.keys() & {*names, "../y"}
+    said = [line["topic"] for line in told(caplog) if line["event"] == "topic is left out"]
+    assert said == [*names, "../y"]
 
 
 def test_a_broken_entry_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from firearrow.message.record import crc_property
 from firearrow.store import rocksformat as rows
 from firearrow.store.offline import Layout, Selection, StoreView, find, rebuild
 from tests import golden
-from tests.store.stores import append, make_store, settle
+from tests.store.stores import append, append_named, make_store, opened, settle
 
 FILE_BYTES = 262_144
 LOG_END = 592_625
@@ -430,6 +430,11 @@ def _usual_kind(root: Path) -> None:
         (directory / f"{0:020d}").write_bytes(bytes(400))
 
 
+def _odd_name(root: Path) -> None:
+    with opened(root) as store:
+        append_named(store, "../../x", now_ms=1_795_000_060_000)
+
+
 def _no_attribute(topics: dict[str, object]) -> None:
     table = topics["topicConfigTable"]
     assert isinstance(table, dict)
@@ -492,6 +497,7 @@ ROWS = [
     Damage("queue-beyond-log", _beyond),
     Damage("queue-row", _wrong_last, database=True),
     Damage("queue-stray", _stray("consumequeue/GoldenPlain/0/notes")),
+    Damage("queue-name", _odd_name, own=True, corrected=False),
     Damage("queue-kind", _usual_kind, batches=True),
     Damage("config-queue-type", _json("topics.json", _no_attribute), corrected=False, batches=True),
     Damage("index-file-size", _cut(INDEX, 168_033), alone=False),

@@ -15,10 +15,12 @@ from firearrow.store.offline import (
     Layout,
     Order,
     Planned,
+    Rebuilt,
     StoreView,
     apply,
     planned,
     rebuild,
+    salvage,
     verify,
 )
 from tests import golden
@@ -32,7 +34,7 @@ from tests.store.offline.damage import (
     own_store,
     write,
 )
-from tests.store.stores import append, contents, opened, settle, small_config
+from tests.store.stores import append, append_named, contents, opened, settle, small_config
 
 
 @pytest.mark.parametrize("name", ["file-cq-clean", "file-cq-killed"])
@@ -295,3 +297,48 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreError, match="is not a store"):
         rebuild(Layout(tmp_path / "empty"), SystemClock())
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", "a/b", "absolute"])
+def test_a_topic_of_the_log_names_no_directory_elsewhere(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    for at in ("x", "0", "abs", "store/0"):
+        (tmp_path / at / "0").mkdir(parents=True)
+        (tmp_path / at / "0/kept").write_bytes(b"kept")
+    traps = {path: data for path, data in contents(tmp_path).items() if path.endswith("kept")}
+    topic = str(tmp_path / "abs") if name == "absolute" else name
+    with opened(root) as store:
+        append(store, b"t")
+        append_named(store, topic)
+        append(store, b"u", "U")
+        settle(store)
+
+    def check(made: Rebuilt | None = None) -> None:
+        if made is not None:
+            assert list(made.left_out) == [f"{topic}-0"]
+            assert "the name" in made.left_out[f"{topic}-0"]
+        found = contents(tmp_path)
+        assert {path: data for path, data in found.items() if path.endswith("kept")} == traps
+        assert sorted(path.name for path in (root / "consumequeue").iterdir()) == ["T", "U"]
+        findings = verify(Layout(root)).findings
+        assert [(one.topic, one.times) for one in findings if one.invariant == "queue-name"] == [
+            (topic, 1)
+        ]
+        assert {one.invariant for one in findings} <= {"queue-name", "root-stray"}
+
+    check()
+    check(rebuild(Layout(root), SystemClock()))
+    check(rebuild(Layout(root), SystemClock(), Order(only=frozenset({(topic, 0), ("T", 0)}))))
+    check(rebuild(Layout(root), SystemClock(), to=tmp_path / "made"))
+    assert sorted(path.name for path in (tmp_path / "made/consumequeue").iterdir()) == ["T", "U"]
+    write(root, f"consumequeue/T/0/{0:020d}", 8, b"\0\0\0\1")  # not the record's size
+    assert apply(Layout(root), SystemClock()).verdict.sound
+    check()
+    made = salvage([root], tmp_path / "new", SystemClock())
+    assert (made.records, list(made.left_out)) == (3, [f"{topic}-0"])
+    assert sorted(path.name for path in (tmp_path / "new/consumequeue").iterdir()) == ["T", "U"]
+    # The log has nothing of such a queue, which is rebuilt all the same.
+    with opened(tmp_path / "other") as store:
+        append(store, b"t")
+    rebuild(Layout(tmp_path / "other"), SystemClock(), Order(only=frozenset({(topic, 0)})))
+    check()

@@ -219,6 +219,7 @@ class TopicTable:
         """
         doomed: list[str] = []
         made: dict[str, TopicConfig] = {}
+        left = [queues for queues in left if self._may_be_topic(queues.topic)]
         for topic, queue_nums, last_physical_offset, batches in left:
             if self.deleted.covers(topic, last_physical_offset):
                 doomed.append(topic)
@@ -251,9 +252,11 @@ class TopicTable:
     ) -> None:
         """Have the topics of a master, at its data version, and no others; queues stay.
 
-        A master that has no topic but the system's does not empty this table, unless it may
-        (``also_empty``) or has made more changes than are known here: then it has deleted the last.
+        A name that can't be a directory's is left out. A master that has no topic but the system's
+        does not empty this table, unless it may (``also_empty``) or has made more changes than are
+        known here: then it has deleted the last.
         """
+        table = {name: config for name, config in table.items() if self._may_be_topic(name)}
         is_empty = not any(map(self._is_own, table)) and any(map(self._is_own, self.table))
         if is_empty and not also_empty and version.counter <= self.data_version.counter:
             log.error("topics are kept though the master has none: are its files lost?")
@@ -287,6 +290,14 @@ class TopicTable:
         """Whether a topic is there because somebody wanted it."""
         return not self.is_system(topic)
 
+    def _may_be_topic(self, topic: str) -> bool:
+        """Whether a name that somebody else wrote can be a topic's; the log names those that
+        can't."""
+        fault = None if self.is_system(topic) else names.fault_as_directory(topic)
+        if fault is not None:
+            log.warning("topic is left out", extra={"topic": topic, "reason": fault})
+        return fault is None
+
     def touch(self) -> None:
         """Make a new data version of what is: something that all topics depend on has changed."""
         self._next_version()
@@ -315,6 +326,8 @@ class TopicTable:
         self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
         topics: dict[str, Any] = raw.get("topicConfigTable") or {}
         for topic, fields in topics.items():
+            if not self._may_be_topic(topic):
+                continue
             config = typed(fields, TopicConfig, f"{FILE_NAME}: topic {topic}")
             self.table[topic] = replace(config, topic_name=topic)
             unknown = unknown_fields(fields, wire_names(TopicConfig))

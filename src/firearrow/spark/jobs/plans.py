@@ -172,7 +172,8 @@ def do(
 
 def _ledger(directory: Path, queue: Queue) -> Path:
     name = f"{quote(queue.broker, safe='')}-{queue.queue_id}.json"
-    return directory / "queues" / quote(queue.topic, safe="") / name
+    topic = quote(queue.topic, safe="").replace(".", "%2E")  # ".." leads elsewhere
+    return directory / "queues" / topic / name
 
 
 def _send(piece: QueueTask) -> SourceProgress:

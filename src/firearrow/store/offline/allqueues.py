@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firearrow.message.names import is_lmq
+from firearrow.message.names import fault_as_directory, is_lmq
 from firearrow.store.offline.batchcheck import BatchQueueCheck
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings
@@ -28,6 +28,12 @@ def check_queues(
     has_lmqs = any(is_lmq(topic) for topic, _ in view.queues)
     for key in keys:
         report = merged.get(key, QueueReport())
+        fault = fault_as_directory(key[0])
+        if fault is not None and view.rocks_directory is None and key not in view.queues:
+            count = sum(end - first for first, end in report.numbers)
+            text = f"{count} messages have no queue: {fault}"
+            findings.add("queue-name", text, topic=key[0], queue_id=key[1], times=count)
+            continue
         kind = BatchQueueCheck if key[0] in view.batch_topics else QueueCheck
         check = kind(view, key, report, log_end, findings)
         check.check_numbers(gaps)

@@ -233,6 +233,11 @@ _ROWS: Final = [
         "none", Repair.QUARANTINE,
     ),
     Invariant(
+        "queue-name", "the name of a topic in the log can be a directory's",
+        "the name of a topic in the log can't be a directory's", _WARNING,
+        "no files of such a queue are made: nobody can consume its messages", Repair.NONE,
+    ),
+    Invariant(
         "queue-kind", "topics with queue.type=BatchCQ have no queues of the usual kind",
         "a topic with queue.type=BatchCQ has queues of the usual kind", _DAMAGE,
         "RocketMQ does not start", Repair.QUARANTINE,

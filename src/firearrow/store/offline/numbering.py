@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from firearrow.message.names import SCHEDULE_TOPIC
+from firearrow.message.names import SCHEDULE_TOPIC, fault_as_directory
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN, encode_blank, record_size
 from firearrow.state import DELAYS, LMQ_OFFSETS, OFFSETS, table_of
 from firearrow.store.offline.metadata import configured_topics
@@ -86,7 +86,11 @@ def given(
     for consumed in _committed(view):
         groups.setdefault((consumed.topic, consumed.queue_id), []).append(consumed)
     topics = {topic for topic, _ in (*view.queues, *ends)} | (configured_topics(view) or set())
-    named = {key for key in groups if key[0] in topics and key[1] >= 0}
+    named = {
+        key
+        for key in groups
+        if key[0] in topics and key[1] >= 0 and fault_as_directory(key[0]) is None
+    }
     found: list[Given] = []
     for key in sorted({*view.queues, *(named if believe_groups else ())}):
         low, queue = ends.get(key, 0), view.queues.get(key)

@@ -29,8 +29,8 @@ from typing import Final
 import msgspec
 
 from firearrow.clock import Clock
-from firearrow.errors import StoreError, StoreLocked
-from firearrow.message.names import is_lmq
+from firearrow.errors import CorruptStore, StoreError, StoreLocked
+from firearrow.message.names import fault_as_directory, is_lmq
 from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES, messages_end
 from firearrow.store.checkpoint import StoreGuard
 from firearrow.store.config import StoreConfig
@@ -277,7 +277,12 @@ class _Target:
         key = run.topic, run.queue_id
         end = self.ends.get(key, run.queue_offset)
         self.ends[key] = run_end
-        if self._queues.open(*key).max_offset != self.ends[key]:
+        try:
+            queue = self._queues.open(*key)
+        except CorruptStore as error:  # no queue can have the topic's name
+            self.left_out[key] = str(error)
+            return
+        if queue.max_offset != run_end:
             self.left_out[key] = f"after {end - 1} the log goes on with {run.queue_offset}"
         elif run.queue_offset > end and not self._queues.is_batch(run.topic):
             self.stand_ins += run.queue_offset - end
@@ -425,7 +430,11 @@ def _swap_queues(
         place = path.relative_to(fresh)
         _swap(root / place, path, kept / place)
     swapped = {(path.parent.name, int(path.name)) for path in paths}
-    gone = {key for key in only - swapped if f"{key[0]}-{key[1]}" not in made.left_out}
+    gone = {
+        key
+        for key in only - swapped
+        if f"{key[0]}-{key[1]}" not in made.left_out and fault_as_directory(key[0]) is None
+    }
     for topic, queue_id in gone:
         for name in QUEUE_DIRECTORIES:
             place = Path(name, topic, str(queue_id))
