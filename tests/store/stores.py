@@ -151,9 +151,11 @@ def flush(queue: FileQueue, least_pages: int = 0, fs: FileSystem = OS_FILES) -> 
     return unflushed.new
 
 
-def append_named(store: MessageStore, topic: str, *, now_ms: int = BORN_MS + 5) -> int:
+def append_named(store: MessageStore, topic: str | bytes, *, now_ms: int = BORN_MS + 5) -> int:
     """Add a message of a topic of any name, as somebody else's broker may have written it."""
-    elsewhere = FileConsumeQueue(store.root / "never-made", topic, 0, 400)
+    text = topic if isinstance(topic, bytes) else topic.encode()
+    elsewhere = FileConsumeQueue(store.root / "never-made", "T" * len(text), 0, 400)
+    elsewhere.topic_field = elsewhere.topic_field[: -len(text)] + text if text else b"\0"
     return store.put(elsewhere, b"x", b"", 0, 0, BORN_MS, BORN_HOST, now_ms, 0)
 
 

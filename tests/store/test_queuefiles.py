@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 
+from firearrow.clock import SystemClock
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.filter.sql import compile_sql
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import Boundary, GetStatus, MessageStore, queuefiles, recovery
 from firearrow.store.fs import FileSystem
+from firearrow.store.offline import Layout, rebuild
 from firearrow.store.queuefiles import NEW_QUEUES_MAX, FileConsumeQueues, batch_topics
 from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.loglines import told
+from tests.store.stores import KINDS as KINDS_OF_STORES
 from tests.store.stores import (
     abandon,
     append,
@@ -556,3 +559,28 @@ def test_a_directory_that_no_topic_can_have_is_passed_over(tmp_path: Path) -> No
     with opened(tmp_path) as store:
         assert [queue.topic for queue in store.queues.ranges()] == ["T"]
         assert store.max_queue_offset("T", 0) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_STORES)
+def test_a_topic_that_gets_too_long_as_text_holds_nothing_up(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = b"\xff" * 100  # each byte is replaced by three
+    store = make_store(tmp_path, store_type=kind)
+    store.open(background=False)
+    append_named(store, odd)
+    append(store, b"t")
+    settle(store)
+    append_named(store, odd)
+    settle(store)
+    abandon(store)
+    with opened(tmp_path, store_type=kind) as after:
+        append(after, b"u")
+        settle(after)
+        assert [(one.topic, one.max_offset) for one in after.queues.ranges()] == [("T", 2)]
+    name = odd.decode("utf-8", "replace")
+    assert {line["topic"] for line in told(caplog) if "further entries" in str(line["event"])} == {
+        name
+    }
+    made = rebuild(Layout(tmp_path), SystemClock(), to=tmp_path / "made")
+    assert list(made.left_out) == [f"{name}-0"]

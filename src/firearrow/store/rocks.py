@@ -29,9 +29,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from firearrow.database import Batch, Database, Family, KiB, MiB, Table
-from firearrow.errors import ConfigError, CorruptStore
+from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.message.names import is_lmq
-from firearrow.message.record import RECORD_BYTES_MIN
+from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import rocksformat as rows
 from firearrow.store.events import MessagesArrived
 from firearrow.store.queues import Entries, HasRecord, QueueRange, Run, Runs
@@ -297,6 +297,22 @@ class RocksConsumeQueues:
 
     def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
         """Write all runs in one batch, see ``ConsumeQueues.put``."""
+        try:
+            return self._put(entries, complete)
+        except MessageError:  # no record can have the topic of one, so it has no queue
+            runs = [run for run in entries.each_run() if self._can_be(run)]
+        return self._put(entries.parts(runs), complete) if runs else MessagesArrived()
+
+    def _can_be(self, run: Run) -> bool:
+        """Whether a run's queue can be. What is no UTF-8 gets longer as a name."""
+        try:
+            topic_field(run.topic)
+        except MessageError as error:
+            self._leave_out(run.topic, run.queue_id, CorruptStore(str(error)))
+            return False
+        return True
+
+    def _put(self, entries: Entries, complete: bool) -> MessagesArrived:
         ends = self.ends
         with self._writing:
             batch = self._open_database.batch()

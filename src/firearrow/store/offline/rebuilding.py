@@ -29,7 +29,7 @@ from typing import Final
 import msgspec
 
 from firearrow.clock import Clock
-from firearrow.errors import CorruptStore, StoreError, StoreLocked
+from firearrow.errors import CorruptStore, MessageError, StoreError, StoreLocked
 from firearrow.message.names import fault_as_directory, is_lmq
 from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES, messages_end
 from firearrow.store.checkpoint import StoreGuard
@@ -279,7 +279,7 @@ class _Target:
         self.ends[key] = run_end
         try:
             queue = self._queues.open(*key)
-        except CorruptStore as error:  # no queue can have the topic's name
+        except (CorruptStore, MessageError) as error:  # no queue can have the topic's name
             self.left_out[key] = str(error)
             return
         if queue.max_offset != run_end:
