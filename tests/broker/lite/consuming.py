@@ -134,6 +134,9 @@ class LiteWorld:
         }
         self.clients = {(group, one): Client(one, group) for group in GROUPS for one in CLIENTS}
         self.held: list[tuple[Client, str, int, int, int]] = []
+        # Of this turn: who acknowledges messages of a place, and what was visible again.
+        self._acking: dict[tuple[str, str], Client] = {}
+        self._late: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self._lost_pops = False
         self._heard: list[tuple[Client, Command[Any]]] = []
         self.answered = 0
@@ -328,14 +331,23 @@ class LiteWorld:
         client.talker = None
 
     def ack(self, at: int) -> None:
-        """Acknowledge one of what was popped last."""
-        if self.held:
-            client, lite, offset, pop_ms, invisible_ms = self.held.pop(at % len(self.held))
-            place = self.places[client.group, lite]
-            if client.talker is not None:
-                fields = _handle_fields(client, lite, offset, pop_ms, invisible_ms)
-                self._ask(client, 200051, fields)
-                place.ack(offset, pop_ms, len(self.sent[lite]))
+        """Acknowledge one of what was popped last.
+
+        The broker hears two clients in any order, so that only one of them acknowledges messages of
+        a place in a turn.
+        """
+        if not self.held:
+            return
+        client, lite, offset, pop_ms, invisible_ms = self.held.pop(at % len(self.held))
+        key = client.group, lite
+        if client.talker is None or self._acking.setdefault(key, client) is not client:
+            return
+        self._ask(client, 200051, _handle_fields(client, lite, offset, pop_ms, invisible_ms))
+        place = self.places[key]
+        if place.free_ms <= self.clock.now_ms():
+            self._late.setdefault(key, []).append((offset, pop_ms))
+        else:
+            place.ack(offset, pop_ms, len(self.sent[lite]))
 
     def change(self, at: int, in_ms: int) -> None:
         """Have one of what was popped be visible at another time."""
@@ -361,6 +373,7 @@ class LiteWorld:
     async def _do(self, some: tuple[Callable[[], None], ...]) -> None:
         for client in self.clients.values():
             client.allowed = set(client.wanted)
+        self._acking.clear()
         for one in some:
             one()
         await self._settle(SETTLED_SECONDS)
@@ -376,6 +389,8 @@ class LiteWorld:
         if self._lost_pops:
             self._lost_pops = False
             self._see_what_was_lost()
+        for group, lite in list(self._late):
+            self._acked_late(group, lite)
         self._check_nobody_sleeps()
 
     def _hear(self, client: Client, answer: Command[Any]) -> None:
@@ -394,6 +409,13 @@ class LiteWorld:
         else:
             assert answer.code == 210, answer.remark
 
+    def _acked_late(self, group: str, lite: str, popped: int | None = None) -> None:
+        """Take note of acknowledgements of what was visible again; with ``popped``, the first
+        offset of a pop that has it, of those before the pop. Any after it change nothing."""
+        for offset, pop_ms in self._late.pop((group, lite), ()):
+            if popped is None or offset < popped:
+                self.places[group, lite].ack(offset, pop_ms, len(self.sent[lite]))
+
     def _given(self, client: Client, answer: Command[Any], most: int) -> None:
         """Compare what a pop was given with what it may be."""
         self.answered += 1
@@ -409,8 +431,9 @@ class LiteWorld:
         for lite, messages in given.items():
             place = self.places[client.group, lite]
             assert lite in client.allowed, f"{client.client_id} does not subscribe to {lite}"
-            assert place.free_ms <= pop_ms, f"{lite} is in somebody's hand"
             offsets = [offset for offset, _ in messages]
+            self._acked_late(client.group, lite, offsets[0])
+            assert place.free_ms <= pop_ms, f"{lite} is in somebody's hand"
             first = place.next_offset
             assert offsets == list(range(first, first + len(offsets))), lite
             assert [body for _, body in messages] == self.sent[lite][first : first + len(offsets)]
@@ -425,6 +448,7 @@ class LiteWorld:
             batch = self.broker._lite.orders.batch(queue, group, 0)
             if batch is not None and batch.pop_ms != place.pop_ms:
                 assert batch.invisible_ms is not None
+                self._acked_late(group, lite, batch.queue_offsets[0])
                 assert place.free_ms <= batch.pop_ms
                 assert batch.queue_offsets[0] == place.next_offset
                 place.take(batch.queue_offsets, batch.pop_ms, batch.invisible_ms)

@@ -148,3 +148,22 @@ def test_who_goes_leaves_it_to_another(world: LiteWorld, group: str, way: str) -
         world.sleep(70)
         while world.held:
             world.do(lambda: world.ack(0))
+
+
+@pytest.mark.parametrize("begins", ["pop", "ack"])
+@pytest.mark.parametrize("popper", [0, 1])
+def test_what_is_popped_again_is_acknowledged_by_its_last_pop(
+    world: LiteWorld, begins: str, popper: int
+) -> None:
+    clients = [world.clients["shared", one] for one in CLIENTS[:2]]
+    for client in clients:
+        world.do(partial(world.subscribe, client, {"a"}))
+    world.do(*[partial(world.send, "a")] * 2)
+    world.do(partial(world.pop, clients[0], 2, 500, 0))
+    world.sleep(2)
+    some = [partial(world.pop, clients[popper], 2, 60_000, 0), partial(world.ack, 0)]
+    world.do(*some if begins == "pop" else reversed(some))
+    given = [offset for _, _, offset, _, _ in world.held]
+    if popper == 0:
+        assert given == ([1, 0, 1] if begins == "pop" else [1, 1])
+    world.do(*[partial(world.ack, at) for at in (-1, -1)])
