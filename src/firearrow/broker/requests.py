@@ -210,7 +210,7 @@ def pop_handlers_of(
     """The handlers of pops and of what becomes of popped messages."""
     lites = LiteProcessor(context, lite)
     admin = LiteAdminProcessor(context, lite)
-    notifications = NotificationProcessor(context, books)
+    notifications = NotificationProcessor(context, books, lites)
     return _by_number(
         {
             RequestCode.POP_MESSAGE: pops.pop,

@@ -638,7 +638,10 @@ class ChangeInvisibleTime(Header):
 
 
 class Notification(Header):
-    """200054: tell when a group has something to pop; queue -1 is any."""
+    """200054: tell when a group has something to pop; queue -1 is any.
+
+    Since RocketMQ 5.5.1 also when a client has, of the lite topics to which it subscribes.
+    """
 
     consumer_group: str
     topic: str
@@ -649,6 +652,8 @@ class Notification(Header):
     attempt_id: Name | None = None
     exp_type: str | None = None
     exp: str | None = None
+    is_lite_consumer: bool | None = False
+    client_id: str | None = None
 
 
 class PeekMessage(Header):

@@ -16,6 +16,7 @@ from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle
 from tests.broker.serving import Caller, Serving, in_virtual_time, pull_fields, seconds, until
 
 POP, SUBSCRIBE, UNSUBSCRIBED, ACK, CHANGE = 200070, 200071, 200073, 200051, 200053
+NOTIFICATION = 200054
 CREATE_TOPIC, CREATE_GROUP = 17, 200
 STORE = {"enable_lmq": True, "enable_multi_dispatch": True}
 
@@ -506,3 +507,95 @@ def test_without_lmqs_a_lite_message_is_refused(tmp_path: Path) -> None:
         assert await caller.stored("P") == []
 
     in_virtual_time(tmp_path, main)
+
+
+# --- notifications ---
+
+
+def notification_fields(**changed: FieldValue) -> dict[str, FieldValue]:
+    fields: dict[str, FieldValue] = {
+        "consumerGroup": "G", "topic": "P", "queueId": -1, "pollTime": 0, "bornTime": 0,
+        "isLiteConsumer": True, "clientId": "c1",
+    }  # fmt: skip
+    return fields | changed
+
+
+async def is_there(caller: Caller, **changed: FieldValue) -> str:
+    answer = await caller.call(NOTIFICATION, notification_fields(**changed))
+    assert answer.code == 0, answer.remark
+    return str(answer.ext["hasMsg"])
+
+
+@pytest.mark.parametrize("kind", [{}, {"lite.sub.wildcard": "true"}])
+def test_a_notification_is_about_what_the_client_can_pop(
+    tmp_path: Path, kind: dict[str, str]
+) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await send(caller, "other", b"0")
+        assert await is_there(caller) == "false"  # though the parent has messages
+        if kind:
+            await caller.call(SUBSCRIBE, {}, change("COMPLETE_ADD"))
+            assert await popped(caller) == ["0"]
+        else:
+            await subscribe(caller, "a")
+        assert await is_there(caller) == "false"
+        await send(caller, "a", b"1")
+        assert await is_there(caller) == "true"
+        assert await is_there(caller) == "true"
+        answer = await pop(caller)
+        assert bodies(answer) == ["1"]
+        await send(caller, "a", b"2")
+        assert await is_there(caller) == "false"  # the first one blocks it
+        assert (await ack(caller, answer, "a", 0)).code == 0
+        assert await is_there(caller) == "true"
+        assert await popped(caller) == ["2"]
+
+    with_lite_topics(tmp_path, main, **kind)
+
+
+@pytest.mark.parametrize("kind", [{}, {"lite.sub.wildcard": "true"}])
+def test_a_notification_waits_as_a_pop_does(tmp_path: Path, kind: dict[str, str]) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        action = "COMPLETE_ADD" if kind else "PARTIAL_ADD"
+        async with served.caller() as first, served.caller() as second, served.caller() as third:
+            waits = {"pollTime": 10_000, "bornTime": served.broker._clock.now_ms()}
+            first.tell(NOTIFICATION, notification_fields(**waits))
+            second.tell(NOTIFICATION, notification_fields(clientId="c2", **waits))
+            third.tell(POP, pop_fields(**waits))
+            await until(lambda: len(served.broker._held_lite) == 3)
+            await caller.call(SUBSCRIBE, {}, change(action, "a"))
+            if not kind:
+                await send(caller, "b", b"nobody subscribes to it")
+            await asyncio.sleep(3)
+            before = seconds()
+            await send(caller, "a", b"1")
+            assert (await first.talker.answer()).ext["hasMsg"] == "true"
+            assert bodies(await third.talker.answer()) == ["1"]
+            assert seconds() - before < 0.01
+            late = await second.talker.answer()  # it subscribes to nothing
+            assert (late.ext["hasMsg"], late.ext["pollingFull"]) == ("false", "false")
+            assert 6.9 < seconds() - before < 7
+
+    with_lite_topics(tmp_path, main, **kind)
+
+
+def test_notifications_that_are_refused(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await caller.sent(b"T has messages")
+        for changed, why in (
+            ({"clientId": ""}, "clientId"),
+            ({"topic": "T"}, "message type not match"),
+            ({"consumerGroup": "another"}, "bind topic not match"),
+        ):
+            answer = await caller.call(NOTIFICATION, notification_fields(**changed))
+            assert answer.code != 0
+            assert why in (answer.remark or "")
+        async with served.caller() as waiting:
+            await subscribe(caller, "a")
+            waits = {"pollTime": 10_000, "bornTime": served.broker._clock.now_ms()}
+            waiting.tell(NOTIFICATION, notification_fields(**waits))
+            await until(lambda: len(served.broker._held_lite) == 1)
+            await caller.call(207, {"groupName": "G"})
+            assert (await waiting.talker.answer()).code == 26
+
+    with_lite_topics(tmp_path, main)

@@ -10,6 +10,7 @@ is passed over because another one was chosen that does not ask.
 For which lite topics a client was woken is known until its pop has run. Of these, the ones that it
 has left, because it has enough or is gone, have another one woken. In a group with a wildcard all
 is noted for the group and its pops wait together, so each that leaves something wakes the next.
+A notification takes nothing: one is woken besides the pop.
 
 What is noted for a client is among what it subscribes to, for a group with a wildcard among the
 lite topics that there are: the store has more of each than a note.
@@ -21,6 +22,7 @@ wrong with that by full dispatches, blacklists and rounds of 10 s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from random import Random
 from typing import Final
 
@@ -28,6 +30,7 @@ from firearrow.broker.lite.subscriptions import (
     EVERYBODY,
     LiteSubscriptions,
     Subscriber,
+    notification_key,
     waiting_key,
 )
 from firearrow.broker.pop.due import Due
@@ -69,6 +72,7 @@ class LiteEvents:
         self._due: Due[Queue] = Due(scheduler, self._over)
         self._ticks: dict[Queue, int] = {}
         self._called: dict[Key, dict[str, None]] = {}
+        self._has_notifications = False  # the first one ever; until then nobody looks for any
 
     def stop(self) -> None:
         """Wake nobody any more."""
@@ -114,14 +118,23 @@ class LiteEvents:
         self._wake(queue, clients)
 
     def _wake(self, queue: str, clients: Sequence[Subscriber]) -> None:
-        """Wake the pop of one of some clients, if any waits."""
+        """Wake the pop of one of some clients, and a notification, if any waits."""
         first = self._chance.randrange(len(clients)) if len(clients) > 1 else 0
+        if self._has_notifications:
+            self._wake_notification([*clients[first:], *clients[:first]])
         for number in range(len(clients)):
             client = clients[(first + number) % len(clients)]
             key = client.key
             if self._held.count(*key):
                 if not client.is_wildcard:
                     self._called.setdefault(key, {})[queue] = None
+                self._held.wake_next(*key)
+                return
+
+    def _wake_notification(self, clients: Sequence[Subscriber]) -> None:
+        for client in clients:
+            key = notification_key(client.key)
+            if self._held.count(*key):
                 self._held.wake_next(*key)
                 return
 
@@ -134,7 +147,17 @@ class LiteEvents:
                 if clients:
                     self._wake(queue, clients)
         if self._subscriptions.wildcard_ready(parent, group):
-            self._held.wake_next(*waiting_key(parent, EVERYBODY, group))
+            key = waiting_key(parent, EVERYBODY, group)
+            self._held.wake_next(*key)
+            if self._has_notifications:
+                self._held.wake_next(*notification_key(key))
+
+    def notification_key(self, parent: str, client_id: str, group: str) -> Key:
+        """Give what a notification of a client is going to wait under (``HeldPops``)."""
+        self._has_notifications = True
+        client = self._subscriptions.find(client_id, group)
+        pops = waiting_key(parent, client_id, group) if client is None else client.key
+        return notification_key(pops)
 
     def waits(self, client: Subscriber) -> None:
         """Have the pop of a client that begins to wait run again if it has not looked at all that
@@ -158,6 +181,16 @@ class LiteEvents:
         """Whether a lite topic has messages behind a group's offset."""
         end = self._store.max_queue_offset(queue, 0)
         return end > max(self._offsets.query(group, queue, 0), 0)
+
+    def has_any(self, client: Subscriber) -> bool:
+        """Tell whether a pop of a client may get something, and drop notes that lead to nothing."""
+        for queue in list(islice(client.ready, STEP_QUEUES)):
+            if self.is_ready(client.group, queue) and not self._orders.is_blocked(
+                queue, client.group, 0
+            ):
+                return True
+            del client.ready[queue]
+        return bool(client.ready)
 
     def begun(self, client: Subscriber, queue: str) -> None:
         """Note a lite topic that a client has begun to subscribe to, if there is anything."""

@@ -22,11 +22,18 @@ from firearrow.wire.codes import ResponseCode
 CLIENTS_MAX: Final = 50_000  # of all groups: some 40 MB; each is a process, or a part of one
 EVERYBODY: Final = "*"
 """The client id under which pops of a group with a wildcard wait."""
+_POPS: Final = -1
+_NOTIFICATIONS: Final = 0
 
 
 def waiting_key(parent: str, client_id: str, group: str) -> tuple[str, str, int]:
     """Give what pops of a client wait under (``HeldPops``)."""
-    return parent, f"{client_id}@{group}", -1
+    return parent, f"{client_id}@{group}", _POPS
+
+
+def notification_key(pops: tuple[str, str, int]) -> tuple[str, str, int]:
+    """Give what notifications wait under for a client whose pops wait under a key."""
+    return *pops[:2], _NOTIFICATIONS
 
 
 class LiteBegun(NamedTuple):

@@ -6,13 +6,14 @@ Source: upstream ``LiteSubscriptionCtlProcessor``, ``PopLiteMessageProcessor``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.lite import facts
 from firearrow.broker.lite.popping import LitePop
 from firearrow.broker.lite.subscriptions import Subscriber, waiting_key
 from firearrow.broker.lite.topics import LiteTopics
+from firearrow.broker.pop.waiting import Answer as PeerAnswer
 from firearrow.broker.pop.waiting import Outcome
 from firearrow.broker.state.clients import CLIENT_CHARS_MAX
 from firearrow.errors import BrokerError
@@ -31,13 +32,20 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.command import request as request_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import PopLiteMessage
+from firearrow.wire.headers import Notification, PopLiteMessage
 from firearrow.wire.pop import ORDER_REVIVE_QUEUE
 
 MESSAGES_MAX: Final = 32  # of one pop
 LATE_MS_MAX: Final = 500  # for so long a pop is served after its client has given it up
 STEP_NAMES: Final = 200  # of a change, in one step; a millisecond or two
 _LAST, _FIRST, _BEHIND = range(3)  # OffsetOption of type POLICY
+
+
+class OfParent(Protocol):
+    """A header that names a parent topic and a group."""
+
+    consumer_group: str
+    topic: str
 
 
 class LiteProcessor:
@@ -132,6 +140,10 @@ class LiteProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"the broker[{address}] pop message's num is not from 1 to {MESSAGES_MAX}",
             )
+        self._check_topic(header)
+        self._check_group(header)
+
+    def _check_topic(self, header: OfParent) -> None:
         topic = self._topics.get(header.topic)
         if topic is None:
             _refuse(
@@ -148,9 +160,8 @@ class LiteProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"the topic [{header.topic}] message type not match",
             )
-        self._check_group(header)
 
-    def _check_group(self, header: PopLiteMessage) -> None:
+    def _check_group(self, header: OfParent) -> None:
         name = header.consumer_group
         group = self._groups.find(name)
         if group is None:
@@ -161,6 +172,27 @@ class LiteProcessor:
             _refuse(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
         if facts.parent_of(group) != header.topic:
             _refuse(ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {name}")
+
+    # --- notifications ---
+
+    def has_message(self, header: Notification) -> bool:
+        """Tell whether there is something for a client; refuse what a pop would be refused for."""
+        if not header.client_id:
+            _refuse(ResponseCode.INVALID_PARAMETER, "a lite consumer's clientId is missing")
+        self._check_topic(header)
+        self._check_group(header)
+        self._store.catch_up()
+        client = self._subscriptions.find(header.client_id, header.consumer_group)
+        return client is not None and self._events.has_any(client)
+
+    def hold(
+        self, peer: Peer, request: AnyCommand, header: Notification, answer: PeerAnswer
+    ) -> Outcome:
+        """Keep a notification until there may be something; then ``answer`` runs it again."""
+        client_id = header.client_id or ""
+        key = self._events.notification_key(header.topic, client_id, header.consumer_group)
+        chars = len(client_id) + len(header.attempt_id or "") + len(header.exp or "")
+        return self._held.hold_for(key, chars, peer, request, header, answer)
 
     # --- subscriptions ---
 

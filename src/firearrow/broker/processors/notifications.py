@@ -10,6 +10,7 @@ from typing import Final
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.waiting import Outcome
+from firearrow.broker.processors.lite import LiteProcessor
 from firearrow.broker.processors.popchecks import PopChecks, wanted_of
 from firearrow.message import names
 from firearrow.net.server import Finished, Peer
@@ -26,7 +27,7 @@ _TagCodes = frozenset[int] | None
 class NotificationProcessor:
     """Tells of messages without giving any."""
 
-    def __init__(self, context: BrokerContext, books: Books) -> None:
+    def __init__(self, context: BrokerContext, books: Books, lites: LiteProcessor) -> None:
         self._settings = context.settings
         self._store = context.store
         self._topics = context.topics
@@ -37,6 +38,7 @@ class NotificationProcessor:
         self._held_pops = context.held_pops
         self._checks = PopChecks(context)
         self._books = books
+        self._lites = lites
 
     def notify(self, peer: Peer, request: AnyCommand) -> Finished:
         """200054: answer whether there is a message, as soon as there is one."""
@@ -45,14 +47,18 @@ class NotificationProcessor:
             header.born_time = self._clock.now_ms()
         self._checks.broker("peeking message")
         topic = self._checks.place(peer, header)
+        if header.is_lite_consumer:
+            return self._notify_lite(peer, request, header)
         codes = self._codes_of(header)
         self._store.catch_up()
         if self._has_message(header, topic, codes):
             return _answer(has_message=True)
-        outcome = self._held.hold(peer, request, header, self.notify, codes)
-        if outcome is Outcome.HELD:
-            return None
-        return _answer(has_message=False, is_full=outcome is Outcome.FULL)
+        return _waiting(self._held.hold(peer, request, header, self.notify, codes))
+
+    def _notify_lite(self, peer: Peer, request: AnyCommand, header: Notification) -> Finished:
+        if self._lites.has_message(header):
+            return _answer(has_message=True)
+        return _waiting(self._lites.hold(peer, request, header, self.notify))
 
     def waiting(self, peer: Peer, request: AnyCommand) -> Finished:
         """200055: answer how many pops wait for exactly this queue."""
@@ -122,6 +128,12 @@ class NotificationProcessor:
         return rest > 0 and not codes.isdisjoint(
             self._store.tag_codes(topic, queue_id, queue_offset, end)
         )
+
+
+def _waiting(outcome: Outcome) -> Finished:
+    if outcome is Outcome.HELD:
+        return None
+    return _answer(has_message=False, is_full=outcome is Outcome.FULL)
 
 
 def _answer(*, has_message: bool, is_full: bool = False) -> Response:
