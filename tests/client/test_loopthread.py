@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
@@ -68,3 +69,19 @@ def test_its_threads_leave_signals_to_the_program() -> None:
         [sys.executable, "-c", MASKED], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, "0\nTrue\n"), ran.stderr
+
+
+def test_a_thread_that_can_not_start_leaves_the_signals_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    monkeypatch.setattr(threading.Thread, "start", start)
+    try:
+        with pytest.raises(RuntimeError, match="can't start"):
+            LoopThread("test")
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -62,8 +62,13 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the thread inherits it
-        self._thread.start()
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has no more threads
+            self._loop.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def is_here(self) -> bool:

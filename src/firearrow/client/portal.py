@@ -112,7 +112,8 @@ class Blocking(Generic[A]):
     def close(self) -> None:
         """Close it; twice does no harm, nor do two threads that do so. In a fork, what its parent
         has opened is forgotten."""
-        if self._portal is not None and not self._portal.is_here:
+        opened = self._portal
+        if opened is not None and not opened.is_here:
             self._portal = None  # the lock is of the parent, too: a thread may hold it for ever
             return
         with self._lock:
