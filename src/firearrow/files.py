@@ -319,7 +319,7 @@ def name_of_file(text: str) -> str:
     Every character that could lead elsewhere is written as ``%2F`` is in a URL. A text that is too
     long for a name is cut, and ends in its CRC-32.
     """
-    name = quote(text, safe="!#$*+,:;=@|~ ()")
+    name = quote(text, safe="!#$*+,:;=@|~ ()", errors="surrogatepass")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
     if len(name) > _NAME_BYTES_MAX:
@@ -333,15 +333,17 @@ def make_own_directory(path: Path) -> None:
     Raises ConfigError if somebody else could put a link there: below ``/tmp``, any local user may
     make the directory first.
     """
-    for place in (*reversed(path.absolute().parents), path.absolute()):
+    last = path.absolute()
+    for place in (*reversed(last.parents), last):
         with suppress(FileExistsError):
             place.mkdir(mode=0o700)
         status = place.lstat()
         if status.st_uid not in (0, os.geteuid()):
             raise ConfigError(f"{place} belongs to another user, who could alter what is written")
         if (
-            status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
-            and not place.is_symlink()
+            status.st_mode & stat.S_IWOTH
+            and not stat.S_ISLNK(status.st_mode)
+            and (place == last or not status.st_mode & stat.S_ISVTX)
         ):
             raise ConfigError(f"{place} may be written by everybody: chmod o-w {place}")
 

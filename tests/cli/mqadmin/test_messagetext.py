@@ -69,3 +69,11 @@ def test_a_directory_that_everybody_may_write_is_refused(bodies: Path) -> None:
     with pytest.raises(ConfigError, match=r"rocketmq may be written by everybody: chmod o-w"):
         write_body(message("K"))
     assert not bodies.exists()
+
+
+def test_one_in_which_everybody_may_make_files_is_refused(bodies: Path) -> None:
+    """The sticky bit keeps others from removing a file, not from making it, or a link, first."""
+    bodies.mkdir(parents=True)
+    bodies.chmod(0o1777)
+    with pytest.raises(ConfigError, match=r"msgbodys may be written by everybody: chmod o-w"):
+        write_body(message("K"))

@@ -20,7 +20,7 @@ from firearrow.cli.mqadmin.javatext import (
 from firearrow.cli.mqadmin.stats import PUT, day_sum
 from firearrow.client.routequeues import MASTER
 from firearrow.errors import ConfigError, FirearrowError
-from firearrow.files import make_own_directory
+from firearrow.files import for_the_user_alone, make_own_directory
 from firearrow.message import names
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig, TopicConfigTable
@@ -48,13 +48,16 @@ def hashed(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(run: Invocation, name: str, content: Any) -> Path:
+    text = fastjson.dumps(content, pretty=True)
     if run.get("f"):
         path = Path(run.text("f"), name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
     else:
         path = DIRECTORY / name
         make_own_directory(DIRECTORY)
-    path.write_bytes(fastjson.dumps(content, pretty=True))
+        with open(path, "wb", opener=for_the_user_alone) as file:
+            file.write(text)
     return path
 
 
