@@ -1,17 +1,21 @@
 """Records come out as the original's own client decoded them, on whatever way they are found."""
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from firearrow.errors import StoreError
+from firearrow.message.compress import Compression
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store.offline import Layout, Selection, StoreView, as_row, find, write_stream
 from tests import golden
+from tests.message.writing import with_compression
 from tests.store.offline.damage import golden_store, messages
 from tests.store.stores import KINDS, append, opened, settle
 
@@ -127,6 +131,20 @@ def test_bodies_are_decompressed_unless_the_stored_ones_are_asked_for(root: Path
     assert stored["body"] == packed.body
     assert plain["body"] == packed.body_decompressed()
     assert len(plain["body"]) == plain["bodyLength"] > stored["bodyLength"]
+
+
+def test_a_body_that_can_not_be_decompressed_is_given_as_stored(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StoreView(Layout(root)) as view:
+        packed = next(found for found in find(view, Selection()) if found.sys_flag & 1)
+    lz4 = replace(packed, body=b"x", sys_flag=with_compression(packed.sys_flag, Compression.LZ4))
+    damaged = as_row(lz4, stored_body=False)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    unreadable = as_row(lz4, stored_body=False)
+    assert damaged["body"] == unreadable["body"] == b"x"
+    assert "install Firearrow with the extra compress" in unreadable["bodyError"]
+    assert damaged["bodyError"] not in (None, unreadable["bodyError"])
 
 
 def test_arrow_gives_the_same_rows(everything: list[MessageView]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.errors import MessageError, StoreError
+from firearrow.errors import ConfigError, MessageError, StoreError
 from firearrow.message.model import MessageView
 from firearrow.message.names import is_lmq
 from firearrow.message.record import decode_record
@@ -279,7 +279,7 @@ def as_row(message: MessageView, *, stored_body: bool) -> dict[str, Any]:
     if not stored_body:
         try:
             body = message.body_decompressed()
-        except MessageError as fault:
+        except (MessageError, ConfigError) as fault:  # damaged, or a package is missing
             error = str(fault)
     row: dict[str, Any] = {
         "topic": message.topic,
