@@ -93,7 +93,8 @@ def test_times_and_durations_are_read_as_people_write_them() -> None:
     given = ["--path", "a", "--now", "1795242600000", "--window", "2h", "--sample", "500ms"]
     options = order_of(["backlog", *given]).options
     assert (options.now, options.window, options.sample) == (1_795_242_600_000, 7200, 0.5)
-    assert order_of(["backlog", *given, "--window", "90"]).options.window == 90
+    for window, window_seconds in (("90", 90), ("12d", 1_036_800), ("1234567s", 1_234_567)):
+        assert order_of(["backlog", *given, "--window", window]).options.window == window_seconds
 
 
 @pytest.mark.parametrize("job", ["verify", "rebuild"])

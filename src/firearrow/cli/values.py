@@ -56,7 +56,8 @@ def whole_seconds(text: str) -> int:
 def in_seconds(text: str) -> str:
     """Give a duration such as 15m as its number of seconds, and all else as it is."""
     try:
-        return f"{duration_ms(text) / 1000:g}"
+        whole, rest = divmod(duration_ms(text), 1000)
+        return f"{whole}.{rest:03}" if rest else str(whole)
     except ValueError:
         return text
 
