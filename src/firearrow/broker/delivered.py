@@ -224,7 +224,9 @@ class DeliveredTimers:
         """Look through the log; a step for each that is taken."""
         store, timers = self._store, self._timers
         at = read_ms = timers.progress.read_ms
-        end_ms, is_used = store.last_store_ms + timers.precision_ms, False
+        # What is looked at ends where a slot does: the wheel never gives a time within one.
+        end_ms = (store.last_store_ms // timers.precision_ms + 1) * timers.precision_ms
+        is_used = False
         while at < end_ms and not is_used:
             at, is_used = timers.wheel.next_used(at, end_ms)
         if not is_used:

@@ -44,7 +44,7 @@ def offline(facts: GroupFacts) -> Iterator[Finding]:
     if facts.clients or not facts.configs or facts.members_untold:
         return
     waiting = sum(place.lag for place in facts.places.values())
-    if facts.pops_waiting or facts.rate:
+    if facts.pops_waiting:
         evidence = "no client is connected to a broker, and messages are consumed"
         cure = "A proxy pops for its clients, which brokers don't know: ask the proxy for them."
         yield Finding("offline", Level.OK, facts.group, evidence, cure)
