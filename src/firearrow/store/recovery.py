@@ -187,8 +187,6 @@ class Recovery:
             settled = self.queues.last_before(last - _DISPATCHED_BYTES)
             if settled >= commit_log.start_offset:
                 return self._last_step_from(settled, last)
-            if last >= 0 and last - _DISPATCHED_BYTES < commit_log.start_offset:
-                return self._last_step_from(commit_log.start_offset, last)
         known = checkpoint.queues_physical_offset
         if self.clean:
             known = max(known, self.queues.max_physical_offset)
