@@ -46,6 +46,7 @@ def test_whatever_happens(block: int) -> None:
         pytest.param(61468, id="a slave that has lost all but where its log ended"),
         pytest.param(59945, id="a slave that is killed three bytes before its first record ends"),
         pytest.param(18412, id="a blank that loses its size"),
+        pytest.param(133, id="a loss of power after a kill, before entries are on the disk again"),
     ],
 )
 def test_what_seeds_have_found(seed: int) -> None:

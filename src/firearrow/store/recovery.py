@@ -176,17 +176,26 @@ class Recovery:
     # --- the end of the log ---
 
     def _walk_from(self) -> int:
-        """The start of the last file in which the end of the log may be.
+        """Find where the walk to the end of the log starts.
 
-        After the end of the process alone, a record a little before the last one that was
-        dispatched: all before it is as it should be.
+        After the end of the process alone that is where the last step of dispatch began: all before
+        it is as it should be. It is never before what the checkpoint vouches for: entries that are
+        written again need not be on the disk, of which the checkpoint would say that they are, and
+        a loss of power would lose them.
         """
+        vouched_for = self._vouched_for()
+        if self.ended is not End.KILLED:
+            return vouched_for
+        last = self.queues.max_physical_offset
+        settled = self.queues.last_before(last - _DISPATCHED_BYTES)
+        is_known = settled >= self.commit_log.start_offset
+        if not is_known and not 0 <= last < self.commit_log.start_offset + _DISPATCHED_BYTES:
+            return vouched_for
+        return self._last_step_from(max(vouched_for, settled), last)
+
+    def _vouched_for(self) -> int:
+        """The start of the last file in which the end of the log may be, by the checkpoint."""
         commit_log, checkpoint = self.commit_log, self.checkpoint
-        if self.ended is End.KILLED:
-            last = self.queues.max_physical_offset
-            settled = self.queues.last_before(last - _DISPATCHED_BYTES)
-            if settled >= commit_log.start_offset:
-                return self._last_step_from(settled, last)
         known = checkpoint.queues_physical_offset
         if self.clean:
             known = max(known, self.queues.max_physical_offset)
