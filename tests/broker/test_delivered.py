@@ -3,7 +3,8 @@ nothing counts as delivered that is not."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -21,9 +22,17 @@ from firearrow.store import MessagesArrived
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from tests.broker import test_acting
-from tests.broker.controlled import Field, fielded
+from tests.broker.controlled import Field, Member, fielded
 from tests.broker.replicated import caught_up
-from tests.broker.serving import Serving, bodies, in_virtual_time, left_by_kill, serving, stored
+from tests.broker.serving import (
+    Caller,
+    Serving,
+    bodies,
+    in_virtual_time,
+    left_by_kill,
+    serving,
+    stored,
+)
 from tests.broker.test_acting import group
 from tests.broker.test_delays import delayed, offsets_in, turn
 from tests.golden import extract
@@ -124,6 +133,16 @@ def test_messages_of_extended_queues_are_delivered_once(tmp_path: Path, *, keeps
     loop.run(main)
 
 
+@asynccontextmanager
+async def first_master(field: Field, *, kills: bool) -> AsyncIterator[tuple[Member, Caller]]:
+    """A master that has the topic, and who sends to it; in the end it is killed or stopped."""
+    first = await field.master()
+    async with first.serving.caller() as caller:
+        first.broker.topics.create("T", 4)
+        yield first, caller
+    await (first.kill() if kills else first.stop())
+
+
 def _records(log: bytes, file_bytes: int) -> Iterable[Any]:
     for base in range(0, len(log), file_bytes):
         yield from iter_records(log[base : base + file_bytes])
@@ -134,14 +153,11 @@ def test_a_new_master_delivers_nothing_again(tmp_path: Path, *, kills: bool) -> 
     """A slave asks for the offsets every ten seconds."""
 
     async def main(field: Field) -> None:
-        first = await field.master()
-        async with first.serving.caller() as caller:
-            first.broker.topics.create("T", 4)
+        async with first_master(field, kills=kills) as (first, caller):
             for number in NUMBERS:
                 await caller.sent(b"%d" % number, i=unique(number, 1 + number % 4))
             await asyncio.sleep(11)
             assert len(first.bodies()) == 15
-        await (first.kill() if kills else first.stop())
         second = await field.master(first)
         await asyncio.sleep(40)
         assert sorted(map(int, second.bodies())) == [*NUMBERS]
@@ -157,14 +173,11 @@ def test_a_new_master_delivers_no_timer_again(
     """A slave asks every three seconds how far the timer is."""
 
     async def main(field: Field) -> None:
-        first = await field.master()
-        async with first.serving.caller() as caller:
-            first.broker.topics.create("T", 4)
+        async with first_master(field, kills=kills) as (first, caller):
             for number in NUMBERS:
                 await caller.sent(b"%d" % number, i=timed(number, 5 + number % 10))
             await asyncio.sleep(9 + seconds)
             assert 8 <= len(first.bodies()) <= 14
-        await (first.kill() if kills else first.stop())
         second = await field.master(first)
         await asyncio.sleep(40)
         assert sorted(map(int, second.bodies())) == [*NUMBERS]
@@ -175,15 +188,12 @@ def test_a_new_master_delivers_no_timer_again(
 @pytest.mark.parametrize("kills", [False, True])
 def test_a_timer_that_has_rolled_comes_once(tmp_path: Path, *, kills: bool) -> None:
     async def main(field: Field) -> None:
-        first = await field.master()
-        async with first.serving.caller() as caller:
-            first.broker.topics.create("T", 4)
+        async with first_master(field, kills=kills) as (first, caller):
             await caller.sent(b"first", "U")
             for number in NUMBERS:
                 await caller.sent(b"%d" % number, i=timed(number, 45))
             await asyncio.sleep(12)
             assert first.broker.store.max_queue_offset("rmq_sys_wheel_timer", 0) == 40
-        await (first.kill() if kills else first.stop())
         second = await field.master(first)
         await asyncio.sleep(60)
         assert sorted(map(int, second.bodies())) == [*NUMBERS]
@@ -221,9 +231,7 @@ def test_a_new_master_asks_nobody_again_who_has_rolled_back(tmp_path: Path, *, k
     """The log says so as soon as the rollback is written there, within three seconds."""
 
     async def main(field: Field) -> None:
-        first = await field.master()
-        async with first.serving.caller() as caller:
-            first.broker.topics.create("T", 4)
+        async with first_master(field, kills=kills) as (first, caller):
             for number in NUMBERS:
                 half = await caller.sent(
                     b"%d" % number,
@@ -239,7 +247,6 @@ def test_a_new_master_asks_nobody_again_who_has_rolled_back(tmp_path: Path, *, k
                 assert (await caller.call(37, fields)).code == 0
             if kills:
                 await asyncio.sleep(4)
-        await (first.kill() if kills else first.stop())
         second = await field.master(first)
         await asyncio.sleep(120)
         assert sorted(map(int, second.bodies())) == [*NUMBERS[::2]]

@@ -65,6 +65,21 @@ def knows(served: Serving, topic: str) -> Callable[[], bool]:
     return lambda: topic in served.broker.topics.table
 
 
+@asynccontextmanager
+async def told_slave(
+    root: Path, clock: VirtualClock
+) -> AsyncIterator[tuple[Serving, Serving, Caller]]:
+    """A master, a slave that it tells of changes, and who asks the master."""
+    async with (
+        replica(root / "m", clock) as master,
+        slave_of(master, root / "s", clock) as slave,
+        master.caller() as caller,
+    ):
+        slave.broker._sync.follow(master.broker.address)
+        await until(lambda: slave.broker._sync.watches)
+        yield master, slave, caller
+
+
 async def killed(field: Field, old: Member) -> Member:
     """Kill the master; give the next."""
     await old.kill()
@@ -417,13 +432,7 @@ def test_a_master_that_stops_leaves_offsets_to_the_next(
 
 def test_an_asynchronous_master_waits_for_nobody_and_tells_at_once(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            replica(tmp_path / "m", clock) as master,
-            slave_of(master, tmp_path / "s", clock) as slave,
-            master.caller() as caller,
-        ):
-            slave.broker._sync.follow(master.broker.address)
-            await until(lambda: slave.broker._sync.watches)
+        async with told_slave(tmp_path, clock) as (master, slave, caller):
             for number in range(3):
                 began = seconds()
                 await done(caller, 17, topic_fields(f"A{number}"))
@@ -463,14 +472,8 @@ def test_a_slave_that_lags_too_far_behind_asks_for_all(
     monkeypatch.setattr(statefeed, "RECENT_MAX", 3)
 
     async def main(clock: VirtualClock) -> None:
-        async with (
-            replica(tmp_path / "m", clock) as master,
-            slave_of(master, tmp_path / "s", clock) as slave,
-            master.caller() as caller,
-        ):
+        async with told_slave(tmp_path, clock) as (master, slave, caller):
             sync = slave.broker._sync
-            sync.follow(master.broker.address)
-            await until(lambda: sync.watches)
             rounds = sync.rounds
             async with deaf(monkeypatch):
                 for number in range(9):
@@ -486,13 +489,7 @@ def test_a_change_that_does_not_follow_on_what_is_here_has_the_table_asked_for(
     tmp_path: Path,
 ) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            replica(tmp_path / "m", clock) as master,
-            slave_of(master, tmp_path / "s", clock) as slave,
-            master.caller() as caller,
-        ):
-            slave.broker._sync.follow(master.broker.address)
-            await until(lambda: slave.broker._sync.watches)
+        async with told_slave(tmp_path, clock) as (master, slave, caller):
             slave.broker.topics.put(TopicConfig("own", 1, 1, 6))
             await asyncio.sleep(0.01)  # data versions are told apart by their time
             await done(caller, 17, topic_fields("A"))

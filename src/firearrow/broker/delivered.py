@@ -22,7 +22,7 @@ further back than `LOG_BYTES_MAX` before its end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -110,14 +110,8 @@ class Delivered:
         firsts = {level: first for level in levels for first in self._due(level)}
         if not firsts:
             return
-        spent = 0
-        for copies in delivered_copies(self._store, self._begin(firsts), LOG_BYTES_MAX):
-            for named, place in copies:
-                spent += self._note(named, place)
-                if spent >= _STEP_BYTES:
-                    spent = 0
-                    yield
-            yield
+        runs = delivered_copies(self._store, self._begin(firsts), LOG_BYTES_MAX)
+        yield from _in_steps(runs, self._note)
         for level in self._nameless_levels.keys() & firsts.keys():
             yield from self._compare(level)
 
@@ -235,14 +229,7 @@ class DeliveredTimers:
         before = store.search_offset(topic, 0, read_ms, Boundary.LOWER) - 1
         for entry in store.iterate_from(topic, 0, before, 1):
             begin = entry.physical_offset
-        spent = 0
-        for copies in timed_copies(store, begin, LOG_BYTES_MAX):
-            for named, place in copies:
-                spent += self._note(named, place)
-                if spent >= _STEP_BYTES:
-                    spent = 0
-                    yield
-            yield
+        yield from _in_steps(timed_copies(store, begin, LOG_BYTES_MAX), self._note)
 
     def _note(self, named: int, place: int) -> int:
         store = self._store
@@ -255,6 +242,21 @@ class DeliveredTimers:
             if same == (_unique(copy.properties), copy.born_timestamp_ms, copy.body):
                 self.found.add(named)
         return _READ_BYTES + 2 * len(copy.body)
+
+
+def _in_steps(
+    runs: Iterable[Iterable[tuple[int, int]]], note: Callable[[int, int], int]
+) -> Iterator[None]:
+    """Note copies, each with the place of its message and its own; a step ends with a run, and
+    within one when ``note`` has read enough bytes."""
+    spent = 0
+    for copies in runs:
+        for named, place in copies:
+            spent += note(named, place)
+            if spent >= _STEP_BYTES:
+                spent = 0
+                yield
+        yield
 
 
 def _waiting(message: Content) -> _Identity:

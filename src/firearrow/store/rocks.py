@@ -304,7 +304,7 @@ class RocksConsumeQueues:
         return self._put(entries.parts(runs), complete) if runs else MessagesArrived()
 
     def _can_be(self, run: Run) -> bool:
-        """Whether a run's queue can be. What is no UTF-8 gets longer as a name."""
+        """Tell if a run's queue can be. A topic that is no UTF-8 gets longer as a name."""
         try:
             topic_field(run.topic)
         except MessageError as error:

@@ -291,7 +291,7 @@ class TopicTable:
         return not self.is_system(topic)
 
     def _may_be_topic(self, topic: str) -> bool:
-        """Whether a name that somebody else wrote can be a topic's; the log names those that
+        """Tell if a name that somebody else wrote can be a topic's; the log names those that
         can't."""
         fault = None if self.is_system(topic) else names.fault_as_directory(topic)
         if fault is not None:
