@@ -41,6 +41,7 @@ from firearrow.net.client import Client
 from firearrow.net.server import Answer, Finished, Handler, Peer, Steps
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
+from firearrow.steps import result_of
 from firearrow.store import ConsumeQueue, MessageStore, NewMessage
 from firearrow.wire.bodies import PERM_WRITE, Route
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -374,12 +375,7 @@ class EscapingPuts(Puts, Service):
 
 def _finished(answer: Answer) -> Finished:
     """Take all steps of an answer."""
-    while isinstance(answer, Generator):
-        try:
-            next(answer)
-        except StopIteration as end:
-            answer = end.value
-    return answer
+    return result_of(answer) if isinstance(answer, Generator) else answer
 
 
 def _wait_no_more(found: dict[str, str]) -> None:

@@ -34,6 +34,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.message.names import broker_member_topic
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.steps import result_of
 from firearrow.wire.bodies import (
     PERM_READ,
     PERM_WRITE,
@@ -133,13 +134,7 @@ class Routes:
 
     def register(self, header: RegisterBroker, body: RegisterBody, channel: object) -> Registered:
         """Do all steps of `register_in_steps` at once."""
-        steps = self.register_in_steps(header, body, channel)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                registered: Registered = end.value
-                return registered
+        return result_of(self.register_in_steps(header, body, channel))
 
     def register_in_steps(
         self, header: RegisterBroker, body: RegisterBody, channel: object

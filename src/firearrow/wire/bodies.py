@@ -32,6 +32,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from firearrow.errors import MessageError
+from firearrow.steps import result_of
 from firearrow.wire import fastjson
 
 T = TypeVar("T")
@@ -172,13 +173,7 @@ class RegisterBody(Body, frozen=True):
     @classmethod
     def decode(cls, data: bytes, compressed: bool = False) -> RegisterBody:
         """Read either form; MessageError that says what is wrong with it."""
-        steps = cls.decode_in_steps(data, compressed)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                body: RegisterBody = end.value
-                return body
+        return result_of(cls.decode_in_steps(data, compressed))
 
     @staticmethod
     def decode_in_steps(
