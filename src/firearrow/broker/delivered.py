@@ -5,7 +5,8 @@ may have that as it was some time ago: a slave asks its master for it now and th
 writes its file each ten seconds. But the log has what was delivered since then. A delivery by
 Firearrow names its message: its ``preparedTransactionOffset`` is the physical offset of that, as a
 commit has that of its half. One by RocketMQ names none; it is that of the message with which it
-agrees in everything.
+agrees in everything. No delivery can name the message at offset 0, the first of a log: that is 0,
+too.
 
 A delivery that is not found is made once more. A wrong one would lose a message, so in doubt there
 is none: of messages that agree in everything only the first may count as delivered, and none if one
@@ -13,7 +14,8 @@ of the last that were delivered before is another of them. Such are what a sende
 one unique key, and a message that a group has sent back twice after the same attempt.
 
 Messages with a delivery time are found in the same way, but only where a record names them: here a
-slot of the timer, and a slave's view of its master's timer, are what may be old.
+slot of the timer, and a slave's view of its master's timer, are what may be old. The one at offset
+0 may come twice.
 
 Work is limited: the log is read from where the first of the messages in question was due, and no
 further back than `LOG_BYTES_MAX` before its end.
