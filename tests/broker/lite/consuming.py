@@ -134,7 +134,9 @@ class LiteWorld:
         }
         self.clients = {(group, one): Client(one, group) for group in GROUPS for one in CLIENTS}
         self.held: list[tuple[Client, str, int, int, int]] = []
-        # Of this turn: who acknowledges messages of a place, and what was visible again.
+        # Of this turn: who changes something, who acknowledges messages of a place, and what was
+        # visible again.
+        self._changing: set[tuple[str, str]] = set()
         self._acking: dict[tuple[str, str], Client] = {}
         self._late: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self._lost_pops = False
@@ -255,6 +257,7 @@ class LiteWorld:
     ) -> None:
         assert client.talker is not None
         self._expected[self._tell(client.talker, code, fields, body)] = {0}
+        self._changing.add((client.group, client.client_id))
 
     def send(self, lite: str) -> None:
         """Send a message to a lite topic."""
@@ -323,9 +326,16 @@ class LiteWorld:
         self._want(client, set())
 
     def lose(self, client: Client) -> None:
-        """End a connection: what waits there is given up, but not what the client wants."""
+        """End a connection: what waits there is given up, but not what the client wants.
+
+        A broker that answers on a connection which has ended reads no more of it, so nobody would
+        know whether what the client has changed in this turn was read: such a one ends later.
+        """
         assert client.talker is not None
-        client.talker.abort()
+        if (client.group, client.client_id) in self._changing:
+            asyncio.get_running_loop().call_later(SETTLED_SECONDS / 2, client.talker.abort)
+        else:
+            client.talker.abort()
         self._lost_pops = self._lost_pops or bool(client.waiting)
         client.waiting.clear()
         client.talker = None
@@ -373,6 +383,7 @@ class LiteWorld:
     async def _do(self, some: tuple[Callable[[], None], ...]) -> None:
         for client in self.clients.values():
             client.allowed = set(client.wanted)
+        self._changing.clear()
         self._acking.clear()
         for one in some:
             one()
