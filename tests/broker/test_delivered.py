@@ -201,6 +201,43 @@ def test_a_timer_that_has_rolled_comes_once(tmp_path: Path, *, kills: bool) -> N
     fielded(tmp_path, 2, main, store={"timer_roll_window_slot": 10})
 
 
+@pytest.mark.parametrize("kills", [False, True])
+@pytest.mark.parametrize("seconds", [0, 2, 4, 6])
+def test_what_was_recalled_comes_from_no_master(
+    tmp_path: Path, seconds: int, *, kills: bool
+) -> None:
+    """Half of the messages are recalled, some within the second before they are due or the master
+    goes, some when they have rolled."""
+
+    async def main(field: Field) -> None:
+        handles: dict[int, str] = {}
+
+        async def recall(number: int) -> None:
+            fields = {"producerGroup": "p", "topic": "T", "recallHandle": handles[number]}
+            assert (await caller.call(370, fields)).code == 0
+
+        async with first_master(field, kills=kills) as (first, caller):
+            await caller.sent(b"first", "U")
+            for number in NUMBERS:
+                sent = await caller.sent(b"%d" % number, i=timed(number, 5 + number))
+                handles[number] = sent["recallHandle"]
+            for passed in range(seconds):
+                await recall(2 * passed)
+                await asyncio.sleep(1)
+            await recall(2 * seconds)
+            await asyncio.sleep(0.1)  # nobody has waited for the slave
+        second = await field.master(first)
+        async with second.serving.caller() as caller:
+            for number in range(2 * seconds + 2, 20, 2):
+                await recall(number)
+        await asyncio.sleep(60)
+        assert sorted(map(int, second.bodies())) == [*NUMBERS[1::2]]
+
+    fielded(
+        tmp_path, 2, main, store={"timer_roll_window_slot": 10}, recall_message_enable=True
+    )  # fmt: skip
+
+
 def test_a_timer_is_delivered_once_by_a_kill_within_its_slot(tmp_path: Path) -> None:
     """A slot is noted when it was read as a whole."""
 

@@ -722,6 +722,8 @@ class Broker:
         try:
             for each in (self._saving, *self._noting):
                 await each.finish()
+            if self.replicas.is_slave:  # another start may make a master of it
+                self.offsets.go_back(self.store.max_queue_offset)
             self._save_state()
         finally:  # on a full disk, too: a broker whose role changes opens all of it again
             self._close_state()

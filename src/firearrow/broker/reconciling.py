@@ -30,15 +30,18 @@ def pass_pops(store: MessageStore, offsets: ConsumerOffsets, seconds: float = AC
 
 def place_groups(store: MessageStore, offsets: ConsumerOffsets, write_seconds: float) -> None:
     """See that groups get what takes the place of lost messages (`ConsumerOffsets.go_back`),
-    and after a kill go on behind what they popped; offsets are written so often."""
+    and after a kill go on behind what they popped; offsets are written so often.
+
+    What was killed may have been a slave, which knew offsets behind what it had of the log.
+    """
     if not store.was_closed:
         pass_pops(store, offsets, max(2 * write_seconds, TOLD_SECONDS))
-    if not store.may_have_lost:
+    elif not store.may_have_lost:
         return
     found = offsets.go_back(store.max_queue_offset)
     if found:
         log.warning(
-            "groups go back to the end of queues: messages that they consumed are lost",
+            "groups go back to the end of queues: messages that they consumed are not here",
             extra={"count": len(found), "topics": sorted({topic for topic, _ in found})[:10]},
         )
 

@@ -428,12 +428,13 @@ class SlaveSync(Running):
             self._groups.follow_change(
                 new.subscription_group_table, new.forbidden_table, groups.gone, new.data_version
             )
-        elif state == statefeed.OFFSETS:
+        elif state in (statefeed.OFFSETS, statefeed.COMMITS):
             offsets = fastjson.decode(text, _OffsetsChange)
             self._offsets.follow_change(
                 offsets.new.offset_table, offsets.gone.get("offsetTable", ())
             )
-            self._saving.write(self._offsets.file)
+            if state == statefeed.OFFSETS:  # commits go to the file with what is asked for
+                self._saving.write(self._offsets.file)
         elif state == statefeed.DELETED:
             deleted = fastjson.decode(text, _DeletedChange).new.deleted_topics
             for topic, physical_offset in deleted.items():

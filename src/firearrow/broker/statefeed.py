@@ -13,6 +13,9 @@ from too long ago. The next request of the slave confirms what the last answer h
 The answer to an administrator's change waits as that to a message does, and for the same slaves:
 those that `Replicas.confirms` counts. After ``slaveTimeout`` it is 12, as for a message. The change
 stays. A slave that can't confirm, RocketMQ's, is not waited for: it asks every ten seconds.
+
+Slaves are told once a second where commits have moved groups, of `MOVED_MAX` queues at most. Nobody
+waits for it: a consumer that died before its commit would get the same messages again.
 """
 
 from __future__ import annotations
@@ -59,12 +62,15 @@ RECENT_MAX: Final = 1000  # changes that are kept for slaves
 RECENT_BYTES_MAX: Final = 1 << 20
 """Of these changes; a slave that needs earlier ones asks for all, which it can do in pages."""
 BEFORE_STOP: Final = "before the broker stopped"
+MOVED_SECONDS: Final = 1.0
+MOVED_MAX: Final = 2000  # 140 kB; of more, slaves learn when they ask for all
 WAITING_MAX: Final = 10_000  # answers that wait for slaves; more are answered with 12 at once
 
 TOPICS: Final = "topics"
 DELETED: Final = "deleted topics"
 GROUPS: Final = "groups"
 OFFSETS: Final = "offsets"
+COMMITS: Final = "commits"
 MODES: Final = "modes"
 RIGHTS: Final = "rights"
 
@@ -159,6 +165,8 @@ class StateFeed(Service):
         self._waiting: list[_Waiting] = []
         self._all_have_it = asyncio.Event()
         self._has_stopped = False
+        self._offsets: ConsumerOffsets | None = None
+        self._moves = Alarm(loop, self._note_moves)
         replicas.counted.listen(lambda _: self._answer_waiting())
 
     @property
@@ -183,6 +191,7 @@ class StateFeed(Service):
         self.watch(TOPICS, topics.file.changed)
         self.watch(GROUPS, groups.file.changed)
         self.watch(OFFSETS, offsets.changed)
+        self._offsets = offsets
         modes.changed.listen(lambda _: self.note(MODES))
         events.listen(RightsChanged, lambda _: self.note(RIGHTS))
         events.listen(ConnectionClosed, self.closed)
@@ -206,6 +215,7 @@ class StateFeed(Service):
                     await self._all_have_it.wait()
         self._has_stopped = True
         self._expiry.cancel()
+        self._moves.cancel()
         waiting, self._waiting = self._waiting, []
         for it in waiting:
             self._leave(it, _unconfirmed(BEFORE_STOP))
@@ -232,6 +242,17 @@ class StateFeed(Service):
         if not self._is_planned:
             self._is_planned = True
             self._loop.call_soon(self._tell)
+
+    def _note_moves(self) -> None:
+        """Tell slaves where commits have moved groups, every second while there are slaves."""
+        if self._offsets is None or self._has_stopped:
+            return
+        self._offsets.note_moves(wanted=bool(self._followers))
+        if self._followers:
+            moved = self._offsets.take_moved(MOVED_MAX)
+            if moved is not None:
+                self.note(COMMITS, moved)
+            self._moves.set(MOVED_SECONDS)
 
     def _tell(self) -> None:
         self._is_planned = False
@@ -261,6 +282,8 @@ class StateFeed(Service):
         known = header.version if is_known else NOTHING_YET
         waits = known == self.version
         self._keep(peer, _Follower(header.broker_id, known, request if waits else None, 0.0))
+        if not self._moves.is_set:
+            self._note_moves()
         self._confirmed()
         return None if waits else self._news(known)
 
@@ -341,7 +364,7 @@ class StateFeed(Service):
 
 
 def _change(state: str, change: Change | None) -> StateChange:
-    text = fastjson.dumps(None if change is None else change._asdict())
+    text = fastjson.dumps_standard(None if change is None else change._asdict())
     return StateChange(state, msgspec.Raw(text))
 
 

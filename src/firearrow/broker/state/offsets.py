@@ -23,6 +23,7 @@ accesses to dictionaries, is not logged and reaches the disk with the next `Cons
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,6 +80,8 @@ class ConsumerOffsets:
         self.resets: OffsetTable = {}
         # Of which keys no copy that is being written has the queues: they may be changed.
         self._own: set[str] = set()
+        # Where commits have moved a group since `take_moved`; None while nobody takes it.
+        self._moved: dict[tuple[str, int], None] | None = None
         self._own_pulled: set[str] = set()
         self.data_version = DataVersion(timestamp=clock.now_ms())
         self._clock = clock
@@ -99,7 +102,8 @@ class ConsumerOffsets:
         )
         self.file = StateFile(storage, self._copied, self._complete, before_write)
         self.changed: Event[Change] = Event()
-        """Told of what an administrator changes; commits are too many."""
+        """Told of what an administrator changes; for commits, which are too many, see
+        `take_moved`."""
         self._other: JsonFile | None = None
         if store_root is not None and not in_database:
             other = OFFSETS if self._lmq else LMQ_OFFSETS
@@ -110,9 +114,28 @@ class ConsumerOffsets:
         key = f"{topic}@{group}"  # offset_key: a call less in each pull
         if _put(self.committed, self._own, key, queue_id, queue_offset):
             self.file.behind = True
+            if self._moved is not None:
+                self._moved[key, queue_id] = None
         self._commits += 1
         if self._commits % self._commits_per_version == 0:
             self._next_version()
+
+    def note_moves(self, *, wanted: bool) -> None:
+        """Begin or end to note where commits move groups, for `take_moved`."""
+        if wanted != (self._moved is not None):
+            self._moved = {} if wanted else None
+
+    def take_moved(self, most: int) -> Change | None:
+        """Give where groups are in up to ``most`` queues in which they have moved, the earliest
+        first, each once; None if there is none."""
+        moved = self._moved or {}
+        new: OffsetTable = {}
+        for key, queue_id in list(islice(moved, most)):
+            del moved[key, queue_id]
+            queue_offset = self.committed.get(key, {}).get(queue_id)
+            if queue_offset is not None:  # else the group or the topic was deleted meanwhile
+                new.setdefault(key, {})[queue_id] = queue_offset
+        return Change(None, {_TABLE: new}, {_TABLE: ()}) if new else None
 
     def go_back(self, end_of: Callable[[str, int], int]) -> list[tuple[str, int]]:
         """Have no group be behind the end of a queue; give the queues where some were.
