@@ -106,18 +106,13 @@ def show_result(result: Result) -> None:
 
 
 def finish(
-    given: argparse.Namespace,
-    settings: Settings,
-    facts: dict[str, str | int | float],
-    results: list[Result],
+    given: argparse.Namespace, settings: Settings, facts: dict[str, str | int | float], results: list[Result]
 ) -> None:
     """Write the report and say where it is."""
     now = datetime.now().astimezone()
     whole = Report(now.isoformat(timespec="minutes"), given.quick, asdict(settings), facts, results)
     path = whole.write(given.results, f"{now:%Y-%m-%d}-{set_name(given)}")
-    print(
-        f"\n{path.name} and {path.with_suffix('.json').name} are in {os.path.relpath(path.parent)}"
-    )
+    print(f"\n{path.name} and {path.with_suffix('.json').name} are in {os.path.relpath(path.parent)}")
 
 
 def set_name(given: argparse.Namespace) -> str:

@@ -21,15 +21,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.remoting import (
-    LENGTHS,
-    SUCCESS,
-    Line,
-    create_topic,
-    decode,
-    encode,
-    one_message,
-)
+from benchmarks.remoting import LENGTHS, SUCCESS, Line, create_topic, decode, encode, one_message
 
 COUNT = 10_000
 QUEUES = 4096
@@ -109,8 +101,7 @@ def kinds(count: int, queues: int) -> dict[str, Iterator[bytes]]:
         "34: heartbeats of 1,000 new groups": map(heartbeat, range(0, 3000, HEARTBEAT_GROUPS)),
         "15: commit offsets": map(commit, range(count)),
         "10: first messages of queues": (
-            one_message("", f"made-{n // 4}").replace(b'"e": "0"', b'"e": "%d"' % (n % 4))
-            for n in range(queues)
+            one_message("", f"made-{n // 4}").replace(b'"e": "0"', b'"e": "%d"' % (n % 4)) for n in range(queues)
         ),
         "21: list topics": (encode(21, {}) for _ in range(5)),
         "201: list groups": (encode(201, {}) for _ in range(5)),

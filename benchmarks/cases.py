@@ -73,10 +73,7 @@ def at_least(ratio: float) -> Target:
 
 READABLE = Target("readable_per_s", Compare.RATIO_AT_LEAST, 1.2)
 
-CLOSE_BEHIND = (
-    Target("lag_mb_p99", Compare.AT_MOST, 1),
-    Target("lag_mb_max", Compare.AT_MOST, 1),
-)
+CLOSE_BEHIND = (Target("lag_mb_p99", Compare.AT_MOST, 1), Target("lag_mb_max", Compare.AT_MOST, 1))
 
 HALF_THE_CPU = Target("cpu_us_per_message", Compare.RATIO_AT_MOST, 0.5)
 
@@ -86,9 +83,7 @@ SYNCED = Load("send", connections=16, depth=8)
 BATCHED = Load("batch", connections=4, depth=8)
 UNPIPELINED_BATCHES = Load("batch", connections=16, depth=1)
 PULLED = Load("pull", connections=4, depth=1)
-CHOSEN = Load(
-    "pull", connections=4, expression="region = 'eu' AND price BETWEEN 20 AND 50", topic="marked"
-)
+CHOSEN = Load("pull", connections=4, expression="region = 'eu' AND price BETWEEN 20 AND 50", topic="marked")
 HALVES = Load("transaction", connections=4, depth=32)
 SENT_BACK = Load("send-back", connections=4, depth=32)
 PUSHED = Load("push", connections=16, rate=5000)
@@ -179,10 +174,7 @@ CASES = (
         shape=FOLLOWED,
     ),
     Case(
-        "batch",
-        "batches of 32 × 128 bytes, 4 connections × 8 in flight",
-        RawLoad(BATCHED),
-        (at_least(1.2), READABLE),
+        "batch", "batches of 32 × 128 bytes, 4 connections × 8 in flight", RawLoad(BATCHED), (at_least(1.2), READABLE)
     ),
     Case(
         "batch-round-trip",
@@ -190,12 +182,7 @@ CASES = (
         RawLoad(UNPIPELINED_BATCHES),
         (at_least(1.2), READABLE),
     ),
-    Case(
-        "pull",
-        "pulls of 32 × 128 bytes, 4 connections × 1 in flight",
-        RawLoad(PULLED),
-        (at_least(1.5),),
-    ),
+    Case("pull", "pulls of 32 × 128 bytes, 4 connections × 1 in flight", RawLoad(PULLED), (at_least(1.5),)),
     Case(
         "pull-filtered",
         "pulls of 32 × 128 bytes by an SQL92 expression that a quarter of the messages fulfil",
@@ -219,10 +206,7 @@ CASES = (
         "push",
         "from sender to waiting consumers of 4 queues, 5,000 messages of 128 bytes a second",
         Push(PUSHED),
-        (
-            Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1),
-            Target("visible_ms_p99", Compare.RATIO_AT_MOST, 1),
-        ),
+        (Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1), Target("visible_ms_p99", Compare.RATIO_AT_MOST, 1)),
     ),
     Case(
         "pop-single",
@@ -246,10 +230,7 @@ CASES = (
         "pop-waiting",
         "1,000 messages a second from 16 connections to pops that wait, of 4 consumers",
         Push(PUSHED_TO_POPS),
-        (
-            Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1),
-            Target("visible_ms_p99", Compare.RATIO_AT_MOST, 1),
-        ),
+        (Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1), Target("visible_ms_p99", Compare.RATIO_AT_MOST, 1)),
     ),
     Case(
         "delay-level",
@@ -273,10 +254,7 @@ CASES = (
         "delay-timer-all",
         "how late 100,000 messages come that are due in one moment, and 250 others a second",
         DueAtOnce(ALL_DUE, OTHERS),
-        (
-            Target("visible_ms_p99", Compare.AT_MOST, 5000),
-            Target("others_ms_p99", Compare.AT_MOST, 50),
-        ),
+        (Target("visible_ms_p99", Compare.AT_MOST, 5000), Target("others_ms_p99", Compare.AT_MOST, 50)),
     ),
     Case(
         "visibility",
@@ -290,12 +268,7 @@ CASES = (
         BenchmarkProducer(threads=64),
         (at_least(1.0),),
     ),
-    Case(
-        "consumer",
-        "RocketMQ's own benchmark Consumer on a backlog",
-        BenchmarkConsumer(),
-        (at_least(1.0),),
-    ),
+    Case("consumer", "RocketMQ's own benchmark Consumer on a backlog", BenchmarkConsumer(), (at_least(1.0),)),
     Case(
         "start",
         "process start, empty store, to the first acknowledged message",

@@ -41,9 +41,7 @@ def make_certificate(directory: Path) -> Certificate:
     names += ["-addext", "basicConstraints=critical,CA:FALSE"]
     files: list[str | Path] = ["-keyout", made.key_path, "-out", made.path]
     command = [openssl, *kind.split(), *names, *files]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=MAKE_TIMEOUT_S
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAKE_TIMEOUT_S)
     if done.returncode != 0:
         raise BenchmarkError(f"a certificate: {done.stderr.strip()[-2000:]}")
     made.binary.write_bytes(ssl.PEM_cert_to_DER_cert(made.path.read_text()))

@@ -31,15 +31,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load
 from benchmarks.process import ServerProcess
 from benchmarks.remoting import until
-from benchmarks.servers import (
-    ALONE,
-    FIREARROW,
-    ROCKETMQ,
-    Deployment,
-    free_port,
-    java_command,
-    launchers,
-)
+from benchmarks.servers import ALONE, FIREARROW, ROCKETMQ, Deployment, free_port, java_command, launchers
 from benchmarks.workloads import wait_dispatched
 from firearrow.client import Message, Producer, PushConsumer, StartFrom
 
@@ -106,32 +98,23 @@ def main() -> None:
             _measure(tools, deployment, options, proxy)
 
 
-def _measure(
-    tools: toolchain.Tools, deployment: Deployment, options: argparse.Namespace, proxy: int
-) -> None:
+def _measure(tools: toolchain.Tools, deployment: Deployment, options: argparse.Namespace, proxy: int) -> None:
     rounds: dict[str, list[float]] = defaultdict(list)
     seconds: float = options.seconds
     loads: dict[str, Callable[[str], float]] = {}
     if options.only != "consume":
         loads["produce, Python"] = lambda group: _python(deployment, "produce", group, seconds)
-        loads["produce, Java"] = lambda _: _java(
-            clients.produce(tools, deployment, TOPIC, IN_FLIGHT, seconds)
-        )
+        loads["produce, Java"] = lambda _: _java(clients.produce(tools, deployment, TOPIC, IN_FLIGHT, seconds))
         if options.official:
-            loads["produce, official Python"] = lambda _: _official(
-                options.official, proxy, seconds
-            )
+            loads["produce, official Python"] = lambda _: _official(options.official, proxy, seconds)
     if options.only != "produce":
         fill = Load("batch", connections=4, depth=8, topic=BACKLOG)
-        found = Generator(tools.generator).measure(
-            fill, deployment, 300, lead_s=0, messages=options.backlog
-        )
+        found = Generator(tools.generator).measure(fill, deployment, 300, lead_s=0, messages=options.backlog)
         wait_dispatched(deployment)
         print(f"a backlog of {found.messages} messages of 128 bytes", flush=True)
         loads["consume, Python"] = lambda group: _python(deployment, "consume", group, seconds)
         loads["consume, Java"] = lambda group: _java(
-            clients.consume(tools, deployment, BACKLOG, f"java_{group}", seconds),
-            most=found.messages / seconds,
+            clients.consume(tools, deployment, BACKLOG, f"java_{group}", seconds), most=found.messages / seconds
         )
     for number in range(options.rounds):
         for name, load in loads.items():
@@ -146,9 +129,7 @@ def _measure(
                 print(f"{what}: {ratio:.2f} of {other}'s (goal: {goal})")
     with tempfile.TemporaryDirectory() as bytecode:  # which an installed package has
         kept = {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
-        first, *found_ms = (
-            float(_run([sys.executable, "-c", IMPORTS], os.environ | kept)) for _ in range(6)
-        )
+        first, *found_ms = (float(_run([sys.executable, "-c", IMPORTS], os.environ | kept)) for _ in range(6))
     median = statistics.median(found_ms)
     print(f"import: {median:.0f} ms, first {first:.0f} ms (goal: {IMPORT_MS_MAX} ms)")
 
@@ -179,9 +160,7 @@ def _start_proxy(tools: toolchain.Tools, deployment: Deployment, jars: Path) -> 
     port = free_port()
     ports = {"grpcServerPort": port, "remotingListenPort": free_port()}
     settings.write_text(
-        json.dumps(
-            ports | {"rocketMQClusterName": "DefaultCluster", "enableTopicMessageTypeCheck": False}
-        )
+        json.dumps(ports | {"rocketMQClusterName": "DefaultCluster", "enableTopicMessageTypeCheck": False})
     )
     words = ("-n", deployment.namesrv, "-pm", "cluster", "-pc", settings)
     command = java_command(tools.java, jars, home, PROXY_MEMORY, PROXY, *words)
@@ -203,9 +182,7 @@ def _official(python: str, proxy: int, seconds: float) -> float:
 
 
 def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=environment
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     if done.returncode:
         raise BenchmarkError(f"{' '.join(command[:4])}:\n{done.stderr[-2000:]}")
     return done.stdout

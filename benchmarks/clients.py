@@ -54,9 +54,7 @@ def _run(tools: Tools, deployment: Deployment, main: str, words: list[str], seco
         raise BenchmarkError(f"RocketMQ's {main} needs Java and RocketMQ's jars")
     with tempfile.TemporaryDirectory(dir=deployment.directory) as home:
         common = ["-n", deployment.namesrv, "-ri", "1000"]
-        command = java_command(
-            tools.java, tools.jars, Path(home), CLIENT_MEMORY, f"{PACKAGE}.{main}", *common, *words
-        )
+        command = java_command(tools.java, tools.jars, Path(home), CLIENT_MEMORY, f"{PACKAGE}.{main}", *common, *words)
         client = ServerProcess.start(command, Path(home) / f"{main}.log", {"ROCKETMQ_HOME": home})
         try:
             if client.wait(seconds):

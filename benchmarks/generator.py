@@ -92,13 +92,7 @@ class Generator:
         self._binary = binary
 
     def measure(
-        self,
-        load: Load,
-        deployment: Deployment,
-        seconds: float,
-        *,
-        lead_s: float = 1,
-        messages: int | None = None,
+        self, load: Load, deployment: Deployment, seconds: float, *, lead_s: float = 1, messages: int | None = None
     ) -> Measurement:
         """Load for `lead_s` unmeasured and `seconds` measured, or until so many messages."""
         times = ["--lead-seconds", str(lead_s), "--seconds", str(seconds)]
@@ -124,9 +118,7 @@ class Generator:
         for pid in deployment.pids:
             command += ["--pid", str(pid)]
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=seconds + OVERTIME_S, check=False
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + OVERTIME_S, check=False)
         except subprocess.TimeoutExpired as error:
             raise BenchmarkError(f"{deployment.side}: the load generator hangs") from error
         if done.returncode != 0:

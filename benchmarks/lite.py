@@ -201,8 +201,7 @@ class Crowd:
     def __init__(self, address: str, count: int) -> None:
         self._host, _, self._port = address.rpartition(":")
         self._numbers = [
-            [(client * EACH + number) % count for number in range(min(EACH, count))]
-            for client in range(CLIENTS)
+            [(client * EACH + number) % count for number in range(min(EACH, count))] for client in range(CLIENTS)
         ]
         self._sent: dict[str, float] = {}
         self.times: list[float] = []

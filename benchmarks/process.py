@@ -32,9 +32,7 @@ class Memory:
 
     def __add__(self, other: "Memory") -> "Memory":
         """Add up two processes."""
-        return Memory(
-            self.resident_bytes + other.resident_bytes, self.private_bytes + other.private_bytes
-        )
+        return Memory(self.resident_bytes + other.resident_bytes, self.private_bytes + other.private_bytes)
 
 
 class ServerProcess:
@@ -45,9 +43,7 @@ class ServerProcess:
         self.log = log
 
     @classmethod
-    def start(
-        cls, command: list[str | Path], log: Path, environment: Mapping[str, str] | None = None
-    ) -> Self:
+    def start(cls, command: list[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> Self:
         """Run `command` with standard output and error in `log`."""
         with log.open("wb") as output:
             popen = subprocess.Popen(

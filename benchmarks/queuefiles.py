@@ -17,14 +17,7 @@ from pathlib import Path
 from benchmarks import toolchain
 from benchmarks.process import cpu_seconds
 from benchmarks.queues import Sender
-from benchmarks.servers import (
-    ALONE,
-    FIREARROW,
-    Deployment,
-    Launch,
-    launch_firearrow,
-    launchers,
-)
+from benchmarks.servers import ALONE, FIREARROW, Deployment, Launch, launch_firearrow, launchers
 
 START_PAUSE_S = 0.02
 STOP_TIMEOUT_S = 600

@@ -95,9 +95,7 @@ def target(number: int) -> Target:
 def _create_topics(deployment: Deployment, count: int) -> None:
     with remoting.Line(deployment.brokers[0].address, timeout_s=60) as line:
         for first in range(0, count, QUEUES_A_TOPIC):
-            code = line.ask(
-                remoting.create_topic(target(first)[0], min(QUEUES_A_TOPIC, count - first))
-            ).code
+            code = line.ask(remoting.create_topic(target(first)[0], min(QUEUES_A_TOPIC, count - first))).code
             if code != remoting.SUCCESS:
                 raise BenchmarkError(f"{deployment.side}: a topic was refused with {code}")
 
@@ -135,9 +133,7 @@ class Sender:
         broker = deployment.brokers[0]
         host, _, port = broker.address.rpartition(":")
         self._side = deployment.side
-        self._connections = [
-            socket.create_connection((host, int(port)), 60) for _ in range(CONNECTIONS)
-        ]
+        self._connections = [socket.create_connection((host, int(port)), 60) for _ in range(CONNECTIONS)]
         for connection in self._connections:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._header = (

@@ -134,8 +134,7 @@ def messages_in(broker_address: str, topic: str, queues: int) -> int:
     """Add up the maximum offsets of the queues 0, 1, ... of a topic."""
     with Line(broker_address) as line:
         answers = [
-            line.ask(encode(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)}))
-            for queue_id in range(queues)
+            line.ask(encode(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})) for queue_id in range(queues)
         ]
     return sum(int(answer.fields.get("offset", 0)) for answer in answers)
 

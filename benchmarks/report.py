@@ -101,9 +101,7 @@ def ratios(sides: Mapping[str, Metrics]) -> dict[str, float]:
 def verdicts(case: Case, sides: Mapping[str, Metrics]) -> list[Verdict]:
     """Judge each target of a case by the medians of the sides."""
     by_ratio, ours = ratios(sides), sides.get(FIREARROW, {})
-    values = (
-        (by_ratio if target.compare.ratio else ours).get(target.metric) for target in case.targets
-    )
+    values = ((by_ratio if target.compare.ratio else ours).get(target.metric) for target in case.targets)
     return [Verdict(*pair) for pair in zip(case.targets, values, strict=True)]
 
 
@@ -133,9 +131,7 @@ class Result:
         return {
             "case": self.case.key,
             "title": self.case.title,
-            "rounds": {
-                side: [dict(one) for one in found] for side, found in self.rounds.found.items()
-            },
+            "rounds": {side: [dict(one) for one in found] for side, found in self.rounds.found.items()},
             "medians": self.medians,
             "ratios": ratios(self.medians),
             "targets": [
@@ -189,9 +185,7 @@ class Report:
         parts = [f"# Benchmark of {self.date}"]
         if self.quick:
             parts.append("A quick run: cold servers, short rounds. Its numbers say nothing.")
-        parts.append(
-            table(("machine", ""), [(name, str(fact)) for name, fact in self.machine.items()])
-        )
+        parts.append(table(("machine", ""), [(name, str(fact)) for name, fact in self.machine.items()]))
         parts += [markdown_case(result) for result in self.results]
         return "\n\n".join(parts) + "\n"
 
@@ -203,9 +197,7 @@ def markdown_case(result: Result) -> str:
     rows = []
     for name in names:
         values = [spread(name, result.rounds.found[side]) for side in sides]
-        rows.append(
-            (UNITS[name].title, *values, f"{by_ratio[name]:.2f}" if name in by_ratio else "")
-        )
+        rows.append((UNITS[name].title, *values, f"{by_ratio[name]:.2f}" if name in by_ratio else ""))
     parts = [
         f"## {result.case.key}: {result.case.title}",
         table(("median (lowest – highest)", *sides, "ratio"), rows),
@@ -234,7 +226,5 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def progress_line(case: Case, side: str, label: str, metrics: Metrics) -> str:
     """Write one round, or the medians of all, as a line for the terminal."""
-    values = "  ".join(
-        f"{UNITS[name].show(value)} {UNITS[name].title}" for name, value in metrics.items()
-    )
+    values = "  ".join(f"{UNITS[name].show(value)} {UNITS[name].title}" for name, value in metrics.items())
     return f"{case.key:<10}  {label:<6}  {side:<9}  {values}"

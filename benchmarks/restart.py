@@ -58,11 +58,7 @@ class Restart:
                 memory = deployment.memory()
         finally:
             shutil.rmtree(parent, ignore_errors=True)
-        return {
-            "complete_s": seconds,
-            "messages": float(messages),
-            "private_mb": memory.private_bytes / 1e6,
-        }
+        return {"complete_s": seconds, "messages": float(messages), "private_mb": memory.private_bytes / 1e6}
 
     def _fill(self, bench: Bench, launch: Launch) -> tuple[Path, int]:
         parent = Path(tempfile.mkdtemp(prefix="filled-", dir=bench.directory))

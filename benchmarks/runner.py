@@ -108,9 +108,7 @@ def check_disk(bench: Bench) -> None:
         raise BenchmarkError(f"{usage.free / 1e9:.0f} GB free for the stores; {wanted} are needed")
     used = usage.used / (usage.used + usage.free)  # as it counts: what is reserved is no part
     if used > DISK_USED_MAX:
-        raise BenchmarkError(
-            f"the disk is {used:.0%} full; above 85 % RocketMQ deletes and refuses"
-        )
+        raise BenchmarkError(f"the disk is {used:.0%} full; above 85 % RocketMQ deletes and refuses")
 
 
 def warn_stored(deployments: dict[str, Deployment]) -> list[str]:

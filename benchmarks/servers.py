@@ -90,10 +90,7 @@ class Deployment:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop all processes, brokers before name servers, and delete the stores."""
         try:
@@ -215,9 +212,7 @@ def members(directory: Path, shape: Shape, keys: Keys, ports: list[int]) -> list
     return found
 
 
-def deployed(
-    side: str, directory: Path, shape: Shape, keys: Keys
-) -> tuple[Deployment, list[Member]]:
+def deployed(side: str, directory: Path, shape: Shape, keys: Keys) -> tuple[Deployment, list[Member]]:
     """Give a side on free ports of which nothing runs yet, and what it consists of."""
     directory.mkdir(parents=True, exist_ok=True)
     namesrv_port, *ports = free_ports(1 + shape.processes)
@@ -242,9 +237,7 @@ def launchers(tools: Tools, *, firearrow: bool = True) -> dict[str, Launch]:
     return sides
 
 
-def launch_rocketmq(
-    java: Path, jars: Path, directory: Path, shape: Shape, keys: Keys
-) -> Deployment:
+def launch_rocketmq(java: Path, jars: Path, directory: Path, shape: Shape, keys: Keys) -> Deployment:
     """Start the original's name server and brokers."""
     deployment, started = deployed(ROCKETMQ, directory, shape, keys)
     properties = tuple(f"-D{key}={value}" for key, value in shape.tls_keys.items())
@@ -298,9 +291,7 @@ def launch_firearrow(directory: Path, shape: Shape, keys: Keys) -> Deployment:
     return deployment
 
 
-def firearrow_commands(
-    namesrv: str, shape: Shape, started: list[Member]
-) -> list[tuple[str, list[str]]]:
+def firearrow_commands(namesrv: str, shape: Shape, started: list[Member]) -> list[tuple[str, list[str]]]:
     """Give each process of Firearrow as a name and its command line: all that knows our CLI."""
     host, namesrv_port = ["--host", "127.0.0.1"], namesrv.rpartition(":")[2]
     commands: list[tuple[str, list[str]]] = []

@@ -313,9 +313,7 @@ class Soak:
             except asyncio.CancelledError:
                 continue
         found = first_bytes, last_bytes
-        return Measured(
-            idle_cores, waiting_cores, *found, self.deliveries, self.errors, self.refused
-        )
+        return Measured(idle_cores, waiting_cores, *found, self.deliveries, self.errors, self.refused)
 
     def _make_topic(self) -> None:
         made = remoting.create_topic(TOPIC, self.size.queues)
@@ -328,10 +326,7 @@ class Soak:
         loop = asyncio.get_running_loop()
         for first in range(0, self.size.connections, CONNECT_AT_ONCE):
             numbers = range(first, min(first + CONNECT_AT_ONCE, self.size.connections))
-            made = [
-                loop.create_connection(partial(Client, self, number), host, int(port))
-                for number in numbers
-            ]
+            made = [loop.create_connection(partial(Client, self, number), host, int(port)) for number in numbers]
             self._clients += [client for _, client in await asyncio.gather(*made)]
 
     async def _beat(self) -> None:
@@ -407,10 +402,7 @@ def main() -> int:
 
     try:
         allow_connections(size.connections)
-        with (
-            tempfile.TemporaryDirectory() as directory,
-            launch_firearrow(Path(directory) / "side", ALONE, {}) as side,
-        ):
+        with tempfile.TemporaryDirectory() as directory, launch_firearrow(Path(directory) / "side", ALONE, {}) as side:
             side.wait_ready()
             soak = Soak(side, size, say)
             found = asyncio.run(soak.run(arguments.idle_seconds, arguments.minutes * 60))

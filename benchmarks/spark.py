@@ -154,9 +154,7 @@ def alone(root: Path, size: int, rounds: int) -> Iterator[Measured]:
         ("alone, 3 columns", some(LEAN), {}, None),
     ]
     seconds, cpu = best(lambda: scanned(root), rounds, 1)
-    yield Measured(
-        "alone, records found and fixed fields read", size / MB / seconds, seconds, None, cpu
-    )
+    yield Measured("alone, records found and fixed fields read", size / MB / seconds, seconds, None, cpu)
     for name, schema, options, target in cases:
         seconds, cpu = best(lambda s=schema, o=options: read(root, s, o), rounds, 1)  # type: ignore[misc]
         yield Measured(name, size / MB / seconds, seconds, target, cpu)
@@ -371,9 +369,7 @@ def streams(spark: SparkSession, root: Path, size: int) -> Iterator[Measured]:
         fastest = min(whole, key=lambda steps: sum(step.seconds for step in steps))
         seconds = sum(step.seconds for step in fastest)
         yield Measured(f"stream, one step, {name}", rate_of(fastest, record_bytes), seconds, target)
-    small = stream_steps(
-        spark, root, {"maxOffsetsPerTrigger": "2000", "assign": ONE_QUEUE}, MESSAGES.names
-    )
+    small = stream_steps(spark, root, {"maxOffsetsPerTrigger": "2000", "assign": ONE_QUEUE}, MESSAGES.names)
     small = small[3:] or small
     middle = sorted(small, key=lambda step: step.seconds)[len(small) // 2]
     rate = rate_of([middle], record_bytes)
@@ -396,11 +392,7 @@ ONE_QUEUE: Final = '{"topic-07":{"store":[1]}}'
 
 
 def stream_steps(
-    spark: SparkSession,
-    root: Path,
-    limits: dict[str, str],
-    columns: Sequence[str],
-    totals: Sequence[str] = (),
+    spark: SparkSession, root: Path, limits: dict[str, str], columns: Sequence[str], totals: Sequence[str] = ()
 ) -> list[Step]:
     """Give the steps, with rows, of a query that reads what there is.
 

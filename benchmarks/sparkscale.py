@@ -55,10 +55,7 @@ def curve(homes: Path, workers: int, size_gib: float, rounds: int) -> Iterator[F
     with session(workers) as spark:
         jobs: tuple[tuple[str, Callable[[Path], object]], ...] = (
             ("rebuild", lambda place: rebuilt(spark, root, to=place)),
-            (
-                "archive",
-                lambda place: archive(SparkWorkers(spark), opener, Archive(str(place)), settings),
-            ),
+            ("archive", lambda place: archive(SparkWorkers(spark), opener, Archive(str(place)), settings)),
         )
         for job, run in jobs:
             seconds = of_places(run, homes, rounds)
@@ -101,21 +98,14 @@ def sink(homes: Path, rounds: int) -> Iterator[Found]:
                 sent.append(batched.messages_per_s)
                 written.append(rows)
     yield {"case": "generator's batches", "messages_per_s": max(sent)}
-    yield {
-        "case": "sink",
-        "messages_per_s": max(written),
-        "ratio": max(written) / max(sent),
-        "target": SINK_TARGET,
-    }
+    yield {"case": "sink", "messages_per_s": max(written), "ratio": max(written) / max(sent), "target": SINK_TARGET}
 
 
 def write_rows(spark: SparkSession, deployment: Deployment) -> float:
     """Rows per second of a batch job that writes bodies of 128 bytes."""
     rows = spark.range(SINK_ROWS).selectExpr("cast(repeat('x', 128) as binary) as body")
     start = time.perf_counter()
-    rows.write.format("rocketmq").mode("append").options(
-        nameServer=deployment.namesrv, topic="sink"
-    ).save()
+    rows.write.format("rocketmq").mode("append").options(nameServer=deployment.namesrv, topic="sink").save()
     return SINK_ROWS / (time.perf_counter() - start)
 
 

@@ -60,9 +60,7 @@ class Cluster:
 
     def _add(self, name: str, kind: str, keys: dict[str, str], more: list[str]) -> None:
         settings = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-        self._commands[name] = [
-            sys.executable, "-m", "firearrow", kind, "--host", HOST, *more, *settings
-        ]  # fmt: skip
+        self._commands[name] = [sys.executable, "-m", "firearrow", kind, "--host", HOST, *more, *settings]
 
     def _add_broker(self, name: str, port: str, keys: dict[str, str]) -> None:
         where = ["-n", self.namesrv, "--broker-port", port, "--store", str(self._directory / name)]
@@ -73,29 +71,27 @@ class Cluster:
         addresses = [f"{HOST}:{free_port()}" for _ in range(CONTROLLERS)]
         for number in range(CONTROLLERS):
             keys = {
-                "controllerDLegerGroup": "group", "controllerDLegerSelfId": f"n{number}",
+                "controllerDLegerGroup": "group",
+                "controllerDLegerSelfId": f"n{number}",
                 "controllerDLegerPeers": ";".join(f"n{at}-{it}" for at, it in enumerate(addresses)),
-            }  # fmt: skip
+            }
             store = ["--store", str(self._directory / f"n{number}")]
             self._add(f"n{number}", "controller", keys, store)
         for address, name in self.brokers.items():
             keys = {
-                "enableControllerMode": "true", "controllerAddr": ";".join(addresses),
+                "enableControllerMode": "true",
+                "controllerAddr": ";".join(addresses),
                 "allAckInSyncStateSet": "true",
-            }  # fmt: skip
+            }
             self._add_broker(name, address.rpartition(":")[2], keys)
 
     def _add_acting(self) -> None:
-        keys = {
-            "enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "totalReplicas": "2",
-        }  # fmt: skip
+        keys = {"enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "totalReplicas": "2"}
         master = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "brokerId": "0"}
         slave = {"brokerRole": "SLAVE", "brokerId": "1"}
         for (address, name), role in zip(self.brokers.items(), (master, slave), strict=True):
             self._add_broker(name, address.rpartition(":")[2], {**keys, **role})
-        self._add_broker(
-            "other", str(free_port()), {**keys, "brokerName": OTHER, "totalReplicas": "1"}
-        )
+        self._add_broker("other", str(free_port()), {**keys, "brokerName": OTHER, "totalReplicas": "1"})
 
     def start(self, *names: str) -> None:
         """Start some; none named: all but the second broker."""

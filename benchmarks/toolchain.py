@@ -83,9 +83,7 @@ def fetch_jars(maven: Path) -> Path:
 
 def _run(command: list[str | Path], what: str) -> None:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
         raise BenchmarkError(f"{what}: no result within {BUILD_TIMEOUT_S} s") from error
     if done.returncode != 0:

@@ -50,9 +50,7 @@ def _drain(consumer: Line, topic: str) -> int:
             return offset
 
 
-def _read(
-    consumer: Line, topic: str, offset: int, seen: list[float], done: threading.Event
-) -> None:
+def _read(consumer: Line, topic: str, offset: int, seen: list[float], done: threading.Event) -> None:
     while not done.is_set():
         answer = consumer.ask(pull(topic, topic, 0, offset, SUSPEND_MS))
         now = time.monotonic()

@@ -94,9 +94,7 @@ class Bench:
     directory: Path
 
     @contextmanager
-    def start(
-        self, launch: Launch, shape: Shape = ALONE, keys: Keys = MappingProxyType({})
-    ) -> Iterator[Deployment]:
+    def start(self, launch: Launch, shape: Shape = ALONE, keys: Keys = MappingProxyType({})) -> Iterator[Deployment]:
         """Launch a side in a new directory; stop it and delete the directory in the end."""
         parent = Path(tempfile.mkdtemp(prefix="side-", dir=self.directory))
         try:
@@ -139,11 +137,7 @@ class RawLoad:
     def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
         """Fill, if it is to be pulled or sent back; then warm up."""
         settings = bench.settings
-        amounts = {
-            "pull": settings.fill_messages,
-            "pop": settings.fill_messages,
-            "send-back": settings.back_messages,
-        }
+        amounts = {"pull": settings.fill_messages, "pop": settings.fill_messages, "send-back": settings.back_messages}
         if self.load.mode in amounts:
             marked = self.load.expression is not None
             fill(bench, deployment, self.load.topic, amounts[self.load.mode], marked=marked)
@@ -160,9 +154,7 @@ class RawLoad:
         seconds = time.monotonic() - start
         sent = self._readable(deployment) - before
         if self.load.mode not in READING and sent < found.messages:
-            raise BenchmarkError(
-                f"{deployment.side}: {found.messages} messages acknowledged, {sent} in their queues"
-            )
+            raise BenchmarkError(f"{deployment.side}: {found.messages} messages acknowledged, {sent} in their queues")
         return {
             "messages_per_s": found.messages_per_s,
             **({"readable_per_s": sent / seconds} if sent else {}),
@@ -177,9 +169,7 @@ class RawLoad:
     def _readable(self, deployment: Deployment) -> int:
         topic = self.stored_topic or self.load.topic
         queues = self.stored_queues or self.load.queues
-        return sum(
-            remoting.messages_in(broker.address, topic, queues) for broker in deployment.brokers
-        )
+        return sum(remoting.messages_in(broker.address, topic, queues) for broker in deployment.brokers)
 
 
 @dataclass(frozen=True)
@@ -191,9 +181,7 @@ class Push:
     def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
         """Make the topic, so that all consumers find their queues; then warm up."""
         create_topic(deployment, self.load)
-        return unstable(
-            deployment, bench.generator.warm_up(self.load, deployment, bench.settings.warm_up)
-        )
+        return unstable(deployment, bench.generator.warm_up(self.load, deployment, bench.settings.warm_up))
 
     def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
         """Load for the measured time, once the first messages are due.
@@ -246,11 +234,7 @@ class DueAtOnce:
             loading = executor.submit(due.push, bench, deployment, 2 * lead_s, lead_s)
             beside = others.push(bench, deployment, 2 * lead_s, lead_s)
             found = loading.result()
-        return {
-            **found,
-            "others_ms_p99": beside["visible_ms_p99"],
-            "refused": found["refused"] + beside["refused"],
-        }
+        return {**found, "others_ms_p99": beside["visible_ms_p99"], "refused": found["refused"] + beside["refused"]}
 
 
 @dataclass(frozen=True)
@@ -298,10 +282,7 @@ class BenchmarkProducer:
         del number
         seconds = bench.settings.client_seconds
         output = clients.produce(bench.tools, deployment, self.topic, self.threads, seconds)
-        return {
-            "messages_per_s": float(clients.last_tps(output)),
-            "refused": float(clients.failures(output)),
-        }
+        return {"messages_per_s": float(clients.last_tps(output)), "refused": float(clients.failures(output))}
 
 
 @dataclass(frozen=True)
@@ -393,9 +374,7 @@ def unstable(deployment: Deployment, warmth: Warmth) -> list[str]:
     return [f"{deployment.side}: not stable after {warmth.seconds:.0f} s; last rates {rates}"]
 
 
-def fill(
-    bench: Bench, deployment: Deployment, topic: str, messages: int, *, marked: bool = False
-) -> None:
+def fill(bench: Bench, deployment: Deployment, topic: str, messages: int, *, marked: bool = False) -> None:
     """Store at least so many messages of 128 bytes, by batches; raises if it takes minutes."""
     load = Load("batch", connections=4, depth=8, topic=topic, marked=marked)
     found = bench.generator.measure(load, deployment, 300, lead_s=0, messages=messages)

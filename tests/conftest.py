@@ -44,15 +44,9 @@ SHARING = {
 SLOW_IS_FINE = [HealthCheck.too_slow]
 
 settings.register_profile("dev", deadline=None, suppress_health_check=SLOW_IS_FINE)
-settings.register_profile(
-    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=SLOW_IS_FINE
-)
-settings.register_profile(
-    "fuzz", deadline=None, max_examples=20_000, suppress_health_check=SLOW_IS_FINE
-)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
-)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=SLOW_IS_FINE)
+settings.register_profile("fuzz", deadline=None, max_examples=20_000, suppress_health_check=SLOW_IS_FINE)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
@@ -85,9 +79,7 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
         """Forget what is done: all that a worker was ever given is looked through at each test."""
         super().mark_test_complete(node, *report)
         given = self.assigned_work[node]
-        self.assigned_work[node] = {
-            scope: tests for scope, tests in given.items() if not all(tests.values())
-        }
+        self.assigned_work[node] = {scope: tests for scope, tests in given.items() if not all(tests.values())}
 
 
 @cache
@@ -132,9 +124,7 @@ def _trace_file(config: pytest.Config) -> TextIO | None:
     return file
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Show what crashed workers were doing beside the names of the tests."""
     for file in sorted(_traces(config).iterdir()):
         if trace := file.read_text():
@@ -164,9 +154,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Iterator[None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark the tests that use Spark, before ``-m`` chooses; then have workers see tests that wait
     first, short ones between."""
     for item in items:
@@ -200,9 +188,7 @@ def disk() -> Iterator[None]:
 
 
 @pytest.fixture
-def caplog(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> pytest.LogCaptureFixture:
+def caplog(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """Have `caplog.text` show the fields of what is logged, as people see them.
 
     A formatter that is set would not last: once PySpark is imported, its loggers put theirs into

@@ -21,11 +21,7 @@ ADDRESSES = {1: "127.0.0.1:1001", 2: "127.0.0.1:1002", 3: "127.0.0.1:1003"}
 
 
 def apply(broker_id: int, code: str = "") -> dict[str, Any]:
-    return {
-        **NAMED,
-        "appliedBrokerId": broker_id,
-        "registerCheckCode": code or f"127.0.0.1:100{broker_id};7",
-    }
+    return {**NAMED, "appliedBrokerId": broker_id, "registerCheckCode": code or f"127.0.0.1:100{broker_id};7"}
 
 
 def register(broker_id: int, address: str = "") -> dict[str, Any]:
@@ -64,11 +60,7 @@ NAMES = fastjson.dumps([BROKER_NAME, "unknown"])
 ALTER, ELECT = Code.CONTROLLER_ALTER_SYNC_STATE_SET, Code.CONTROLLER_ELECT_MASTER
 REGISTER, APPLY = Code.CONTROLLER_REGISTER_BROKER, Code.CONTROLLER_APPLY_BROKER_ID
 NEXT, INFO = Code.CONTROLLER_GET_NEXT_BROKER_ID, Code.CONTROLLER_GET_REPLICA_INFO
-DATA, CLEAN, BEAT = (
-    Code.CONTROLLER_GET_SYNC_STATE_DATA,
-    Code.CLEAN_BROKER_DATA,
-    Code.BROKER_HEARTBEAT,
-)
+DATA, CLEAN, BEAT = (Code.CONTROLLER_GET_SYNC_STATE_DATA, Code.CLEAN_BROKER_DATA, Code.BROKER_HEARTBEAT)
 
 # Brokers 1 and 2 are in sync in the end, 3 is not.
 FIRST: list[tuple[int, dict[str, Any], bytes]] = [
@@ -159,10 +151,7 @@ class Talk:
         return await client.answer(self.address, code, fields, body, timeout_seconds=10)
 
     async def run(self, steps: list[tuple[int, dict[str, Any], bytes]]) -> list[Any]:
-        return [
-            (code, fields, shown(await self.ask(code, fields, body)))
-            for code, fields, body in steps
-        ]
+        return [(code, fields, shown(await self.ask(code, fields, body))) for code, fields, body in steps]
 
     async def lose(self, broker_id: int, master: int | None) -> Any:
         """Have a broker lost, and wait until there is another master; give what is known then."""

@@ -66,9 +66,7 @@ def run(blocks: Iterable[Block], name_server: str) -> None:
                 asyncio.run(asyncio.wait_for(eval(compiled, names), SECONDS_MAX))
             else:
                 if ENDLESS in code:
-                    output.when_said = lambda: threading.Thread(
-                        target=names["consumer"].stop
-                    ).start()
+                    output.when_said = lambda: threading.Thread(target=names["consumer"].stop).start()
                 exec(compiled, names)
         assert output.getvalue().splitlines() == lines, block.place
 

@@ -34,9 +34,7 @@ def subscribed(broker: str, parent: str, group: str, client_id: str) -> Iterator
             assert client.begin(broker, Code.SEND_MESSAGE_V2, fields, b"x").answer().code == 0
         wait_until(lambda: _ends(client, broker, parent) == [3, 1], ARRIVAL_S, "lite topics")
         _subscribe(client, broker, parent, group, client_id)
-        popped = wait_until(
-            lambda: _popped(client, broker, parent, group, client_id), ARRIVAL_S, "a message"
-        )
+        popped = wait_until(lambda: _popped(client, broker, parent, group, client_id), ARRIVAL_S, "a message")
         _acknowledge(client, broker, parent, group, popped)
         yield
     finally:
@@ -45,17 +43,13 @@ def subscribed(broker: str, parent: str, group: str, client_id: str) -> Iterator
 
 def _ends(client: BlockingClient, broker: str, parent: str) -> list[int]:
     answers = [
-        client.begin(
-            broker, Code.GET_LITE_TOPIC_INFO, {"parentTopic": parent, "liteTopic": lite}
-        ).answer()
+        client.begin(broker, Code.GET_LITE_TOPIC_INFO, {"parentTopic": parent, "liteTopic": lite}).answer()
         for lite in sorted({*LITES})
     ]
     return [json.loads(answer.body)["topicOffset"]["maxOffset"] for answer in answers]
 
 
-def _subscribe(
-    client: BlockingClient, broker: str, parent: str, group: str, client_id: str
-) -> None:
+def _subscribe(client: BlockingClient, broker: str, parent: str, group: str, client_id: str) -> None:
     told = {
         "action": "PARTIAL_ADD", "clientId": client_id, "group": group, "topic": parent,
         "liteTopicSet": sorted({*LITES}), "version": 1,
@@ -65,9 +59,7 @@ def _subscribe(
     assert answer.code == 0, answer.remark
 
 
-def _popped(
-    client: BlockingClient, broker: str, parent: str, group: str, client_id: str
-) -> list[AnyCommand]:
+def _popped(client: BlockingClient, broker: str, parent: str, group: str, client_id: str) -> list[AnyCommand]:
     """All messages, which the original notes some time after a subscription."""
     client.begin(broker, Code.TRIGGER_LITE_DISPATCH, {"group": group}).answer()
     fields: dict[str, FieldValue] = {
@@ -78,9 +70,7 @@ def _popped(
     return [answer] if answer.code == 0 else []
 
 
-def _acknowledge(
-    client: BlockingClient, broker: str, parent: str, group: str, popped: list[AnyCommand]
-) -> None:
+def _acknowledge(client: BlockingClient, broker: str, parent: str, group: str, popped: list[AnyCommand]) -> None:
     """Acknowledge the first message of the first lite topic."""
     [answer] = popped
     told = answer.ext

@@ -259,15 +259,7 @@ STAGES_OF_ORIGINAL: Final = (
     f"{STAGES[-1]}\n{ONLY_ORIGINAL[1]}",
 )
 
-WAITED_FOR: Final = (
-    "MqaPlain",
-    "MqaOrder",
-    "MqaFifo",
-    "MqaListA",
-    "MqaListB",
-    "MqaGone",
-    "MqaLite",
-)
+WAITED_FOR: Final = ("MqaPlain", "MqaOrder", "MqaFifo", "MqaListA", "MqaListB", "MqaGone", "MqaLite")
 """Topics that the name server must know before the second stage."""
 
 _MASKS: Final = (
@@ -306,9 +298,7 @@ def prepare(directory: Path) -> None:
     (directory / "groups.json").write_text(json.dumps(GROUPS_FILE))
 
 
-def printed(
-    place: Place, stages: Iterable[str], runner: Runner, wait: Callable[[], None]
-) -> dict[str, str]:
+def printed(place: Place, stages: Iterable[str], runner: Runner, wait: Callable[[], None]) -> dict[str, str]:
     """Run a script; what each command printed, masked, by its name, call after call.
 
     ``wait`` returns when the name server knows the topics of the first stage.

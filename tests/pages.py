@@ -35,8 +35,7 @@ def blocks(page: Path, language: str | None = None) -> list[Block]:
     """The fenced blocks of a page, of one language or of all."""
     text = page.read_text(encoding="utf-8")
     found = (
-        Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2])
-        for match in _FENCED.finditer(text)
+        Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in _FENCED.finditer(text)
     )
     return [block for block in found if language in (None, block.language)]
 

@@ -83,9 +83,8 @@ def test_what_is_logged_ahead_needs_no_flush(tmp_path: Path) -> None:
 
 def test_a_snapshot_is_read_beside_the_writer_and_leaves_no_trace(tmp_path: Path) -> None:
     writer = Database(
-        tmp_path, [Family(DEFAULT, MiB), Family("more", MiB)],
-        cache_bytes=MiB, open_files_max=16, log_ahead=True,
-    )  # fmt: skip
+        tmp_path, [Family(DEFAULT, MiB), Family("more", MiB)], cache_bytes=MiB, open_files_max=16, log_ahead=True
+    )
     batch = writer.batch()
     batch.put(DEFAULT, b"a", b"1")
     batch.put("more", b"b", b"2")
@@ -105,9 +104,7 @@ def test_a_snapshot_is_read_beside_the_writer_and_leaves_no_trace(tmp_path: Path
 
 
 def test_a_snapshot_of_what_is_damaged_says_so(tmp_path: Path) -> None:
-    writer = Database(
-        tmp_path, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=16, log_ahead=True
-    )
+    writer = Database(tmp_path, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=16, log_ahead=True)
     writer.close()
     for path in tmp_path.glob("MANIFEST-*"):
         path.write_bytes(b"garbage")

@@ -28,9 +28,7 @@ def test_the_demonstration_runs_to_its_end(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     said = ran.stdout
     assert said.startswith("A broker serves at 127.0.0.1:")
-    assert said.endswith(
-        "The broker has ended. The analysis works without one, but for sending again.\n"
-    )
+    assert said.endswith("The broker has ended. The analysis works without one, but for sending again.\n")
     happened = " ".join(said.split())
     for words in (
         "parcel-1, level 1 ─▶ SCHEDULE_TOPIC_XXXX",

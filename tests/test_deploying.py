@@ -39,21 +39,15 @@ def unit() -> ConfigParser:
 
 
 @contextmanager
-def served(
-    command: Sequence[str], store: Path, variables: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
+def served(command: Sequence[str], store: Path, variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Run servers on free ports; gives the ports. They must end well by SIGTERM."""
     at = command.index("--store") + 1
     changed = [*command[:at], str(store), *command[at + 1 :]]
     changed += ["--namesrv-port", "0", "--broker-port", "0"]
-    with subprocess.Popen(
-        [BIN / "firearrow", *changed], stdout=subprocess.PIPE, text=True, env=variables
-    ) as process:
+    with subprocess.Popen([BIN / "firearrow", *changed], stdout=subprocess.PIPE, text=True, env=variables) as process:
         assert process.stdout is not None
         try:
-            found = re.fullmatch(
-                r"ready namesrv=\S+:(\d+) broker=\S+:(\d+)\n", process.stdout.readline()
-            )
+            found = re.fullmatch(r"ready namesrv=\S+:(\d+) broker=\S+:(\d+)\n", process.stdout.readline())
             assert found
             yield found[1], found[2]
         finally:
@@ -113,8 +107,6 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
         copy = tmp_path / UNIT.name
         text = UNIT.read_text(encoding="utf-8")
         copy.write_text(text.replace("/opt/firearrow/bin/firearrow", str(BIN / "firearrow")))
-        done = subprocess.run(
-            [analyze, "verify", "--man=no", copy], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([analyze, "verify", "--man=no", copy], capture_output=True, text=True, check=False)
         assert UNIT.name not in done.stderr
         assert done.returncode == 0

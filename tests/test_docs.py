@@ -105,9 +105,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("page", "line"), LINES, ids=[f"{p.name}-{n}" for n, (p, _) in enumerate(LINES)]
-)
+@pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{p.name}-{n}" for n, (p, _) in enumerate(LINES)])
 def test_commands_are_there_with_their_options(page: Path, line: str) -> None:
     """What people are told to type, without running it: servers, and stores that are not there."""
     program, *words = shlex.split(line, comments=True)
@@ -141,7 +139,5 @@ def test_the_site_has_every_page_and_is_built_without_a_complaint() -> None:
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     names = {page.name if page.name != "README.md" else "index.md" for page in PAGES}
     assert {name for name in names if f" {name}\n" not in nav} == set()
-    built = subprocess.run(
-        [sys.executable, "-m", "tools.site"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    built = subprocess.run([sys.executable, "-m", "tools.site"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr

@@ -13,14 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError
-from firearrow.files import (
-    free_path,
-    make_directory,
-    name_of_file,
-    read_newest,
-    replace_atomically,
-    thrown_away,
-)
+from firearrow.files import free_path, make_directory, name_of_file, read_newest, replace_atomically, thrown_away
 from firearrow.store.fs import OS_FILES
 from tests.loglines import told
 
@@ -79,9 +72,7 @@ def test_nothing_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"", b"{", b"\xff"])
-def test_the_backup_serves_for_what_is_broken(
-    tmp_path: Path, broken: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_backup_serves_for_what_is_broken(tmp_path: Path, broken: bytes, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a.json"
     replace_atomically(path, b"1")
     replace_atomically(path, b"2")
@@ -144,15 +135,9 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
     ("generations", "steps"),
     [
         (0, ["fsync", "unlink", "hardlink_to", "replace", "replace", "fsync"]),
-        (
-            2,
-            [
-                "fsync", "fsync", "replace", "unlink", "hardlink_to", "replace", "replace",
-                "fsync", "fsync", "unlink",
-            ],
-        ),
+        (2, ["fsync", "fsync", "replace", "unlink", "hardlink_to", "replace", "replace", "fsync", "fsync", "unlink"]),
     ],
-)  # fmt: skip
+)
 def test_a_crash_at_any_step_leaves_the_old_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generations: int, steps: list[str]
 ) -> None:
@@ -209,10 +194,7 @@ def test_the_files_of_one_history_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("broken", [b"", bytes(4096), b'{"a":1,"b', b"\xff" * 9, None])
 @pytest.mark.parametrize("broken_backup", [bytes(64), b"{", None])
 def test_a_history_serves_where_file_and_backup_are_garbage(
-    tmp_path: Path,
-    broken: bytes | None,
-    broken_backup: bytes | None,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, broken: bytes | None, broken_backup: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "a.json"
     kept = keep(path, b"1", b"2", b"3")
@@ -244,9 +226,7 @@ def test_what_another_program_writes_is_taken(tmp_path: Path) -> None:
     assert read(path) == 8
 
 
-def test_a_digit_that_has_changed_is_noticed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_digit_that_has_changed_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a.json"
     keep(path, b"41", b"42")
     modified_ns = path.stat().st_mtime_ns
@@ -275,9 +255,7 @@ def test_contents_keep_their_order_when_the_clock_is_set_back(tmp_path: Path) ->
     generations=st.integers(1, 4),
     damaged=st.integers(0, 4),
 )
-def test_the_latest_undamaged_content_is_read(
-    contents: list[bytes], generations: int, damaged: int
-) -> None:
+def test_the_latest_undamaged_content_is_read(contents: list[bytes], generations: int, damaged: int) -> None:
     with TemporaryDirectory() as directory:
         path = Path(directory) / "a"
         kept = keep(path, *contents, generations=generations)
@@ -325,9 +303,7 @@ def test_a_free_path(tmp_path: Path) -> None:
         free_path(path).touch()
 
 
-def test_nobody_waits_for_the_disk_for_what_is_thrown_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_the_disk_for_what_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda _, name=name: calls.append(name))

@@ -47,8 +47,7 @@ def test_the_worked_example(path: Path) -> None:
     [file] = path.parent.iterdir()
     assert file.name == "x.json.journal.1"
     assert file.read_bytes() == (
-        b'1cb88a52 {"after":{"counter":1},'
-        b'"new":{"dataVersion":{"counter":2},"t":{"a":7}},"gone":{}}\n'
+        b'1cb88a52 {"after":{"counter":1},"new":{"dataVersion":{"counter":2},"t":{"a":7}},"gone":{}}\n'
     )
 
 
@@ -62,9 +61,7 @@ def test_what_the_file_has_already_is_passed_over(path: Path) -> None:
     assert replayed(path, state(3, a=3)) == state(4, a=3, b=1)
 
 
-def test_a_file_that_somebody_else_has_written_counts(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_somebody_else_has_written_counts(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     noted(path, change(1, a=1), change(2, a=2))
     stranger = {"dataVersion": {"counter": 2, "timestamp": 7}, "t": {}}
     assert replayed(path, dict(stranger)) == stranger

@@ -35,8 +35,7 @@ def test_text_is_key_value() -> None:
     time, rest = stream.getvalue().split(" ", 1)
     assert time.endswith("Z")
     assert rest == (
-        'level=info logger=firearrow.test event="topic created" '
-        'topic=orders queues=8 note="a \\"b\\"\\nc"\n'
+        'level=info logger=firearrow.test event="topic created" topic=orders queues=8 note="a \\"b\\"\\nc"\n'
     )
 
 
@@ -60,9 +59,7 @@ def test_text_shows_what_a_value_means() -> None:
     stream = lines("text")
     extra = {"topics": ["a", "b"], "queue_offsets": {0: 5, 1: 7}, "error": TimeoutError()}
     log.info("shown", extra=extra)
-    assert stream.getvalue().split("event=shown ")[1] == (
-        "topics=a,b queue_offsets=0:5,1:7 error=TimeoutError()\n"
-    )
+    assert stream.getvalue().split("event=shown ")[1] == ("topics=a,b queue_offsets=0:5,1:7 error=TimeoutError()\n")
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -19,18 +19,12 @@ WHOLE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         ("0::/a/b\n", {"memory.max": "800"}, 800),  # a container sees its own group as the root
         ("0::/\n", {"memory.max": "max"}, WHOLE),
         ("0::/\n", {"memory.max": str(WHOLE * 2)}, WHOLE),
-        (
-            "5:cpu,memory:/a\n4:pids:/b\n",
-            {"memory/a/memory.limit_in_bytes": "700", "memory.max": "1"},
-            700,
-        ),
+        ("5:cpu,memory:/a\n4:pids:/b\n", {"memory/a/memory.limit_in_bytes": "700", "memory.max": "1"}, 700),
         ("4:pids:/a\n", {"memory/a/memory.limit_in_bytes": "700"}, WHOLE),
         ("", {"memory.max": "5"}, WHOLE),
     ],
 )
-def test_the_smallest_limit_counts(
-    tmp_path: Path, own: str, limits: dict[str, str], expected: int
-) -> None:
+def test_the_smallest_limit_counts(tmp_path: Path, own: str, limits: dict[str, str], expected: int) -> None:
     (tmp_path / "own").write_text(own)
     for name, limit in limits.items():
         file = tmp_path / "groups" / name
@@ -67,8 +61,6 @@ SHARED = "7f00-7f01 r-xp 00000000 08:01 1 /opt/python/lib/libpython3.13.so.1.0\n
         ("", "", None),  # a system that shows neither
     ],
 )
-def test_a_python_is_slow_by_its_build(
-    arguments: str, maps: str, reason: str | None, tmp_path: Path
-) -> None:
+def test_a_python_is_slow_by_its_build(arguments: str, maps: str, reason: str | None, tmp_path: Path) -> None:
     (tmp_path / "maps").write_text(maps)
     assert slow_build(arguments, tmp_path / "maps") == reason

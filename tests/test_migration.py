@@ -13,11 +13,7 @@ import pytest
 from tests import golden
 from tests.pages import DOCS, blocks
 
-COMMANDS = [
-    line
-    for line in blocks(DOCS / "migration.md", "bash")[0].code.splitlines()
-    if "firearrow" in line
-]
+COMMANDS = [line for line in blocks(DOCS / "migration.md", "bash")[0].code.splitlines() if "firearrow" in line]
 
 
 @pytest.fixture

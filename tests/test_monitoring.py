@@ -59,9 +59,7 @@ def test_each_chart_shows_something_of_the_originals_scrape_by_its_legend() -> N
 
 
 def test_ages_are_not_added_up() -> None:
-    expressions = [
-        query for _, charts in monitoring.BOARD for it in charts for query, _ in it.queries
-    ]
+    expressions = [query for _, charts in monitoring.BOARD for it in charts for query, _ in it.queries]
     ages = [it for it in expressions if re.search(r"rocketmq_\w+(latency|time)_milliseconds{", it)]
     assert len(ages) == 3
     assert [it for it in ages if not it.startswith("max by")] == []

@@ -143,9 +143,7 @@ def test_what_the_client_offers_needs_no_extra(installed: Installed) -> None:
 def test_the_client_is_imported_in_no_time(installed: Installed) -> None:
     """Processor time beyond that of an empty program; twice of it is for a busy machine. On one
     that is slower still, it is measured by what some of the standard library takes."""
-    empty, whole, known = (
-        min(seconds(installed, code) for _ in range(5)) for code in ("pass", CLIENT, KNOWN)
-    )
+    empty, whole, known = (min(seconds(installed, code) for _ in range(5)) for code in ("pass", CLIENT, KNOWN))
     assert 0 < whole - empty < 2 * max(IMPORT_SECONDS_MAX, known - empty)
 
 

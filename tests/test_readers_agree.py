@@ -28,11 +28,7 @@ from tests.store.stores import GOLDEN_SIZES, KINDS, append, opened, settle
 Row = tuple[str, int, int]
 """Topic, queue id and physical offset of a record that a queue leads to."""
 
-MEBIBYTE = {
-    "mapped_file_size_commit_log": 1 << 20,
-    "enable_lmq": True,
-    "enable_multi_dispatch": True,
-}
+MEBIBYTE = {"mapped_file_size_commit_log": 1 << 20, "enable_lmq": True, "enable_multi_dispatch": True}
 STORES = {
     **dict.fromkeys(("file-cq-clean", "file-cq-killed", "waiting"), GOLDEN_SIZES),
     "rocksdb-cq-clean": GOLDEN_SIZES | {"store_type": "defaultRocksDB"},
@@ -54,11 +50,7 @@ def seen_by_tools(root: Path) -> set[Row]:
 def seen_by_spark(root: Path) -> set[Row]:
     with StoreView(Layout(root)) as view:
         keys = list(view.queues)
-    return {
-        (topic, queue_id, place)
-        for topic, queue_id in keys
-        for place in read_by_spark(root, topic, queue_id)
-    }
+    return {(topic, queue_id, place) for topic, queue_id in keys for place in read_by_spark(root, topic, queue_id)}
 
 
 def read_by_spark(root: Path, topic: str, queue_id: int) -> list[int]:
@@ -73,9 +65,7 @@ def read_by_spark(root: Path, topic: str, queue_id: int) -> list[int]:
     return [place for batch in batches for place in batch["commitLogOffset"].to_pylist()]
 
 
-def seen_by_a_broker(
-    root: Path, options: dict[str, Any], keys: Iterable[tuple[str, int]] = ()
-) -> set[Row]:
+def seen_by_a_broker(root: Path, options: dict[str, Any], keys: Iterable[tuple[str, int]] = ()) -> set[Row]:
     """What pulls of queues give, if none are named of all; the store was a broker's afterwards."""
     with StoreView(Layout(root)) as view:
         keys = list(keys) or list(view.queues)
@@ -112,9 +102,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_all_see_the_same_messages_in_a_damaged_store(
-    whole: Whole, seed: int, tmp_path: Path
-) -> None:
+def test_all_see_the_same_messages_in_a_damaged_store(whole: Whole, seed: int, tmp_path: Path) -> None:
     root = damaged(whole, tmp_path / "store", seed)
     require_same(root, whole.kind, may_refuse=True)
 
@@ -136,9 +124,7 @@ def test_a_message_counts_if_clients_can_read_it(
 
 
 @pytest.mark.parametrize("seed", [30, 34])
-def test_tools_and_spark_agree_where_a_broker_refuses_to_start(
-    whole: Whole, seed: int, tmp_path: Path
-) -> None:
+def test_tools_and_spark_agree_where_a_broker_refuses_to_start(whole: Whole, seed: int, tmp_path: Path) -> None:
     root = damaged(whole, tmp_path / "store", seed)
     assert seen_by_tools(root) == seen_by_spark(root) < seen_by_tools(whole.root)
     with pytest.raises(CorruptStore), opened(root, store_type=whole.kind, **SIZES):
@@ -162,9 +148,7 @@ def require_same(root: Path, kind: str, *, may_refuse: bool = False) -> set[Row]
 
 @pytest.mark.parametrize("whole", ["default"], indirect=True)
 @pytest.mark.parametrize("wrong", [(1, 0), (0, 1), (0, -300), (1 << 40, 0)])
-def test_an_entry_leads_only_to_the_record_that_it_means(
-    whole: Whole, wrong: tuple[int, int], tmp_path: Path
-) -> None:
+def test_an_entry_leads_only_to_the_record_that_it_means(whole: Whole, wrong: tuple[int, int], tmp_path: Path) -> None:
     root = tmp_path / "store"
     shutil.copytree(whole.root, root)
     path = root / f"consumequeue/A/1/{0:020d}"
@@ -251,9 +235,7 @@ def test_a_store_that_changed_its_kind_of_queues_is_sound_and_read_whole(
 
 
 @pytest.mark.parametrize("whole", ["default"], indirect=True)
-def test_what_one_queue_of_a_killed_broker_lacks_is_read_of_the_log(
-    whole: Whole, tmp_path: Path
-) -> None:
+def test_what_one_queue_of_a_killed_broker_lacks_is_read_of_the_log(whole: Whole, tmp_path: Path) -> None:
     root = tmp_path / "store"
     shutil.copytree(whole.root, root)
     (root / "abort").touch()

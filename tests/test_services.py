@@ -16,9 +16,7 @@ def test_a_call_is_made_again_and_again_until_the_end() -> None:
         async def rest(seconds: float) -> None:
             await asyncio.sleep(seconds)
 
-        service = Every(
-            "it", 10, lambda: calls.append(clock.monotonic()), asyncio.get_running_loop()
-        )
+        service = Every("it", 10, lambda: calls.append(clock.monotonic()), asyncio.get_running_loop())
         await service.start()
         await rest(35)
         await service.stop()
@@ -55,9 +53,7 @@ def test_an_alarm_rings_once_and_only_when_it_was_set_for_last() -> None:
     assert calls == [20, 105, 200]
 
 
-@pytest.mark.parametrize(
-    ("gives", "calls"), [(2.0, [10, 12, 14]), (0.0, [10, 10, 10]), (99.0, [10, 109, 208])]
-)
+@pytest.mark.parametrize(("gives", "calls"), [(2.0, [10, 12, 14]), (0.0, [10, 10, 10]), (99.0, [10, 109, 208])])
 def test_a_call_may_say_when_the_next_one_is_due(gives: float, calls: list[float]) -> None:
     made: list[float] = []
 

@@ -43,9 +43,7 @@ def interpreter(directory: Path, name: str) -> Path:
     return path
 
 
-def set_up(
-    project: Path, python: Path | None, path: str | None = None, home: str | None = None
-) -> tuple[int, str]:
+def set_up(project: Path, python: Path | None, path: str | None = None, home: str | None = None) -> tuple[int, str]:
     """Run the script; its exit code, and what it says."""
     environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     environment |= {key: it for key, it in (("PATH", path), ("HOME", home)) if it is not None}

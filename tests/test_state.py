@@ -20,16 +20,7 @@ from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change, Journal
 from firearrow.spark.storage import RemoteStorage
 from firearrow.spark.stores import Store
-from firearrow.state import (
-    GROUPS,
-    OFFSETS,
-    PARTS,
-    TOPICS,
-    StatePart,
-    consumer_offsets,
-    has_database,
-    stored_state,
-)
+from firearrow.state import GROUPS, OFFSETS, PARTS, TOPICS, StatePart, consumer_offsets, has_database, stored_state
 from firearrow.store import committed_offsets
 from firearrow.store.offline import Layout, StoreView
 from firearrow.store.offline.metadata import configured_topics
@@ -65,8 +56,7 @@ def seen_by_a_broker(root: Path) -> tuple[dict[str, Any], dict[str, Any], Offset
     offsets = ConsumerOffsets(HandClock(), root, in_database=has_database(config, OFFSETS))
     offsets.load()
     committed = {
-        (row.group, row.topic, row.queue_id, row.queue_offset)
-        for row in offsets.progress(lambda _: True, lambda _: 0)
+        (row.group, row.topic, row.queue_id, row.queue_offset) for row in offsets.progress(lambda _: True, lambda _: 0)
     }
     read = topics.file.read(), groups.file.read()
     for table in (topics, groups, offsets):
@@ -123,9 +113,7 @@ def write(root: Path, part: StatePart, content: dict[str, Any]) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("counter", "seen"), [(0, "Rows"), (1, "Rows"), (2, "Json"), (1 << 40, "Json")]
-)
+@pytest.mark.parametrize(("counter", "seen"), [(0, "Rows"), (1, "Rows"), (2, "Json"), (1 << 40, "Json")])
 def test_the_newer_of_json_and_database_counts(counter: int, seen: str, tmp_path: Path) -> None:
     with_json(tmp_path, counter)
     topics, _, _ = check(tmp_path)
@@ -172,12 +160,7 @@ def alter_unnoticed(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "second"),
-    [
-        (Path.unlink, True),
-        (cut_off, True),
-        (alter_unnoticed, True),
-        (cut_off_without_history, False),
-    ],
+    [(Path.unlink, True), (cut_off, True), (alter_unnoticed, True), (cut_off_without_history, False)],
 )
 def test_an_earlier_content_in_place_of_what_can_not_be_read(
     damage: Callable[[Path], None], second: bool, tmp_path: Path
@@ -189,9 +172,7 @@ def test_an_earlier_content_in_place_of_what_can_not_be_read(
 
 
 @pytest.mark.parametrize("damage", [None, cut_off, cut_off_without_history])
-def test_what_a_killed_broker_has_only_noted(
-    damage: Callable[[Path], None] | None, tmp_path: Path
-) -> None:
+def test_what_a_killed_broker_has_only_noted(damage: Callable[[Path], None] | None, tmp_path: Path) -> None:
     path = saved(tmp_path)
     topics, groups = topic_table(tmp_path), group_table(tmp_path)
     groups.forbid_read("first", "T", True)

@@ -55,9 +55,7 @@ TAKEN_FIELDS |= {"time", "level", "logger", "event", "traceback"}
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
 # Keys whose whole effect is that some values are refused: no broker may pose as a slave.
-ONLY_CHECKED = {
-    *("brokerRole", "authenticationProvider", "authorizationProvider", "authorizationStrategy")
-}
+ONLY_CHECKED = {*("brokerRole", "authenticationProvider", "authorizationProvider", "authorizationStrategy")}
 
 
 @cache
@@ -140,11 +138,7 @@ def test_possessive_groups_end_with_what_never_matches() -> None:
 
 
 def test_functions_fit_on_a_screen() -> None:
-    functions = (
-        (path, node)
-        for path, node in nodes()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
+    functions = ((path, node) for path, node in nodes() if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     long = [
         place(path, node)
         for path, node in functions
@@ -160,9 +154,7 @@ def test_files_can_be_read_in_one_sitting() -> None:
 
 def test_modules_say_what_is_in_them() -> None:
     vague = [path for path in python_files(SOURCE) if path.stem in VAGUE_NAMES]
-    silent = [
-        path for path in python_files() if _has_code(path) and not ast.get_docstring(tree(path))
-    ]
+    silent = [path for path in python_files() if _has_code(path) and not ast.get_docstring(tree(path))]
     assert [place(path) for path in vague + silent] == []
 
 
@@ -211,9 +203,7 @@ def test_only_the_command_line_prints() -> None:
     printing = [
         place(path, node)
         for path, node in nodes(SOURCE)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert [at for at in printing if "/cli/" not in at] == []
 
@@ -268,9 +258,7 @@ def test_no_configuration_key_is_idle(struct: type[ServerConfig]) -> None:
 
 def test_scripts_are_executable_and_nothing_else_is() -> None:
     odd = [
-        path
-        for path in files()
-        if path.read_bytes()[:2].startswith(b"#!") != bool(path.stat().st_mode & stat.S_IXUSR)
+        path for path in files() if path.read_bytes()[:2].startswith(b"#!") != bool(path.stat().st_mode & stat.S_IXUSR)
     ]
     assert [place(path) for path in odd] == []
 
@@ -282,9 +270,7 @@ def test_no_blob_hides_in_the_tree() -> None:
 
 
 def test_no_path_of_one_machine() -> None:
-    texts = [
-        path for path in files() if path.suffix in TEXT and ROOT / "tests/data" not in path.parents
-    ]
+    texts = [path for path in files() if path.suffix in TEXT and ROOT / "tests/data" not in path.parents]
     found = [path for path in texts if MACHINE_PATH.search(path.read_text(encoding="utf-8"))]
     assert [place(path) for path in found] == []
 

@@ -57,7 +57,7 @@ _PIECES: Final = {
     "properties": ("", "a=b\n", ""),
     "many keys": ("{", '"%x":1,', '"":1}'),
     "many integer keys": ("{", "%d:1,", "1:1}"),
-}  # fmt: skip
+}
 _IN_FIELDS: Final = {
     "text": ('"', "a", '"'),
     "texts": ('[""', ',""', "]"),
@@ -114,9 +114,7 @@ def _unit_seconds() -> float:
 _UNIT: Final = b"[" + b"{}," * 60_000 + b"{}]"
 
 
-def feed(
-    stepping: Stepping, handlers: Mapping[int, Handler], fields: Mapping[str, FieldValue]
-) -> None:
+def feed(stepping: Stepping, handlers: Mapping[int, Handler], fields: Mapping[str, FieldValue]) -> None:
     """Send each code the worst texts of each size, and see that no step takes long."""
     bodies = {size: list(worst_texts(size)) for size in SIZES}
     for code in handlers:
@@ -129,9 +127,7 @@ def feed(
             watch(stepping, code, fields, body, what)
 
 
-def watch(
-    stepping: Stepping, code: int, fields: Mapping[str, FieldValue], body: bytes, what: str
-) -> None:
+def watch(stepping: Stepping, code: int, fields: Mapping[str, FieldValue], body: bytes, what: str) -> None:
     """Send a code a body, and see that no step takes long; again, on a busy machine."""
     for _ in range(TRIES):
         if stepping.longest_of(code, fields, body) <= UNITS_MAX * _unit_seconds():

@@ -42,20 +42,15 @@ class Shop:
         self._broker = broker
         self._numbers = iter(range(1, 1 << 31))
 
-    async def call(
-        self, code: int, fields: dict[str, FieldValue] | None = None, body: bytes = b""
-    ) -> AnyCommand:
+    async def call(self, code: int, fields: dict[str, FieldValue] | None = None, body: bytes = b"") -> AnyCommand:
         """Call the broker; BrokerError if it refuses."""
         seconds = _WAIT_MS / 1000 + 5
-        return await self._client.call(
-            self._broker, code, fields or NO_FIELDS, body, timeout_seconds=seconds
-        )
+        return await self._client.call(self._broker, code, fields or NO_FIELDS, body, timeout_seconds=seconds)
 
     async def join(self, group: str = "", topics: Iterable[str] = ()) -> None:
         """Make producers and a consumer group known, as clients do when they start."""
         subscriptions = [
-            {"topic": topic, "subString": "*", "subVersion": 1, "expressionType": "TAG"}
-            for topic in topics
+            {"topic": topic, "subString": "*", "subVersion": 1, "expressionType": "TAG"} for topic in topics
         ]
         consumer = {
             "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",

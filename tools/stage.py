@@ -95,13 +95,10 @@ class Stage:
 
     def _indented(self, text: str) -> str:
         return textwrap.fill(
-            text, self.columns, initial_indent=_INDENT, subsequent_indent=_INDENT,
-            break_on_hyphens=False,
-        )  # fmt: skip
+            text, self.columns, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        )
 
-    def _event(
-        self, cells: tuple[str, str, str, str, str], style: str = "", at: float | None = None
-    ) -> None:
+    def _event(self, cells: tuple[str, str, str, str, str], style: str = "", at: float | None = None) -> None:
         seconds = self.now() if at is None else at
         self._print(self._styled(self._row(f"{seconds:5.2f} s", cells), style))
 

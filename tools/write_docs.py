@@ -97,12 +97,7 @@ def _all(app: App, name: str) -> Iterator[Described]:
 
 
 def _option_table(command: Described) -> str:
-    rows = [
-        f"## {command.name}\n",
-        f"{as_sentence(command.summary)}\n",
-        "| option | meaning |",
-        "|---|---|",
-    ]
+    rows = [f"## {command.name}\n", f"{as_sentence(command.summary)}\n", "| option | meaning |", "|---|---|"]
     rows += [f"| {_names(option)} | {_cell(option.help)} |" for option in command.options]
     examples = "".join(f"    {example}\n" for example in EXAMPLES[command.name])
     return "\n".join(rows) + f"\n\nFor example:\n\n{examples}"
@@ -115,10 +110,7 @@ def _names(option: Option) -> str:
 
 def invariant_table() -> str:
     """Give the Markdown table of what verification looks at."""
-    rows = [
-        "| id | what holds | otherwise | for whom | what repair does |",
-        "|---|---|---|---|---|",
-    ]
+    rows = ["| id | what holds | otherwise | for whom | what repair does |", "|---|---|---|---|---|"]
     rows += [
         f"| `{row.id}` | {row.holds} | {row.severity.value} | {row.affects} | {row.repair.value} |"
         for row in INVARIANTS.values()
@@ -144,9 +136,7 @@ def mqadmin_table() -> str:
     """Give the Markdown table of the commands of `mqadmin`, and of those that there are not."""
     rows = ["| command | options | what it does |", "|---|---|---|"]
     rows += [
-        f"| `{row.name}` | {' '.join(_mqadmin_options(row))} | {row.summary} |"
-        for row in ROWS
-        if row.is_supported
+        f"| `{row.name}` | {' '.join(_mqadmin_options(row))} | {row.summary} |" for row in ROWS if row.is_supported
     ]
     missing: dict[str, list[str]] = {}
     for row in ROWS:

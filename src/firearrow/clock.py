@@ -63,9 +63,7 @@ def moment_ms(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            f"{text!r} is not a time like 2026-11-21T06:30:00Z or 1795242600000 (ms since 1970)"
-        ) from None
+        raise ValueError(f"{text!r} is not a time like 2026-11-21T06:30:00Z or 1795242600000 (ms since 1970)") from None
     moment = found if found.tzinfo else found.replace(tzinfo=UTC)
     if moment.year < 1970:
         raise ValueError(f"{text!r} is before 1970")

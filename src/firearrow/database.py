@@ -41,8 +41,7 @@ def _library() -> ModuleType:
         import rocksdict
     except ImportError:
         raise ConfigError(
-            "RocksDB needs the package rocksdict: install Firearrow with the extra rocksdb "
-            "(docs/start.md)"
+            "RocksDB needs the package rocksdict: install Firearrow with the extra rocksdb (docs/start.md)"
         ) from None
     return rocksdict
 
@@ -76,10 +75,7 @@ class _Errors:
         return None
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is Exception:
             text = str(error)
@@ -194,16 +190,10 @@ class Database:
         make_directories(path, _SECRET_MODE if has_secrets else DIRECTORY_MODE)
         self._secrets = path if has_secrets else None
         with _Errors(path):
-            others = {
-                family.name: option
-                for family, option in zip(families[1:], options[1:], strict=True)
-            }
+            others = {family.name: option for family, option in zip(families[1:], options[1:], strict=True)}
             self._default = rocksdict.Rdict(str(path), options[0], column_families=others)
             parts = {name: self._default.get_column_family(name) for name in others}
-            self._handles = {
-                family.name: self._default.get_column_family_handle(family.name)
-                for family in families
-            }
+            self._handles = {family.name: self._default.get_column_family_handle(family.name) for family in families}
         parts = {DEFAULT: self._default, **parts}
         self.tables = {name: Table(part, path) for name, part in parts.items()}
         self._hide_secrets()
@@ -262,9 +252,7 @@ class Snapshot:
         there = families_of(path)
         for attempts_left in range(_SNAPSHOT_ATTEMPTS - 1, -1, -1):
             try:
-                self._default, parts = _read_only(
-                    path, [name for name in families if name in there]
-                )
+                self._default, parts = _read_only(path, [name for name in families if name in there])
             except (OSError, CorruptStore):
                 if not attempts_left:
                     raise

@@ -106,9 +106,7 @@ class SendFailed(ClientError):
     (None where no broker refused it).
     """
 
-    def __init__(
-        self, topic: str, broker: str | None, tries: int, reason: str, code: int | None = None
-    ) -> None:
+    def __init__(self, topic: str, broker: str | None, tries: int, reason: str, code: int | None = None) -> None:
         super().__init__(topic, broker, tries, reason, code)
         self.topic = topic
         self.broker = broker
@@ -133,9 +131,7 @@ class FilterError(FirearrowError):
     ``after_end`` says that what comes before it is complete.
     """
 
-    def __init__(
-        self, reason: str, position: int | None = None, *, after_end: bool = False
-    ) -> None:
+    def __init__(self, reason: str, position: int | None = None, *, after_end: bool = False) -> None:
         super().__init__(reason, position)
         self.reason = reason
         self.position = position
@@ -171,9 +167,7 @@ class BrokerError(FirearrowError):
     server as ``host:port``, None where it is not known. ``about`` says what was asked about.
     """
 
-    def __init__(
-        self, code: int, remark: str = "", address: str | None = None, about: str = ""
-    ) -> None:
+    def __init__(self, code: int, remark: str = "", address: str | None = None, about: str = "") -> None:
         super().__init__(code, remark, address, about)
         self.code = code
         self.remark = remark
@@ -186,9 +180,7 @@ class BrokerError(FirearrowError):
         return f"{subject}code {self.code}{server}: {self.remark or 'no remark'}"
 
     @classmethod
-    def of(
-        cls, code: int, remark: str | None, address: str | None = None, about: str = ""
-    ) -> BrokerError:
+    def of(cls, code: int, remark: str | None, address: str | None = None, about: str = "") -> BrokerError:
         """Give the error for an answer of a server, of the class for its code."""
         return cls.lookup(code)(code, remark or "", address, about)
 

@@ -103,9 +103,7 @@ class _Generation(NamedTuple):
     path: StoredPath
 
 
-def replace_atomically(
-    path: Path, *pieces: bytes, generations: int = 0, backup: bool = True
-) -> None:
+def replace_atomically(path: Path, *pieces: bytes, generations: int = 0, backup: bool = True) -> None:
     """Make ``pieces`` the content of ``path``; what was there becomes ``<name>.bak``.
 
     When this returns, the new content is on disk, and ``generations`` contents, this one among
@@ -152,9 +150,7 @@ def read_newest(path: StoredPath, parse: Callable[[bytes], T]) -> Found[T] | Non
     return found
 
 
-def sound_contents(
-    path: StoredPath, parse: Callable[[bytes], T], faults: list[str]
-) -> Iterator[Found[T]]:
+def sound_contents(path: StoredPath, parse: Callable[[bytes], T], faults: list[str]) -> Iterator[Found[T]]:
     """Read and parse ``path``, and its earlier contents from the latest on; see `read_newest`.
 
     What is wrong with those that are left out is added to ``faults``. A disk that can't read a file

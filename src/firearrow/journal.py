@@ -36,13 +36,7 @@ from zlib import crc32
 import msgspec
 
 from firearrow.errors import MessageError
-from firearrow.files import (
-    FILE_MODE,
-    StoredPath,
-    is_thrown_away,
-    make_directory,
-    sync_directory,
-)
+from firearrow.files import FILE_MODE, StoredPath, is_thrown_away, make_directory, sync_directory
 from firearrow.wire import fastjson
 
 log = logging.getLogger(__name__)
@@ -103,10 +97,7 @@ class Journal:
         except OSError as error:
             if must:
                 raise
-            log.error(
-                "file can't be written: that will be tried again",
-                extra={"path": self._path, "error": error},
-            )
+            log.error("file can't be written: that will be tried again", extra={"path": self._path, "error": error})
             self._pending = lines
         else:
             self._pending = b""
@@ -196,12 +187,7 @@ def _changes_of(data: bytes) -> Iterator[Content]:
 
 
 def bring_up_to_date(
-    path: StoredPath,
-    content: Content,
-    changes: Sequence[Content],
-    tables: Collection[str],
-    *,
-    current: bool = True,
+    path: StoredPath, content: Content, changes: Sequence[Content], tables: Collection[str], *, current: bool = True
 ) -> bool:
     """Apply the changes that the content of a JSON file lacks; say whether there were any.
 
@@ -212,11 +198,7 @@ def bring_up_to_date(
     made = 0
     for change in changes:
         version, then = content.get(VERSION), change["new"].get(VERSION)
-        if (
-            not content
-            or change["after"] == version
-            or (not current and _numbers(then) > _numbers(version))
-        ):
+        if not content or change["after"] == version or (not current and _numbers(then) > _numbers(version)):
             _make(content, change, tables)
             made += 1
     last = changes[-1]["new"].get(VERSION) if changes else None
@@ -224,8 +206,7 @@ def bring_up_to_date(
         log.info("changes are taken from the journal", extra={"path": path, "count": made})
     elif _numbers(last) > _numbers(content.get(VERSION)):
         log.warning(
-            "file was written by somebody else since the end of its journal, whose changes do "
-            "not count",
+            "file was written by somebody else since the end of its journal, whose changes do not count",
             extra={"path": path},
         )
     return bool(made)

@@ -42,9 +42,7 @@ class JsonFormatter(logging.Formatter):
         return _json(_pairs(record))
 
 
-def configure(
-    level: str, form: LogFormat, stream: IO[str] | None = None, *, server: str = ""
-) -> None:
+def configure(level: str, form: LogFormat, stream: IO[str] | None = None, *, server: str = "") -> None:
     """Send every record of at least this level (`debug` to `error`) to standard error.
 
     Where several processes write to the same place, ``server`` says in each record which one did.
@@ -81,8 +79,7 @@ def fields(record: logging.LogRecord) -> dict[str, object]:
     """Give what a record carries in ``extra``, in that order, with an exception as its text."""
     extra = {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
     return {
-        key: str(value) or repr(value) if isinstance(value, BaseException) else value
-        for key, value in extra.items()
+        key: str(value) or repr(value) if isinstance(value, BaseException) else value for key, value in extra.items()
     }
 
 

@@ -104,13 +104,7 @@ class Every(Service):
     the seconds until the next one.
     """
 
-    def __init__(
-        self,
-        name: str,
-        seconds: float,
-        call: Callable[[], float | None],
-        scheduler: Scheduler,
-    ) -> None:
+    def __init__(self, name: str, seconds: float, call: Callable[[], float | None], scheduler: Scheduler) -> None:
         super().__init__(name)
         self._seconds = seconds
         self._call = call

@@ -62,13 +62,9 @@ class StatePart(NamedTuple):
 
 TOPICS: Final = StatePart("topics.json", {DEFAULT: "topicConfigTable"}, "topics")
 GROUPS: Final = StatePart(
-    "subscriptionGroup.json",
-    {DEFAULT: "subscriptionGroupTable", "forbidden": "forbiddenTable"},
-    "subscriptionGroups",
+    "subscriptionGroup.json", {DEFAULT: "subscriptionGroupTable", "forbidden": "forbiddenTable"}, "subscriptionGroups"
 )
-OFFSETS: Final = StatePart(
-    "consumerOffset.json", {DEFAULT: "offsetTable"}, "consumerOffsets", wrapped="offsetTable"
-)
+OFFSETS: Final = StatePart("consumerOffset.json", {DEFAULT: "offsetTable"}, "consumerOffsets", wrapped="offsetTable")
 LMQ_OFFSETS: Final = StatePart("lmqConsumerOffset.json", {DEFAULT: "offsetTable"})
 """With ``enableLmq``, in place of the other."""
 DELAYS: Final = StatePart("delayOffset.json", {DEFAULT: "offsetTable"})
@@ -76,8 +72,7 @@ DELETED: Final = StatePart("deletedTopics.json", {DEFAULT: "deletedTopics"})
 FILTERS: Final = StatePart("consumerFilter.json", {DEFAULT: "filterDataByTopic"})
 ORDERS: Final = StatePart("consumerOrderInfo.json", {DEFAULT: "table"})
 PARTS: Final = {
-    part.file_name: part
-    for part in (TOPICS, GROUPS, OFFSETS, LMQ_OFFSETS, DELAYS, DELETED, FILTERS, ORDERS)
+    part.file_name: part for part in (TOPICS, GROUPS, OFFSETS, LMQ_OFFSETS, DELAYS, DELETED, FILTERS, ORDERS)
 }
 
 
@@ -215,9 +210,7 @@ def newest(part: StatePart, rows: Mapping[Row, bytes], in_json: Content) -> tupl
     """
     try:
         version = rows.get((VERSION_FAMILY, VERSION_KEY))
-        found: Content = {
-            field: dict(_table(part, rows, family)) for family, field in part.tables.items()
-        }
+        found: Content = {field: dict(_table(part, rows, family)) for family, field in part.tables.items()}
         found[VERSION] = fastjson.loads(version) if version else {}
     except (FirearrowError, ValueError, AttributeError) as error:
         raise CorruptStore(f"a row of {part.directory} can't be read: {error}") from None

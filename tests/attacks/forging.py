@@ -14,15 +14,12 @@ from tests.store.stores import BORN_HOST, BORN_MS
 BODY_AT = 88  # of a record, if its hosts are of IPv4
 
 
-def record(
-    place: int, topic: str, properties: str = "", queue_offset: int = 0, body: bytes = b"forged"
-) -> bytes:
+def record(place: int, topic: str, properties: str = "", queue_offset: int = 0, body: bytes = b"forged") -> bytes:
     """A record that says that it begins at ``place``, of queue 0 of a topic."""
     stored_by = pack_host(("127.0.0.1", 10911))
     return encode_record(
-        topic, body, properties.encode(), 0, queue_offset, place, 0, 0, BORN_MS, BORN_HOST,
-        BORN_MS, stored_by,
-    )  # fmt: skip
+        topic, body, properties.encode(), 0, queue_offset, place, 0, 0, BORN_MS, BORN_HOST, BORN_MS, stored_by
+    )
 
 
 def place_of(sent: dict[str, str]) -> int:
@@ -31,13 +28,7 @@ def place_of(sent: dict[str, str]) -> int:
 
 
 async def sent_within(
-    caller: Caller,
-    topic: str,
-    properties: str = "",
-    queue_offset: int = 0,
-    *,
-    through: str = "T",
-    longer_by: int = 0,
+    caller: Caller, topic: str, properties: str = "", queue_offset: int = 0, *, through: str = "T", longer_by: int = 0
 ) -> int:
     """Send a message to ``through`` whose body is a record of a topic; give the record's place.
 

@@ -157,15 +157,9 @@ async def acting_property(scene: Scene, row: Row) -> Answers:
     field = REACHES[row.code].text
     if field is None:
         return []
-    texts = [
-        "INNER_MULTI_DISPATCH\x01%LMQ%a\x02",
-        f"INNER_MULTI_DISPATCH\x01{lite_queue('Secret', 'l')}\x02",
-    ]
+    texts = ["INNER_MULTI_DISPATCH\x01%LMQ%a\x02", f"INNER_MULTI_DISPATCH\x01{lite_queue('Secret', 'l')}\x02"]
     if row.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2):
-        texts += [
-            "TIMER_DELAY_SEC\x019\x02TIMER_DEL_UNIQKEY\x01U1\x02",
-            "REPLY_TO_CLIENT\x01asker\x02",
-        ]
+        texts += ["TIMER_DELAY_SEC\x019\x02TIMER_DEL_UNIQKEY\x01U1\x02", "REPLY_TO_CLIENT\x01asker\x02"]
     header = header_of(row)
     return [await scene.asked(row, {**header, field: text}, body_of(row)) for text in texts]
 

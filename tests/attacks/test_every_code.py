@@ -172,11 +172,7 @@ def test_who_encrypts_is_refused_alike(tmp_path: Path, certificate: Path, mode: 
                 assert "has no permission" in str((await stranger.send()).remark)
 
     async def run() -> None:
-        config: dict[str, Any] = {
-            **AUTHORIZED,
-            "tls_server_mode": mode,
-            "tls_server_cert_path": str(certificate),
-        }
+        config: dict[str, Any] = {**AUTHORIZED, "tls_server_mode": mode, "tls_server_cert_path": str(certificate)}
         async with asyncio.timeout(30), serving(tmp_path, **config) as served:
             await main(served)
 
@@ -329,9 +325,7 @@ def test_a_body_that_is_no_utf_8_is_refused_without_a_traceback(
             for row in ROWS:
                 body = body_of(row) or b'{"topic":1}'
                 for at in range(len(body)):
-                    await caller.call(
-                        row.code, header_of(row), body[:at] + b"\xff" + body[at + 1 :]
-                    )
+                    await caller.call(row.code, header_of(row), body[:at] + b"\xff" + body[at + 1 :])
 
     asyncio.run(main())
     assert not [record.exc_text for record in caplog.records if record.exc_info]

@@ -25,9 +25,7 @@ def ending(place: int, queue_offset: object, outcome: int) -> dict[str, FieldVal
 
 @pytest.mark.parametrize("dispatched", [False, True])
 @pytest.mark.parametrize("asks_more", [False, True], ids=["plain", "immune"])
-def test_a_half_within_a_body_ends_no_transaction(
-    tmp_path: Path, dispatched: bool, asks_more: bool
-) -> None:
+def test_a_half_within_a_body_ends_no_transaction(tmp_path: Path, dispatched: bool, asks_more: bool) -> None:
     """The half of somebody else has the queue offset that the forged one claims."""
     immune = "CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02" if asks_more else ""
 

@@ -111,9 +111,7 @@ def test_each_property_is_treated_as_the_documentation_says(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("allowed", [False, True])
 @pytest.mark.parametrize("appends_topic", [False, True])
-def test_a_property_recalls_nothing_of_another_topic(
-    tmp_path: Path, allowed: bool, appends_topic: bool
-) -> None:
+def test_a_property_recalls_nothing_of_another_topic(tmp_path: Path, allowed: bool, appends_topic: bool) -> None:
     async def main(served: Serving, root: Signer, stack: Any) -> None:
         attacker = await user(served, root, stack, "attacker", "T")
         at_ms = served.broker._clock.now_ms() + 20_000
@@ -185,10 +183,7 @@ def test_who_may_send_to_a_topic_may_not_put_into_any_lmq(tmp_path: Path) -> Non
                 [remark] = {answer.remark or "" for answer in answers}
                 return remark
 
-            rights: list[tuple[str, list[str]]] = [
-                ("Topic:T", ["Pub"]),
-                (f"Topic:{REPLIES}", ["Pub"]),
-            ]
+            rights: list[tuple[str, list[str]]] = [("Topic:T", ["Pub"]), (f"Topic:{REPLIES}", ["Pub"])]
             await root.allow("u", *rights)
             assert "access Topic:%LMQ%a " in await refused("%LMQ%a")
             assert "access Topic:Secret " in await refused(lite)

@@ -22,9 +22,7 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01U1\x02"
 
 
 def protected(
-    root: Path,
-    main: Callable[[Serving, Signer, AsyncExitStack], Coroutine[Any, Any, None]],
-    **config: Any,
+    root: Path, main: Callable[[Serving, Signer, AsyncExitStack], Coroutine[Any, Any, None]], **config: Any
 ) -> None:
     """Run a test in virtual time against a broker with access control."""
 
@@ -56,9 +54,7 @@ async def producing(signer: Signer, client_id: str = "c", group: str = "pg") -> 
     assert (answer.code, answer.remark) == (0, None)
 
 
-async def user(
-    served: Serving, root: Signer, stack: AsyncExitStack, name: str, *topics: str
-) -> Signer:
+async def user(served: Serving, root: Signer, stack: AsyncExitStack, name: str, *topics: str) -> Signer:
     """A client of a user that may send to some topics."""
     signer = await stack.enter_async_context(signing(served, await root.user(name)))
     if topics:

@@ -75,12 +75,8 @@ def test_else_each_signature_is_looked_at(metadata: Metadata) -> None:
             authentication.user_of("one", bad, bad.ext)
 
 
-@given(
-    st.binary(max_size=40), st.dictionaries(st.text(max_size=8), st.text(max_size=20)), st.data()
-)
-def test_whatever_is_altered_the_signature_is_wrong(
-    body: bytes, fields: dict[str, str], data: st.DataObject
-) -> None:
+@given(st.binary(max_size=40), st.dictionaries(st.text(max_size=8), st.text(max_size=20)), st.data())
+def test_whatever_is_altered_the_signature_is_wrong(body: bytes, fields: dict[str, str], data: st.DataObject) -> None:
     """A value, a name that changes the order, or the body. (Nothing separates the values, so a
     letter may move from one to the next: that is upstream's scheme.)"""
     command = request(310, fields, body)

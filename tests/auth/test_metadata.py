@@ -50,12 +50,7 @@ def user(name: str = "u", password: str | None = "secret", **known: Any) -> User
 
 
 def entry(resource: str, *actions: Action, decision: Decision = Decision.ALLOW) -> Entry:
-    return Entry(
-        actions=list(actions),
-        decision=decision,
-        environment=Environment(),
-        resource=Resource.of(resource),
-    )
+    return Entry(actions=list(actions), decision=decision, environment=Environment(), resource=Resource.of(resource))
 
 
 def custom(*entries: Entry) -> list[Policy]:
@@ -76,10 +71,7 @@ def test_users_are_kept(tmp_path: Path) -> None:
         metadata.sync()
         assert not metadata.unsynced
         found = [(it.username, it.user_type, it.user_status) for it in metadata.list_users(None)]
-        assert found == [
-            ("a", UserType.SUPER, UserStatus.DISABLE),
-            ("b", UserType.NORMAL, UserStatus.ENABLE),
-        ]
+        assert found == [("a", UserType.SUPER, UserStatus.DISABLE), ("b", UserType.NORMAL, UserStatus.ENABLE)]
         before = dict(metadata.users)
     with opened(tmp_path) as metadata:
         assert metadata.users == before
@@ -144,9 +136,7 @@ def test_policies_are_merged_by_type_and_resource(tmp_path: Path) -> None:
 def test_policies_can_be_deleted_one_by_one(tmp_path: Path) -> None:
     with opened(tmp_path) as metadata:
         metadata.create_user(user())
-        metadata.put_policies(
-            SUBJECT, custom(entry("Topic:T", Action.PUB), entry("Group:g", Action.SUB))
-        )
+        metadata.put_policies(SUBJECT, custom(entry("Topic:T", Action.PUB), entry("Group:g", Action.SUB)))
         metadata.delete_policies(SUBJECT, None, Resource.of("Topic:other"))
         metadata.delete_policies(SUBJECT, PolicyType.DEFAULT, Resource.of("Topic:T"))
         assert len((metadata.acl_of("u") or Acl(subject=SUBJECT)).policies or []) == 1
@@ -177,13 +167,9 @@ def test_policies_are_found_by_parts_of_names(tmp_path: Path) -> None:
 def test_policies_that_can_not_be(tmp_path: Path) -> None:
     policy = custom(entry("Topic:T", Action.PUB))
     with opened(tmp_path) as metadata:
+        refused(lambda: metadata.put_policies(SUBJECT, policy), "The subject of User:u is not exist.")
         refused(
-            lambda: metadata.put_policies(SUBJECT, policy), "The subject of User:u is not exist."
-        )
-        refused(
-            lambda: metadata.put_policies(None, policy),
-            "An system error occurred, please try again later.",
-            code=1,
+            lambda: metadata.put_policies(None, policy), "An system error occurred, please try again later.", code=1
         )
         refused(lambda: metadata.delete_policies(None), "The subject is null.")
         refused(lambda: metadata.policies(None), "The subject is null.")
@@ -204,9 +190,7 @@ def test_changes_are_told(tmp_path: Path) -> None:
         assert told == ["u"] * 5
 
 
-def test_a_change_that_is_not_written_is_not_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_is_not_written_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -238,13 +222,7 @@ def test_the_disk_may_refuse_a_sync_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", [USERS, ACLS])
 def test_a_row_that_can_not_be_read_ends_the_start(tmp_path: Path, name: str) -> None:
-    database = Database(
-        tmp_path / name,
-        [Family(DEFAULT, MiB)],
-        cache_bytes=MiB,
-        open_files_max=8,
-        log_ahead=True,
-    )
+    database = Database(tmp_path / name, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True)
     batch = database.batch()
     batch.put(DEFAULT, b"u", b'{"username":7}')
     database.write(batch)
@@ -252,18 +230,10 @@ def test_a_row_that_can_not_be_read_ends_the_start(tmp_path: Path, name: str) ->
     with pytest.raises(ConfigError, match=f"{name}, row b'u'"):
         Metadata(tmp_path, Events())
     for each in (USERS, ACLS):  # both are free again
-        Database(
-            tmp_path / each,
-            [Family(DEFAULT, MiB)],
-            cache_bytes=MiB,
-            open_files_max=8,
-            log_ahead=True,
-        ).close()
+        Database(tmp_path / each, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True).close()
 
 
-def test_without_the_package_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     with pytest.raises(ConfigError, match="install Firearrow with the extra rocksdb"):
         Metadata(tmp_path, Events())

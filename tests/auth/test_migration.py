@@ -49,9 +49,7 @@ def written(home: Path, **files: str) -> Path:
     return home
 
 
-def test_accounts_become_users_and_policies(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_accounts_become_users_and_policies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     accounts = accounts_below(written(tmp_path, plain_acl=PLAIN))
     metadata = Metadata(tmp_path / "config", Events())
     assert migrate(metadata, accounts) == ["RocketMQ", "rocketmq2"]
@@ -75,10 +73,7 @@ def test_accounts_become_users_and_policies(
     ]
     assert metadata.acl_of("rocketmq2") is None
     warned = [vars(it) for it in caplog.records if it.levelname == "WARNING"]
-    assert [it.get("user") or Path(it["path"]).name for it in warned] == [
-        "plain_acl.yml",
-        "rocketmq2",
-    ]
+    assert [it.get("user") or Path(it["path"]).name for it in warned] == ["plain_acl.yml", "rocketmq2"]
     assert migrate(metadata, accounts) == []
     metadata.close()
 
@@ -95,20 +90,14 @@ def test_the_first_account_of_a_name_counts_and_a_user_stays(tmp_path: Path) -> 
         tools=account("y", "not an account"),
     )
     config = BrokerConfig(
-        init_authentication_user='{"username":"root","password":"own"}',
-        migrate_auth_from_v1_enabled=True,
+        init_authentication_user='{"username":"root","password":"own"}', migrate_auth_from_v1_enabled=True
     )
     metadata = metadata_of(config, tmp_path / "config", Events(), home)
     metadata.close()
-    assert {name: user.password for name, user in metadata.users.items()} == {
-        "root": "own",
-        "x": "first",
-    }
+    assert {name: user.password for name, user in metadata.users.items()} == {"root": "own", "x": "first"}
 
 
-def test_one_account_that_can_not_be_hinders_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_account_that_can_not_be_hinders_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = "accounts: [{accessKey: x, secretKey: ' '}, {accessKey: y, secretKey: s}]"
     metadata = Metadata(tmp_path / "config", Events())
     assert migrate(metadata, accounts_below(written(tmp_path, plain_acl=text))) == ["y"]
@@ -132,12 +121,9 @@ def test_a_word_that_acl_1_does_not_know_denies_as_it_did_there(tmp_path: Path) 
     metadata.close()
 
 
-def test_addresses_that_needed_no_signature_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_addresses_that_needed_no_signature_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = (
-        "globalWhiteRemoteAddresses: [10.0.0.*]\n"
-        "accounts: [{accessKey: x, secretKey: s, whiteRemoteAddress: 10.0.0.1}]"
+        "globalWhiteRemoteAddresses: [10.0.0.*]\naccounts: [{accessKey: x, secretKey: s, whiteRemoteAddress: 10.0.0.1}]"
     )
     metadata = Metadata(tmp_path / "config", Events())
     assert migrate(metadata, accounts_below(written(tmp_path, plain_acl=text))) == ["x"]
@@ -172,9 +158,7 @@ def test_without_files_there_is_nothing_to_do(tmp_path: Path) -> None:
     assert accounts_below(tmp_path) == []
 
 
-def test_without_the_package_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ConfigError, match="install Firearrow with the extra yaml"):
         accounts_below(written(tmp_path, plain_acl=PLAIN))

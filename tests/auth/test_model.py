@@ -48,9 +48,7 @@ def test_what_rocketmq_stores_is_read_and_written_alike() -> None:
 
 
 def test_the_same_in_words() -> None:
-    assert msgspec.json.decode(STORED_USER, type=User).info() == AuthUserInfo(
-        "root", "pw", "Super", "enable"
-    )
+    assert msgspec.json.decode(STORED_USER, type=User).info() == AuthUserInfo("root", "pw", "Super", "enable")
     assert msgspec.json.decode(STORED_ACL, type=Acl).info() == AuthAcl(
         "User:u1",
         [
@@ -97,9 +95,7 @@ def test_what_names_no_kind_of_resource_is_none(text: str | None) -> None:
     assert Resource.of(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "name"), [("User:u", "u"), ("user:a:b", "a:b"), ("User", ""), ("Group:g", None)]
-)
+@pytest.mark.parametrize(("text", "name"), [("User:u", "u"), ("user:a:b", "a:b"), ("User", ""), ("Group:g", None)])
 def test_a_subject_is_a_user(text: str, name: str | None) -> None:
     found = Subject.of(text)
     assert (found and found.username) == name
@@ -119,9 +115,7 @@ entries = st.builds(
     environment=st.builds(Environment, source_ips=st.none() | st.just(["10.0.0.1"])),
     resource=resources,
 )
-policies = st.builds(
-    Policy, entries=st.lists(entries, min_size=1), policy_type=st.sampled_from(PolicyType)
-)
+policies = st.builds(Policy, entries=st.lists(entries, min_size=1), policy_type=st.sampled_from(PolicyType))
 
 
 @given(st.lists(policies, min_size=1, max_size=3))
@@ -133,13 +127,7 @@ def test_words_say_all_that_is_stored(stored: list[Policy]) -> None:
 
 @given(st.sampled_from(UserType), st.sampled_from(UserStatus), names)
 def test_words_say_all_of_a_user(kind: UserType, status: UserStatus, name: str) -> None:
-    user = User(
-        username=name,
-        password="p",
-        subject_type=SUBJECT_USER,
-        user_type=kind,
-        user_status=status,
-    )
+    user = User(username=name, password="p", subject_type=SUBJECT_USER, user_type=kind, user_status=status)
     assert User.of(user.info()) == user
 
 

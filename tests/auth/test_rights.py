@@ -48,26 +48,16 @@ def rights_of(*entries: Entry, default: tuple[Entry, ...] = ()) -> Rights:
     return Rights(Acl(subject=SUBJECT, policies=policies))
 
 
-def verdict(
-    rights: Rights, name: str = "abc", action: str = "PUB", ip: str = "10.0.0.1"
-) -> Verdict:
+def verdict(rights: Rights, name: str = "abc", action: str = "PUB", ip: str = "10.0.0.1") -> Verdict:
     return rights.verdict(Kind.TOPIC, name, (Action[action],), ip)
 
 
 @pytest.mark.parametrize(
     ("better", "worse"),
-    [
-        ("Topic:abc", "Topic:ab*"),
-        ("Topic:ab*", "Topic:a*"),
-        ("Topic:a*", "Topic:*"),
-        ("Topic:*", "*"),
-    ],
+    [("Topic:abc", "Topic:ab*"), ("Topic:ab*", "Topic:a*"), ("Topic:a*", "Topic:*"), ("Topic:*", "*")],
 )
 def test_the_more_exact_resource_decides(better: str, worse: str) -> None:
-    for one, other, expected in (
-        ("ALLOW", "DENY", Verdict.ALLOWED),
-        ("DENY", "ALLOW", Verdict.DENIED),
-    ):
+    for one, other, expected in (("ALLOW", "DENY", Verdict.ALLOWED), ("DENY", "ALLOW", Verdict.DENIED)):
         entries = entry_of(better, "Pub", one), entry_of(worse, "Pub", other)
         assert verdict(rights_of(*entries)) is expected
         assert verdict(rights_of(*reversed(entries))) is expected
@@ -104,9 +94,7 @@ def test_without_policies_nothing_is_allowed() -> None:
 
 
 def test_an_address_that_can_not_be_read_is_nowhere() -> None:
-    assert verdict(rights_of(entry_of("*", "All", "ALLOW", "::/0")), ip="unknown") is (
-        Verdict.UNMATCHED
-    )
+    assert verdict(rights_of(entry_of("*", "All", "ALLOW", "::/0")), ip="unknown") is (Verdict.UNMATCHED)
 
 
 # --- the same as upstream has it, written down plainly ---
@@ -131,11 +119,7 @@ def fits(entry: Entry, kind: Kind, name: str, actions: list[Action], ip: str) ->
     assert resource is not None
     assert known is not None
     own = resource.resource_name or ""
-    by_name = {
-        Pattern.ANY: True,
-        Pattern.LITERAL: own == name,
-        Pattern.PREFIXED: name.startswith(own),
-    }
+    by_name = {Pattern.ANY: True, Pattern.LITERAL: own == name, Pattern.PREFIXED: name.startswith(own)}
     assert resource.resource_pattern is not None
     of_kind = resource.resource_type == kind and by_name[resource.resource_pattern]
     if resource.resource_type != Kind.ANY and not of_kind:
@@ -176,12 +160,7 @@ def compare(one: Entry, other: Entry) -> int:
     st.sampled_from(ADDRESSES),
 )
 def test_it_decides_as_upstream(
-    custom: list[Entry],
-    default: list[Entry],
-    kind: Kind,
-    name: str,
-    actions: list[Action],
-    ip: str,
+    custom: list[Entry], default: list[Entry], kind: Kind, name: str, actions: list[Action], ip: str
 ) -> None:
     fitting = [it for it in custom if fits(it, kind, name, actions, ip)] or [
         it for it in default if fits(it, kind, name, actions, ip)
@@ -198,13 +177,7 @@ def test_it_decides_as_upstream(
 
 SOME_NAMES = [*NAMES, "x", "az", "abz", "abcz", "bz"]
 SOME_ADDRESSES = [*ADDRESSES, "0.0.0.0", "10.0.0.2", "9.9.9.9", "::2", "unknown"]
-SOME_ASKS = [
-    (Action.PUB,),
-    (Action.SUB,),
-    (Action.GET,),
-    (Action.UPDATE,),
-    (Action.SUB, Action.GET),
-]
+SOME_ASKS = [(Action.PUB,), (Action.SUB,), (Action.GET,), (Action.UPDATE,), (Action.SUB, Action.GET)]
 all_rights = st.builds(
     lambda custom, default: rights_of(*custom, default=tuple(default)),
     st.lists(entries, max_size=4),
@@ -217,9 +190,7 @@ def test_a_gain_is_found_where_there_is_one(before: Rights, after: Rights, giver
     """By comparison with what any request would be told."""
     found = gained(before, after, giver)
     asked = list(product(REAL_KINDS, SOME_NAMES, SOME_ASKS, SOME_ADDRESSES))
-    gains = [
-        it for it in asked if after.allows(*it) and not before.allows(*it) and not giver.allows(*it)
-    ]
+    gains = [it for it in asked if after.allows(*it) and not before.allows(*it) and not giver.allows(*it)]
     assert not gains or found is not None
     if found is not None and found.actions in SOME_ASKS:
         assert (found.kind, found.actions) in {(kind, actions) for kind, _, actions, _ in gains}
@@ -240,14 +211,10 @@ def test_a_gain_is_found_where_there_is_one(before: Rights, after: Rights, giver
         ([], ["Topic:*"], ["Topic:*", "-Topic:b"], "Pub on Topic:b"),
     ],
 )
-def test_what_a_change_gives(
-    before: list[str], after: list[str], giver: list[str], gain: str | None
-) -> None:
+def test_what_a_change_gives(before: list[str], after: list[str], giver: list[str], gain: str | None) -> None:
     def rights(texts: list[str]) -> Rights:
         words = ["DENY" if text.startswith("-") else "ALLOW" for text in texts]
-        return rights_of(
-            *(entry_of(text.lstrip("-"), "Pub", it) for text, it in zip(texts, words, strict=True))
-        )
+        return rights_of(*(entry_of(text.lstrip("-"), "Pub", it) for text, it in zip(texts, words, strict=True)))
 
     found = gained(rights(before), rights(after), rights(giver))
     assert (found and found.text) == gain

@@ -26,10 +26,7 @@ def users(root: Path, **config: Any) -> dict[str, tuple[str | None, bool]]:
 
 
 def test_both_are_super_users_and_made_once(tmp_path: Path) -> None:
-    both = {
-        "init_authentication_user": FIRST,
-        "inner_client_authentication_credentials": INNER,
-    }
+    both = {"init_authentication_user": FIRST, "inner_client_authentication_credentials": INNER}
     expected = {"root": ("one", True), "inner": ("two", True)}
     assert users(tmp_path, **both) == expected
     assert users(tmp_path, init_authentication_user=FIRST.replace("one", "else")) == expected

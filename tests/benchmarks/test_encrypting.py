@@ -25,9 +25,7 @@ class Nothing:
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
-def test_both_sides_show_one_certificate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool
-) -> None:
+def test_both_sides_show_one_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool) -> None:
     shapes: list[Shape] = []
 
     def launch(directory: Path, shape: Shape, keys: Keys) -> Deployment:
@@ -47,9 +45,7 @@ def test_both_sides_show_one_certificate(
 
 def test_the_generator_is_told_whom_to_trust(tmp_path: Path) -> None:
     program = tmp_path / "load"
-    program.write_text(
-        '#!/bin/sh\necho "$@" > "$0.words"\necho \'{"stable": true, "seconds": 1, "rates": []}\'\n'
-    )
+    program.write_text('#!/bin/sh\necho "$@" > "$0.words"\necho \'{"stable": true, "seconds": 1, "rates": []}\'\n')
     program.chmod(0o700)
     certificate = make_certificate(tmp_path)
     brokers = (Broker("a", "127.0.0.1:1"),)

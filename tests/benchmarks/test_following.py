@@ -37,9 +37,7 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Deployment:
     return Deployment("side", [], "", (master,), Path(), (slave,))
 
 
-def measured(
-    monkeypatch: pytest.MonkeyPatch, deployment: Deployment, answers: list[list[int]]
-) -> dict[str, float]:
+def measured(monkeypatch: pytest.MonkeyPatch, deployment: Deployment, answers: list[list[int]]) -> dict[str, float]:
     """Have the master give these answers, the last one again and again."""
     happened = threading.Event()
 
@@ -71,11 +69,7 @@ def test_a_slave_that_is_gone_is_an_error(
         measured(monkeypatch, deployment, answers)
 
 
-def test_a_slave_that_lacks_messages_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, deployment: Deployment
-) -> None:
-    monkeypatch.setattr(
-        remoting, "messages_in", lambda address, *_: 100 if address.endswith(":1") else 90
-    )
+def test_a_slave_that_lacks_messages_is_an_error(monkeypatch: pytest.MonkeyPatch, deployment: Deployment) -> None:
+    monkeypatch.setattr(remoting, "messages_in", lambda address, *_: 100 if address.endswith(":1") else 90)
     with pytest.raises(BenchmarkError, match="its slave lacks 10 messages"):
         measured(monkeypatch, deployment, [[7]])

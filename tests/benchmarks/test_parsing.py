@@ -138,11 +138,7 @@ def test_a_missing_program_is_one_sentence() -> None:
 
 @pytest.mark.parametrize(
     ("line", "name"),
-    [
-        ("", "all"),
-        ("--quick", "all-quick"),
-        ("--case pull --case send --only-firearrow", "send+pull-firearrow"),
-    ],
+    [("", "all"), ("--quick", "all-quick"), ("--case pull --case send --only-firearrow", "send+pull-firearrow")],
 )
 def test_a_report_is_named_by_what_was_run(line: str, name: str) -> None:
     assert set_name(parse(line.split())) == name

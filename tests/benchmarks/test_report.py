@@ -6,16 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cases import CASES, Case, Compare, Target, at_least, select
-from benchmarks.report import (
-    UNITS,
-    Report,
-    Result,
-    Verdict,
-    medians,
-    progress_line,
-    ratios,
-    verdicts,
-)
+from benchmarks.report import UNITS, Report, Result, Verdict, medians, progress_line, ratios, verdicts
 from benchmarks.runner import Rounds
 from benchmarks.workloads import Metrics, StartUp
 
@@ -57,9 +48,7 @@ def test_a_ratio_needs_both_sides_and_a_divisor() -> None:
         (Compare.AT_MOST, 80.0, 80.1, 500.0, False),
     ],
 )
-def test_targets_are_met_or_missed(
-    compare: Compare, bound: float, ours: float, theirs: float, met: bool
-) -> None:
+def test_targets_are_met_or_missed(compare: Compare, bound: float, ours: float, theirs: float, met: bool) -> None:
     target = Target("start_s", compare, bound)
     sides = {"firearrow": {"start_s": ours}, "rocketmq": {"start_s": theirs}}
     (verdict,) = verdicts(case(target), sides)

@@ -58,14 +58,10 @@ def test_several_brokers_have_a_name_server_of_their_own() -> None:
     assert [name for name, _ in commands] == ["namesrv", "broker-a", "broker-b"]
 
 
-def test_the_original_is_told_of_a_certificate_as_properties(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_original_is_told_of_a_certificate_as_properties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = make_certificate(tmp_path)
     commands: list[list[str]] = []
-    monkeypatch.setattr(
-        ServerProcess, "start", lambda command, *_: commands.append([*map(str, command)])
-    )
+    monkeypatch.setattr(ServerProcess, "start", lambda command, *_: commands.append([*map(str, command)]))
     shape = Shape(followed=True, certificate=certificate)
     made = launch_rocketmq(Path("java"), Path("jars"), tmp_path / "run", shape, {"a": "b"})
     assert len(commands) == 3

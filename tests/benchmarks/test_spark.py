@@ -6,17 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.spark import (
-    KINDS,
-    SIZES,
-    Measured,
-    Step,
-    best,
-    line,
-    make_store,
-    messages_in,
-    rate_of,
-)
+from benchmarks.spark import KINDS, SIZES, Measured, Step, best, line, make_store, messages_in, rate_of
 from firearrow.store.offline import Layout, verify
 
 

@@ -32,9 +32,7 @@ class Loaded:
         self.found = found
         self.lead_s = 0.0
 
-    def measure(
-        self, load: Load, deployment: Deployment, seconds: float, *, lead_s: float = 1
-    ) -> Measurement:
+    def measure(self, load: Load, deployment: Deployment, seconds: float, *, lead_s: float = 1) -> Measurement:
         self.lead_s = lead_s
         return self.found
 
@@ -61,9 +59,7 @@ def stored(monkeypatch: pytest.MonkeyPatch, *counts: int) -> list[tuple[str, int
     return asked
 
 
-def test_what_is_acknowledged_must_be_stored(
-    monkeypatch: pytest.MonkeyPatch, deployment: Deployment
-) -> None:
+def test_what_is_acknowledged_must_be_stored(monkeypatch: pytest.MonkeyPatch, deployment: Deployment) -> None:
     asked = stored(monkeypatch, 1000, 1120)
     load = RawLoad(Load("send-back", connections=4), "SCHEDULE_TOPIC_XXXX", 18)
     assert load.measure(bench(Loaded(FOUND)), deployment, 0)["messages_per_s"] == 50
@@ -96,9 +92,7 @@ def test_consumers_that_see_nothing_are_an_error(deployment: Deployment) -> None
 
 def test_others_are_measured_while_all_come_that_are_due_at_once(deployment: Deployment) -> None:
     class Both(Loaded):
-        def measure(
-            self, load: Load, deployment: Deployment, seconds: float, *, lead_s: float = 1
-        ) -> Measurement:
+        def measure(self, load: Load, deployment: Deployment, seconds: float, *, lead_s: float = 1) -> Measurement:
             assert (seconds, lead_s) == (24, 12)
             return replace(self.found, round_ms_p99=4000 if load.due_step_ms else 7)
 

@@ -125,8 +125,7 @@ class Field:
         self.client = Client()
         self._name_server = NameServer(
             NamesrvConfig(
-                kv_config_path=str(directory / "kv.json"),
-                config_store_path=str(directory / "namesrv.properties"),
+                kv_config_path=str(directory / "kv.json"), config_store_path=str(directory / "namesrv.properties")
             ),
             clock,
         )

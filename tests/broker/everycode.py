@@ -44,33 +44,23 @@ BODIES: Mapping[RequestCode, Any] = {
         "messageModel": "CLUSTERING",
         "strategyName": "AVG",
     },
-    RequestCode.BATCH_ACK_MESSAGE: {
-        "acks": [{"c": "g", "t": "T", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1}]
-    },
+    RequestCode.BATCH_ACK_MESSAGE: {"acks": [{"c": "g", "t": "T", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1}]},
     RequestCode.LITE_SUBSCRIPTION_CTL: {
-        "subscriptionSet": [
-            {"action": "COMPLETE_REMOVE", "clientId": "c", "group": "g", "topic": "T"}
-        ]
+        "subscriptionSet": [{"action": "COMPLETE_REMOVE", "clientId": "c", "group": "g", "topic": "T"}]
     },
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [{"topicName": "T", "perm": 4}]},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "g", "retryMaxTimes": 3},
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {
-        "groupConfigList": [{"groupName": "g", "retryMaxTimes": 3}]
-    },
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupConfigList": [{"groupName": "g", "retryMaxTimes": 3}]},
     RequestCode.DELETE_TOPIC_IN_BROKER_LIST: {"topicList": ["T"]},
     RequestCode.DELETE_SUBSCRIPTIONGROUP_LIST: {"groupNameList": ["g"], "cleanOffset": True},
     RequestCode.SET_MESSAGE_REQUEST_MODE: {"topic": "T", "consumerGroup": "g", "mode": "POP"},
     RequestCode.AUTH_CREATE_USER: {"username": "new", "password": "p"},
     RequestCode.AUTH_UPDATE_USER: {"username": "root", "password": "mine"},
     RequestCode.AUTH_CREATE_ACL: {
-        "policies": [
-            {"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]},
-        ]
+        "policies": [{"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]}]
     },
     RequestCode.AUTH_UPDATE_ACL: {
-        "policies": [
-            {"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]},
-        ]
+        "policies": [{"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]}]
     },
 }
 VALUES: Mapping[str, str] = {

@@ -198,9 +198,7 @@ class FakeStore:
         first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
         return (NOW_MS + first, NOW_MS + after - 1) if first < after else (-1, -1)
 
-    def iterate_from(
-        self, topic: str, queue_id: int, queue_offset: int, count_max: int
-    ) -> Iterator[QueueEntry]:
+    def iterate_from(self, topic: str, queue_id: int, queue_offset: int, count_max: int) -> Iterator[QueueEntry]:
         first, after, _ = self.queues.get((topic, queue_id), (0, 0, False))
         last = min(after, queue_offset + count_max)
         for number in range(queue_offset if first <= queue_offset else last, last):
@@ -269,10 +267,7 @@ class FakeBroker:
     waiting: list[Callable[[], None]] | None
 
     def __init__(
-        self,
-        config: BrokerConfig = CONFIG,
-        root: Path | None = None,
-        config_file: Path | None = None,
+        self, config: BrokerConfig = CONFIG, root: Path | None = None, config_file: Path | None = None
     ) -> None:
         self.clock = HandClock()
         self.store = FakeStore()
@@ -294,9 +289,7 @@ class FakeBroker:
             for name, newest in (("pops", False), ("notifications", True))
         )
         held = self.held_pops, self.held_notifications
-        self.unblocking = Unblocking(
-            self.settings, store, self.orders, self.offsets, held, self.clock, self.scheduler
-        )
+        self.unblocking = Unblocking(self.settings, store, self.orders, self.offsets, held, self.clock, self.scheduler)
         timers = TimerStore(Path("no files"), 1024, 1000)
         self.context = BrokerContext(
             self.settings,
@@ -358,11 +351,7 @@ class FakeBroker:
         return answer
 
     def ask(
-        self,
-        code: int,
-        fields: dict[str, FieldValue] | None = None,
-        body: Any = b"",
-        channel: Channel | None = None,
+        self, code: int, fields: dict[str, FieldValue] | None = None, body: Any = b"", channel: Channel | None = None
     ) -> Any:
         """Give the body of an answer that must be a success."""
         answer = self.call(code, fields, body, channel)

@@ -8,9 +8,7 @@ from firearrow.broker.pop.kvrecords import KvRecord, record_of
 from firearrow.wire.command import Command
 from tests.broker.serving import Caller, Serving
 
-KV: Final[dict[str, Any]] = {
-    "pop_consumer_kv_service_init": True, "pop_consumer_kv_service_enable": True
-}  # fmt: skip
+KV: Final[dict[str, Any]] = {"pop_consumer_kv_service_init": True, "pop_consumer_kv_service_enable": True}
 
 
 def records_in(served: Serving) -> list[KvRecord]:

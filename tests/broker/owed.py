@@ -44,10 +44,7 @@ class Failure(NamedTuple):
 
 ALWAYS: Final = 99
 NO_FAILURE: Final = Failure(0)
-FAILURES: Final = {
-    2: Failure(1), 5: Failure(1, level=-1), 7: Failure(2), 11: Failure(ALWAYS),
-    13: Failure(1, level=2),
-}  # fmt: skip
+FAILURES: Final = {2: Failure(1), 5: Failure(1, level=-1), 7: Failure(2), 11: Failure(ALWAYS), 13: Failure(1, level=2)}
 
 
 class Group(NamedTuple):
@@ -109,10 +106,7 @@ class Sent:
 
     def properties(self) -> dict[str, str]:
         """What consumers choose by."""
-        return {
-            "UNIQ_KEY": f"{self.number:032X}", "TAGS": "ABC"[self.number % 3],
-            "digit": str(self.number % 10),
-        }  # fmt: skip
+        return {"UNIQ_KEY": f"{self.number:032X}", "TAGS": "ABC"[self.number % 3], "digit": str(self.number % 10)}
 
 
 class Crash(NamedTuple):

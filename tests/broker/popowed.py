@@ -72,9 +72,7 @@ class PopSent:
     @property
     def is_to_die(self) -> bool:
         """Whether it ends as a dead letter: in order, nothing does."""
-        return self.topic in (NORMAL, PRIORITY) and (
-            self.failure.times > RETRIES or self.failure.level < 0
-        )
+        return self.topic in (NORMAL, PRIORITY) and (self.failure.times > RETRIES or self.failure.level < 0)
 
 
 class _Fate:
@@ -112,9 +110,7 @@ class Line:
         open_ = [visible for offset, visible in self.batch.items() if offset not in self.acked]
         return max(open_, default=-1)
 
-    def see(
-        self, offsets: list[int], handle: Handle, attempt: str, consumed: set[int], said: str
-    ) -> None:
+    def see(self, offsets: list[int], handle: Handle, attempt: str, consumed: set[int], said: str) -> None:
         """A batch has come, to a group that has consumed some messages."""
         pop_ms = handle.pop_ms
         self._age(pop_ms)

@@ -48,9 +48,7 @@ def messages_of(answer: Command[Any], topic: str = "T", group: str = "g") -> lis
     for item in answer.ext["msgOffsetInfo"].split(";"):
         origin, queue_id, listed = item.split(" ")
         offsets += [(int(origin), int(queue_id), int(offset)) for offset in listed.split(",")]
-    pop_ms, invisible_ms, revive = (
-        int(answer.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid")
-    )
+    pop_ms, invisible_ms, revive = (int(answer.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid"))
     found = []
     for view, (origin, queue_id, offset) in zip(iter_records(answer.body), offsets, strict=True):
         start = starts[origin, queue_id]

@@ -163,9 +163,7 @@ class PopWorld(World):
             into = found.get("__LITE_TOPIC", queue_id)
             self.pops.stored(sent, into, queue_offset, place)
 
-    def _pop_message(
-        self, sent: PopSent, queue: int, found: dict[str, str]
-    ) -> tuple[Fields, bytes]:
+    def _pop_message(self, sent: PopSent, queue: int, found: dict[str, str]) -> tuple[Fields, bytes]:
         text = properties.format(
             {
                 "UNIQ_KEY": f"{1 << 120 | sent.number:032X}", "TAGS": "ABC"[sent.number % 3],
@@ -178,29 +176,14 @@ class PopWorld(World):
 
     # --- pops ---
 
-    def pop(
-        self,
-        popper: Popper,
-        count: int,
-        invisible_ms: int,
-        wait_ms: int,
-        queue: int,
-        repeats: bool,
-    ) -> None:
+    def pop(self, popper: Popper, count: int, invisible_ms: int, wait_ms: int, queue: int, repeats: bool) -> None:
         """Have a group pop; what it is given stays in its hands, unless it fails at once."""
         pops = self._pop_lite if popper is OF_LITE else self._pop
         place = -1 if popper is BY_PRIORITY else queue
         self._run(pops(popper, count, invisible_ms, wait_ms, place, repeats=repeats))
 
     async def _pop(
-        self,
-        popper: Popper,
-        count: int,
-        invisible_ms: int,
-        wait_ms: int = 0,
-        queue: int = -1,
-        *,
-        repeats: bool = False,
+        self, popper: Popper, count: int, invisible_ms: int, wait_ms: int = 0, queue: int = -1, *, repeats: bool = False
     ) -> int:
         """Pop; give the number of messages."""
         fields: Fields = {
@@ -231,12 +214,7 @@ class PopWorld(World):
         return f"a{self._attempt}-{popper.name}-{queue}"
 
     def _see_batch(
-        self,
-        popper: Popper,
-        queue: int | str,
-        helds: list[Held],
-        attempt: str,
-        counts: dict[int, int],
+        self, popper: Popper, queue: int | str, helds: list[Held], attempt: str, counts: dict[int, int]
     ) -> None:
         views = [held.view for held in helds]
         offsets = [held.handle.queue_offset for held in helds]
@@ -375,14 +353,7 @@ class PopWorld(World):
     # --- lite topics ---
 
     async def _pop_lite(
-        self,
-        popper: Popper,
-        count: int,
-        invisible_ms: int,
-        wait_ms: int = 0,
-        queue: int = -1,
-        *,
-        repeats: bool = False,
+        self, popper: Popper, count: int, invisible_ms: int, wait_ms: int = 0, queue: int = -1, *, repeats: bool = False
     ) -> int:
         """Pop what is ready of the lite topics; give the number of messages."""
         await self._subscribe()
@@ -450,9 +421,7 @@ def _helds(popper: Popper, answer: AnyCommand) -> Iterator[Held]:
     for item in answer.ext["startOffsetInfo"].split(";"):
         queue, _, start = item.rpartition(" ")
         starts[queue] = int(start)
-    pop_ms, invisible_ms, revive = (
-        int(answer.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid")
-    )
+    pop_ms, invisible_ms, revive = (int(answer.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid"))
     handles = []
     for item in answer.ext["msgOffsetInfo"].split(";"):
         queue, _, listed = item.rpartition(" ")

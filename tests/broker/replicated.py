@@ -51,12 +51,7 @@ def ha_address(master: Serving) -> str:
 
 @asynccontextmanager
 async def slave_of(
-    master: Serving,
-    root: Path,
-    clock: Clock,
-    *,
-    store: Mapping[str, Any] | None = None,
-    **rest: Any,
+    master: Serving, root: Path, clock: Clock, *, store: Mapping[str, Any] | None = None, **rest: Any
 ) -> AsyncIterator[Serving]:
     """A slave of a master that it knows by its configuration."""
     keys = {"ha_master_address": ha_address(master), **(store or {})}

@@ -36,23 +36,14 @@ class Caller:
         self._binary = binary
         self._opaque = itertools.count(1)
 
-    def tell(
-        self,
-        code: int,
-        fields: Mapping[str, FieldValue],
-        body: bytes = b"",
-        *,
-        oneway: bool = False,
-    ) -> int:
+    def tell(self, code: int, fields: Mapping[str, FieldValue], body: bytes = b"", *, oneway: bool = False) -> int:
         """Send a request and return its opaque."""
         command = request(code, fields, body, opaque=next(self._opaque), oneway=oneway)
         command.binary = self._binary
         self.talker.ask(command)
         return command.opaque
 
-    async def call(
-        self, code: int, fields: Mapping[str, FieldValue], body: bytes = b""
-    ) -> Command[Any]:
+    async def call(self, code: int, fields: Mapping[str, FieldValue], body: bytes = b"") -> Command[Any]:
         """Send a request and return its answer."""
         opaque = self.tell(code, fields, body)
         answer = await self.talker.answer()
@@ -84,9 +75,7 @@ class Caller:
         return stored(self._serving, topic, queue_id)
 
 
-def send_fields(
-    topic: str = "T", queue_id: int = 0, **changed: FieldValue
-) -> dict[str, FieldValue]:
+def send_fields(topic: str = "T", queue_id: int = 0, **changed: FieldValue) -> dict[str, FieldValue]:
     """The fields of 310 and 320."""
     fields: dict[str, FieldValue] = {
         "a": "producers", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0,
@@ -184,12 +173,7 @@ async def serving(
     """A broker that is stopped in the end."""
     config.setdefault("broker_fast_failure_enable", False)  # this machine may be busy, too
     settings = BrokerConfig(broker_name="broker-a", broker_cluster_name="C", **config)
-    broker = Broker(
-        settings,
-        small_config(root, **(store or {})),
-        clock or SystemClock(),
-        background=background,
-    )
+    broker = Broker(settings, small_config(root, **(store or {})), clock or SystemClock(), background=background)
     port = await broker.start("127.0.0.1", 0)
     try:
         yield Serving(broker, port)
@@ -198,35 +182,22 @@ async def serving(
 
 
 def calling(
-    root: Path,
-    main: Callable[[Serving, Caller], Coroutine[Any, Any, None]],
-    *,
-    binary: bool = False,
-    **options: Any,
+    root: Path, main: Callable[[Serving, Caller], Coroutine[Any, Any, None]], *, binary: bool = False, **options: Any
 ) -> None:
     """Run a test against a broker, with a first connection to it."""
 
     async def run() -> None:
-        async with (
-            asyncio.timeout(30),
-            serving(root, **options) as served,
-            served.caller(binary=binary) as caller,
-        ):
+        async with asyncio.timeout(30), serving(root, **options) as served, served.caller(binary=binary) as caller:
             await main(served, caller)
 
     asyncio.run(run())
 
 
-def in_virtual_time(
-    root: Path, main: Callable[[Serving, Caller], Coroutine[Any, Any, None]], **options: Any
-) -> None:
+def in_virtual_time(root: Path, main: Callable[[Serving, Caller], Coroutine[Any, Any, None]], **options: Any) -> None:
     """The same, with broker and clients on a loop of virtual time, whose clock all go by."""
 
     async def run(clock: VirtualClock) -> None:
-        async with (
-            serving(root, clock=clock, background=False, **options) as served,
-            served.caller() as caller,
-        ):
+        async with serving(root, clock=clock, background=False, **options) as served, served.caller() as caller:
             await main(served, caller)
 
     loop.run(run)

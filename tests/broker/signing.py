@@ -15,7 +15,7 @@ from tests.net.talker import talking
 
 ROOT = Credentials("root", "root's secret")
 WITH_USERS: Mapping[str, Any] = {
-    "init_authentication_user": json.dumps({"username": "root", "password": "root's secret"}),
+    "init_authentication_user": json.dumps({"username": "root", "password": "root's secret"})
 }
 AUTHENTICATED: Mapping[str, Any] = {"authentication_enabled": True, **WITH_USERS}
 AUTHORIZED: Mapping[str, Any] = {"authorization_enabled": True, **AUTHENTICATED}
@@ -26,9 +26,7 @@ class Signer(Caller):
 
     credentials: Credentials | None = ROOT
 
-    def signed(
-        self, code: int, fields: Mapping[str, FieldValue], body: bytes = b""
-    ) -> Command[dict[str, str]]:
+    def signed(self, code: int, fields: Mapping[str, FieldValue], body: bytes = b"") -> Command[dict[str, str]]:
         """A request."""
         command = request(code, fields, body, opaque=next(self._opaque))
         if self.credentials is not None:
@@ -36,14 +34,7 @@ class Signer(Caller):
         command.binary = self._binary
         return command
 
-    def tell(
-        self,
-        code: int,
-        fields: Mapping[str, FieldValue],
-        body: bytes = b"",
-        *,
-        oneway: bool = False,
-    ) -> int:
+    def tell(self, code: int, fields: Mapping[str, FieldValue], body: bytes = b"", *, oneway: bool = False) -> int:
         """Send a request and return its opaque."""
         assert not oneway, "tests here want to know"
         command = self.signed(code, fields, body)
@@ -58,9 +49,7 @@ class Signer(Caller):
         assert (made.code, made.remark) == (0, None)
         return credentials
 
-    async def allow(
-        self, name: str, *entries: tuple[str, Sequence[str]], decision: str = "Allow"
-    ) -> None:
+    async def allow(self, name: str, *entries: tuple[str, Sequence[str]], decision: str = "Allow") -> None:
         """Say what a user may do: resources, and actions on them."""
         found = [{"resource": it, "actions": list(on), "decision": decision} for it, on in entries]
         acl = {"policies": [{"policyType": "Custom", "entries": found}]}
@@ -69,9 +58,7 @@ class Signer(Caller):
 
 
 @asynccontextmanager
-async def signing(
-    served: Serving, credentials: Credentials | None, *, binary: bool = False
-) -> AsyncIterator[Signer]:
+async def signing(served: Serving, credentials: Credentials | None, *, binary: bool = False) -> AsyncIterator[Signer]:
     """A connection of its own for a user."""
     async with talking(served.port) as talker:
         signer = Signer(served, talker, binary)

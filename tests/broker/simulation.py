@@ -93,9 +93,7 @@ def main() -> None:
         events += simulation.events
         crashes += simulation.crashes
         rate = events / (time.perf_counter() - began)
-        sys.stdout.write(
-            f"seed {seed}: {events} events, {crashes} crashes, {rate:.0f} events a second\n"
-        )
+        sys.stdout.write(f"seed {seed}: {events} events, {crashes} crashes, {rate:.0f} events a second\n")
         sys.stdout.flush()
         if events >= given.events:
             return

@@ -100,8 +100,7 @@ def test_batches_of_one_turn_are_checked_each(tmp_path: Path) -> None:
         await root.sent()  # it makes the topic
         async with signing(served, Credentials("root", "guessed")) as guesser:
             commands = [
-                signer.signed(320, send_fields(m=True, i=""), _batch_of(b"x"))
-                for signer in (root, guesser, root)
+                signer.signed(320, send_fields(m=True, i=""), _batch_of(b"x")) for signer in (root, guesser, root)
             ]
             root.talker.ask(*commands)
             answers = [await root.talker.answer() for _ in commands]
@@ -151,10 +150,7 @@ def grants(asks: tuple[Ask, ...]) -> list[list[tuple[str, list[str]]]]:
     ways = max(len(list(ask.actions)) for ask in asks)
     words = [[(it.name or "").capitalize() for it in ask.actions] for ask in asks]
     return [
-        [
-            (RESOURCES[ask.resource], [each[way % len(each)]])
-            for ask, each in zip(asks, words, strict=True)
-        ]
+        [(RESOURCES[ask.resource], [each[way % len(each)]]) for ask, each in zip(asks, words, strict=True)]
         for way in range(ways)
     ]
 
@@ -202,9 +198,7 @@ def test_a_denied_action_is_refused_whatever_else_is_allowed(tmp_path: Path) -> 
             await root.allow("u", ("Topic:T", ["Pub"]), decision="Deny")
             answer = await signer.send(topic="T")
             assert answer.code == REFUSED
-            assert answer.remark == (
-                "User:u has no permission to access Topic:T from 127.0.0.1, the decision is deny."
-            )
+            assert answer.remark == ("User:u has no permission to access Topic:T from 127.0.0.1, the decision is deny.")
             assert (await signer.send(topic="T1")).code == 0
 
     protected(tmp_path, main)
@@ -247,10 +241,7 @@ def test_a_retry_topic_is_its_groups(tmp_path: Path) -> None:
             await root.allow("u", ("Group:g", ["Sub"]), ("Topic:*", ["Sub", "Pub"]))
             assert (await signer.pull(topic="%RETRY%g")).code == 0
             assert (await signer.send(topic="%RETRY%g")).code == 0  # as a consumer may
-            for foreign in (
-                await signer.pull(topic="%RETRY%other"),
-                await signer.send(topic="%RETRY%other"),
-            ):
+            for foreign in (await signer.pull(topic="%RETRY%other"), await signer.send(topic="%RETRY%other")):
                 assert foreign.code == REFUSED
                 assert foreign.remark is not None
                 assert "Group:other" in foreign.remark
@@ -295,10 +286,7 @@ def test_a_message_by_its_place_is_of_its_own_topic(tmp_path: Path) -> None:
 
 def test_codes_of_whitelists_need_no_signature_and_no_permission(tmp_path: Path) -> None:
     async def main(served: Serving, root: Signer) -> None:
-        async with (
-            signing(served, None) as nobody,
-            signing(served, await root.user("u")) as signer,
-        ):
+        async with signing(served, None) as nobody, signing(served, await root.user("u")) as signer:
             assert (await nobody.send()).code == 0  # in both lists
             assert (await nobody.call(28, {})).remark == "username cannot be null."
             assert (await signer.call(28, {})).code == 0  # only in that of authorization
@@ -317,15 +305,10 @@ def test_with_authentication_alone_every_user_may_do_everything(tmp_path: Path) 
         async with signing(served, await root.user("u")) as signer:
             assert (await signer.send()).code == 0
             assert (await signer.pull()).code == 0
-            made = await signer.call(
-                3001, {"username": "v"}, as_json({"password": "p", "userType": "Super"})
-            )
+            made = await signer.call(3001, {"username": "v"}, as_json({"password": "p", "userType": "Super"}))
             assert made.remark == "The super user can only be create by super user"
             changed = await signer.call(3002, {"username": "root"}, as_json({"password": "p"}))
-            assert (changed.code, changed.remark) == (
-                REFUSED,
-                "The super user can only be update by super user",
-            )
+            assert (changed.code, changed.remark) == (REFUSED, "The super user can only be update by super user")
 
     protected(tmp_path, main, AUTHENTICATED)
 

@@ -67,12 +67,8 @@ async def _call(root: Signer, *args: Any) -> None:
 
 CHANGES: dict[str, Change] = {
     "user deleted": lambda root: _call(root, 3003, {"username": "u"}),
-    "user disabled": lambda root: _call(
-        root, 3002, {"username": "u"}, as_json({"userStatus": "disable"})
-    ),
-    "password changed": lambda root: _call(
-        root, 3002, {"username": "u"}, as_json({"password": "new"})
-    ),
+    "user disabled": lambda root: _call(root, 3002, {"username": "u"}, as_json({"userStatus": "disable"})),
+    "password changed": lambda root: _call(root, 3002, {"username": "u"}, as_json({"password": "new"})),
     "policies deleted": lambda root: _call(root, 3008, {"subject": "User:u"}),
     "denied": _deny,
 }
@@ -160,9 +156,7 @@ def test_what_may_still_wait_waits_on(tmp_path: Path, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", WAITING)
-def test_a_message_in_the_same_turn_as_the_change_is_not_delivered(
-    tmp_path: Path, code: int
-) -> None:
+def test_a_message_in_the_same_turn_as_the_change_is_not_delivered(tmp_path: Path, code: int) -> None:
     """It is decided when it is answered, not only when those that wait are looked through."""
 
     async def main(served: Serving, root: Signer) -> None:
@@ -282,9 +276,7 @@ async def _asked(consumer: Signer) -> Command[Any]:
     return asked
 
 
-def test_a_refusal_of_what_waits_is_in_the_audit_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refusal_of_what_waits_is_in_the_audit_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="firearrow.auth.audit")
 
     async def main(served: Serving, root: Signer) -> None:

@@ -161,9 +161,7 @@ async def committed(caller: Caller) -> int:
     return int(answer.ext["offset"])
 
 
-def test_a_slave_is_read_from_while_its_master_is_away_and_hands_back_where_consumers_are(
-    tmp_path: Path,
-) -> None:
+def test_a_slave_is_read_from_while_its_master_is_away_and_hands_back_where_consumers_are(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with cluster(tmp_path, clock) as c, AsyncExitStack() as masters:
             master = await masters.enter_async_context(c.master())
@@ -203,14 +201,9 @@ def test_a_slave_is_read_from_while_its_master_is_away_and_hands_back_where_cons
     loop.run(main)
 
 
-def test_what_is_due_goes_to_another_master_once_and_the_rest_is_left_to_the_own(
-    tmp_path: Path,
-) -> None:
+def test_what_is_due_goes_to_another_master_once_and_the_rest_is_left_to_the_own(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            group(tmp_path, clock) as g,
-            g.other.caller() as to_other,
-        ):
+        async with group(tmp_path, clock) as g, g.other.caller() as to_other:
             await g.caller.sent(b"level, before", i="DELAY\x013\x02UNIQ_KEY\x01A\x02")
             await g.caller.sent(b"time, before", i="TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01B\x02")
             await asyncio.sleep(13)
@@ -229,9 +222,7 @@ def test_what_is_due_goes_to_another_master_once_and_the_rest_is_left_to_the_own
             )
             levels = [view.body for view in found if view.body.startswith(b"l")]
             assert levels == [b"l%d" % number for number in range(20)]
-            assert not {"DELAY", "TIMER_DELAY_SEC"} & {
-                name for view in found for name in view.properties
-            }
+            assert not {"DELAY", "TIMER_DELAY_SEC"} & {name for view in found for name in view.properties}
             before = len(bodies(g.slave))
             async with g.cluster.master() as master:
                 await asyncio.sleep(240)
@@ -300,10 +291,7 @@ def test_a_message_has_not_rolled_because_another_sender_says_so(tmp_path: Path)
     loop.run(main)
 
 
-NO_POP_NOW = (
-    "the broker is a slave: it notes pops only while it acts for its master, with "
-    "enableRemoteEscape=true"
-)
+NO_POP_NOW = "the broker is a slave: it notes pops only while it acts for its master, with enableRemoteEscape=true"
 
 
 async def send_some(g: Group, count: int) -> None:
@@ -337,9 +325,7 @@ async def unacknowledged(g: Group) -> list[bytes]:
     return sorted(bodies(g.other, "%RETRY%g_T"))
 
 
-def test_an_acting_slave_serves_pops_and_another_master_has_the_rest_come_again(
-    tmp_path: Path,
-) -> None:
+def test_an_acting_slave_serves_pops_and_another_master_has_the_rest_come_again(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with group(tmp_path, clock) as g, g.slave.caller() as to_slave:
             await send_some(g, 9)
@@ -385,9 +371,7 @@ def test_what_was_popped_since_the_slave_asked_is_not_given_twice(tmp_path: Path
     loop.run(main)
 
 
-def test_what_is_in_hand_when_the_master_comes_back_is_noted_before_it_leads(
-    tmp_path: Path,
-) -> None:
+def test_what_is_in_hand_when_the_master_comes_back_is_noted_before_it_leads(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with group(tmp_path, clock) as g, g.slave.caller() as to_slave:
             await send_some(g, 4)
@@ -464,9 +448,7 @@ def test_halves_are_moved_to_another_master_who_asks_their_producer(tmp_path: Pa
     loop.run(main)
 
 
-def test_a_slave_gives_way_to_a_master_that_comes_and_acts_again_if_it_does_not(
-    tmp_path: Path,
-) -> None:
+def test_a_slave_gives_way_to_a_master_that_comes_and_acts_again_if_it_does_not(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with cluster(tmp_path, clock) as c:
             async with c.master() as master, c.slave() as slave:
@@ -488,9 +470,7 @@ def test_a_slave_gives_way_to_a_master_that_comes_and_acts_again_if_it_does_not(
     loop.run(main)
 
 
-def test_a_master_that_finds_no_slave_where_name_servers_say_so_waits_until_they_know(
-    tmp_path: Path,
-) -> None:
+def test_a_master_that_finds_no_slave_where_name_servers_say_so_waits_until_they_know(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with cluster(tmp_path, clock) as c:
             fields: dict[str, FieldValue] = {
@@ -520,16 +500,10 @@ def test_a_broker_that_skips_it_is_online_at_once(tmp_path: Path) -> None:
     loop.run(main)
 
 
-def test_a_slave_with_another_log_keeps_no_master_waiting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slave_with_another_log_keeps_no_master_waiting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(clock: VirtualClock) -> None:
         async with cluster(tmp_path, clock) as c:
-            async with (
-                c.master() as master,
-                master.caller() as caller,
-                c.slave() as slave,
-            ):
+            async with c.master() as master, master.caller() as caller, c.slave() as slave:
                 for number in range(3):
                     await caller.sent(b"%d" % number)
                 await caught_up(slave, master)
@@ -546,9 +520,7 @@ def test_a_slave_with_another_log_keeps_no_master_waiting(
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_queue_is_locked_by_most_of_a_name_if_that_is_wanted(
-    tmp_path: Path, strict: bool
-) -> None:
+def test_a_queue_is_locked_by_most_of_a_name_if_that_is_wanted(tmp_path: Path, strict: bool) -> None:
     def wants(client: str, *queues: int, only: bool = False) -> bytes:
         found = [{"topic": "T", "brokerName": "broker-a", "queueId": it} for it in queues]
         asked = {"consumerGroup": "g", "clientId": client, "mqSet": found, "onlyThisBroker": only}

@@ -22,16 +22,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import FieldValue, request
 from tests.broker.fakes import HandClock
-from tests.broker.serving import (
-    SUBSCRIPTION,
-    SUSPEND,
-    Caller,
-    Serving,
-    calling,
-    pull_fields,
-    send_fields,
-    until,
-)
+from tests.broker.serving import SUBSCRIPTION, SUSPEND, Caller, Serving, calling, pull_fields, send_fields, until
 from tests.loglines import told
 from tests.net.talker import talking
 from tests.store.stores import opened, small_config
@@ -128,9 +119,7 @@ def test_a_file_of_garbage_loses_no_offsets(tmp_path: Path, garbage: bytes) -> N
 def test_sends_that_wait_for_the_disk_are_answered_before_a_stop(tmp_path: Path) -> None:
     async def main() -> None:
         broker = Broker(
-            BrokerConfig(broker_name="broker-a"),
-            small_config(tmp_path, flush_disk_type="SYNC_FLUSH"),
-            SystemClock(),
+            BrokerConfig(broker_name="broker-a"), small_config(tmp_path, flush_disk_type="SYNC_FLUSH"), SystemClock()
         )
         port = await broker.start("127.0.0.1", 0)
         async with talking(port) as talker:
@@ -150,13 +139,7 @@ def test_sends_that_wait_for_the_disk_are_answered_before_a_stop(tmp_path: Path)
 def test_a_changed_permission_counts_at_once(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         order: dict[str, FieldValue] = {"topic": "O", "defaultTopic": "TBW102"}
-        order |= {
-            "readQueueNums": 1,
-            "writeQueueNums": 1,
-            "perm": 6,
-            "topicFilterType": "SINGLE_TAG",
-            "order": True,
-        }
+        order |= {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG", "order": True}
         assert (await caller.call(17, order)).code == 0
         assert (await caller.send(topic="O")).code == 0
         assert (await caller.call(25, {}, b"brokerPermission=4")).code == 0
@@ -167,10 +150,7 @@ def test_a_changed_permission_counts_at_once(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_an_error_and_leaves_the_store_alone(tmp_path: Path) -> None:
     async def main() -> None:
-        with (
-            socket.create_server(("127.0.0.1", 0)) as taken,
-            pytest.raises(OSError, match="in use"),
-        ):
+        with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
             await make_broker(tmp_path).start("127.0.0.1", taken.getsockname()[1])
 
     run(main())
@@ -218,9 +198,7 @@ def test_its_topics_are_there_from_the_start(tmp_path: Path) -> None:
     assert (tmp_path / "config" / "topics.json").exists()
 
 
-def test_a_full_disk_refuses_sends_and_the_broker_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_refuses_sends_and_the_broker_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -287,9 +265,7 @@ def test_an_unknown_code_is_refused_and_the_connection_stays(tmp_path: Path) -> 
     calling(tmp_path, main)
 
 
-def test_messages_whose_topic_was_lost_are_served_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_messages_whose_topic_was_lost_are_served_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def send(served: Serving, caller: Caller) -> None:
         await caller.sent(b"kept", "T", 2)
         await caller.sent(b"failed", "%RETRY%g", 0)

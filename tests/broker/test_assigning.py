@@ -35,11 +35,7 @@ def test_a_client_shares_the_queues_of_those_that_follow() -> None:
     clients = clients_of(3)
     strategy = AVG
     shares = [shared_for_pop(strategy, queues_of(4), clients, one, 1) for one in clients]
-    assert [[queue.queue_id for queue in found] for found in shares] == [
-        [0, 1, 2],
-        [2, 3],
-        [3, 0, 1],
-    ]
+    assert [[queue.queue_id for queue in found] for found in shares] == [[0, 1, 2], [2, 3], [3, 0, 1]]
 
 
 @given(numbers, st.integers(3, 30), st.integers(1, 10))

@@ -54,9 +54,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 @pytest.mark.parametrize("expression", ["*", "A"])
-def test_sends_and_hot_pulls_go_on_while_a_pull_waits_for_the_disk(
-    tmp_path: Path, gate: Gate, expression: str
-) -> None:
+def test_sends_and_hot_pulls_go_on_while_a_pull_waits_for_the_disk(tmp_path: Path, gate: Gate, expression: str) -> None:
     fill(tmp_path)
 
     async def main(served: Serving, caller: Caller) -> None:

@@ -16,26 +16,13 @@ from firearrow.broker.puts import Draft, again
 from firearrow.message import properties
 from firearrow.message.batch import encode_batch
 from firearrow.message.record import Content, iter_records
-from firearrow.message.sysflag import (
-    TRANSACTION_COMMIT,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from firearrow.store import DelayLevels, NewMessage
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
-from tests.broker.serving import (
-    Caller,
-    Serving,
-    bodies,
-    in_virtual_time,
-    left_by_kill,
-    send_fields,
-    serving,
-    stored,
-)
+from tests.broker.serving import Caller, Serving, bodies, in_virtual_time, left_by_kill, send_fields, serving, stored
 from tests.golden import extract
 from tests.loglines import told
 from tests.store.stores import GOLDEN_SIZES, KINDS, append, messages, settle
@@ -63,9 +50,7 @@ Main = Callable[[VirtualClock], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
-async def turn(
-    root: Path, clock: VirtualClock, **store: Any
-) -> AsyncIterator[tuple[Serving, Caller]]:
+async def turn(root: Path, clock: VirtualClock, **store: Any) -> AsyncIterator[tuple[Serving, Caller]]:
     """One broker of several that have a store one after the other."""
     options: dict[str, Any] = {"clock": clock, "background": False, "store": store}
     async with serving(root, **options, **PATIENT) as served, served.caller() as caller:
@@ -139,9 +124,7 @@ def test_a_level_that_is_no_number_is_refused(tmp_path: Path, level: str) -> Non
         (SCHEDULE, 0, False),
     ],
 )
-def test_what_is_undecided_or_waits_already_is_not_delayed(
-    topic: str, sys_flag: int, waits: bool
-) -> None:
+def test_what_is_undecided_or_waits_already_is_not_delayed(topic: str, sys_flag: int, waits: bool) -> None:
     asked = {"DELAY": "03", "TIMER_DELAY_SEC": "5", "TIMER_DELAY_MS": "5", "TIMER_DELIVER_MS": "5"}
     draft = Draft(topic, 1, b"", dict(asked), 0, b"", sys_flag=sys_flag)
     DelayRedirection(DelayLevels("1s 2s 3s 4s"))(draft, 0)
@@ -324,9 +307,7 @@ def test_what_the_disk_did_not_get_is_delivered_again(tmp_path: Path) -> None:
             await asyncio.sleep(15)
             assert bodies(served) == [b"x"]
             assert offsets_in(tmp_path / "a")["offsetTable"] == {}
-            assert list(offsets_in(tmp_path / "a")["deliveredTable"].values()) == [
-                [1, store.log_end_offset]
-            ]
+            assert list(offsets_in(tmp_path / "a")["deliveredTable"].values()) == [[1, store.log_end_offset]]
             left_by_kill(tmp_path / "a", tmp_path / "b")
         (tmp_path / "b" / "settled").unlink()
         with (tmp_path / "b" / "commitlog" / f"{0:020d}").open("r+b") as log_file:
@@ -357,9 +338,7 @@ def test_a_full_disk_puts_deliveries_off(tmp_path: Path, caplog: pytest.LogCaptu
     assert lines == ["delayed messages can't be delivered now"]
 
 
-def test_a_topic_that_was_deleted_meanwhile_gets_its_messages(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_topic_that_was_deleted_meanwhile_gets_its_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         for number in range(3):
             await caller.sent(b"%d" % number, i=delayed(1))
@@ -425,9 +404,7 @@ ODD_PAIRS = [
 ]  # fmt: skip
 
 
-def test_what_is_left_unread_is_delivered_as_if_it_were_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_left_unread_is_delivered_as_if_it_were_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = Random(1)
     texts: list[str] = []
     for _ in range(150):
@@ -470,18 +447,13 @@ def test_what_is_left_unread_is_delivered_as_if_it_were_read(
     for one, other in zip(*found, strict=True):
         stored, expected = one.properties, other.properties
         assert properties.parse(stored) == properties.parse(expected)
-        if (
-            properties.encode(properties.parse(texts[int(one.body)]))
-            == texts[int(one.body)].encode()
-        ):
+        if properties.encode(properties.parse(texts[int(one.body)])) == texts[int(one.body)].encode():
             assert stored == expected
         alike: Any = {"physical_offset": 0, "properties": b""}
         assert replace(one, **alike) == replace(other, **alike)
 
 
-def test_offsets_outside_of_their_queues_are_corrected(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_offsets_outside_of_their_queues_are_corrected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(clock: VirtualClock) -> None:
         async with turn(tmp_path, clock) as (_, caller):
             await caller.sent(b"x", i=delayed(1))
@@ -563,9 +535,7 @@ def test_a_store_of_rocketmq_goes_on(tmp_path: Path) -> None:
 # --- many at once ---
 
 
-def test_a_hundred_thousand_that_are_due_at_once_come_in_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hundred_thousand_that_are_due_at_once_come_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order in which they are due, and a send meanwhile waits for few of them."""
     count = 100_000
     sizes = {

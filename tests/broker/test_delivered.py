@@ -24,15 +24,7 @@ from firearrow.testing.loop import VirtualClock
 from tests.broker import test_acting
 from tests.broker.controlled import Field, Member, fielded
 from tests.broker.replicated import caught_up
-from tests.broker.serving import (
-    Caller,
-    Serving,
-    bodies,
-    in_virtual_time,
-    left_by_kill,
-    serving,
-    stored,
-)
+from tests.broker.serving import Caller, Serving, bodies, in_virtual_time, left_by_kill, serving, stored
 from tests.broker.test_acting import group
 from tests.broker.test_delays import delayed, offsets_in, turn
 from tests.golden import extract
@@ -62,9 +54,7 @@ def forget(root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_broker_that_knows_of_no_delivery_finds_them_in_the_log(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_broker_that_knows_of_no_delivery_finds_them_in_the_log(tmp_path: Path, kind: str) -> None:
     async def main(clock: VirtualClock) -> None:
         async with turn(tmp_path / "a", clock, store_type=kind) as (served, caller):
             for number in NUMBERS:
@@ -167,9 +157,7 @@ def test_a_new_master_delivers_nothing_again(tmp_path: Path, *, kills: bool) -> 
 
 @pytest.mark.parametrize("kills", [False, True])
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0])
-def test_a_new_master_delivers_no_timer_again(
-    tmp_path: Path, seconds: float, *, kills: bool
-) -> None:
+def test_a_new_master_delivers_no_timer_again(tmp_path: Path, seconds: float, *, kills: bool) -> None:
     """A slave asks every three seconds how far the timer is."""
 
     async def main(field: Field) -> None:
@@ -203,9 +191,7 @@ def test_a_timer_that_has_rolled_comes_once(tmp_path: Path, *, kills: bool) -> N
 
 @pytest.mark.parametrize("kills", [False, True])
 @pytest.mark.parametrize("seconds", [0, 2, 4, 6])
-def test_what_was_recalled_comes_from_no_master(
-    tmp_path: Path, seconds: int, *, kills: bool
-) -> None:
+def test_what_was_recalled_comes_from_no_master(tmp_path: Path, seconds: int, *, kills: bool) -> None:
     """Half of the messages are recalled, some within the second before they are due or the master
     goes, some when they have rolled."""
 
@@ -271,8 +257,7 @@ def test_a_new_master_asks_nobody_again_who_has_rolled_back(tmp_path: Path, *, k
         async with first_master(field, kills=kills) as (first, caller):
             for number in NUMBERS:
                 half = await caller.sent(
-                    b"%d" % number,
-                    i=f"TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U{number}\x02",
+                    b"%d" % number, i=f"TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U{number}\x02"
                 )
                 place = stored(first.serving, HALVES)[-1].physical_offset
                 fields: dict[str, Any] = {
@@ -293,9 +278,7 @@ def test_a_new_master_asks_nobody_again_who_has_rolled_back(tmp_path: Path, *, k
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 2])
-def test_a_slave_that_acts_gives_away_nothing_that_its_master_has_delivered(
-    tmp_path: Path, seconds: int
-) -> None:
+def test_a_slave_that_acts_gives_away_nothing_that_its_master_has_delivered(tmp_path: Path, seconds: int) -> None:
     async def main(clock: VirtualClock) -> None:
         async with group(tmp_path, clock) as g:
             for number in NUMBERS:
@@ -391,12 +374,7 @@ def test_a_message_that_a_group_retries_comes_after_each_attempt(tmp_path: Path)
             place = stored(served)[0].physical_offset
         for attempt in range(1, 4):
             async with turn(root, clock) as (served, caller):
-                fields: dict[str, Any] = {
-                    "offset": place,
-                    "group": "g",
-                    "delayLevel": 1,
-                    "originMsgId": "o",
-                }
+                fields: dict[str, Any] = {"offset": place, "group": "g", "delayLevel": 1, "originMsgId": "o"}
                 assert (await caller.call(36, fields)).code == 0
                 after = tmp_path / f"{attempt}"
                 left_by_kill(root, after)
@@ -462,9 +440,7 @@ def test_a_message_that_differs_in_anything_is_no_delivery(
     in_virtual_time(tmp_path, main)
 
 
-def test_the_same_messages_that_were_delivered_before_are_told_from_those_that_were_not(
-    tmp_path: Path,
-) -> None:
+def test_the_same_messages_that_were_delivered_before_are_told_from_those_that_were_not(tmp_path: Path) -> None:
     """A delivery that names no message is of the one before, of which it is known."""
 
     async def main(served: Serving, _: Any) -> None:
@@ -512,9 +488,7 @@ KIND_OF_STEP = st.sampled_from(["put", "put", "deliver", "deliver", "deliver aga
 
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(st.tuples(KIND_OF_STEP, st.integers(0, 2)), max_size=25), names=st.booleans())
-def test_nothing_that_was_not_delivered_counts_as_delivered(
-    steps: list[tuple[str, int]], *, names: bool
-) -> None:
+def test_nothing_that_was_not_delivered_counts_as_delivered(steps: list[tuple[str, int]], *, names: bool) -> None:
     """Messages of three kinds, those of one alike in everything, are delivered in order, some of
     them twice, and now and then it is noted how far that is."""
 

@@ -59,9 +59,7 @@ texts = st.builds(
 @example(SILENT, "T", 0)
 @example("", "T", 0)
 @example(AGAIN, "%RETRY%g", 8)
-def test_a_plain_copy_is_what_it_would_be_if_all_were_read(
-    text: str, topic: str, sys_flag: int
-) -> None:
+def test_a_plain_copy_is_what_it_would_be_if_all_were_read(text: str, topic: str, sys_flag: int) -> None:
     failed = content(text, topic, sys_flag)
     copy, draft = plain_copy(failed), copy_of(failed)
     if copy is None:

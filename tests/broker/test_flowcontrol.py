@@ -19,15 +19,7 @@ from firearrow.testing.loop import VirtualLoop
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue, request
 from tests.broker.fakes import HandClock
-from tests.broker.serving import (
-    Caller,
-    Serving,
-    calling,
-    in_virtual_time,
-    pull_fields,
-    send_fields,
-    until,
-)
+from tests.broker.serving import Caller, Serving, calling, in_virtual_time, pull_fields, send_fields, until
 from tests.loglines import told
 
 BUSY = 2
@@ -86,9 +78,7 @@ def test_sends_that_come_while_a_put_takes_long_are_refused_and_then_not(
     assert line["waited_ms"] == WAITED_MS
 
 
-def test_with_fast_failure_off_a_busy_page_cache_still_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_fast_failure_off_a_busy_page_cache_still_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         async with served.caller() as other, served.caller() as third:
             for one in (caller, other, third):
@@ -146,9 +136,7 @@ def test_what_has_waited_for_too_long_is_refused(
     in_virtual_time(tmp_path, main, **options)
 
 
-def test_batches_that_are_gathered_are_refused_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_that_are_gathered_are_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         async with served.caller() as other:
             for one in (caller, other):
@@ -201,9 +189,7 @@ def test_who_does_not_read_holds_up_only_itself(tmp_path: Path) -> None:
             await served.dispatched()
             pulls = [request(11, pull_fields(), opaque=at) for at in range(2000)]
             caller.talker.ask(*pulls)  # 120 MB of answers
-            peer = next(
-                p for p in served.broker._server.peers if p.address == caller.talker.address
-            )
+            peer = next(p for p in served.broker._server.peers if p.address == caller.talker.address)
             await until(lambda: peer._paused)
             for _ in range(100):
                 await other.sent()

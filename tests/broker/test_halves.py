@@ -31,14 +31,7 @@ from firearrow.store import NewMessage
 from firearrow.testing.loop import START_MS
 from tests.broker.fakes import FakeBroker
 from tests.broker.serving import Serving, bodies, stored
-from tests.broker.transacting import (
-    COMMIT,
-    HALF,
-    OP,
-    ROUND_SECONDS,
-    in_virtual_time,
-    producing,
-)
+from tests.broker.transacting import COMMIT, HALF, OP, ROUND_SECONDS, in_virtual_time, producing
 from tests.message.strategies import hosts, i32, i64, property_maps, texts
 from tests.message.writing import encode_view
 
@@ -70,11 +63,7 @@ def test_a_half_waits_until_it_is_committed(tmp_path: Path) -> None:
             assert stored(served, OP) == []
             await asyncio.sleep(3.1)
             (op,) = stored(served, OP)
-            assert (op.body, op.properties, op.sys_flag) == (
-                b"0,",
-                {"TAGS": "d", "WAIT": "true"},
-                0,
-            )
+            assert (op.body, op.properties, op.sys_flag) == (b"0,", {"TAGS": "d", "WAIT": "true"}, 0)
 
     in_virtual_time(tmp_path, main)
 
@@ -149,10 +138,7 @@ def test_what_the_broker_notes_is_not_taken_from_a_client(tmp_path: Path) -> Non
     async def main(served: Serving) -> None:
         async with producing(served) as producer:
             first = await producer.begin(b"first")
-            noted: dict[str, Any] = {
-                "TRAN_PREPARED_QUEUE_OFFSET": "0",
-                "TRANSACTION_CHECK_TIMES": "15",
-            }
+            noted: dict[str, Any] = {"TRAN_PREPARED_QUEUE_OFFSET": "0", "TRANSACTION_CHECK_TIMES": "15"}
             second = await producer.begin(b"second", **noted)
             producer.end(second, COMMIT)
             producer.end(first, COMMIT)
@@ -186,9 +172,7 @@ def test_what_the_broker_notes_is_not_taken_from_a_client(tmp_path: Path) -> Non
         "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02TRAN_PREPARED_QUEUE_OFFSET\x013",
     ],
 )
-def test_a_half_has_the_properties_that_it_was_sent_with(
-    tmp_path: Path, sent: str, trailing: str
-) -> None:
+def test_a_half_has_the_properties_that_it_was_sent_with(tmp_path: Path, sent: str, trailing: str) -> None:
     dropped = ("__RMQ.TRANSIENT.x", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET")
     own = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "C"}
     noted = {"__transactionId__": "U", "REAL_TOPIC": "T", "REAL_QID": "1"}
@@ -298,9 +282,7 @@ class PutAgain:
         self.drafts.append(draft)
 
 
-@given(
-    sent, real_topics, real_queue_ids, st.binary(max_size=50), i32, i32, i64, hosts, hosts, i32, i64
-)
+@given(sent, real_topics, real_queue_ids, st.binary(max_size=50), i32, i32, i64, hosts, hosts, i32, i64)
 def test_a_plain_half_becomes_what_it_would_become_if_all_of_it_were_read(
     found: dict[str, str],
     topic: str,

@@ -34,21 +34,13 @@ def hurt(root: Path, physical_offset: int) -> None:
 
 
 @asynccontextmanager
-async def pair(
-    tmp_path: Path, **of_slave: bool
-) -> AsyncIterator[tuple[Serving, Serving, list[MessageView]]]:
+async def pair(tmp_path: Path, **of_slave: bool) -> AsyncIterator[tuple[Serving, Serving, list[MessageView]]]:
     """A master, its slave that reads with checks, and the messages of both."""
     clock = SystemClock()
     async with (
         replica(tmp_path / "m", clock, background=True) as master,
         master.caller() as caller,
-        slave_of(
-            master,
-            tmp_path / "s",
-            clock,
-            background=True,
-            store={**CHECKED, **of_slave},
-        ) as slave,
+        slave_of(master, tmp_path / "s", clock, background=True, store={**CHECKED, **of_slave}) as slave,
     ):
         for number in range(COUNT):
             await caller.sent(b"%d " % number * 30)
@@ -70,9 +62,7 @@ def test_a_slave_has_it_from_its_master(tmp_path: Path, position: int) -> None:
     asyncio.run(main())
 
 
-def test_where_both_are_damaged_nothing_is_changed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_both_are_damaged_nothing_is_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with pair(tmp_path) as (master, slave, sent):
             for root in ("m", "s"):
@@ -94,9 +84,7 @@ def test_a_master_has_it_from_the_slave_that_its_configuration_names(tmp_path: P
         async with pair(tmp_path) as (_, _, sent):
             pass
         keys = {"ha_master_address": "127.0.0.1:1"}
-        async with replica(
-            tmp_path / "s", clock, role="SLAVE", store=keys, background=True
-        ) as slave:
+        async with replica(tmp_path / "s", clock, role="SLAVE", store=keys, background=True) as slave:
             hurt(tmp_path / "m", sent[30].physical_offset + 100)
             named = {**CHECKED, "heal_from": ha_address(slave)}
             async with replica(tmp_path / "m", clock, store=named, background=True) as master:

@@ -168,10 +168,7 @@ def test_locks_have_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     async def main(_: Serving, caller: Caller) -> None:
         assert (await caller.call(LOCK, {}, lock("a", "b", "c"))).code == 0
         refused = await caller.call(LOCK, {}, lock("a", "b", "c", group="h"))
-        assert (refused.code, refused.remark) == (
-            Code.SYSTEM_BUSY,
-            "3 queues are locked, the limit is 5",
-        )
+        assert (refused.code, refused.remark) == (Code.SYSTEM_BUSY, "3 queues are locked, the limit is 5")
         assert (await caller.call(LOCK, {}, lock("a", "b", "c"))).code == 0  # renewed
         assert (await caller.call(42, {}, lock("a"))).code == 0
         assert (await caller.call(LOCK, {}, lock("a", "b", "c", group="h"))).code == 0
@@ -179,9 +176,7 @@ def test_locks_have_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     calling(tmp_path, main)
 
 
-def test_clients_of_lite_topics_have_a_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_of_lite_topics_have_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "CLIENTS_MAX", 2)
 
     async def main(_: Serving, caller: Caller) -> None:

@@ -34,9 +34,7 @@ class Entries:
     def unwatch(self) -> None:
         self.watchers -= 1
 
-    def get(
-        self, topic: str, queue_id: int, queue_offset: int, count_max: int, wanted: Wanted
-    ) -> GetResult:
+    def get(self, topic: str, queue_id: int, queue_offset: int, count_max: int, wanted: Wanted) -> GetResult:
         """Three entries are looked at in one pull; the number of an entry is its property."""
         assert isinstance(wanted, SqlFilter)
         self.looked_at += range(queue_offset, min(queue_offset + 3, len(self.codes)))
@@ -80,9 +78,7 @@ class Stage:
         command = request(11, {}, opaque=number)
         deadline = self.clock.seconds + seconds
         holder = cast(Peer, peer or FakeChannel())
-        pull = HeldPull(
-            holder, command, self._answer, offset, wanted if codes is None else codes, deadline
-        )
+        pull = HeldPull(holder, command, self._answer, offset, wanted if codes is None else codes, deadline)
         return self.pulls.hold("T", queue_id, pull)
 
     def take(self) -> list[int]:

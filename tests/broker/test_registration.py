@@ -36,11 +36,7 @@ class NameServerStub:
         self.left: list[headers.UnregisterBroker] = []
         self.peers: list[Peer] = []
         self.server = Server(
-            {
-                RequestCode.REGISTER_BROKER: self.register,
-                RequestCode.UNREGISTER_BROKER: self.unregister,
-            },
-            SystemClock(),
+            {RequestCode.REGISTER_BROKER: self.register, RequestCode.UNREGISTER_BROKER: self.unregister}, SystemClock()
         )
 
     def register(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -75,16 +71,10 @@ class Broker:
 
 
 @asynccontextmanager
-async def registered(
-    stub: NameServerStub, broker: Broker, *more: str, **options: Any
-) -> AsyncIterator[Registration]:
+async def registered(stub: NameServerStub, broker: Broker, *more: str, **options: Any) -> AsyncIterator[Registration]:
     port = await stub.server.start("127.0.0.1", 0)
     registration = Registration(
-        [f"127.0.0.1:{port}", *more],
-        IDENTITY,
-        lambda: broker.topics,
-        lambda: broker.version,
-        **options,
+        [f"127.0.0.1:{port}", *more], IDENTITY, lambda: broker.topics, lambda: broker.version, **options
     )
     try:
         await registration.start()
@@ -240,9 +230,7 @@ def test_what_has_not_changed_is_not_formatted_again(monkeypatch: pytest.MonkeyP
     run(main)
 
 
-@pytest.mark.parametrize(
-    ("period_ms", "seconds"), [(1, 10), (10_000, 10), (30_000, 30), (60_000, 60), (90_000, 60)]
-)
+@pytest.mark.parametrize(("period_ms", "seconds"), [(1, 10), (10_000, 10), (30_000, 30), (60_000, 60), (90_000, 60)])
 def test_the_period_is_held_between_bounds(period_ms: int, seconds: float) -> None:
     registration = Registration([], IDENTITY, dict, DataVersion, period_ms=period_ms)
     assert registration.period_seconds == seconds
@@ -264,9 +252,7 @@ def test_a_refusal_is_followed_by_all_topics() -> None:
     run(main)
 
 
-def test_a_name_server_that_is_away_harms_nothing_and_is_found_later(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_name_server_that_is_away_harms_nothing_and_is_found_later(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="firearrow.broker.registration")
 
     async def main() -> None:
@@ -292,9 +278,7 @@ def test_a_name_server_that_is_away_harms_nothing_and_is_found_later(
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:1"])
-def test_an_address_that_is_none_is_logged_once(
-    address: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_address_that_is_none_is_logged_once(address: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         stub = NameServerStub()
         async with registered(stub, Broker(), address) as registration:
@@ -320,9 +304,7 @@ def test_a_stop_does_not_wait_for_a_silent_name_server(monkeypatch: pytest.Monke
     run(main)
 
 
-def test_a_silent_name_server_is_given_up_after_the_timeout(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_silent_name_server_is_given_up_after_the_timeout(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         stub = NameServerStub()
         stub.silent = True
@@ -356,9 +338,7 @@ def test_a_start_waits_a_while_for_a_silent_name_server_and_says_who_is_missing(
 
 
 @pytest.mark.parametrize(("permission", "perm"), [(6, 7), (7, 7), (4, 4), (2, 2), (0, 0)])
-def test_topics_are_registered_with_no_more_than_the_broker_permits(
-    permission: int, perm: int
-) -> None:
+def test_topics_are_registered_with_no_more_than_the_broker_permits(permission: int, perm: int) -> None:
     async def main() -> None:
         stub, broker = NameServerStub(), Broker()
         broker.topics["T1"] = TopicConfig("T1", 4, 4, 7)
@@ -370,9 +350,6 @@ def test_topics_are_registered_with_no_more_than_the_broker_permits(
     run(main)
 
 
-@pytest.mark.parametrize(
-    ("setting", "addresses"),
-    [("", []), ("a:1", ["a:1"]), (" a:1 ; b:2;;a:1;", ["a:1", "b:2"])],
-)
+@pytest.mark.parametrize(("setting", "addresses"), [("", []), ("a:1", ["a:1"]), (" a:1 ; b:2;;a:1;", ["a:1", "b:2"])])
 def test_the_setting_of_addresses(setting: str, addresses: list[str]) -> None:
     assert addresses_of(setting) == addresses

@@ -19,16 +19,7 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from tests.broker.fakes import HandClock
 from tests.broker.replicated import caught_up, ha_address, ha_status, log_of, replica, slave_of
-from tests.broker.serving import (
-    SUBSCRIPTION,
-    SUSPEND,
-    bodies,
-    left_by_kill,
-    seconds,
-    send_fields,
-    serving,
-    until,
-)
+from tests.broker.serving import SUBSCRIPTION, SUSPEND, bodies, left_by_kill, seconds, send_fields, serving, until
 from tests.store.stores import KINDS, KiB, small_config
 
 FILE_BYTES = 64 * KiB
@@ -63,9 +54,7 @@ def test_what_a_master_gets_its_slave_has_and_gives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slave_that_comes_late_begins_with_the_last_file_and_goes_on_after_stops(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_slave_that_comes_late_begins_with_the_last_file_and_goes_on_after_stops(tmp_path: Path, kind: str) -> None:
     store = {"store_type": kind}
 
     async def main(clock: VirtualClock) -> None:
@@ -86,9 +75,7 @@ def test_a_slave_that_comes_late_begins_with_the_last_file_and_goes_on_after_sto
     loop.run(main)
 
 
-def test_a_master_that_stops_gives_its_slave_the_last_message_and_finds_it_again(
-    tmp_path: Path,
-) -> None:
+def test_a_master_that_stops_gives_its_slave_the_last_message_and_finds_it_again(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with replica(tmp_path / "m", clock) as master, master.caller() as caller:
             port, ha_port = master.port, master.broker.settings.store.ha_listen_port
@@ -100,10 +87,7 @@ def test_a_master_that_stops_gives_its_slave_the_last_message_and_finds_it_again
         assert bodies(slave) == [b"a", b"last"]
         await until(lambda: "replication" in slave.broker.troubles)
         keys = {"ha_listen_port": ha_port}
-        async with (
-            replica(tmp_path / "m", clock, port=port, store=keys) as master,
-            master.caller() as caller,
-        ):
+        async with replica(tmp_path / "m", clock, port=port, store=keys) as master, master.caller() as caller:
             await caller.sent(b"again")
             await caught_up(slave, master)
             assert bodies(slave) == [b"a", b"last", b"again"]
@@ -186,9 +170,7 @@ def test_a_slave_takes_nothing_from_clients(tmp_path: Path) -> None:
             assert (answer.code, (answer.remark or "").startswith("[REJECTREQUEST]")) == (2, True)
             answer = await caller.call(215, {"topic": "T"})
             assert answer.code == 1
-            assert "Can't modify topic or subscription group from slave broker" in str(
-                answer.remark
-            )
+            assert "Can't modify topic or subscription group from slave broker" in str(answer.remark)
             answer = await caller.call(37, {
                 "producerGroup": "p", "tranStateTableOffset": 0, "commitLogOffset": 0,
                 "commitOrRollback": 8, "fromTransactionCheck": False,
@@ -204,24 +186,15 @@ def test_a_slave_takes_nothing_from_clients(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "number", "says"),
-    [("SLAVE", 0, "needs a brokerId above 0"), ("SYNC_MASTER", 2, "needs brokerRole=SLAVE")],
+    ("role", "number", "says"), [("SLAVE", 0, "needs a brokerId above 0"), ("SYNC_MASTER", 2, "needs brokerRole=SLAVE")]
 )
-def test_a_role_that_does_not_fit_its_number(
-    tmp_path: Path, role: str, number: int, says: str
-) -> None:
+def test_a_role_that_does_not_fit_its_number(tmp_path: Path, role: str, number: int, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Broker(
-            BrokerConfig(broker_id=number), small_config(tmp_path, broker_role=role), HandClock()
-        )
+        Broker(BrokerConfig(broker_id=number), small_config(tmp_path, broker_role=role), HandClock())
 
 
 def test_nobody_acts_for_a_master_that_controllers_choose(tmp_path: Path) -> None:
-    both = BrokerConfig(
-        enable_controller_mode=True,
-        controller_addr="127.0.0.1:9878",
-        enable_slave_acting_master=True,
-    )
+    both = BrokerConfig(enable_controller_mode=True, controller_addr="127.0.0.1:9878", enable_slave_acting_master=True)
     with pytest.raises(ConfigError, match="no slave acts for one"):
         Broker(both, small_config(tmp_path), HandClock())
 
@@ -338,9 +311,7 @@ def test_a_sync_master_answers_what_its_slave_has(tmp_path: Path) -> None:
             await asyncio.gather(*map(send, range(40)))
             await caught_up(slave, master)
             async with master.caller() as caller:
-                answer = await caller.call(
-                    320, send_fields(), encode_batch([(0, b"a", b""), (0, b"b", b"")])
-                )
+                answer = await caller.call(320, send_fields(), encode_batch([(0, b"a", b""), (0, b"b", b"")]))
                 assert answer.code == 0
                 assert slave.broker.store.log_end_offset == master.broker.store.log_end_offset
 
@@ -351,14 +322,10 @@ def test_an_empty_slave_confirms_nothing_that_it_has_not_got(tmp_path: Path) -> 
     """It begins with the last file: who waits with a message in an earlier one is told so."""
 
     async def main(clock: VirtualClock) -> None:
-        async with (
-            replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC) as master,
-            AsyncExitStack() as stack,
-        ):
+        async with replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC) as master, AsyncExitStack() as stack:
             callers = [await stack.enter_async_context(master.caller()) for _ in range(40)]
             sends = [
-                asyncio.ensure_future(caller.send(b"%d " % number * 2000))
-                for number, caller in enumerate(callers)
+                asyncio.ensure_future(caller.send(b"%d " % number * 2000)) for number, caller in enumerate(callers)
             ]
             await until(lambda: master.broker.store.log_end_offset > 2 * FILE_BYTES)
             async with slave_of(master, tmp_path / "s", clock) as slave:
@@ -378,16 +345,12 @@ def test_a_log_that_begins_with_a_later_file_confirms_nothing_before_it(tmp_path
     """As of a slave that has lost all that it had, but for where the next message goes."""
 
     async def main(clock: VirtualClock) -> None:
-        async with (
-            replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC) as master,
-            AsyncExitStack() as stack,
-        ):
+        async with replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC) as master, AsyncExitStack() as stack:
             store, running = master.broker.store, asyncio.get_running_loop()
             port = master.broker.settings.store.ha_listen_port
             callers = [await stack.enter_async_context(master.caller()) for _ in range(40)]
             sends = [
-                asyncio.ensure_future(caller.send(b"%d " % number * 2000))
-                for number, caller in enumerate(callers)
+                asyncio.ensure_future(caller.send(b"%d " % number * 2000)) for number, caller in enumerate(callers)
             ]
             await until(lambda: store.log_end_offset > 2 * FILE_BYTES)
             slave, _ = await running.create_connection(asyncio.Protocol, "127.0.0.1", port)
@@ -407,10 +370,7 @@ def test_what_a_slave_says_first_confirms_nothing(tmp_path: Path) -> None:
     """However often it says so: it may be another log that is as long."""
 
     async def main(clock: VirtualClock) -> None:
-        async with (
-            replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC) as master,
-            master.caller() as caller,
-        ):
+        async with replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC) as master, master.caller() as caller:
             store, running = master.broker.store, asyncio.get_running_loop()
             port = master.broker.settings.store.ha_listen_port
             sending = asyncio.ensure_future(caller.send(b"a"))
@@ -435,10 +395,7 @@ def test_connections_of_one_slave_count_as_one(tmp_path: Path) -> None:
 
     async def main(clock: VirtualClock) -> None:
         keys = {"in_sync_replicas": 3}
-        async with (
-            replica(tmp_path / "m", clock, role="SYNC_MASTER", store=keys) as master,
-            master.caller() as caller,
-        ):
+        async with replica(tmp_path / "m", clock, role="SYNC_MASTER", store=keys) as master, master.caller() as caller:
             running = asyncio.get_running_loop()
             port = master.broker.settings.store.ha_listen_port
             first, _ = await running.create_connection(asyncio.Protocol, "127.0.0.1", port)
@@ -461,9 +418,7 @@ def test_connections_of_one_slave_count_as_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_without_a_slave_the_sender_is_told_and_the_message_stays(
-    tmp_path: Path, flush: str, binary: bool
-) -> None:
+def test_without_a_slave_the_sender_is_told_and_the_message_stays(tmp_path: Path, flush: str, binary: bool) -> None:
     async def main(clock: VirtualClock) -> None:
         keys = {**SYNC, "flush_disk_type": flush}
         async with (
@@ -487,10 +442,7 @@ def test_without_a_slave_the_sender_is_told_and_the_message_stays(
 
 def test_a_sync_master_that_wants_no_copies_waits_for_none(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
-        async with (
-            replica(tmp_path / "m", clock, role="SYNC_MASTER") as master,
-            master.caller() as caller,
-        ):
+        async with replica(tmp_path / "m", clock, role="SYNC_MASTER") as master, master.caller() as caller:
             await caller.sent(b"a")
             assert seconds() < 1
 
@@ -500,9 +452,7 @@ def test_a_sync_master_that_wants_no_copies_waits_for_none(tmp_path: Path) -> No
 def test_as_many_slaves_as_are_wanted_must_have_a_message(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with (
-            replica(
-                tmp_path / "m", clock, role="SYNC_MASTER", store={"in_sync_replicas": 3}
-            ) as master,
+            replica(tmp_path / "m", clock, role="SYNC_MASTER", store={"in_sync_replicas": 3}) as master,
             master.caller() as caller,
             slave_of(master, tmp_path / "s", clock) as first,
         ):
@@ -520,9 +470,7 @@ def test_as_many_slaves_as_are_wanted_must_have_a_message(tmp_path: Path) -> Non
 def test_consumers_of_a_slave_are_sent_to_the_master_while_that_is_there(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with AsyncExitStack() as stack:
-            master = await stack.enter_async_context(
-                replica(tmp_path / "m", clock, slave_read_enable=True)
-            )
+            master = await stack.enter_async_context(replica(tmp_path / "m", clock, slave_read_enable=True))
             to_master = await stack.enter_async_context(master.caller())
             async with (
                 slave_of(master, tmp_path / "s", clock, slave_read_enable=True) as slave,

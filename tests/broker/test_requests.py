@@ -98,9 +98,7 @@ def handlers_of_name_server(root: Path) -> Mapping[int, Handler]:
 
 def handlers_of_controller() -> Mapping[int, Handler]:
     config = ControllerConfig(
-        controller_d_leger_group="g",
-        controller_d_leger_peers="n0-127.0.0.1:1",
-        controller_d_leger_self_id="n0",
+        controller_d_leger_group="g", controller_d_leger_peers="n0-127.0.0.1:1", controller_d_leger_self_id="n0"
     )
     nothing = cast(Any, None)
     tally = Tally(SystemClock().monotonic)
@@ -131,9 +129,7 @@ def test_handlers_are_of_codes_that_their_server_has(tmp_path: Path) -> None:
     with_users = auth_handlers_of(cast(Metadata, None), BrokerConfig())
     assert NOT_YET.keys() > with_users.keys()  # without users there are none of these
     assert {REQUESTS[RequestCode(code)].served_by for code in in_broker} == {ServedBy.BROKER}
-    of_name_server = {
-        code for code, row in REQUESTS.items() if row.served_by is ServedBy.NAME_SERVER
-    }
+    of_name_server = {code for code, row in REQUESTS.items() if row.served_by is ServedBy.NAME_SERVER}
     assert in_name_server.keys() == of_name_server
     of_controller = {code for code, row in REQUESTS.items() if row.served_by is ServedBy.CONTROLLER}
     assert handlers_of_controller().keys() == of_controller | IN_CONTROLLER_TOO
@@ -210,9 +206,7 @@ def not_from_master(row: Row) -> Check | None:
     return check if row.traits & Trait.MASTERS else None
 
 
-@pytest.mark.parametrize(
-    "bodies", [[b"no"], [b"go"], [b"go", b"go"], [b"go", b"no", b"go"]], ids=str
-)
+@pytest.mark.parametrize("bodies", [[b"no"], [b"go"], [b"go", b"go"], [b"go", b"no", b"go"]], ids=str)
 def test_a_condition_is_asked_before_the_handler(bodies: list[bytes]) -> None:
     """However many requests come in one read, and also where several are handled together."""
     handled: list[bytes] = []

@@ -158,9 +158,7 @@ class Producer:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_master_is_killed_and_nothing_that_was_acknowledged_is_lost(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_master_is_killed_and_nothing_that_was_acknowledged_is_lost(tmp_path: Path, kind: str) -> None:
     async def main(field: Field) -> None:
         producer = Producer(field)
         sending = asyncio.create_task(producer.run())
@@ -261,11 +259,7 @@ def test_a_learner_is_never_in_sync_and_never_master(tmp_path: Path) -> None:
         await master.kill()
         await field.state(lambda it: not any(broker["alive"] for broker in it["inSyncReplicas"]))
         answer = await field.group.ask_leader(
-            Code.CONTROLLER_ELECT_MASTER,
-            clusterName=CLUSTER,
-            brokerName=NAME,
-            brokerId=number,
-            designateElect=True,
+            Code.CONTROLLER_ELECT_MASTER, clusterName=CLUSTER, brokerName=NAME, brokerId=number, designateElect=True
         )
         assert answer.code == 2012
         await asyncio.sleep(30)
@@ -289,9 +283,7 @@ def test_another_broker_is_wanted_as_master_and_then_the_first_again(tmp_path: P
         async with first.serving.caller() as to_first, second.serving.caller() as to_second:
             for turn, member in enumerate([second, first, second]):
                 other = first if member is second else second
-                caller, elsewhere = (
-                    (to_second, to_first) if member is second else (to_first, to_second)
-                )
+                caller, elsewhere = (to_second, to_first) if member is second else (to_first, to_second)
                 assert await elect(field, member) == 0
                 assert await field.master(but=other) is member
                 await until(lambda: all(it.broker.is_open for it in field.members))
@@ -308,9 +300,7 @@ def test_another_broker_is_wanted_as_master_and_then_the_first_again(tmp_path: P
     fielded(tmp_path, 2, main)
 
 
-def test_consumers_see_what_all_have_that_are_in_sync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_consumers_see_what_all_have_that_are_in_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(field: Field) -> None:
         master, slave = field.members
         held: list[tuple[SwitchFollowing, bytes]] = []
@@ -359,9 +349,7 @@ def test_the_leading_controller_is_lost_and_then_the_master(tmp_path: Path) -> N
     fielded(tmp_path, 3, main, store=ALL_ACK, controllers=3)
 
 
-def test_what_may_be_cut_yet_is_read_by_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_be_cut_yet_is_read_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A former master comes back with a message that no other one has."""
 
     async def main(field: Field) -> None:
@@ -389,9 +377,7 @@ def test_what_may_be_cut_yet_is_read_by_nobody(
     fielded(tmp_path, 2, main, store=ALL_ACK, slave_read_enable=True)
 
 
-def test_timed_messages_wait_at_the_slave_and_those_that_were_cut_do_not_come(
-    tmp_path: Path,
-) -> None:
+def test_timed_messages_wait_at_the_slave_and_those_that_were_cut_do_not_come(tmp_path: Path) -> None:
     async def main(field: Field) -> None:
         old, new = field.members
 
@@ -405,12 +391,7 @@ def test_timed_messages_wait_at_the_slave_and_those_that_were_cut_do_not_come(
         await old.kill()
         with opened(old.root, background=False, **field.store) as store:
             due = field.clock.now_ms() + 40_000
-            properties = {
-                "REAL_TOPIC": "T",
-                "REAL_QID": "0",
-                "TIMER_OUT_MS": str(due),
-                "TIMER_DELIVER_MS": str(due),
-            }
+            properties = {"REAL_TOPIC": "T", "REAL_QID": "0", "TIMER_OUT_MS": str(due), "TIMER_DELIVER_MS": str(due)}
             append(store, b"cut", "rmq_sys_wheel_timer", properties=properties)
         assert await field.master(but=old) is new
         await timed(new, b"second", 50)
@@ -443,10 +424,7 @@ def test_a_master_with_too_few_others_refuses_messages(tmp_path: Path, least: in
             await slave.kill()
             await field.in_sync(1)
             answer = await caller.send(b"b")
-            assert (answer.code, answer.remark) == (
-                1,
-                "in-sync replicas not enough: 1, minInSyncReplicas is 2",
-            )
+            assert (answer.code, answer.remark) == (1, "in-sync replicas not enough: 1, minInSyncReplicas is 2")
 
     fielded(tmp_path, 2, main, store={"min_in_sync_replicas": least})
 
@@ -460,9 +438,7 @@ async def same(slave: Member, master: Member) -> None:
 def written(member: Member) -> list[Epoch]:
     """The epochs in which something was written."""
     end = member.broker.max_offset
-    return [
-        it for it, until in member.broker.place.epochs.with_ends() if it.start < min(until, end)
-    ]
+    return [it for it, until in member.broker.place.epochs.with_ends() if it.start < min(until, end)]
 
 
 def lag(monkeypatch: pytest.MonkeyPatch, random: Random) -> None:
@@ -480,9 +456,7 @@ def lag(monkeypatch: pytest.MonkeyPatch, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_history_keeps_what_was_acknowledged(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_history_keeps_what_was_acknowledged(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers are killed, stopped, elected and come back while messages are sent."""
     random = Random(seed)
     lag(monkeypatch, random)
@@ -599,9 +573,7 @@ def test_a_disk_that_is_full_for_a_moment_keeps_no_broker_from_its_role(
     fielded(tmp_path, 2, main)
 
 
-def test_a_broker_that_has_no_role_can_be_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_has_no_role_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(field: Field) -> None:
         _, new = field.members
         monkeypatch.setattr(Epochs, "save", broken)
@@ -610,9 +582,7 @@ def test_a_broker_that_has_no_role_can_be_stopped(
         monkeypatch.undo()
         await new.stop()
         with pytest.raises(ConnectionRefusedError):
-            await asyncio.get_running_loop().create_connection(
-                asyncio.Protocol, "127.0.0.1", new.port
-            )
+            await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", new.port)
 
     def broken(_: Epochs) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -644,9 +614,7 @@ def test_a_slave_that_can_not_note_an_epoch_says_so_and_tries_again(
     fielded(tmp_path, 2, main)
 
 
-def test_a_master_notes_a_later_epoch_as_soon_as_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_master_notes_a_later_epoch_as_soon_as_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(field: Field) -> None:
         [master] = field.members
         control, mastery = master.broker.control, master.broker.place.mastery
@@ -663,9 +631,7 @@ def test_a_master_notes_a_later_epoch_as_soon_as_there_is_room(
     fielded(tmp_path, 1, main)
 
 
-def test_an_answer_that_can_not_be_read_is_no_end_of_a_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_can_not_be_read_is_no_end_of_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     give = Decider.get_next_broker_id
     asked: list[int] = []
 
@@ -682,9 +648,7 @@ def test_an_answer_that_can_not_be_read_is_no_end_of_a_broker(
     fielded(tmp_path, 0, main)
 
 
-def test_controllers_are_found_again_by_their_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_controllers_are_found_again_by_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker asks those it knows while the name has no address, and is heard at a new one."""
     told: list[str] = []
     found: list[str] = ["127.0.0.1"]
@@ -710,10 +674,7 @@ def test_controllers_are_found_again_by_their_name(
         field.members.append(member)
         monkeypatch.setattr(VirtualLoop, "getaddrinfo", getaddrinfo)
         monkeypatch.setattr(Client, "send", send)
-        field.config = {
-            "controller_addr": f"controllers:{port}",
-            "fetch_controller_addr_by_dns_lookup": True,
-        }
+        field.config = {"controller_addr": f"controllers:{port}", "fetch_controller_addr_by_dns_lookup": True}
         await member.start()
         await field.in_sync(1)
         found.clear()

@@ -27,9 +27,7 @@ def topic_fields(topic: str) -> dict[str, FieldValue]:
     }  # fmt: skip
 
 
-def test_a_created_topic_is_on_the_disk_before_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_created_topic_is_on_the_disk_before_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that come while the disk is at work wait for one more sync, all together."""
     go_on = threading.Event()
     syncs: list[str] = []
@@ -58,9 +56,7 @@ def test_a_created_topic_is_on_the_disk_before_the_answer(
     calling(tmp_path, main)
 
 
-def test_an_answer_in_steps_waits_for_the_disk_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_in_steps_waits_for_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if its client says that it sends nothing more."""
     syncs: list[str] = []
     sync = JsonFile.sync
@@ -81,9 +77,7 @@ def test_an_answer_in_steps_waits_for_the_disk_too(
     calling(tmp_path, main)
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(5, "the disk is gone"), ConfigError("the disk is gone: no such database")]
-)
+@pytest.mark.parametrize("error", [OSError(5, "the disk is gone"), ConfigError("the disk is gone: no such database")])
 def test_what_the_disk_does_not_take_is_said_and_the_next_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -195,9 +189,7 @@ class Refusing(JsonFile):
         super().write(content, rest)
 
 
-def test_a_file_follows_a_change_within_a_second_and_nothing_runs_until_the_next(
-    tmp_path: Path,
-) -> None:
+def test_a_file_follows_a_change_within_a_second_and_nothing_runs_until_the_next(tmp_path: Path) -> None:
     storage = Refusing(tmp_path / "x.json")
     state = StateFile(storage, lambda: {"a": 1})
 

@@ -33,10 +33,7 @@ CONFIG: dict[str, Any] = {
     "inner_client_authentication_credentials": json.dumps(
         {"accessKey": "inner", "secretKey": f"{CANARY} of the broker", "securityToken": CANARY}
     ),
-    "extra": {
-        "initAuthenticationUsr": json.dumps({"username": "slip", "password": CANARY}),
-        "ownPassword": CANARY,
-    },
+    "extra": {"initAuthenticationUsr": json.dumps({"username": "slip", "password": CANARY}), "ownPassword": CANARY},
     "metrics_exporter_type": "PROM",
     "metrics_prom_exporter_port": 0,
 }
@@ -146,9 +143,7 @@ def test_a_start_that_fails_tells_no_secret(tmp_path: Path, line: str, lines: li
             {
                 "authentication_enabled": True,
                 "init_authentication_user": config.init_authentication_user,
-                "inner_client_authentication_credentials": (
-                    config.inner_client_authentication_credentials
-                ),
+                "inner_client_authentication_credentials": (config.inner_client_authentication_credentials),
             },
         )
 

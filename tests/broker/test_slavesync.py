@@ -80,13 +80,9 @@ def test_a_slave_finds_its_master_and_becomes_like_it(tmp_path: Path) -> None:
             await caller.sent(b"a")
             await caller.sent(b"stays", "U")
             await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("stays")))
-            await caller.call(
-                200, {}, fastjson.dumps(SubscriptionGroupConfig("g", retry_max_times=3))
-            )
+            await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("g", retry_max_times=3)))
             for group, topic in (("g", "T"), ("stays", "U")):
-                await caller.call(15, {
-                    "consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1
-                })  # fmt: skip
+                await caller.call(15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1})
             mode = RequestMode(topic="T", consumer_group="g", mode="POP", pop_share_queue_num=2)
             await caller.call(401, {}, fastjson.dumps(mode))
             master.broker.delay_offsets.note({2: 7}, 0, 0)
@@ -140,9 +136,7 @@ def test_tables_come_in_pages(tmp_path: Path, count: int, monkeypatch: pytest.Mo
     loop.run(main)
 
 
-def test_a_page_that_can_not_be_read_is_no_end_of_asking(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_can_not_be_read_is_no_end_of_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asks = Client.call
 
     async def odd(client: Client, address: str, code: int, *words: Any, **options: Any) -> Any:
@@ -188,9 +182,7 @@ def test_more_topics_and_groups_than_a_page_holds(tmp_path: Path, kind: str) -> 
     loop.run(main)
 
 
-def test_a_master_that_has_lost_its_files_empties_no_slave(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_master_that_has_lost_its_files_empties_no_slave(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(clock: VirtualClock) -> None:
         async with (
             replica(tmp_path / "m", clock) as master,
@@ -200,9 +192,7 @@ def test_a_master_that_has_lost_its_files_empties_no_slave(
         ):
             await caller.sent(b"a")
             await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("g")))
-            await caller.call(15, {
-                "consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1
-            })  # fmt: skip
+            await caller.call(15, {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1})
             slave.broker._sync.follow(master.broker.address)
             await until(lambda: slave.broker._sync.watches)
             kept = dict(slave.broker.topics.table), dict(slave.broker.groups.table)
@@ -222,9 +212,7 @@ def test_a_master_that_has_lost_its_files_empties_no_slave(
     loop.run(main)
 
 
-def test_a_topic_of_the_master_names_no_directory_elsewhere(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_topic_of_the_master_names_no_directory_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(clock: VirtualClock) -> None:
         async with pair(tmp_path, clock) as (master, slave, caller):
             await until(lambda: bool(slave.broker._sync.master_address))
@@ -257,10 +245,7 @@ def test_a_slave_that_comes_before_its_master_waits_for_it(tmp_path: Path) -> No
             await asyncio.sleep(10)
             troubles = slave.broker.troubles
             assert troubles["what the master knows"] == "no name server says where the master is"
-            async with (
-                replica(tmp_path / "m", clock, namesrv_addr=address) as master,
-                master.caller() as caller,
-            ):
+            async with replica(tmp_path / "m", clock, namesrv_addr=address) as master, master.caller() as caller:
                 began = clock.monotonic()
                 await caller.sent(b"a")
                 await caught_up(slave, master)
@@ -321,13 +306,9 @@ def test_what_the_page_says_makes_a_pair(tmp_path: Path) -> None:
 
 
 def test_what_the_page_says_has_slaves_act() -> None:
-    names, brokers = (
-        properties.loads(block.code) for block in list(blocks(ROOT / "docs" / "replication.md"))[2:]
-    )
+    names, brokers = (properties.loads(block.code) for block in list(blocks(ROOT / "docs" / "replication.md"))[2:])
     namesrv, rest = take(NamesrvConfig, names)
-    assert (namesrv.support_acting_master, namesrv.notify_min_broker_id_changed, rest) == (
-        True, True, {},
-    )  # fmt: skip
+    assert (namesrv.support_acting_master, namesrv.notify_min_broker_id_changed, rest) == (True, True, {})
     broker, rest = take(BrokerConfig, brokers)
     store, rest = take(StoreConfig, rest)
     assert (broker.enable_slave_acting_master, broker.enable_remote_escape) == (True, True)

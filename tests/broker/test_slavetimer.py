@@ -39,9 +39,7 @@ def pending(served: Serving) -> int:
 
 
 @asynccontextmanager
-async def followed(
-    root: Path, clock: VirtualClock, ahead_ms: int
-) -> AsyncIterator[tuple[Serving, Serving]]:
+async def followed(root: Path, clock: VirtualClock, ahead_ms: int) -> AsyncIterator[tuple[Serving, Serving]]:
     """A master, and a slave that has the master's message ``a``, which is due then."""
     async with (
         name_server(clock) as address,
@@ -55,17 +53,13 @@ async def followed(
         yield master, slave
 
 
-def test_a_slave_that_becomes_the_master_delivers_what_is_left_and_nothing_again(
-    tmp_path: Path,
-) -> None:
+def test_a_slave_that_becomes_the_master_delivers_what_is_left_and_nothing_again(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with name_server(clock) as address:
             async with (
                 replica(tmp_path / "m", clock, namesrv_addr=address, store=ROLLS) as master,
                 master.caller() as caller,
-                replica(
-                    tmp_path / "s", clock, role="SLAVE", namesrv_addr=address, store=ROLLS
-                ) as slave,
+                replica(tmp_path / "s", clock, role="SLAVE", namesrv_addr=address, store=ROLLS) as slave,
             ):
                 for number in range(20):
                     await send(caller, b"early%d" % number, 1 + number * 300)
@@ -163,16 +157,11 @@ def test_what_the_master_says_counts_when_the_log_is_dispatched(tmp_path: Path) 
     loop.run(main)
 
 
-def test_a_slave_s_timer_has_nothing_dispatched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slave_s_timer_has_nothing_dispatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its master is ahead by would be dispatched at once, and nothing copied meanwhile."""
 
     async def main(clock: VirtualClock) -> None:
-        async with (
-            followed(tmp_path, clock, 20_000) as (master, slave),
-            master.caller() as caller,
-        ):
+        async with followed(tmp_path, clock, 20_000) as (master, slave), master.caller() as caller:
             await asyncio.sleep(SETTLED_SECONDS)
             asked: list[int] = []
             copied = slave.broker.store

@@ -37,9 +37,7 @@ ALL_ACK = {"all_ack_in_sync_state_set": True}
 ONE_MORE = {"in_sync_replicas": 2}
 RIGHTS: Mapping[str, Any] = {
     **AUTHORIZED,
-    "inner_client_authentication_credentials": json.dumps(
-        {"accessKey": ROOT.access_key, "secretKey": ROOT.secret_key}
-    ),
+    "inner_client_authentication_credentials": json.dumps({"accessKey": ROOT.access_key, "secretKey": ROOT.secret_key}),
 }
 AT_ONCE_SECONDS = 0.2
 TIMED_OUT = 12
@@ -66,9 +64,7 @@ def knows(served: Serving, topic: str) -> Callable[[], bool]:
 
 
 @asynccontextmanager
-async def told_slave(
-    root: Path, clock: VirtualClock
-) -> AsyncIterator[tuple[Serving, Serving, Caller]]:
+async def told_slave(root: Path, clock: VirtualClock) -> AsyncIterator[tuple[Serving, Serving, Caller]]:
     """A master, a slave that it tells of changes, and who asks the master."""
     async with (
         replica(root / "m", clock) as master,
@@ -106,18 +102,12 @@ def test_what_was_answered_is_at_the_next_master(tmp_path: Path, keys: dict[str,
 
 async def make_topic(caller: Caller) -> None:
     attributes = "+message.type=FIFO"
-    await done(
-        caller,
-        17,
-        topic_fields("ordered", perm=4, order=True, readQueueNums=7, attributes=attributes),
-    )
+    await done(caller, 17, topic_fields("ordered", perm=4, order=True, readQueueNums=7, attributes=attributes))
 
 
 def has_topic(served: Serving) -> bool:
     config = served.broker.topics.get("ordered")
-    return config == TopicConfig(
-        "ordered", 7, 4, 4, order=True, attributes={"message.type": "FIFO"}
-    )
+    return config == TopicConfig("ordered", 7, 4, 4, order=True, attributes={"message.type": "FIFO"})
 
 
 async def make_topics(caller: Caller) -> None:
@@ -281,9 +271,7 @@ def test_a_slave_without_the_credentials_of_a_super_user_is_not_in_sync(tmp_path
     fielded(tmp_path, 0, main, store=ALL_ACK, **AUTHORIZED)
 
 
-def test_a_slave_that_is_told_no_passwords_takes_no_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slave_that_is_told_no_passwords_takes_no_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = User.info
     monkeypatch.setattr(User, "info", lambda user: replace(info(user), password=None))
 
@@ -339,11 +327,7 @@ def test_an_answer_waits_for_the_slave_and_no_longer_than_that_of_a_message(
 ) -> None:
     async def main(field: Field) -> None:
         master, slave = field.members
-        async with (
-            deaf(monkeypatch) as hears,
-            master.serving.caller() as caller,
-            master.serving.caller() as other,
-        ):
+        async with deaf(monkeypatch) as hears, master.serving.caller() as caller, master.serving.caller() as other:
             began = seconds()
             making = asyncio.create_task(caller.call(17, topic_fields("A")))
             await asyncio.sleep(1)
@@ -390,9 +374,7 @@ def test_a_slave_is_in_sync_when_it_has_what_was_answered_before(
     fielded(tmp_path, 1, main, store=ALL_ACK)
 
 
-def test_a_slave_that_can_not_confirm_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slave_that_can_not_confirm_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RocketMQ's: it says nothing of itself, asks for no changes, and may be in sync."""
     encode = Greeting.encode
     monkeypatch.setattr(Greeting, "encode", lambda it: encode(it._replace(has_state=False)))
@@ -412,9 +394,7 @@ def test_a_slave_that_can_not_confirm_is_not_waited_for(
     fielded(tmp_path, 2, main, store=ALL_ACK)
 
 
-def test_a_master_that_stops_leaves_offsets_to_the_next(
-    tmp_path: Path,
-) -> None:
+def test_a_master_that_stops_leaves_offsets_to_the_next(tmp_path: Path) -> None:
     async def main(field: Field) -> None:
         old, _ = field.members
         async with old.serving.caller() as caller:
@@ -443,15 +423,10 @@ def test_an_asynchronous_master_waits_for_nobody_and_tells_at_once(tmp_path: Pat
     loop.run(main)
 
 
-def test_a_synchronous_master_waits_for_slaves_that_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_synchronous_master_waits_for_slaves_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(clock: VirtualClock) -> None:
         keys = {"in_sync_replicas": 2, "slave_timeout": 500}
-        async with (
-            replica(tmp_path / "m", clock, role="SYNC_MASTER", store=keys) as master,
-            master.caller() as caller,
-        ):
+        async with replica(tmp_path / "m", clock, role="SYNC_MASTER", store=keys) as master, master.caller() as caller:
             await done(caller, 17, topic_fields("alone"))
             async with slave_of(master, tmp_path / "s", clock) as slave:
                 slave.broker._sync.follow(master.broker.address)
@@ -466,9 +441,7 @@ def test_a_synchronous_master_waits_for_slaves_that_are_there(
     loop.run(main)
 
 
-def test_a_slave_that_lags_too_far_behind_asks_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slave_that_lags_too_far_behind_asks_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statefeed, "RECENT_MAX", 3)
 
     async def main(clock: VirtualClock) -> None:
@@ -485,9 +458,7 @@ def test_a_slave_that_lags_too_far_behind_asks_for_all(
     loop.run(main)
 
 
-def test_a_change_that_does_not_follow_on_what_is_here_has_the_table_asked_for(
-    tmp_path: Path,
-) -> None:
+def test_a_change_that_does_not_follow_on_what_is_here_has_the_table_asked_for(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with told_slave(tmp_path, clock) as (master, slave, caller):
             slave.broker.topics.put(TopicConfig("own", 1, 1, 6))
@@ -580,14 +551,8 @@ def test_a_slave_that_is_silent_counts_no_more(tmp_path: Path) -> None:
 def test_a_request_that_waits_is_answered_in_time_and_at_a_stop(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with replica(tmp_path / "m", clock) as master, master.caller() as asking:
-            first = json.loads(
-                (await asking.call(19001, {"brokerId": 1, "life": "", "version": 0})).body
-            )
-            known: dict[str, Any] = {
-                "brokerId": 1,
-                "life": first["life"],
-                "version": first["version"],
-            }
+            first = json.loads((await asking.call(19001, {"brokerId": 1, "life": "", "version": 0})).body)
+            known: dict[str, Any] = {"brokerId": 1, "life": first["life"], "version": first["version"]}
             began = seconds()
             nothing = json.loads((await asking.call(19001, known)).body)
             assert (nothing["whole"], nothing["changes"]) == (False, [])
@@ -606,11 +571,7 @@ def test_followers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(statefeed, "FOLLOWERS_MAX", 1)
 
     async def main(clock: VirtualClock) -> None:
-        async with (
-            replica(tmp_path / "m", clock) as master,
-            master.caller() as one,
-            master.caller() as two,
-        ):
+        async with replica(tmp_path / "m", clock) as master, master.caller() as one, master.caller() as two:
             asked: dict[str, Any] = {"brokerId": 1, "life": "", "version": 0}
             assert (await one.call(19001, asked)).code == 0
             assert (await one.call(19001, asked)).code == 0
@@ -684,9 +645,7 @@ def test_the_last_topic_and_group_are_deleted_while_a_slave_is_away(tmp_path: Pa
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_any_history_keeps_what_was_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_any_history_keeps_what_was_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Masters are killed and replaced in the middle of changes, and slaves are slow."""
     random = Random(seed)
     ask = SlaveSync._ask_news

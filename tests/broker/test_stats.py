@@ -133,9 +133,7 @@ def test_totals_turn_with_the_day(clock: HandClock, stats: BrokerStats) -> None:
     assert stats.get_totals() == (0, 0, 1)
 
 
-def test_a_sample_of_very_many_counters_is_taken_in_steps(
-    clock: HandClock, stats: BrokerStats
-) -> None:
+def test_a_sample_of_very_many_counters_is_taken_in_steps(clock: HandClock, stats: BrokerStats) -> None:
     for number in range(5000):
         count_puts(stats, f"T{number}", 10, 100)
     clock.seconds += 10
@@ -148,9 +146,7 @@ def test_a_sample_of_very_many_counters_is_taken_in_steps(
     assert stats.sample_step() == 0.0
 
 
-def test_the_brokers_own_topics_do_not_count_in_totals(
-    clock: HandClock, stats: BrokerStats
-) -> None:
+def test_the_brokers_own_topics_do_not_count_in_totals(clock: HandClock, stats: BrokerStats) -> None:
     own = "RMQ_SYS_TRANS_HALF_TOPIC"
     names = ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")
 

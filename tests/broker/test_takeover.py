@@ -52,9 +52,7 @@ def pop_record(tag: str, **fields: Any) -> dict[str, Any]:
     return {"body": json.dumps(record).encode(), "properties": {"TAGS": tag}}
 
 
-def test_nothing_waits_in_a_store_of_plain_messages(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_waits_in_a_store_of_plain_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(_: Serving, caller: Caller) -> None:
         await caller.sent()
 
@@ -70,9 +68,7 @@ def test_halves_that_are_not_checked_count(store: MessageStore, state: FakeBroke
     assert found(store, state) == {"halves of transactions (transRocksDBEnable)": "up to 1"}
 
 
-def test_what_pop_consumers_took_counts_until_it_is_acknowledged(
-    store: MessageStore, state: FakeBroker
-) -> None:
+def test_what_pop_consumers_took_counts_until_it_is_acknowledged(store: MessageStore, state: FakeBroker) -> None:
     wheel(store)
     append(store, topic=REVIVE, **pop_record("ack", ao=99))  # was revived
     state.offsets.commit(REVIVE_GROUP, REVIVE, 0, 0)
@@ -109,9 +105,7 @@ def wheel(store: MessageStore) -> None:
     (store.root / "timerwheel").write_bytes(bytes(32 * 10))
 
 
-def test_timers_that_no_wheel_has_count_by_their_queue(
-    store: MessageStore, state: FakeBroker
-) -> None:
+def test_timers_that_no_wheel_has_count_by_their_queue(store: MessageStore, state: FakeBroker) -> None:
     for real_topic in ("T", REVIVE, "T"):
         properties = {"REAL_TOPIC": real_topic, "TAGS": "ck"}
         body = pop_record("ck", n=1)["body"]
@@ -133,18 +127,14 @@ def test_beyond_a_limit_records_are_not_read(
 
 
 @pytest.mark.parametrize("name", golden_names)
-def test_what_is_delivered_needs_no_word(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_delivered_needs_no_word(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever waits in the golden stores."""
     root = extract(name, tmp_path)
     kind = "defaultRocksDB" if name.startswith("rocksdb") else "default"
     assert started(root, caplog, store_type=kind) == []
 
 
-def test_every_kind_is_counted_in_a_store_of_rocketmq(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_kind_is_counted_in_a_store_of_rocketmq(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """See the README beside the golden stores for what is in it."""
     lines = started(extract("waiting", tmp_path), caplog, timer_wheel_enable=False)
     assert [(line["kind"], line["count"]) for line in lines] == [
@@ -171,9 +161,7 @@ def test_what_a_push_consumer_is_to_get_again_is_pulled(tmp_path: Path) -> None:
     calling(tmp_path, main)
 
 
-def started(
-    root: Path, caplog: pytest.LogCaptureFixture, **changed: Any
-) -> list[dict[str, object]]:
+def started(root: Path, caplog: pytest.LogCaptureFixture, **changed: Any) -> list[dict[str, object]]:
     """What the start of a broker warns of."""
     config = BrokerConfig(broker_name="broker-a", broker_cluster_name="Other")
     broker = Broker(config, small_config(root, **GOLDEN_SIZES | changed), SystemClock())

@@ -133,9 +133,7 @@ def test_three_days(tmp_path: Path) -> None:
         ({"TIMER_DELIVER_MS": START_MS - 5, "TIMER_DEL_UNIQKEY": "U1"}, 13),
     ],
 )
-def test_a_time_that_can_not_be_is_refused(
-    tmp_path: Path, asked: dict[str, object], code: int
-) -> None:
+def test_a_time_that_can_not_be_is_refused(tmp_path: Path, asked: dict[str, object], code: int) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         end = served.broker.store.log_end_offset
         answer = await caller.send(i=timed("U1", **asked))
@@ -256,9 +254,7 @@ def test_what_waits_outlives_restarts(tmp_path: Path) -> None:
         in_virtual_time(tmp_path, main)
 
 
-def test_a_stop_leaves_nothing_off_the_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_leaves_nothing_off_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RocketMQ delivers what is late and not on the wheel in any order."""
 
     async def stopping(served: Serving, caller: Caller) -> None:
@@ -290,9 +286,7 @@ def test_a_topic_that_has_shrunk_gets_its_messages(tmp_path: Path) -> None:
     in_virtual_time(tmp_path, main)
 
 
-def test_a_message_of_a_deleted_topic_is_there_when_the_topic_is_made_again(
-    tmp_path: Path,
-) -> None:
+def test_a_message_of_a_deleted_topic_is_there_when_the_topic_is_made_again(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"gone", "Gone", i=timed("U1", TIMER_DELAY_SEC=5))
         await caller.sent(b"timed", i=timed("U2", TIMER_DELAY_SEC=5))
@@ -305,9 +299,7 @@ def test_a_message_of_a_deleted_topic_is_there_when_the_topic_is_made_again(
     in_virtual_time(tmp_path, main)
 
 
-def test_a_message_for_no_possible_topic_delays_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_for_no_possible_topic_delays_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A log that somebody hands over may have such a record."""
 
     async def main(served: Serving, caller: Caller) -> None:
@@ -427,10 +419,7 @@ def test_what_is_recalled_twice_keeps_nobody_waiting(tmp_path: Path, restarts: b
 
     async def lives(clock: VirtualClock) -> None:
         for life in [main, after] if restarts else [both]:
-            async with (
-                serving(tmp_path, clock=clock, background=False, **ALLOWED) as served,
-                served.caller() as caller,
-            ):
+            async with serving(tmp_path, clock=clock, background=False, **ALLOWED) as served, served.caller() as caller:
                 await life(served, caller)
 
     loop.run(lives)
@@ -485,9 +474,7 @@ def test_a_message_that_rolls_is_recalled(tmp_path: Path) -> None:
         ("x", {"topic": "Unknown"}, 17, "recall failed, the topic[Unknown] not exist"),
     ],
 )  # fmt: skip
-def test_a_recall_is_refused(
-    tmp_path: Path, handle: str, changed: dict[str, object], code: int, remark: str
-) -> None:
+def test_a_recall_is_refused(tmp_path: Path, handle: str, changed: dict[str, object], code: int, remark: str) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent()
         end = served.broker.store.log_end_offset

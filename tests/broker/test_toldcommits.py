@@ -14,22 +14,12 @@ from firearrow.testing.loop import VirtualClock
 from tests.broker.controlled import Field, fielded
 from tests.broker.replicated import replica
 from tests.broker.serving import Caller, until
-from tests.broker.test_statefeed import (
-    AT_ONCE_SECONDS,
-    done,
-    has_offset,
-    killed,
-    make_group,
-    reset_offset,
-    told_slave,
-)
+from tests.broker.test_statefeed import AT_ONCE_SECONDS, done, has_offset, killed, make_group, reset_offset, told_slave
 
 
 async def commit(caller: Caller, queue_id: int, queue_offset: int) -> None:
     """Commit an offset of group g in topic T."""
-    fields = {
-        "consumerGroup": "g", "topic": "T", "queueId": queue_id, "commitOffset": queue_offset,
-    }  # fmt: skip
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": queue_id, "commitOffset": queue_offset}
     await done(caller, 15, fields)
 
 
@@ -59,9 +49,7 @@ def test_what_groups_have_committed_is_at_the_next_master_after_a_second(tmp_pat
     fielded(tmp_path, 2, main)
 
 
-def test_very_many_moves_are_told_one_after_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_very_many_moves_are_told_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statefeed, "MOVED_MAX", 2)
 
     async def main(clock: VirtualClock) -> None:

@@ -68,9 +68,7 @@ class History:
     async def open(self) -> None:
         """Start the broker."""
         enter = self._stack.enter_async_context
-        self.served = await enter(
-            serving(self._root, clock=self._clock, background=False, **OPTIONS)
-        )
+        self.served = await enter(serving(self._root, clock=self._clock, background=False, **OPTIONS))
         self._producer = await enter(producing(self.served))
         self._producer.answer = self._answer
 
@@ -113,9 +111,7 @@ class History:
         if transactions:
             transaction = transactions[number % len(transactions)]
             half = transaction.halves[which % len(transaction.halves)]
-            answer = await self._producer.ended(
-                half, transaction.outcome, fromTransactionCheck=True
-            )
+            answer = await self._producer.ended(half, transaction.outcome, fromTransactionCheck=True)
             assert answer.code == 0
 
     async def sleep(self, seconds: int) -> None:

@@ -247,9 +247,7 @@ def test_a_clean_stop_writes_what_is_decided(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_committed", [False, True])
-def test_a_copy_of_a_committed_message_is_no_commit_of_the_first_half(
-    tmp_path: Path, *, is_committed: bool
-) -> None:
+def test_a_copy_of_a_committed_message_is_no_commit_of_the_first_half(tmp_path: Path, *, is_committed: bool) -> None:
     """Such a copy names no half, which looks like the one at the begin of the log."""
     halves: list[Fields] = []
 
@@ -273,18 +271,14 @@ def test_a_copy_of_a_committed_message_is_no_commit_of_the_first_half(
     in_virtual_time(tmp_path / "b", after)
 
 
-def test_a_copy_of_another_topic_is_no_commit_of_the_first_half_though_it_has_its_id(
-    tmp_path: Path,
-) -> None:
+def test_a_copy_of_another_topic_is_no_commit_of_the_first_half_though_it_has_its_id(tmp_path: Path) -> None:
     """Ids are of the senders' choice."""
     halves: list[Fields] = []
 
     async def before(served: Serving) -> None:
         async with producing(served) as producer:
             halves.append(await producer.begin(b"first"))
-            other = await producer.begin(
-                b"delayed", topic="U", UNIQ_KEY=halves[0]["msgId"], DELAY=1
-            )
+            other = await producer.begin(b"delayed", topic="U", UNIQ_KEY=halves[0]["msgId"], DELAY=1)
             await producer.ended(other, COMMIT)
             await asyncio.sleep(2)
             assert bodies(served, "U") == [b"delayed"]
@@ -359,9 +353,7 @@ def test_others_pass_a_half_that_is_not_to_be_checked_yet(tmp_path: Path) -> Non
     in_virtual_time(tmp_path, main)
 
 
-def test_a_round_does_not_go_over_many_halves_again_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_does_not_go_over_many_halves_again_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "HELD_BEHIND_MAX", 10)
 
     async def main(served: Serving) -> None:
@@ -533,9 +525,7 @@ def test_a_half_of_which_nothing_can_be_made_holds_nobody_up(
     in_virtual_time(tmp_path, main)
 
 
-def test_offsets_follow_what_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offsets_follow_what_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(served: Serving) -> None:
         async with producing(served) as producer:
             await producer.begin()

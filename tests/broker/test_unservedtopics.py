@@ -35,9 +35,7 @@ def test_a_store_that_has_had_none_is_served(tmp_path: Path) -> None:
     calling(tmp_path, nothing)
 
 
-def test_a_store_with_compaction_topics_is_served_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_with_compaction_topics_is_served_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(_: Serving, caller: Caller) -> None:
         await caller.sent(topic="C")
         assert len(await caller.stored("C")) == 1

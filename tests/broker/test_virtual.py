@@ -17,15 +17,7 @@ from firearrow.net.server import ConnectionClosed
 from firearrow.store import MessagesArrived
 from firearrow.testing.loop import START_MS
 from firearrow.wire.command import FieldValue
-from tests.broker.serving import (
-    SUBSCRIPTION,
-    SUSPEND,
-    Caller,
-    Serving,
-    in_virtual_time,
-    pull_fields,
-    seconds,
-)
+from tests.broker.serving import SUBSCRIPTION, SUSPEND, Caller, Serving, in_virtual_time, pull_fields, seconds
 
 LONG_SECONDS = 600
 WAITING: dict[str, FieldValue] = {
@@ -73,9 +65,7 @@ def test_a_message_ends_a_long_poll_within_milliseconds(tmp_path: Path) -> None:
     in_virtual_time(tmp_path, main, **PATIENT)
 
 
-def test_messages_gather_while_nobody_waits_and_less_so_while_somebody_does(
-    tmp_path: Path,
-) -> None:
+def test_messages_gather_while_nobody_waits_and_less_so_while_somebody_does(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         steps: list[float] = []
         served.broker.events.listen(MessagesArrived, lambda _: steps.append(seconds()))
@@ -231,9 +221,7 @@ class Echo:
         for view in iter_records(found.records):
             now_ms = self._clock.now_ms()
             queue = self._store.queue("Echoed", 0)
-            self._store.put(
-                queue, view.body, b"TAGS\x01echo\x02", 0, 0, now_ms, self._host, now_ms, 0
-            )
+            self._store.put(queue, view.body, b"TAGS\x01echo\x02", 0, 0, now_ms, self._host, now_ms, 0)
             self._store.when_safe(self._store.log_end_offset, self.safe.append)
 
 

@@ -27,12 +27,7 @@ class Delivery(RuleBasedStateMachine):
         self._directory = scratch()
         self._world: PopWorld | None = None
 
-    @initialize(
-        kind=st.sampled_from(KINDS),
-        is_sync=st.booleans(),
-        is_buffered=st.booleans(),
-        seed=st.integers(0, 999),
-    )
+    @initialize(kind=st.sampled_from(KINDS), is_sync=st.booleans(), is_buffered=st.booleans(), seed=st.integers(0, 999))
     def begin_world(self, kind: str, is_sync: bool, is_buffered: bool, seed: int) -> None:
         config = {"enable_pop_buffer_merge": is_buffered}
         self._world = PopWorld(self._directory, seed, kind=kind, is_sync=is_sync, config=config)
@@ -55,9 +50,7 @@ def _add_rule(name: str) -> None:
         self.happens(name, **arguments)
 
     happens.__name__ = name
-    drawn: dict[str, Any] = {
-        key: st.sampled_from(values) for key, values in POP_OPERATIONS[name].arguments.items()
-    }
+    drawn: dict[str, Any] = {key: st.sampled_from(values) for key, values in POP_OPERATIONS[name].arguments.items()}
     decorated: Any = rule(**drawn)
     setattr(Delivery, name, decorated(happens))
 
@@ -73,10 +66,7 @@ TestDelivery.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 def test_a_group_gets_what_takes_the_place_of_lost_messages(kind: str) -> None:
     """It had consumed these, and said so on the disk."""
     directory = scratch()
-    lazy: dict[str, Any] = {
-        "flush_interval_commit_log": 600_000,
-        "flush_commit_log_thorough_interval": 600_000,
-    }
+    lazy: dict[str, Any] = {"flush_interval_commit_log": 600_000, "flush_commit_log_thorough_interval": 600_000}
     for seed in range(4):
         place = directory / str(seed)
         place.mkdir()

@@ -18,18 +18,12 @@ from firearrow.wire.command import Command, FieldValue, request
 from tests.broker.serving import Serving, send_fields, serving
 from tests.net.talker import Talker, talking
 
-HALF, OP, GIVEN_UP = (
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-)
+HALF, OP, GIVEN_UP = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC")
 UNKNOWN, COMMIT, ROLLBACK = 0, 8, 12
 PREPARED = 4
 Fields = dict[str, FieldValue]
 
-PATIENT: dict[str, Any] = {
-    "server_channel_max_idle_time_seconds": 10**6, "channel_expired_timeout": 10**9
-}  # fmt: skip
+PATIENT: dict[str, Any] = {"server_channel_max_idle_time_seconds": 10**6, "channel_expired_timeout": 10**9}
 ROUND_SECONDS = 30
 GROUP = "CID_RMQ_SYS_TRANS"
 
@@ -82,16 +76,12 @@ class Producer:
         self._talker.ask(command)
         return await answer
 
-    async def begin(
-        self, body: bytes = b"body", topic: str = "T", queue_id: int = 0, **changed: Any
-    ) -> Fields:
+    async def begin(self, body: bytes = b"body", topic: str = "T", queue_id: int = 0, **changed: Any) -> Fields:
         """Send a half; gives the fields by which it is ended. ``changed`` are properties, or
         one-letter fields."""
         self._talker.ask(request(34, {}, self.heartbeat(), oneway=True))
         fields = send_fields(topic, queue_id, f=PREPARED, g=self._served.broker._clock.now_ms())
-        found = {
-            "UNIQ_KEY": f"U{next(self._opaque)}", "TRAN_MSG": "true", "PGROUP": self._group
-        }  # fmt: skip
+        found = {"UNIQ_KEY": f"U{next(self._opaque)}", "TRAN_MSG": "true", "PGROUP": self._group}
         for name, value in changed.items():
             (fields if len(name) == 1 else found)[name] = value
         fields["i"] = "".join(f"{name}\x01{value}\x02" for name, value in found.items())
@@ -115,17 +105,11 @@ class Producer:
 
     def ending(self, half: Fields, outcome: int) -> Fields:
         """The fields of 37."""
-        return {
-            "producerGroup": self._group, "commitOrRollback": outcome,
-            "fromTransactionCheck": False, **half,
-        }  # fmt: skip
+        return {"producerGroup": self._group, "commitOrRollback": outcome, "fromTransactionCheck": False, **half}
 
     def heartbeat(self) -> bytes:
         """The body of 34."""
-        body = {
-            "clientID": self._group, "producerDataSet": [{"groupName": self._group}],
-            "consumerDataSet": [],
-        }  # fmt: skip
+        body = {"clientID": self._group, "producerDataSet": [{"groupName": self._group}], "consumerDataSet": []}
         return json.dumps(body).encode()
 
 
@@ -148,9 +132,7 @@ async def producing(served: Serving, group: str = "pg") -> AsyncIterator[Produce
             reading.cancel()
 
 
-def in_virtual_time(
-    root: Path, *mains: Callable[[Serving], Coroutine[Any, Any, None]], **options: Any
-) -> None:
+def in_virtual_time(root: Path, *mains: Callable[[Serving], Coroutine[Any, Any, None]], **options: Any) -> None:
     """Run tests on one store, each with a broker of its own that is stopped cleanly."""
 
     async def run(clock: VirtualClock) -> None:

@@ -84,15 +84,11 @@ IN_FLIGHT: Final = (0, 0, 3, 20)
 LIVELY: Final = {
     "send": Operation(20, {"count": (1, 2, 10, 40)}),
     "delay": Operation(6, {"count": (1, 5, 20), "level": (1, 2, 3, 4)}),
-    "time": Operation(
-        6, {"count": (1, 5, 20), "ahead_ms": (-500, 1, 999, 1000, 2500, 40_000, 240_000_000)}
-    ),
+    "time": Operation(6, {"count": (1, 5, 20), "ahead_ms": (-500, 1, 999, 1000, 2500, 40_000, 240_000_000)}),
     "recall": Operation(4, {"which": range(8)}),
     "begin": Operation(6, {"count": (1, 3, 10), "decision": (COMMIT, COMMIT, ROLLBACK)}),
     "decide": Operation(4, {"which": range(8)}),
-    "consume": Operation(
-        40, {"group": GROUPS, "queue": range(QUEUES + 1), "commits": (True, True, True, False)}
-    ),
+    "consume": Operation(40, {"group": GROUPS, "queue": range(QUEUES + 1), "commits": (True, True, True, False)}),
     "suspend": Operation(3, {"queue": range(QUEUES)}),
     "sleep": Operation(10, {"ms": (1, 10, 500, 3000, 30_000)}),
 }
@@ -165,14 +161,9 @@ class _Line(asyncio.Protocol):
             self._answered.set_result(None)
             self._answered = None
 
-    def tell(
-        self, code: int, asks: Iterable[tuple[Fields, bytes]], *, oneway: bool = False
-    ) -> list[int]:
+    def tell(self, code: int, asks: Iterable[tuple[Fields, bytes]], *, oneway: bool = False) -> list[int]:
         """Write requests; give their numbers."""
-        commands = [
-            request(code, fields, body, opaque=next(self._opaque), oneway=oneway)
-            for fields, body in asks
-        ]
+        commands = [request(code, fields, body, opaque=next(self._opaque), oneway=oneway) for fields, body in asks]
         self._transport.write(b"".join(map(encode_request, commands)))
         return [command.opaque for command in commands]
 
@@ -374,9 +365,7 @@ class World:
             assert answer.code in expected, f"{code}: {answer.code} {answer.remark}"
         return answers
 
-    async def _ask(
-        self, code: int, fields: Fields, body: bytes = b"", expected: Sequence[int] = (0,)
-    ) -> AnyCommand:
+    async def _ask(self, code: int, fields: Fields, body: bytes = b"", expected: Sequence[int] = (0,)) -> AnyCommand:
         [answer] = await self._ask_all(code, [(fields, body)], expected)
         return answer
 
@@ -388,12 +377,8 @@ class World:
         fields = send_fields(TOPIC, sent.queue_id, i=text, g=now_ms, a=PRODUCERS, **changed)
         return fields, b"%d" % sent.number
 
-    async def _put(
-        self, sents: list[Sent], found: dict[str, str], **changed: FieldValue
-    ) -> list[AnyCommand]:
-        answers = await self._ask_all(
-            310, [self._message(sent, found, **changed) for sent in sents]
-        )
+    async def _put(self, sents: list[Sent], found: dict[str, str], **changed: FieldValue) -> list[AnyCommand]:
+        answers = await self._ask_all(310, [self._message(sent, found, **changed) for sent in sents])
         for sent, answer in zip(sents, answers, strict=True):
             sent.is_certain = True
             sent.place = int(answer.ext["msgId"][16:], 16)
@@ -498,9 +483,7 @@ class World:
         place = self._queue(queue if group is FAILING else queue % QUEUES)
         self._run(self._consume(group, *place, commits=commits))
 
-    async def _consume(
-        self, group: Group, topic: str, queue_id: int, *, commits: bool = True
-    ) -> int:
+    async def _consume(self, group: Group, topic: str, queue_id: int, *, commits: bool = True) -> int:
         """Take what there is; give the number of messages."""
         key = group, topic, queue_id
         if group is ORDERLY:
@@ -529,9 +512,7 @@ class World:
                 sysFlag=flag, subscription=group.expression, expressionType=group.kind,
                 subVersion=1,
             )  # fmt: skip
-            answer = await self._ask(
-                11, fields, expected=(FOUND, NO_TOPIC, NOTHING_NEW, GO_ON, MOVED)
-            )
+            answer = await self._ask(11, fields, expected=(FOUND, NO_TOPIC, NOTHING_NEW, GO_ON, MOVED))
             if answer.code == NO_TOPIC:
                 return []
             before, after = self._positions[key], int(answer.ext["nextBeginOffset"])

@@ -11,9 +11,7 @@ from tests.cli.shell import Shell, shop
 
 
 @pytest.fixture
-def shell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Shell]:
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Shell]:
     monkeypatch.chdir(tmp_path)  # where undo files are written
     with shop(monkeypatch) as cluster:
         yield Shell(cluster, capsys)

@@ -54,9 +54,7 @@ class Shell:
             async with Admin.of([self.cluster.name_server]) as admin:
                 for number, offset in enumerate(offsets):
                     queue = MessageQueue("orders", "broker-a", number)
-                    await admin.offsets.commit(
-                        self.cluster.brokers[0].address, group, queue, offset
-                    )
+                    await admin.offsets.commit(self.cluster.brokers[0].address, group, queue, offset)
 
         asyncio.run(commit())
 

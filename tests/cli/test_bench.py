@@ -38,10 +38,7 @@ def cluster() -> Iterator[BlockingCluster]:
     ],
 )
 def test_each_load(
-    load: str,
-    messages: int | None,
-    cluster: BlockingCluster,
-    capsys: pytest.CaptureFixture[str],
+    load: str, messages: int | None, cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", *load.split(), "--json", "-n", cluster.name_server]) == 0
     (row,) = json.loads(capsys.readouterr().out)

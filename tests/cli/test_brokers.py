@@ -12,9 +12,7 @@ from firearrow.client.admin.cluster import Server
 from tests.cli.shell import Shell, shop
 
 
-def test_brokers_and_clusters_are_listed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_brokers_and_clusters_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with shop(monkeypatch, brokers=2) as cluster:
         shell = Shell(cluster, capsys)
         assert shell.rows("cluster", "list")[0] | {"topics": 0} == {
@@ -57,7 +55,4 @@ def test_what_a_broker_counts_is_shown(shell: Shell) -> None:
     address = shell.cluster.brokers[0].address
     assert {row["address"] for row in shell.rows("broker", "show", address)} == {address}
     code, said = shell.fails("broker", "show", "gone")
-    assert (code, said) == (
-        3,
-        "firearrow: there is no broker 'gone'; the name servers know: broker-a\n",
-    )
+    assert (code, said) == (3, "firearrow: there is no broker 'gone'; the name servers know: broker-a\n")

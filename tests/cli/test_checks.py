@@ -40,10 +40,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("duplicates --name-server here", "here"),
         ("duplicates --name-server 127.0.0.1:1", "127.0.0.1:1"),
         ("backlog --path store --master lokal", "--master lokal: must be local, local[N]"),
-        (
-            "backlog --path store --master spark://127.0.0.1:1",
-            "Spark does not start: 127.0.0.1:1 c",
-        ),
+        ("backlog --path store --master spark://127.0.0.1:1", "Spark does not start: 127.0.0.1:1 c"),
         ("backlog --path store --master spark://here", "'here' is not an address"),
         ("backlog --path store --report nowhere/page.html", "the directory nowhere does not exist"),
         ("backlog --path store --report .", "is a directory"),
@@ -69,15 +66,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("watch --name-server a:1 --alert lag>1", "lag and lost are read from a store's files"),
         ("watch --path store --alert lag>1 --to-topic T", "--to-topic needs --to-name-server"),
         ("watch --path store --alert lag>1 --webhook hook", "is not an http or https URL"),
-        (
-            "watch --path store --alert lag>1 --webhook http://a --to-topic T",
-            "alerts go to one of them",
-        ),
+        ("watch --path store --alert lag>1 --webhook http://a --to-topic T", "alerts go to one of them"),
     ],
 )
-def test_it_is_one_sentence(
-    line: str, reason: str, store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_one_sentence(line: str, reason: str, store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", *line.split(" ")]) == 1
     require_sentence(capsys.readouterr().err, reason)
 
@@ -97,9 +89,7 @@ def test_it_is_one_sentence(
         ("rebuild store --to file/made", "file is not a directory"),
     ],
 )
-def test_so_it_is_of_the_store_s_tools(
-    line: str, reason: str, store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_so_it_is_of_the_store_s_tools(line: str, reason: str, store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", *line.split(" ")]) == 2
     require_sentence(capsys.readouterr().err, reason)
 
@@ -118,9 +108,7 @@ def test_a_condition_may_hold_brackets_in_its_texts(store: str) -> None:
 
 
 @pytest.mark.spark
-def test_small_stores_get_settings_of_their_own(
-    store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_stores_get_settings_of_their_own(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, str] = {}
 
     def started(given: dict[str, str], _: object) -> None:
@@ -138,9 +126,7 @@ def test_small_stores_get_settings_of_their_own(
 
 
 @pytest.mark.spark
-def test_a_class_path_of_their_own_has_no_class_data(
-    store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_path_of_their_own_has_no_class_data(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
     @contextmanager

@@ -126,18 +126,13 @@ def test_all_brokers_are_restarted_and_no_send_fails(
             rows = json.loads(capsys.readouterr().out)
             traffic.end()
             assert traffic.missing(set(traffic.sent)) == set()
-        assert [(row["broker"], row["state"]) for row in rows] == [
-            ("broker-a", "restarted"),
-            ("broker-b", "restarted"),
-        ]
+        assert [(row["broker"], row["state"]) for row in rows] == [("broker-a", "restarted"), ("broker-b", "restarted")]
         assert traffic.sent
         assert traffic.failed == []
         after = read_control(store)
         assert before is not None
         assert after is not None
-        assert [
-            it for it in before.brokers if before.brokers[it].pid == after.brokers[it].pid
-        ] == []
+        assert [it for it in before.brokers if before.brokers[it].pid == after.brokers[it].pid] == []
         stop(process)
 
 
@@ -147,11 +142,7 @@ def test_all_brokers_are_restarted_and_no_send_fails(
     ids=["while it is drained", "while it starts"],
 )
 def test_an_interrupted_restart_leaves_all_in_use_and_says_how_far_it_came(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    moment: str,
-    a_state: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moment: str, a_state: str
 ) -> None:
     """Ctrl-C comes twice: the second time while the broker is put in use again."""
     say, fill = clustercommands._say, draining.fill
@@ -181,9 +172,7 @@ def test_an_interrupted_restart_leaves_all_in_use_and_says_how_far_it_came(
         assert re.fullmatch(rf"firearrow: broker-a \(\S+\): {re.escape(a_state)}", said[-3])
         assert re.fullmatch(rf"firearrow: broker-b \(\S+\): {NOT_RESTARTED}", said[-2])
         assert said[-1] == "firearrow: interrupted"
-        wait_until(
-            lambda: perms(name_server) == {"broker-a": 6, "broker-b": 6}, 30, "both in use again"
-        )
+        wait_until(lambda: perms(name_server) == {"broker-a": 6, "broker-b": 6}, 30, "both in use again")
         stop(process)
 
 

@@ -14,20 +14,13 @@ def test_keys_are_shown(shell: Shell) -> None:
     ]
     servers = shell.rows("config", "get", "listen*", "--name-servers")
     assert [row["server"] for row in servers] == [shell.cluster.name_server]
-    assert shell.fails("config", "get", "gone*") == (
-        3,
-        "firearrow: no key of the configuration matches 'gone*'\n",
-    )
+    assert shell.fails("config", "get", "gone*") == (3, "firearrow: no key of the configuration matches 'gone*'\n")
 
 
 def test_a_change_is_previewed_and_then_made(shell: Shell) -> None:
     change = ["config", "set", "fileReservedTime=48", "--broker", "broker-a"]
     [preview] = shell.rows(*change)
-    assert (preview["before"], preview["after"], preview["state"]) == (
-        "72",
-        "48",
-        "would be changed",
-    )
+    assert (preview["before"], preview["after"], preview["state"]) == ("72", "48", "would be changed")
     assert shell.rows("config", "get", "fileReservedTime")[0]["value"] == "72"
     assert shell.rows(*change, "--apply")[0]["state"] == "changed"
     assert shell.rows("config", "get", "fileReservedTime")[0]["value"] == "48"
@@ -44,8 +37,6 @@ def test_a_change_is_previewed_and_then_made(shell: Shell) -> None:
         (["fileReservedTime=x", "--all-brokers", "--apply"], 1, "fileReservedTime"),
     ],
 )
-def test_what_can_not_be_set_is_refused(
-    words: list[str], code: int, reason: str, shell: Shell
-) -> None:
+def test_what_can_not_be_set_is_refused(words: list[str], code: int, reason: str, shell: Shell) -> None:
     ended, said = shell.fails("config", "set", *words)
     assert (ended, reason in said) == (code, True), said

@@ -60,9 +60,7 @@ def test_options_that_do_not_fit_are_refused_and_nothing_is_kept(
     assert load_contexts().contexts == {}
 
 
-def test_files_are_read_before_they_are_believed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_are_read_before_they_are_believed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = str(tmp_path / "gone")
     assert main(["context", "add", "x", "-n", "a:1", "--tls", "--tls-ca", gone]) == 1
     assert f"TLS authorities {gone}" in capsys.readouterr().err

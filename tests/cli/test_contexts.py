@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.cli.contexts import (
-    Context,
-    Contexts,
-    as_toml,
-    load_contexts,
-    path_of_contexts,
-    save_contexts,
-)
+from firearrow.cli.contexts import Context, Contexts, as_toml, load_contexts, path_of_contexts, save_contexts
 from firearrow.cli.failures import NothingFound
 from firearrow.errors import ConfigError
 from firearrow.net.access import Tls
@@ -21,10 +14,7 @@ from firearrow.wire.signature import Credentials
 
 ALL = Contexts(
     'a "b" ü',
-    {
-        'a "b" ü': Context("h:1;h:2"),
-        "secured": Context("h:3", "admin", "SECRET", None, True, "/ca", None, None, False),
-    },
+    {'a "b" ü': Context("h:1;h:2"), "secured": Context("h:3", "admin", "SECRET", None, True, "/ca", None, None, False)},
 )
 
 
@@ -69,9 +59,7 @@ def test_a_file_that_is_wrong_is_named(text: str) -> None:
 
 
 def test_a_context_that_is_not_there_names_those_that_are() -> None:
-    with pytest.raises(
-        NothingFound, match="there is no context 'x'; there are: a \"b\" ü, secured"
-    ):
+    with pytest.raises(NothingFound, match="there is no context 'x'; there are: a \"b\" ü, secured"):
         ALL.named("x")
     assert Contexts().in_use() is None
 

@@ -16,9 +16,7 @@ from tests.cli.shell import Shell
 def dead(shell: Shell) -> Shell:
     """The group fails with two messages that it may not try again."""
     shell.cluster.create_topic("%DLQ%billing", queues=1)
-    consumer = PushConsumer(
-        shell.cluster.name_server, group="billing", start=StartFrom.FIRST, max_reconsume_times=0
-    )
+    consumer = PushConsumer(shell.cluster.name_server, group="billing", start=StartFrom.FIRST, max_reconsume_times=0)
 
     @consumer.on("orders", tags="open")
     def bill(_: Message) -> None:
@@ -75,7 +73,4 @@ def test_what_can_not_be_is_said(dead: Shell) -> None:
         3,
         "firearrow: no dead letter of group 'billing' is so\n",
     )
-    assert dead.fails("dlq", "inspect", "gone") == (
-        3,
-        "firearrow: group 'gone' has no dead letters\n",
-    )
+    assert dead.fails("dlq", "inspect", "gone") == (3, "firearrow: group 'gone' has no dead letters\n")

@@ -21,9 +21,7 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("code", ["17", "TOPIC_NOT_EXIST", "topic-not-exist"])
-def test_a_code_is_found_by_number_and_by_name(
-    code: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_code_is_found_by_number_and_by_name(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["errors", code]) == 0
     assert capsys.readouterr().out == SEVENTEEN
 

@@ -40,9 +40,7 @@ OF_SOURCE = (
     "firearrow.errors.ConfigError: option path='nowhere': it does not exist\n"
     " SQLSTATE: 38000\n"
 )
-OF_STREAM = (
-    "[STREAM_FAILED] Query [id = 8d5282f9-d76d, runId = 88f1e838-eb5d] terminated with exception: "
-)
+OF_STREAM = "[STREAM_FAILED] Query [id = 8d5282f9-d76d, runId = 88f1e838-eb5d] terminated with exception: "
 AFTER_STREAM = "SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = 8d5282f9-d76d]\n"
 STACK = (
     "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse"
@@ -55,9 +53,7 @@ STAGE = (
     "driver): "
 )
 MKDIRS = "Mkdirs failed to create file:/proc/x (exists=false, cwd=file:/tmp)"
-EXITED = (
-    'Exception in thread "main" org.apache.spark.SparkException: Executor cores must be positive\n'
-)
+EXITED = 'Exception in thread "main" org.apache.spark.SparkException: Executor cores must be positive\n'
 EXIT = f"""{STAGE}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).
 {STACK}Caused by: java.io.EOFException
 {STACK}"""
@@ -129,14 +125,8 @@ def test_what_spark_says_becomes_one_sentence(text: str, expected: str) -> None:
     [
         (LOG, ""),
         (LOG + EXITED + STACK, "Executor cores must be positive"),
-        (
-            "Invalid maximum heap size: -Xmxzz\nError: A fatal\n",
-            "Invalid maximum heap size: -Xmxzz",
-        ),
-        (
-            LOG + "26/11/22 08:15:25 ERROR StandaloneSchedulerBackend: All masters are silent",
-            "All masters are silent",
-        ),
+        ("Invalid maximum heap size: -Xmxzz\nError: A fatal\n", "Invalid maximum heap size: -Xmxzz"),
+        (LOG + "26/11/22 08:15:25 ERROR StandaloneSchedulerBackend: All masters are silent", "All masters are silent"),
     ],
 )
 def test_the_jvm_s_log_tells_why_it_ended(text: str, expected: str) -> None:

@@ -27,11 +27,7 @@ NOW = Sample(
     12.0,
     [broker("a", 3000, 1500), BrokerFacts("C", "bb", 0, "10.0.0.2:10911", {}, "timed out")],
     {"orders": 3000, "quiet": 7, "fresh": 3},
-    {
-        ("billing", "orders"): (3000, 2900),
-        ("audit", "orders"): (3000, 3000),
-        ("catchup", "orders"): (3000, 0),
-    },
+    {("billing", "orders"): (3000, 2900), ("audit", "orders"): (3000, 3000), ("catchup", "orders"): (3000, 0)},
 )
 
 WIDE = """\

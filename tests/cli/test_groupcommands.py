@@ -23,15 +23,7 @@ def test_a_group_is_made_listed_shown_and_deleted(shell: Shell) -> None:
         }
     ]
     assert shell.rows("group", "list", "bill*") == [
-        {
-            "group": "billing",
-            "brokers": 1,
-            "clients": 0,
-            "type": None,
-            "model": None,
-            "isEnabled": True,
-            "retries": 3,
-        }
+        {"group": "billing", "brokers": 1, "clients": 0, "type": None, "model": None, "isEnabled": True, "retries": 3}
     ]
     assert shell.rows("group", "delete", "billing") == [
         {"group": "billing", "broker": "broker-a", "clients": 0, "state": "would be deleted"}

@@ -47,10 +47,7 @@ def test_a_threshold_decides(
 def test_findings_as_objects(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(cluster, "--brokers", "2", "--unconsumed", "1:", "--json") == 2
     found = json.loads(capsys.readouterr().out)
-    assert [(one["level"], one["check"]) for one in found] == [
-        ("critical", "brokers"),
-        ("warning", "unconsumed"),
-    ]
+    assert [(one["level"], one["check"]) for one in found] == [("critical", "brokers"), ("warning", "unconsumed")]
     assert checked(cluster, "--unconsumed", "1:", "--only", "lag", "--json") == 0
     assert json.loads(capsys.readouterr().out) == []
 
@@ -70,9 +67,7 @@ def test_a_cluster_that_does_not_answer_is_unknown(capsys: pytest.CaptureFixture
         (["--only", "dsk"], r"there is no check 'dsk', choose from name-servers, brokers, disk"),
     ],
 )
-def test_a_wrong_limit_is_told(
-    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_limit_is_told(options: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="3"):
         main(["check", *options])
     assert re.search(says, capsys.readouterr().err)

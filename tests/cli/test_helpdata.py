@@ -33,9 +33,7 @@ def test_the_file_is_as_the_commands_are() -> None:
         ("store verify --json --help", "firearrow store verify"),
     ],
 )
-def test_it_is_found_by_the_words_of_a_command_line(
-    line: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_found_by_the_words_of_a_command_line(line: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_in(line.split()).name == name
     assert main(line.split()) == 0
     assert capsys.readouterr().out.startswith(f"usage: {name}")
@@ -43,9 +41,7 @@ def test_it_is_found_by_the_words_of_a_command_line(
 
 def test_what_is_read_is_what_was_written() -> None:
     app = build_app()
-    assert command_in(["topic", "create"]) == described(
-        app["topic"]["create"], "firearrow topic create"
-    )
+    assert command_in(["topic", "create"]) == described(app["topic"]["create"], "firearrow topic create")
 
 
 def test_help_imports_neither_cyclopts_nor_what_commands_need() -> None:
@@ -54,7 +50,5 @@ def test_help_imports_neither_cyclopts_nor_what_commands_need() -> None:
         "names = 'cyclopts', 'numpy', 'msgspec', 'asyncio';"
         "print([name for name in names if name in sys.modules])"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.endswith("[]\n"), told.splitlines()[-1]

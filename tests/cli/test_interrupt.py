@@ -46,9 +46,8 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process with a group of its own, whose descendants can be told from others."""
     environment = {**os.environ, MARK: tempfile.mktemp(prefix="")}
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True,
-    )  # fmt: skip
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
     try:
         with process:
             try:
@@ -113,9 +112,7 @@ def test_children_and_theirs_are_ended(tmp_path: Path) -> None:
     [
         (["backlog"], rb"Spark starts, [1-9]\d* s"),
         pytest.param(["archive", "--follow", "--to", "lake"], b" tasks, ", marks=pytest.mark.slow),
-        pytest.param(
-            ["watch", "--alert", "lag > 1"], rb"watch, (?:[3-9]|\d\d+) s", marks=pytest.mark.slow
-        ),
+        pytest.param(["watch", "--alert", "lag > 1"], rb"watch, (?:[3-9]|\d\d+) s", marks=pytest.mark.slow),
     ],
     ids=["JVM starts", "a job runs", "a stream runs"],
 )

@@ -34,10 +34,7 @@ def test_a_group_is_as_far_as_it_has_committed(shell: Shell) -> None:
         consumer.subscribe("orders", tags="paid")
         shell.commit("billing", 1, 3)
         rows = shell.rows("lag", "billing", "--by", "queue", "--topic", "orders", "--filtered")
-        assert [(row["queueId"], row["offset"], row["lag"]) for row in rows] == [
-            (0, 1, 2),
-            (1, 3, 0),
-        ]
+        assert [(row["queueId"], row["offset"], row["lag"]) for row in rows] == [(0, 1, 2), (1, 3, 0)]
         # orders 2 and 4 are behind in the first queue, and both are paid
         assert [row["filteredLag"] for row in rows] == [2, 0]
         assert rows[0]["lagSeconds"] >= 0

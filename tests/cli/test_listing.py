@@ -17,10 +17,7 @@ from firearrow.cli.screen import as_list
 TABLE = Table(
     "Lag",
     ("group", "lag", "lagSeconds", "storedAt", "isOnline"),
-    [
-        ["billing", 1200, 75, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), True],
-        ['say "x", \x1b', 0, None, None, False],
-    ],
+    [["billing", 1200, 75, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), True], ['say "x", \x1b', 0, None, None, False]],
 )
 
 

@@ -53,9 +53,7 @@ def test_print_gives_the_configuration_and_ends(capsys: pytest.CaptureFixture[st
     out, err = capsys.readouterr()
     assert "# broker\nbrokerName=b\n" in out
     assert "flushDiskType=ASYNC_FLUSH\n" in out
-    assert err == (
-        "firearrow: unknown key brokrId is kept and has no effect; did you mean brokerId?\n"
-    )
+    assert err == ("firearrow: unknown key brokrId is kept and has no effect; did you mean brokerId?\n")
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["serve", "--help"]])
@@ -84,9 +82,7 @@ def test_who_runs_no_command_of_cyclopts_does_not_import_it(command: str) -> Non
 
 
 @pytest.mark.parametrize("words", [["topic", "list"], ["lag"], ["mqadmin", "clusterList"]])
-def test_who_asks_a_cluster_imports_no_more_than_that_needs(
-    words: list[str], tmp_path: Path
-) -> None:
+def test_who_asks_a_cluster_imports_no_more_than_that_needs(words: list[str], tmp_path: Path) -> None:
     heavy = {"tomllib", "numpy", "firearrow.net.blocking", "firearrow.net.server"}
     program = (
         "import sys, firearrow.cli.main as m\n"
@@ -95,9 +91,7 @@ def test_who_asks_a_cluster_imports_no_more_than_that_needs(
     )
     command = [sys.executable, "-c", program]
     environment = os.environ | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    out = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=environment
-    ).stdout
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     assert out.endswith("True\n")
 
 

@@ -46,23 +46,17 @@ def test_a_preview_changes_nothing_and_undo_goes_back(billing: Shell, directory:
     assert offsets(billing) == [3, 3]
     kept = json.loads((directory / "undo.json").read_text())
     assert (kept["group"], kept["offsets"][0]["before"]) == ("billing", 1)
-    assert moved(billing.rows("offset", "undo", "undo.json")) == [
-        (3, 1, "would be moved"),
-        (3, 2, "would be moved"),
-    ]
+    assert moved(billing.rows("offset", "undo", "undo.json")) == [(3, 1, "would be moved"), (3, 2, "would be moved")]
     billing.rows("offset", "undo", "undo.json", "--apply")
     assert offsets(billing) == [1, 2]
-    assert [path.name[:22] for path in directory.glob("firearrow-undo-*")] == [
-        "firearrow-undo-billing"
-    ]
+    assert [path.name[:22] for path in directory.glob("firearrow-undo-*")] == ["firearrow-undo-billing"]
 
 
 def test_a_file_that_is_there_is_not_overwritten(billing: Shell, directory: Path) -> None:
     (directory / "undo.json").write_text("mine")
     code, said = billing.fails(
-        "offset", "reset", "billing", "orders", "--to", "earliest", "--apply",
-        "--undo-file", "undo.json",
-    )  # fmt: skip
+        "offset", "reset", "billing", "orders", "--to", "earliest", "--apply", "--undo-file", "undo.json"
+    )
     assert (code, said) == (1, "firearrow: undo.json: File exists\n")
     assert offsets(billing) == [1, 2]
 
@@ -77,10 +71,7 @@ def test_one_queue_goes_to_an_offset_that_it_has(billing: Shell) -> None:
 
 def test_a_time_is_the_first_message_from_then_on(billing: Shell) -> None:
     words = ["offset", "reset", "billing", "orders", "--to"]
-    assert moved(billing.rows(*words, "2020-01-01")) == [
-        (1, 0, "would be moved"),
-        (2, 0, "would be moved"),
-    ]
+    assert moved(billing.rows(*words, "2020-01-01")) == [(1, 0, "would be moved"), (2, 0, "would be moved")]
     assert [row["afterOffset"] for row in billing.rows(*words, "2100-01-01T00:00:00Z")] == [3, 3]
 
 
@@ -101,11 +92,7 @@ def test_consumers_that_are_online_go_on_there(billing: Shell) -> None:
         bodies.put(message.body)
 
     with consumer:
-        assert sorted(bodies.get(timeout=30) for _ in range(3)) == [
-            b"order 2",
-            b"order 4",
-            b"order 5",
-        ]
+        assert sorted(bodies.get(timeout=30) for _ in range(3)) == [b"order 2", b"order 4", b"order 5"]
         done = billing.rows("offset", "reset", "billing", "orders", "--to", "earliest", "--apply")
         assert {row["afterOffset"] for row in done} == {0}
         again = sorted(bodies.get(timeout=30) for _ in range(6))
@@ -119,11 +106,7 @@ def test_consumers_that_are_online_go_on_there(billing: Shell) -> None:
         ("reset billing gone --to latest", 3, "gone"),
         ("reset billing orders --to soon", 2, "'soon' is not a time"),
         ("reset billing orders", 2, "the following arguments are required: --to"),
-        (
-            "reset bilng orders --to latest",
-            3,
-            "unknown to broker-a; did you mean billing?",
-        ),
+        ("reset bilng orders --to latest", 3, "unknown to broker-a; did you mean billing?"),
         ("reset zzz orders --to latest", 3, "to broker-a: `firearrow group create zzz` makes it"),
         ("seek billing orders -1", 2, "-1"),
         ("seek billing orders 1 --queue 9", 3, "topic 'orders' has no such queue"),
@@ -132,9 +115,7 @@ def test_consumers_that_are_online_go_on_there(billing: Shell) -> None:
         ("undo bad.json", 1, "bad.json is no undo file"),
     ],
 )
-def test_what_can_not_be_is_said(
-    words: str, code: int, reason: str, billing: Shell, directory: Path
-) -> None:
+def test_what_can_not_be_is_said(words: str, code: int, reason: str, billing: Shell, directory: Path) -> None:
     (directory / "bad.json").write_text('{"group": 3}')
     ended, said = billing.fails("offset", *words.split())
     assert (ended, reason in said) == (code, True), said

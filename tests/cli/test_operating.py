@@ -41,10 +41,7 @@ def test_there_is_an_example_of_each_command() -> None:
 
 @pytest.mark.parametrize("line", commands())
 def test_a_command_works(
-    line: str,
-    name_server: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    line: str, name_server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", name_server)
     monkeypatch.setattr(loads, "IDLE_SECONDS", 0.5)  # nobody sends more

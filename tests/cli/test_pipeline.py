@@ -15,11 +15,7 @@ from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK, order_of
 from firearrow.cli.reports import Report, Table
 from firearrow.cli.sparkoptions import RunOptions
 
-NEEDED = {
-    "watch": ["--alert", "lag > 1"],
-    "archive": ["--to", "lake"],
-    "replay": ["--job", "job"],
-}
+NEEDED = {"watch": ["--alert", "lag > 1"], "archive": ["--to", "lake"], "replay": ["--job", "job"]}
 
 
 OF_OTHERS = ("restore", "compact", "expire", "take-over")
@@ -82,9 +78,7 @@ def test_times_that_select_nothing_are_a_wrong_command_line(
     since: str, until: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as error:
-        main(
-            ["pipeline", "replay", "--path", "a", "--job", "b", "--since", since, "--until", until]
-        )
+        main(["pipeline", "replay", "--path", "a", "--job", "b", "--since", since, "--until", until])
     assert error.value.code == 2
     assert reason in capsys.readouterr().err
 
@@ -124,9 +118,7 @@ def test_help_needs_no_spark() -> None:
     assert not {"pyspark", "pyarrow", "numpy"} & set(ran.stdout.split())
 
 
-def test_a_report_is_printed_and_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.html"
     report = Report("R", {"source": "s"}, [Table("Backlog", ["lag"], [[3]])])
     pipeline.show(report, RunOptions(report=page))

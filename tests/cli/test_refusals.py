@@ -24,18 +24,12 @@ from tools.write_docs import commands
             "store cat d --topc=3",
             [
                 "usage: firearrow store cat [options] DIR",
-                (
-                    "firearrow store cat: error: unrecognized arguments: --topc=3; "
-                    "did you mean --topic?"
-                ),
+                ("firearrow store cat: error: unrecognized arguments: --topc=3; did you mean --topic?"),
             ],
         ),
         (
             "broker --set x",
-            [
-                "usage: firearrow broker [options]",
-                "firearrow broker: error: argument --set: 'x' is not KEY=VALUE",
-            ],
+            ["usage: firearrow broker [options]", "firearrow broker: error: argument --set: 'x' is not KEY=VALUE"],
         ),
         (
             "pipeline restore",
@@ -48,20 +42,14 @@ from tools.write_docs import commands
             "pipeline replay --job x",
             [
                 "usage: firearrow pipeline replay [options] --job DIR",
-                (
-                    "firearrow pipeline replay: error: one of the arguments --path --name-server "
-                    "--archive is required"
-                ),
+                ("firearrow pipeline replay: error: one of the arguments --path --name-server --archive is required"),
             ],
         ),
         (
             "pipeline backlog --path d --sample 3 --consume-rate 2",
             [
                 "usage: firearrow pipeline backlog [options] --path DIR",
-                (
-                    "firearrow pipeline backlog: error: argument --consume-rate: not allowed with "
-                    "argument --sample"
-                ),
+                ("firearrow pipeline backlog: error: argument --consume-rate: not allowed with argument --sample"),
             ],
         ),
         (
@@ -75,17 +63,12 @@ from tools.write_docs import commands
             "store cat d --format arrow --json",
             [
                 "usage: firearrow store cat [options] DIR",
-                (
-                    "firearrow store cat: error: argument --json: not allowed with argument "
-                    "--format arrow"
-                ),
+                ("firearrow store cat: error: argument --json: not allowed with argument --format arrow"),
             ],
         ),
     ],
 )
-def test_a_slip_is_answered_in_two_lines(
-    arguments: str, lines: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slip_is_answered_in_two_lines(arguments: str, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(shlex.split(arguments))
     assert end.value.code == 2
@@ -102,9 +85,7 @@ def test_a_slip_is_answered_in_two_lines(
         ("serve --zzz", "arguments: --zzz"),
     ],
 )
-def test_only_what_is_near_is_proposed(
-    arguments: str, end: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_what_is_near_is_proposed(arguments: str, end: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(shlex.split(arguments))
     assert capsys.readouterr().err.endswith(f"{end}\n")

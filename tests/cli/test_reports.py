@@ -74,13 +74,7 @@ def test_a_report_is_json() -> None:
     assert json.loads(json.dumps(report)) == {
         "report": "R",
         "source": "store",
-        "tables": [
-            {
-                "title": "T",
-                "more": True,
-                "rows": [{"lag": 1, "oldest": "2026-11-21T06:30:00+00:00"}],
-            }
-        ],
+        "tables": [{"title": "T", "more": True, "rows": [{"lag": 1, "oldest": "2026-11-21T06:30:00+00:00"}]}],
     }
 
 

@@ -64,10 +64,7 @@ def test_nothing_but_a_word_is_wider_than_the_terminal() -> None:
 
 
 def test_an_empty_table_is_one_line() -> None:
-    assert as_text(Report("R", {}, [Table("Lost", ["a"], [], "Why.")])).splitlines()[3:] == [
-        "Lost: none",
-        "  (Why.)",
-    ]
+    assert as_text(Report("R", {}, [Table("Lost", ["a"], [], "Why.")])).splitlines()[3:] == ["Lost: none", "  (Why.)"]
 
 
 def test_a_cell_can_not_move_the_cursor() -> None:

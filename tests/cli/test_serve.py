@@ -61,10 +61,7 @@ def running(
 
 
 def serving(
-    store: Path,
-    *arguments: str,
-    before: Callable[[], None] = _terminal,
-    stdin: int | None = None,
+    store: Path, *arguments: str, before: Callable[[], None] = _terminal, stdin: int | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
     ports = ("--namesrv-port", "0", "--broker-port", "0")
     return running("serve", "--store", str(store), *ports, *arguments, before=before, stdin=stdin)
@@ -91,9 +88,7 @@ def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_serves_until_a_signal_and_leaves_a_clean_store(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_serves_until_a_signal_and_leaves_a_clean_store(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path / "store") as process:
         ready = READY.fullmatch(read_line(process))
         assert ready
@@ -130,9 +125,7 @@ def test_no_others_may_read_messages_or_users_whoever_starts_a_server(tmp_path: 
         stop(process)
     modes = modes_below(tmp_path / "made")
     assert {path: oct(mode) for path, mode in modes.items() if mode & stat.S_IRWXO} == {}
-    users = {
-        path: mode for path, mode in modes.items() if {"users", "acls"} & set(Path(path).parts)
-    }
+    users = {path: mode for path, mode in modes.items() if {"users", "acls"} & set(Path(path).parts)}
     assert len(users) > 10
     for path, mode in users.items():
         assert oct(mode) == oct(0o700 if Path(path).is_dir() else 0o600), path
@@ -154,9 +147,7 @@ def test_the_start_says_that_its_python_is_slow() -> None:
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_an_ephemeral_store_is_gone_in_the_end(
-    closes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ephemeral_store_is_gone_in_the_end(closes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with running("serve", "--ephemeral", "--until-stdin-closes", stdin=subprocess.PIPE) as process:
         ready = READY.fullmatch(read_line(process))
@@ -183,9 +174,7 @@ def test_who_has_no_standard_input_ends_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_a_lost_terminal_is_nothing_under_nohup_and_more_signals_disturb_no_stop(
-    tmp_path: Path,
-) -> None:
+def test_a_lost_terminal_is_nothing_under_nohup_and_more_signals_disturb_no_stop(tmp_path: Path) -> None:
     with serving(tmp_path / "store", before=_nohup) as process:
         read_line(process)
         process.send_signal(signal.SIGHUP)
@@ -260,9 +249,7 @@ def test_a_second_broker_on_the_store_is_refused(tmp_path: Path) -> None:
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with running(
-            "serve", "--store", str(tmp_path), "--namesrv-port", "0", "--broker-port", str(port)
-        ) as process:
+        with running("serve", "--store", str(tmp_path), "--namesrv-port", "0", "--broker-port", str(port)) as process:
             out, err = process.communicate(timeout=STOP_SECONDS_MAX)
     assert (process.returncode, out) == (1, "")
     assert f"127.0.0.1:{port}: Address already in use" in last_line(err)

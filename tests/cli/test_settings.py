@@ -26,9 +26,7 @@ def plan(*arguments: str) -> ServerPlan:
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
     path = tmp_path / "broker.conf"
-    path.write_text(
-        "brokerName = from-file\nregionId=R3\nlistenPort=20911\ncompactionThreadNum=48\n"
-    )
+    path.write_text("brokerName = from-file\nregionId=R3\nlistenPort=20911\ncompactionThreadNum=48\n")
     return path
 
 
@@ -63,9 +61,7 @@ def test_an_ephemeral_store_is_small_and_nothing_has_a_port_of_its_own(tmp_path:
 
 def test_serve_gives_each_server_its_keys(tmp_path: Path) -> None:
     settings = ["brokerName=b", "scanNotActiveBrokerInterval=200", "maxMessageSize=1024"]
-    embedded = plan(
-        "serve", "--store", str(tmp_path), *(part for pair in settings for part in ("--set", pair))
-    )
+    embedded = plan("serve", "--store", str(tmp_path), *(part for pair in settings for part in ("--set", pair)))
     assert embedded.namesrv
     assert embedded.broker
     assert embedded.store
@@ -78,15 +74,7 @@ def test_serve_gives_each_server_its_keys(tmp_path: Path) -> None:
 
 def test_the_nearer_word_wins(conf: Path) -> None:
     broker = plan(
-        "broker",
-        "-c",
-        str(conf),
-        "--set",
-        "regionId=R4",
-        "--set",
-        "listenPort=1",
-        "--broker-port",
-        "2",
+        "broker", "-c", str(conf), "--set", "regionId=R4", "--set", "listenPort=1", "--broker-port", "2"
     ).broker
     assert broker
     assert (broker.broker_name, broker.region_id, broker.listen_port) == ("from-file", "R4", 2)
@@ -99,9 +87,7 @@ def test_what_has_no_effect_is_kept_and_noted(conf: Path) -> None:
     assert [note.key for note in planned.notes] == ["compactionThreadNum", "brokerNmae"]
 
 
-def test_name_servers_come_from_option_file_or_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_name_servers_come_from_option_file_or_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "env:9876")
     path = tmp_path / "broker.conf"
     path.write_text("namesrvAddr=file:9876")
@@ -145,9 +131,7 @@ def test_files_that_rocketmq_wrote_in_full_start_without_a_word() -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "namesrv", "broker"])
-def test_what_is_asked_for_and_not_there_stops_the_start(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_for_and_not_there_stops_the_start(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="aclEnable=true asks for"):
         plan(command, "--set", "aclEnable=true")
     monkeypatch.setenv("JAVA_OPT_EXT", "-Dtls.server.authClient=ANY")
@@ -207,8 +191,7 @@ def test_the_description_has_no_secrets(tmp_path: Path, count: str) -> None:
     path = tmp_path / "broker.conf"
     user = '{"username":"root","password":"Kanarienvogel"}'
     path.write_text(
-        f"initAuthenticationUser={user}\ninitAuthenticationUsr={user}\n"
-        "innerClientAuthenticationCredentials={}\n"
+        f"initAuthenticationUser={user}\ninitAuthenticationUsr={user}\ninnerClientAuthenticationCredentials={{}}\n"
     )
     words = ["--brokers", count, "-c", str(path), "--store", str(tmp_path / "store")]
     planned = plan("serve", "--ephemeral", *words)

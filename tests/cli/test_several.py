@@ -29,9 +29,7 @@ def test_each_has_a_name_ports_and_a_directory_of_its_own(tmp_path: Path) -> Non
         assert pairs["autoCreateTopicOnAll"] == "true"
 
 
-def test_ports_that_are_to_be_free_stay_so_and_a_log_elsewhere_is_one_for_each(
-    tmp_path: Path,
-) -> None:
+def test_ports_that_are_to_be_free_stay_so_and_a_log_elsewhere_is_one_for_each(tmp_path: Path) -> None:
     words = ["--broker-port", "0", "--set", f"storePathCommitLog={tmp_path}/log"]
     found = serve_keys("--store", str(tmp_path), *words)
     assert {pairs["listenPort"] for pairs in found.values()} == {"0"}
@@ -94,9 +92,7 @@ def test_a_directory_is_served_as_what_it_is(tmp_path: Path) -> None:
         (tmp_path / name / "lock").write_text("lock")
     several = f"{tmp_path} has the stores of broker-a, broker-b, broker-c: serve it with --brokers"
     assert refusal("serve") == refusal("broker") == f"{several} 3"
-    assert "has the store of broker-c, which is none of broker-a, broker-b" in refusal(
-        "serve", "--brokers", "2"
-    )
+    assert "has the store of broker-c, which is none of broker-a, broker-b" in refusal("serve", "--brokers", "2")
     plan("serve", "--brokers", "3", "--store", str(tmp_path))
     (tmp_path / "commitlog").mkdir()
     assert f"move what is in it to {tmp_path / 'broker-a'}" in refusal("serve", "--brokers", "3")
@@ -117,9 +113,7 @@ def test_who_runs_is_said_as_long_as_it_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "27", "many"])
-def test_a_number_of_brokers_that_can_not_be(
-    number: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_number_of_brokers_that_can_not_be(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["serve", "--brokers", number])
     assert end.value.code == 2

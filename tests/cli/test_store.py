@@ -15,13 +15,7 @@ import pytest
 
 from firearrow.cli.main import main
 from tests import golden
-from tests.store.offline.damage import (
-    a_message,
-    forget_last_entry,
-    golden_store,
-    in_record,
-    messages,
-)
+from tests.store.offline.damage import a_message, forget_last_entry, golden_store, in_record, messages
 from tests.store.offline.test_repair import lost_end
 
 Capture = pytest.CaptureFixture[str]
@@ -164,9 +158,7 @@ def test_a_violation_is_said_of_a_store_that_has_one(root: Path, capsys: Capture
     assert "\nnote: store-closed: there is an abort file\n" in out
 
 
-def test_queue_offsets_that_would_be_given_twice_are_asked_for(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_queue_offsets_that_would_be_given_twice_are_asked_for(tmp_path: Path, capsys: Capture) -> None:
     lost_end(tmp_path, sound=1)
     offsets = tmp_path / "config/consumerOffset.json"
     offsets.write_text('{"offsetTable":{"T@group":{"0":1000000}}}')
@@ -189,9 +181,8 @@ def test_ctrl_c_ends_at_once_with_one_line(jobs: int, tmp_path: Path) -> None:
     (log / f"{size:020d}").write_bytes(b"\xda\xa3\x20\xa7" * (size // 4))
     command = [sys.executable, "-m", "firearrow", "store", "verify", str(log.parent), "--progress"]
     with subprocess.Popen(
-        [*command, "--jobs", str(jobs)],
-        start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        [*command, "--jobs", str(jobs)], start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stderr is not None
         said = b""
         while b" 50 %" not in said:
@@ -251,8 +242,7 @@ def test_what_cannot_be_done_ends_with_2(root: Path, tmp_path: Path, capsys: Cap
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("--queue-offset", "a..b"), ("--since", "yesterday"), ("--until", "1795242600")],
+    ("option", "value"), [("--queue-offset", "a..b"), ("--since", "yesterday"), ("--until", "1795242600")]
 )
 def test_a_wrong_option_ends_with_2(root: Path, capsys: Capture, option: str, value: str) -> None:
     with pytest.raises(SystemExit) as end:
@@ -268,9 +258,7 @@ def test_times_that_select_nothing_are_a_wrong_command_line(root: Path, capsys: 
     assert "argument --until: it is not after --since" in capsys.readouterr().err
 
 
-def test_the_broker_s_file_says_of_what_size_files_are_made(
-    root: Path, tmp_path: Path, capsys: Capture
-) -> None:
+def test_the_broker_s_file_says_of_what_size_files_are_made(root: Path, tmp_path: Path, capsys: Capture) -> None:
     shutil.rmtree(root / "consumequeue")
     code, out, err = run(capsys, "rebuild", root)
     assert (code, out) == (2, "")

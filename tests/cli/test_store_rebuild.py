@@ -11,14 +11,7 @@ import pytest
 
 from firearrow.cli.main import main
 from tests import golden
-from tests.store.offline.damage import (
-    PLAIN,
-    a_message,
-    database_store,
-    golden_store,
-    in_record,
-    write,
-)
+from tests.store.offline.damage import PLAIN, a_message, database_store, golden_store, in_record, write
 from tests.store.stores import contents, opened
 
 Capture = pytest.CaptureFixture[str]
@@ -135,9 +128,7 @@ def test_a_dry_run_says_what_is_made(
     assert (made / next(iter(queues)) / "CURRENT").exists() == ("RocksDB" in str(queues))
 
 
-def test_the_broker_s_file_says_of_which_kind_and_size_files_are(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_the_broker_s_file_says_of_which_kind_and_size_files_are(tmp_path: Path, capsys: Capture) -> None:
     root = golden_store(tmp_path)
     path = root / "config/topics.json"
     path.write_text(path.read_text().replace('"GoldenBatch"', '"Other"'))
@@ -148,9 +139,7 @@ def test_the_broker_s_file_says_of_which_kind_and_size_files_are(
     assert "topic GoldenBatch is not configured: taken for deleted, " in out
 
 
-@pytest.mark.parametrize(
-    ("only", "what"), [("queues", "queues in RocksDB"), ("index", "IndexFiles")]
-)
+@pytest.mark.parametrize(("only", "what"), [("queues", "queues in RocksDB"), ("index", "IndexFiles")])
 def test_a_dry_run_of_one_of_the_two(only: str, what: str, tmp_path: Path, capsys: Capture) -> None:
     root = database_store(tmp_path)
     assert [made["what"] for made in plan(capsys, root, "--only", only)] == [what]
@@ -159,9 +148,7 @@ def test_a_dry_run_of_one_of_the_two(only: str, what: str, tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry run"])
-def test_a_dry_run_refuses_what_a_run_refuses(
-    dry: tuple[str, ...], tmp_path: Path, capsys: Capture
-) -> None:
+def test_a_dry_run_refuses_what_a_run_refuses(dry: tuple[str, ...], tmp_path: Path, capsys: Capture) -> None:
     def refused(reason: str, *arguments: object) -> None:
         code, out, err = rebuild(capsys, *arguments, *dry)
         assert (code, out) == (2, "")

@@ -120,9 +120,7 @@ def test_a_topic_is_on_all_brokers_and_one_that_is_killed_comes_again(tmp_path: 
     assert [name for name in ("broker-a", "broker-b") if (store / name / "abort").exists()] == []
 
 
-def test_a_process_that_is_ended_in_order_is_started_at_once_by_the_file_as_it_is_now(
-    tmp_path: Path,
-) -> None:
+def test_a_process_that_is_ended_in_order_is_started_at_once_by_the_file_as_it_is_now(tmp_path: Path) -> None:
     store, conf = tmp_path / "store", tmp_path / "broker.conf"
     conf.write_text("regionId=before\n")
     with running(*two(store, "-c", str(conf))) as process:
@@ -141,9 +139,7 @@ def test_a_process_that_is_ended_in_order_is_started_at_once_by_the_file_as_it_i
 
 
 @pytest.mark.parametrize("has_file", [True, False])
-def test_what_is_changed_at_run_time_is_kept_by_a_broker_that_is_started_again(
-    tmp_path: Path, has_file: bool
-) -> None:
+def test_what_is_changed_at_run_time_is_kept_by_a_broker_that_is_started_again(tmp_path: Path, has_file: bool) -> None:
     store, conf = tmp_path / "store", tmp_path / "broker.conf"
     conf.write_text("fileReservedTime=5\n")
     words = ("-c", str(conf)) if has_file else ("--set", "fileReservedTime=5")
@@ -202,9 +198,7 @@ def test_a_directory_that_can_not_be_made_is_an_error_in_words() -> None:
     with running(*two(Path("/proc/none/store"))) as process:
         out, err = process.communicate(timeout=STOP_SECONDS_MAX)
     assert (process.returncode, out) == (1, "")
-    assert last_line(err) == (
-        "firearrow: the brokers cannot use /proc/none: No such file or directory"
-    )
+    assert last_line(err) == ("firearrow: the brokers cannot use /proc/none: No such file or directory")
 
 
 # --- what stands in the way of a process that is to be started again ---
@@ -255,9 +249,7 @@ class Stand:
 
 
 @pytest.fixture
-def stand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Stand:
+def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Stand:
     caplog.set_level(logging.INFO)
     made = Stand(tmp_path)
     monkeypatch.setattr(sys, "executable", str(made.script))
@@ -325,7 +317,5 @@ def test_a_process_that_ends_in_order_before_it_serves_has_failed(
             await stand.has_other(pid)
 
     asyncio.run(main())
-    ends = [
-        it for it in told(caplog) if str(it["event"]).startswith("process of a broker has ended")
-    ]
+    ends = [it for it in told(caplog) if str(it["event"]).startswith("process of a broker has ended")]
     assert [it["in_seconds"] for it in ends][:4] == ["0.0", "0.01", "0.02", "0.04"]

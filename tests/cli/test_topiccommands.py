@@ -7,14 +7,7 @@ from tests.cli.shell import Shell
 
 def test_topics_are_listed_without_those_of_brokers(shell: Shell) -> None:
     assert shell.rows("topic", "list") == [
-        {
-            "topic": "orders",
-            "type": "NORMAL",
-            "brokers": 1,
-            "readQueues": 2,
-            "writeQueues": 2,
-            "perm": "rw",
-        }
+        {"topic": "orders", "type": "NORMAL", "brokers": 1, "readQueues": 2, "writeQueues": 2, "perm": "rw"}
     ]
     assert shell.rows("topic", "list", "x*") == []
     assert "SELF_TEST_TOPIC" in {row["topic"] for row in shell.rows("topic", "list", "--all")}
@@ -35,26 +28,15 @@ def test_a_topic_is_made_shown_and_deleted(shell: Shell) -> None:
         }
     ]
     [preview] = shell.rows("topic", "delete", "orders")
-    assert preview == {
-        "topic": "orders",
-        "broker": "broker-a",
-        "messages": 6,
-        "state": "would be deleted",
-    }
+    assert preview == {"topic": "orders", "broker": "broker-a", "messages": 6, "state": "would be deleted"}
     assert shell.rows("topic", "show", "orders")
     assert shell.rows("topic", "delete", "orders", "--apply")[0]["state"] == "deleted"
-    assert shell.fails("topic", "show", "orders") == (
-        3,
-        "firearrow: there is no topic 'orders'\n",
-    )
+    assert shell.fails("topic", "show", "orders") == (3, "firearrow: there is no topic 'orders'\n")
 
 
 def test_queues_and_routes_are_shown(shell: Shell) -> None:
     stats = shell.rows("topic", "stats", "orders")
-    assert [(row["queueId"], row["minOffset"], row["maxOffset"]) for row in stats] == [
-        (0, 0, 3),
-        (1, 0, 3),
-    ]
+    assert [(row["queueId"], row["minOffset"], row["maxOffset"]) for row in stats] == [(0, 0, 3), (1, 0, 3)]
     assert all(row["lastStoredAt"].startswith("20") for row in stats)
     assert shell.rows("topic", "routes", "orders") == [
         {

@@ -41,9 +41,7 @@ def _printed(words: list[str]) -> str:
     return printed.getvalue() + (f"(exit code {code})\n" if code else "")
 
 
-def test_the_page_shows_what_commands_print(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_shows_what_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = PAGE.read_text(encoding="utf-8")
     with shop(monkeypatch):

@@ -30,10 +30,7 @@ def cluster() -> Iterator[BlockingCluster]:
 
 @pytest.fixture
 def shell(
-    cluster: BlockingCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: BlockingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Shell:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
@@ -58,9 +55,7 @@ def test_a_topic_is_made_again_without_its_messages(shell: Shell, tmp_path: Path
     shell.text("topic", "create", "payments", "--queues", "3", "--perm", "r", "--type", "FIFO")
     on_cluster(shell, lambda admin, _: admin.put_order("payments", "broker-a:3", whole=True))
     before = shell.rows("topic", "show", "payments")
-    assert "Messages can't be brought back, only the topic" in shell.text(
-        "topic", "delete", "payments"
-    )
+    assert "Messages can't be brought back, only the topic" in shell.text("topic", "delete", "payments")
     assert [*tmp_path.iterdir()] == []
     told = shell.text("topic", "delete", "payments", "--apply", "--undo-file", "undo.json")
     assert told.endswith("`firearrow topic undo undo.json` makes it again, without its messages.\n")
@@ -72,9 +67,7 @@ def test_a_topic_is_made_again_without_its_messages(shell: Shell, tmp_path: Path
     assert shell.fails("topic", "show", "payments")[0] == 3
     assert states(shell.rows(*undo, "--apply")) == ["made"]
     assert shell.rows("topic", "show", "payments") == before
-    order = on_cluster(
-        shell, lambda admin, _: admin.name_servers.value("ORDER_TOPIC_CONFIG", "payments")
-    )
+    order = on_cluster(shell, lambda admin, _: admin.name_servers.value("ORDER_TOPIC_CONFIG", "payments"))
     assert order == "broker-a:3"
     assert states(shell.rows(*undo, "--apply")) == ["the same"]
     shell.text("topic", "create", "payments", "--queues", "5")
@@ -155,9 +148,7 @@ def test_a_group_is_made_again_where_it_was(shell: Shell) -> None:
     assert states(done) == ["made", "moved", "moved", "queue is gone"]
     assert shell.rows("group", "show", "billing") == before
     assert [row["offset"] for row in shell.rows("offset", "get", "billing")] == [1, 2]
-    assert not on_cluster(
-        shell, lambda admin, address: admin.groups.readable(address, "billing", "orders")
-    )
+    assert not on_cluster(shell, lambda admin, address: admin.groups.readable(address, "billing", "orders"))
 
 
 def test_offsets_that_are_kept_are_not_moved(shell: Shell, tmp_path: Path) -> None:
@@ -170,8 +161,7 @@ def test_offsets_that_are_kept_are_not_moved(shell: Shell, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("where", "key"),
-    [("--all-brokers", "fileReservedTime"), ("--name-servers", "scanNotActiveBrokerInterval")],
+    ("where", "key"), [("--all-brokers", "fileReservedTime"), ("--name-servers", "scanNotActiveBrokerInterval")]
 )
 def test_keys_are_what_they_were(shell: Shell, where: str, key: str, tmp_path: Path) -> None:
     def value() -> str:

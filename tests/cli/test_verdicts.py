@@ -41,9 +41,7 @@ def test_a_verdict_says_what_a_start_is_to_dispatch(tmp_path: Path) -> None:
     )
 
 
-def test_a_page_is_written_beside_what_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_is_written_beside_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, page = golden_store(tmp_path), tmp_path / "page.html"
     in_record(root, a_message(root), 88, b"\0")
     assert main(["store", "verify", str(root), "--report", str(page)]) == 1

@@ -29,9 +29,7 @@ class Traffic:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._send)
         group = f"python-{topic}"
-        self._consumer = PushConsumer(
-            name_server, group=group, start=StartFrom.FIRST, poll_seconds=POLL_SECONDS
-        )
+        self._consumer = PushConsumer(name_server, group=group, start=StartFrom.FIRST, poll_seconds=POLL_SECONDS)
         self._consumer.on(topic)(self._consume)
 
     def __enter__(self) -> Self:
@@ -40,10 +38,7 @@ class Traffic:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end()
         self._consumer.__exit__(kind, error, trace)

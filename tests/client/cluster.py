@@ -77,9 +77,7 @@ class Cluster:
             broker_fast_failure_enable=False,
             **{"broker_ip1": "127.0.0.1", **settings},
         )
-        broker = Broker(
-            config, small_config(self.root / name, **store), self.clock, background=False
-        )
+        broker = Broker(config, small_config(self.root / name, **store), self.clock, background=False)
         self.brokers[name] = Serving(broker, await broker.start("127.0.0.1", port))
         self._settings[name] = settings
 
@@ -106,10 +104,7 @@ class Cluster:
     def all_stored(self, topic: str, queues: int = 8) -> list[MessageView]:
         """What all queues of a topic hold, on all brokers."""
         return [
-            view
-            for name in self.brokers
-            for queue_id in range(queues)
-            for view in self.stored(topic, queue_id, name)
+            view for name in self.brokers for queue_id in range(queues) for view in self.stored(topic, queue_id, name)
         ]
 
 
@@ -126,10 +121,7 @@ async def serving_cluster(
 
 
 def clustered(
-    root: Path,
-    main: Callable[[Cluster], Coroutine[Any, Any, None]],
-    names: tuple[str, ...] = ("a",),
-    **settings: Any,
+    root: Path, main: Callable[[Cluster], Coroutine[Any, Any, None]], names: tuple[str, ...] = ("a",), **settings: Any
 ) -> None:
     """Run a test in a cluster with brokers of these names; its clients must leave nothing."""
 
@@ -145,6 +137,4 @@ def clustered(
 
 def _connected_clients(cluster: Cluster) -> list[str]:
     """Who is connected to a broker."""
-    return [
-        peer.address for served in cluster.brokers.values() for peer in served.broker._server.peers
-    ]
+    return [peer.address for served in cluster.brokers.values() for peer in served.broker._server.peers]

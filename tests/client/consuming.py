@@ -18,9 +18,7 @@ GROUP = "g"
 STEP_SECONDS_MAX = 5.0  # of virtual time, between looks at what is waited for
 
 
-async def make_topic(
-    cluster: Cluster, session: Session, topic: str = "T", queues: int = 4, **changed: Any
-) -> None:
+async def make_topic(cluster: Cluster, session: Session, topic: str = "T", queues: int = 4, **changed: Any) -> None:
     """Make a topic with queues on each broker, which the name server knows when this returns."""
     fields: dict[str, Any] = {
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues,
@@ -120,17 +118,8 @@ async def until_in_time(holds: Any, what: str, seconds: float = 600) -> None:
 
 def push(cluster: Cluster, taken: Any, topic: str = "T", **options: Any) -> PushConsumer:
     """A push consumer that begins at the first message."""
-    wanted = {
-        name: options.pop(name)
-        for name in ("tags", "sql", "concurrency", "batch", "manual")
-        if name in options
-    }
-    settings: dict[str, Any] = {
-        "group": GROUP,
-        "start": StartFrom.FIRST,
-        "clock": cluster.clock,
-        "ip": "127.0.0.1",
-    }
+    wanted = {name: options.pop(name) for name in ("tags", "sql", "concurrency", "batch", "manual") if name in options}
+    settings: dict[str, Any] = {"group": GROUP, "start": StartFrom.FIRST, "clock": cluster.clock, "ip": "127.0.0.1"}
     consumer = PushConsumer(cluster.name_server, **(settings | options))
     consumer.subscribe(topic, taken, **wanted)
     return consumer

@@ -77,9 +77,7 @@ class FakeCluster:
         topic = request.ext["topic"]
         if topic not in self.topics:
             raise BrokerError(17, "No topic route info")
-        queues = [
-            QueueData(name, self.queues, self.queues, self.perm) for name in sorted(self.brokers)
-        ]
+        queues = [QueueData(name, self.queues, self.queues, self.perm) for name in sorted(self.brokers)]
         self.old_routes -= 1
         brokers = [
             BrokerData("C", name, {0: "127.0.0.1:1" if self.old_routes >= 0 else broker.address})

@@ -57,9 +57,7 @@ class Relay:
             server.close()
             await self._passing.close()
 
-    async def _redirect(
-        self, factory: Any, host: str | None = None, port: int | None = None, **options: Any
-    ) -> Any:
+    async def _redirect(self, factory: Any, host: str | None = None, port: int | None = None, **options: Any) -> Any:
         port = self._own_port if port == self._port else port
         return await self._connect(factory, host, port, **options)
 

@@ -38,9 +38,7 @@ class Web:
         writer.close()
 
 
-def test_a_session_asks_where_the_name_servers_are_and_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_asks_where_the_name_servers_are_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session:
             await make_topic(cluster, session)
@@ -75,9 +73,7 @@ def test_its_address_follows_from_domain_subgroup_and_unit() -> None:
         (None, r"http://127.0.0.1:1/rocketmq/nsaddr does not tell the name servers: "),
     ],
 )
-def test_a_start_without_an_answer_says_so(
-    web: Web | None, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_without_an_answer_says_so(web: Web | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def start(domain: str) -> None:
         monkeypatch.delenv("NAMESRV_ADDR", raising=False)
         monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", domain)

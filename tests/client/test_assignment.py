@@ -33,9 +33,7 @@ def test_members_share_the_queues_and_take_over(root: Path) -> None:
             await first.start()
             await until_in_time(lambda: owned(first) == all_queues(), "all queues")
             await second.start()
-            await until_in_time(
-                lambda: len(owned(first)) == len(owned(second)) == 2, "half of them each", 10
-            )
+            await until_in_time(lambda: len(owned(first)) == len(owned(second)) == 2, "half of them each", 10)
             assert owned(first, second) == all_queues()
             await sender.send(40)
             await until_in_time(lambda: len(one.messages) + len(other.messages) == 40, "all")
@@ -55,9 +53,7 @@ def test_nothing_is_lost_while_ten_consumers_come_and_go(root: Path) -> None:
         async with cluster.session() as session:
             await make_topic(cluster, session, queues=8)
             sender, taken = Sender(session), Taken(pause=0.01)
-            consumers = [
-                push(cluster, taken, strategy=CONSISTENT_HASH, concurrency=4) for _ in range(10)
-            ]
+            consumers = [push(cluster, taken, strategy=CONSISTENT_HASH, concurrency=4) for _ in range(10)]
 
             async def storm() -> None:
                 for consumer in consumers:
@@ -156,12 +152,7 @@ def test_offsets_that_are_reset(root: Path) -> None:
             async with push(cluster, taken):
                 await taken.has(20)
                 await asyncio.sleep(10)
-                fields: dict[str, Any] = {
-                    "topic": "T",
-                    "group": GROUP,
-                    "timestamp": 0,
-                    "isForce": True,
-                }
+                fields: dict[str, Any] = {"topic": "T", "group": GROUP, "timestamp": 0, "isForce": True}
                 await session.call("a", 222, fields)
                 await taken.has(40)
                 await asyncio.sleep(60)
@@ -220,9 +211,7 @@ def test_what_a_broker_asks(root: Path) -> None:
                 assert [one.topic for one in info.subscription_set] == ["T", "%RETRY%g"]
                 rows = {Queue(*(q.topic, q.broker_name, q.queue_id)): it.commit_offset
                         for q, it in info.mq_table.items()}  # fmt: skip
-                assert rows == {Queue("T", "a", n): 1 for n in range(4)} | {
-                    Queue("%RETRY%g", "a", 0): 4
-                }
+                assert rows == {Queue("T", "a", n): 1 for n in range(4)} | {Queue("%RETRY%g", "a", 0): 4}
                 [stored] = [it for it in cluster.stored("T") if it.body == b"0"]
                 fields = client | {"msgId": stored.offset_message_id, "topic": "T"}
                 answer = await session.call("a", 309, fields)

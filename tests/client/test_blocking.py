@@ -11,13 +11,7 @@ import pytest
 
 from firearrow import client
 from firearrow.client import Decision, Message
-from firearrow.client.blocking import (
-    Producer,
-    PullConsumer,
-    PushConsumer,
-    Session,
-    SimpleConsumer,
-)
+from firearrow.client.blocking import Producer, PullConsumer, PushConsumer, Session, SimpleConsumer
 from firearrow.errors import ClientError, MessageError
 from tests.broker.serving import stored
 from tests.client.cluster import Cluster, serving_cluster
@@ -182,8 +176,5 @@ def test_a_simple_and_a_pull_consumer(cluster: Cluster) -> None:
 )
 def test_it_has_the_names_of_its_twin(kind: type, twin: type) -> None:
     inner = {"consumer_data", "divide_soon", "reset"}  # for the parts of the client
-    names = {
-        name for name, it in vars(twin).items()
-        if inspect.isfunction(it) and not name.startswith("_")
-    }  # fmt: skip
+    names = {name for name, it in vars(twin).items() if inspect.isfunction(it) and not name.startswith("_")}
     assert {name for name in names - inner if not hasattr(kind, name)} == set()

@@ -6,22 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.choosing import (
-    LATENCIES_MS,
-    LEFT_ALONE_MS,
-    FaultTable,
-    Turns,
-    by_hash,
-    choose,
-    left_alone_ms,
-)
+from firearrow.client.choosing import LATENCIES_MS, LEFT_ALONE_MS, FaultTable, Turns, by_hash, choose, left_alone_ms
 from firearrow.client.queues import Queue
 
-QUEUES = st.lists(
-    st.builds(Queue, st.just("T"), st.sampled_from("abc"), st.integers(0, 7)),
-    min_size=1,
-    unique=True,
-)
+QUEUES = st.lists(st.builds(Queue, st.just("T"), st.sampled_from("abc"), st.integers(0, 7)), min_size=1, unique=True)
 STARTS = st.integers(0, 0x7FFF_FFFF)
 
 
@@ -34,9 +22,7 @@ def test_each_queue_has_its_turn(queues: list[Queue], start: int) -> None:
 
 
 @given(QUEUES, STARTS, st.sampled_from("abc"))
-def test_the_broker_that_failed_is_avoided_if_there_is_another(
-    queues: list[Queue], start: int, avoided: str
-) -> None:
+def test_the_broker_that_failed_is_avoided_if_there_is_another(queues: list[Queue], start: int, avoided: str) -> None:
     chosen = choose(queues, Turns(start), avoided=avoided)
     others = {queue.broker for queue in queues} - {avoided}
     assert chosen in queues
@@ -50,10 +36,7 @@ def test_the_broker_that_failed_is_avoided_if_there_is_another(
     st.sampled_from(["a", "b", "c", None]),
 )
 def test_the_best_that_there_is(
-    queues: list[Queue],
-    start: int,
-    history: dict[str, tuple[int, bool]],
-    avoided: str | None,
+    queues: list[Queue], start: int, history: dict[str, tuple[int, bool]], avoided: str | None
 ) -> None:
     faults = FaultTable()
     for broker, (latency_ms, gone) in history.items():
@@ -98,8 +81,7 @@ def test_a_failure_counts_as_ten_seconds_until_the_next_success() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "queue_id"),
-    [("", 0), ("a", 97 % 7), ("polygenelubricants", (1 << 31) % 7), ("ö", 246 % 7)],
+    ("key", "queue_id"), [("", 0), ("a", 97 % 7), ("polygenelubricants", (1 << 31) % 7), ("ö", 246 % 7)]
 )
 def test_a_key_has_the_queue_of_its_java_hash(key: str, queue_id: int) -> None:
     queues = [Queue("T", "a", number) for number in range(7)]

@@ -60,9 +60,7 @@ def test_nothing_is_lost_and_order_is_kept(root: Path, mode: str, seed: int) -> 
             relay.faults = WILD
             await asyncio.gather(*(send_stubbornly(producer, key) for key in KEYS))
             relay.faults = CALM
-            await until_in_time(
-                lambda: all(set(got[key]) == whole for key in KEYS), f"all of seed {seed}", 3600
-            )
+            await until_in_time(lambda: all(set(got[key]) == whole for key in KEYS), f"all of seed {seed}", 3600)
         assert relay.done.keys() == {"cut", "corrupted", "delayed"}
         if mode == "ordered":
             for numbers in got.values():

@@ -15,9 +15,7 @@ from firearrow.errors import ConfigError
 from firearrow.message.record import decode_record, encode_record
 
 HOST = bytes(8)
-MESSAGE = Message.received(
-    decode_record(encode_record("T", b"x", b"", 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0)), "a"
-)
+MESSAGE = Message.received(decode_record(encode_record("T", b"x", b"", 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0)), "a")
 
 
 async def awaited(_: Any) -> None:
@@ -35,8 +33,7 @@ class Awaited:
 
 
 @pytest.mark.parametrize(
-    ("handler", "expected"),
-    [(awaited, True), (Awaited(), True), (Plain(), False), (lambda _: None, False)],
+    ("handler", "expected"), [(awaited, True), (Awaited(), True), (Plain(), False), (lambda _: None, False)]
 )
 def test_what_is_awaited(handler: Any, expected: bool) -> None:
     assert is_coroutine(handler) is expected
@@ -63,12 +60,9 @@ def test_a_plain_function_runs_in_a_thread() -> None:
 
 @pytest.mark.parametrize(
     ("error", "level", "seconds"),
-    [(ValueError("x"), 0, None), (RetryLater("x", level=3), 3, None),
-     (RetryLater(seconds=2.5), 0, 2.5)],
-)  # fmt: skip
-def test_what_is_raised_says_when_to_try_again(
-    error: Exception, level: int, seconds: float | None
-) -> None:
+    [(ValueError("x"), 0, None), (RetryLater("x", level=3), 3, None), (RetryLater(seconds=2.5), 0, 2.5)],
+)
+def test_what_is_raised_says_when_to_try_again(error: Exception, level: int, seconds: float | None) -> None:
     async def handler(_: Message) -> None:
         raise error
 

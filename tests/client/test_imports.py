@@ -21,10 +21,7 @@ def imported(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "from firearrow.client import Message, Producer, Session",
-        "from firearrow.client.blocking import Producer",
-    ],
+    ["from firearrow.client import Message, Producer, Session", "from firearrow.client.blocking import Producer"],
 )
 def test_nothing_heavy(statement: str) -> None:
     modules = imported(statement)

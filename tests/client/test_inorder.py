@@ -25,9 +25,7 @@ def test_each_queue_keeps_its_order(root: Path) -> None:
             async with push(cluster, taken, ordered=True):
                 await taken.has(200)
             assert taken.under_way_max == 4
-            assert taken.by_queue == {
-                ("a", queue): list(range(queue, 200, 4)) for queue in range(4)
-            }
+            assert taken.by_queue == {("a", queue): list(range(queue, 200, 4)) for queue in range(4)}
             assert sum(committed(cluster).values()) == 200
 
     clustered(root, main)

@@ -19,14 +19,11 @@ CLIENT = "192.0.2.2@DEFAULT"
 
 # As the Java client of 5.5.0 wrote it.
 WRITTEN = (
-    b'{\n\t"offsetTable":{\n\t\t{\n\t\t\t"brokerName":"b",\n\t\t\t"queueId":3,\n\t\t\t"topic":"T"\n'
-    b"\t\t}:346\n\t}\n}"
+    b'{\n\t"offsetTable":{\n\t\t{\n\t\t\t"brokerName":"b",\n\t\t\t"queueId":3,\n\t\t\t"topic":"T"\n\t\t}:346\n\t}\n}'
 )
 
 names = st.text("abc%_-|1", min_size=1, max_size=8)
-tables = st.dictionaries(
-    st.builds(Queue, names, names, st.integers(0, 99)), st.integers(0, (1 << 63) - 1), max_size=6
-)
+tables = st.dictionaries(st.builds(Queue, names, names, st.integers(0, 99)), st.integers(0, (1 << 63) - 1), max_size=6)
 
 
 def test_the_file_has_the_bytes_of_the_java_client(tmp_path: Path) -> None:
@@ -59,9 +56,7 @@ def test_what_was_written_of_other_queues_stays(written: list[dict[Queue, int]])
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":7}'])
-def test_the_content_before_it_counts_where_the_file_is_damaged(
-    tmp_path: Path, damage: bytes
-) -> None:
+def test_the_content_before_it_counts_where_the_file_is_damaged(tmp_path: Path, damage: bytes) -> None:
     offsets = LocalOffsets(tmp_path, CLIENT, "g")
     offsets.write({THREE: 1})
     offsets.write({FOUR: 2})

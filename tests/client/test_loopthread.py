@@ -65,15 +65,11 @@ print(signal.sigtimedwait({signal.SIGTERM}, 30).si_signo == signal.SIGTERM)
 def test_its_threads_leave_signals_to_the_program() -> None:
     """One that the program blocks for a moment would end it in a thread that does not; processes
     that the application starts inherit nothing of that."""
-    ran = subprocess.run(
-        [sys.executable, "-c", MASKED], capture_output=True, text=True, timeout=60, check=False
-    )
+    ran = subprocess.run([sys.executable, "-c", MASKED], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (0, "0\nTrue\n"), ran.stderr
 
 
-def test_a_thread_that_can_not_start_leaves_the_signals_as_they_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_thread_that_can_not_start_leaves_the_signals_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -52,19 +52,13 @@ def test_one_that_comes_again() -> None:
 
 def test_it_prints_readably() -> None:
     assert repr(Message.received(view("täxt".encode()), "broker-a")) == (
-        "<Message orders broker-a/3@17 tag=paid keys=o-17,x id=U1 "
-        "born=2026-11-20T21:58:00.123Z 5 B 'täxt'>"
+        "<Message orders broker-a/3@17 tag=paid keys=o-17,x id=U1 born=2026-11-20T21:58:00.123Z 5 B 'täxt'>"
     )
 
 
 @pytest.mark.parametrize(
     ("body", "text"),
-    [
-        (b"", "0 B ''"),
-        (b"x" * 61, f"61 B '{'x' * 60}'…"),
-        (b"\x00\x01", "2 B 0001"),
-        (bytes(31), f"31 B {'00' * 30}…"),
-    ],
+    [(b"", "0 B ''"), (b"x" * 61, f"61 B '{'x' * 60}'…"), (b"\x00\x01", "2 B 0001"), (bytes(31), f"31 B {'00' * 30}…")],
 )
 def test_a_body_for_people(body: bytes, text: str) -> None:
     assert shown(body) == text

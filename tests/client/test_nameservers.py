@@ -28,9 +28,7 @@ def test_one_that_is_gone_is_passed_over(tmp_path: Path) -> None:
 def test_none_answers(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session(name_servers=NOBODY) as session:
-            with pytest.raises(
-                ConnectionError, match=rf"no name server answers: {NOBODY} can't be"
-            ):
+            with pytest.raises(ConnectionError, match=rf"no name server answers: {NOBODY} can't be"):
                 await session.route("T")
 
     clustered(tmp_path, main)
@@ -60,9 +58,7 @@ def test_sends_go_on_without_name_servers(tmp_path: Path) -> None:
     clustered(tmp_path, main)
 
 
-def test_one_bad_entry_does_not_make_a_topic_unsendable(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_bad_entry_does_not_make_a_topic_unsendable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A name server passes on what it is told: here an order with a slip, and too many queues."""
 
     async def main(cluster: Cluster) -> None:

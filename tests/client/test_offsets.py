@@ -76,10 +76,7 @@ def test_offsets_by_time_and_places_in_the_log(address: str) -> None:
         for moment in {0, *times, *(time + 1 for time in times)}:
             first = next((n for n, time in enumerate(times) if time >= moment), None)
             assert offsets.offset_at(QUEUE, moment) == first
-            assert offsets.offsets_at([QUEUE, EMPTY], moment) == {
-                QUEUE: COUNT if first is None else first,
-                EMPTY: 0,
-            }
+            assert offsets.offsets_at([QUEUE, EMPTY], moment) == {QUEUE: COUNT if first is None else first, EMPTY: 0}
         assert offsets.offset_at(EMPTY, 0) is None
         for view in views:
             stored = Stored(view.store_timestamp_ms, view.born_timestamp_ms)
@@ -96,10 +93,7 @@ def test_a_group_is_told_how_far_it_is(address: str, caplog: pytest.LogCaptureFi
         answer = client.call(address, RequestCode.QUERY_CONSUMER_OFFSET, fields)
     assert answer.ext["offset"] == "7"
     lines = [line for line in told(caplog) if line["event"] == "offset is not committed"]
-    assert [(line["broker_name"], line["queue_id"]) for line in lines] == [
-        ("gone", 1),
-        ("broker-a", 99),
-    ]
+    assert [(line["broker_name"], line["queue_id"]) for line in lines] == [("gone", 1), ("broker-a", 99)]
 
 
 def test_answers_that_can_not_be_read() -> None:

@@ -25,9 +25,7 @@ PROTECTED: dict[str, Value] = {
     "authenticationEnabled": True,
     "authorizationEnabled": True,
     "initAuthenticationUser": json.dumps({"username": "root", "password": "secret of root"}),
-    "innerClientAuthenticationCredentials": json.dumps(
-        {"accessKey": "root", "secretKey": "secret of root"}
-    ),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": "secret of root"}),
 }
 
 
@@ -67,10 +65,7 @@ def test_a_consumer_that_may_not_consume_does_not_start() -> None:
 
 def test_the_doctor_concludes_nothing_from_what_it_may_not_see() -> None:
     async def main() -> None:
-        async with (
-            protected() as cluster,
-            Admin.of([cluster.name_server], SHOP) as admin,
-        ):
+        async with protected() as cluster, Admin.of([cluster.name_server], SHOP) as admin:
             facts = await groupfacts.collect(admin, "g", SystemClock().now_ms())
             found = grouprules.findings(facts)
             assert {(one.rule, one.level.name) for one in found} == {("asked", "UNKNOWN")}

@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.popdelays import (
-    POP_DELAYS_SECONDS,
-    delay_seconds,
-    exhausted_delay_seconds,
-)
+from firearrow.client.popdelays import POP_DELAYS_SECONDS, delay_seconds, exhausted_delay_seconds
 
 TWICE_THE_LAST_MS = 2 * 7200 * 1000
 
@@ -25,12 +21,9 @@ def test_a_handler_may_ask_for_a_level(level: int, seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("age_ms", "seconds"),
-    [(0, 10), (9_999, 10), (10_000, 30), (7_200_000, 7200), (TWICE_THE_LAST_MS, 7200)],
+    ("age_ms", "seconds"), [(0, 10), (9_999, 10), (10_000, 30), (7_200_000, 7200), (TWICE_THE_LAST_MS, 7200)]
 )
-def test_what_failed_too_often_while_it_was_young_waits_once_more(
-    age_ms: int, seconds: int
-) -> None:
+def test_what_failed_too_often_while_it_was_young_waits_once_more(age_ms: int, seconds: int) -> None:
     assert exhausted_delay_seconds(age_ms) == seconds
 
 

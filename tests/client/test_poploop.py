@@ -46,9 +46,7 @@ def test_what_fails_comes_again_by_the_table(root: Path) -> None:
     clustered(root, main)
 
 
-def test_a_handler_that_takes_longer_than_a_message_is_invisible(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handler_that_takes_longer_than_a_message_is_invisible(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session:
             await make_topic(cluster, session)

@@ -10,26 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from firearrow.client import (
-    Decision,
-    Message,
-    NewMessage,
-    Producer,
-    Queue,
-    Receipt,
-    Rules,
-    SendStatus,
-    tracing,
-)
+from firearrow.client import Decision, Message, NewMessage, Producer, Queue, Receipt, Rules, SendStatus, tracing
 from firearrow.client.choosing import by_hash
-from firearrow.errors import (
-    BrokerError,
-    ClientError,
-    ConfigError,
-    MessageError,
-    NoReply,
-    SendFailed,
-)
+from firearrow.errors import BrokerError, ClientError, ConfigError, MessageError, NoReply, SendFailed
 from firearrow.message import properties as keys_of
 from firearrow.message.compress import Compression, compression_of
 from firearrow.message.model import MessageView
@@ -63,9 +46,7 @@ def view_of(cluster: Cluster, receipt: Receipt) -> MessageView:
 def test_a_message_and_its_receipt(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with producer(cluster) as shop:
-            receipt = await shop.send(
-                "orders", b"body", key=["o-17", "x"], tag="paid", properties={"own": "1"}
-            )
+            receipt = await shop.send("orders", b"body", key=["o-17", "x"], tag="paid", properties={"own": "1"})
             view = view_of(cluster, receipt)
             assert (view.body, view.tags, view.keys) == (b"body", "paid", ["o-17", "x"])
             assert (view.properties["own"], view.unique_key) == ("1", receipt.message_id)
@@ -141,9 +122,7 @@ def test_one_that_nobody_is_told_of(tmp_path: Path) -> None:
         ("orders", b"x", {"lite_topic": "a b"}, "the lite topic 'a b' contains"),
     ],
 )
-def test_what_can_not_be_sent(
-    tmp_path: Path, topic: str, body: bytes, options: dict[str, object], why: str
-) -> None:
+def test_what_can_not_be_sent(tmp_path: Path, topic: str, body: bytes, options: dict[str, object], why: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with producer(cluster) as shop:
             with pytest.raises(MessageError, match=why):
@@ -198,9 +177,7 @@ def test_a_key_has_its_queue_in_which_order_is_kept(tmp_path: Path) -> None:
         async with producer(cluster) as shop:
             queues = await shop.queues("orders")
             for key in ("o-1", "o-2", "täg"):
-                receipts = [
-                    await shop.send("orders", f"{key}{n}", sharding_key=key) for n in range(5)
-                ]
+                receipts = [await shop.send("orders", f"{key}{n}", sharding_key=key) for n in range(5)]
                 assert {it.queue for it in receipts} == {by_hash(queues, key)}
                 views = [view_of(cluster, receipt) for receipt in receipts]
                 assert [view.body.decode() for view in views] == [f"{key}{n}" for n in range(5)]
@@ -255,9 +232,7 @@ def test_what_no_broker_takes(tmp_path: Path) -> None:
         async with producer(cluster) as shop:
             await shop.send("orders", b"x")
             await cluster.stop_broker("a")
-            with pytest.raises(
-                SendFailed, match=r"topic 'orders' on broker 'a': .* in 3 tries"
-            ) as it:
+            with pytest.raises(SendFailed, match=r"topic 'orders' on broker 'a': .* in 3 tries") as it:
                 await shop.send("orders", b"x")
             assert isinstance(it.value.__cause__, ConnectionError)
             assert (it.value.topic, it.value.broker, it.value.tries) == ("orders", "a", 3)
@@ -318,10 +293,7 @@ def test_messages_for_later_come_in_time(tmp_path: Path) -> None:
 def test_one_that_waits_is_taken_back(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with producer(cluster) as shop:
-            receipts = [
-                await shop.send("orders", body, delay=timedelta(seconds=30))
-                for body in (b"stays", b"goes")
-            ]
+            receipts = [await shop.send("orders", body, delay=timedelta(seconds=30)) for body in (b"stays", b"goes")]
             handle = receipts[1].recall_handle
             assert handle is not None
             assert await shop.recall("orders", handle) == receipts[1].message_id
@@ -349,9 +321,7 @@ def test_a_batch_is_in_one_queue_one_behind_the_other(tmp_path: Path) -> None:
             assert [view.tags for view in views] == ["t", "t", "t"]
             assert (views[2].keys, views[2].flag) == (["k"], 7)
             assert [view.unique_key for view in views] == [it.message_id for it in receipts]
-            assert [view.offset_message_id for view in views] == [
-                it.offset_message_id for it in receipts
-            ]
+            assert [view.offset_message_id for view in views] == [it.offset_message_id for it in receipts]
             assert len({receipt.queue for receipt in receipts}) == 1
             with pytest.raises(MessageError, match="has no messages"):
                 await shop.send_batch("orders", [])
@@ -509,9 +479,7 @@ def test_a_message_that_came_late_and_again_is_sent_on_at_once(tmp_path: Path) -
                 copies.append(message)
 
             async with push(cluster, forward), push(cluster, take, "on", group="on"):
-                await plain.send(
-                    "T", b"x", tag="t", key=["k", "l"], properties={"own": "1"}, delay_level=5
-                )
+                await plain.send("T", b"x", tag="t", key=["k", "l"], properties={"own": "1"}, delay_level=5)
                 await until_in_time(lambda: len(copies) == 1, "the copy")
                 await asyncio.sleep(3600)
 
@@ -532,9 +500,7 @@ ADDED_BY_A_SEND = {"TAGS", "KEYS", "UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_O
 
 async def next_message(shop: Producer, queue: Queue, queue_offset: int) -> Message:
     """The message at a place."""
-    fields: dict[str, FieldValue] = pull_fields(
-        queue_offset, topic=queue.topic, queueId=queue.queue_id
-    )
+    fields: dict[str, FieldValue] = pull_fields(queue_offset, topic=queue.topic, queueId=queue.queue_id)
     answer = await shop.session.call(queue.broker, 11, fields)
     return Message.received(next(iter_records(answer.body)), queue.broker)
 
@@ -542,9 +508,7 @@ async def next_message(shop: Producer, queue: Queue, queue_offset: int) -> Messa
 def test_a_request_gets_its_reply(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with producer(cluster) as shop, producer(cluster, group="kitchen") as kitchen:
-            asking = [
-                asyncio.create_task(shop.request("orders", f"{n}?", key="k")) for n in range(3)
-            ]
+            asking = [asyncio.create_task(shop.request("orders", f"{n}?", key="k")) for n in range(3)]
             await until(lambda: len(cluster.all_stored("orders")) == 3)
             for view in cluster.all_stored("orders"):
                 asked = Message.received(view, "a")
@@ -587,17 +551,9 @@ def test_the_trace_tells_of_all_that_was_sent(tmp_path: Path) -> None:
         rows = [row.split("\x01") for row in records.split("\x02")[:-1]]
         assert [row[0] for row in rows] == ["Pub", "Pub", "Pub", "EndTransaction"]
         address = f"127.0.0.1:{cluster.brokers['a'].port}"
-        assert rows[0][2:10] == [
-            "DefaultRegion", "shop", "orders", plain.message_id, "t", "k", address, "4"
-        ]  # fmt: skip
+        assert rows[0][2:10] == ["DefaultRegion", "shop", "orders", plain.message_id, "t", "k", address, "4"]
         assert rows[0][11:] == ["0", plain.offset_message_id, "true"]
-        assert rows[1][5:10] == [
-            ",".join(it.message_id for it in batch),
-            "null",
-            "null",
-            address,
-            "2",
-        ]
+        assert rows[1][5:10] == [",".join(it.message_id for it in batch), "null", "null", address, "2"]
         assert rows[2][11] == "1"
         assert rows[3][3:6] == ["shop", "orders", half.message_id]
         assert rows[3][9:] == ["2", half.message_id, "COMMIT_MESSAGE", "false"]

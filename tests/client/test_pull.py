@@ -23,12 +23,7 @@ QUEUES = [Queue("T", "a", number) for number in range(4)]
 
 
 def pulling(cluster: Cluster, **options: Any) -> PullConsumer:
-    settings: dict[str, Any] = {
-        "group": GROUP,
-        "start": StartFrom.FIRST,
-        "clock": cluster.clock,
-        "ip": "127.0.0.1",
-    }
+    settings: dict[str, Any] = {"group": GROUP, "start": StartFrom.FIRST, "clock": cluster.clock, "ip": "127.0.0.1"}
     return PullConsumer(cluster.name_server, **(settings | options))
 
 
@@ -88,9 +83,7 @@ def test_it_tells_administrators_of_itself(root: Path) -> None:
             assert info.properties["PROP_NAMESERVER_ADDR"] == f"{cluster.name_server};"
             assert int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) > 0
             assert (info.properties["autoCommit"], info.is_paused) == ("false", False)
-            assert [(one.topic, one.sub_string) for one in info.subscription_set] == [
-                ("T", "A || B")
-            ]
+            assert [(one.topic, one.sub_string) for one in info.subscription_set] == [("T", "A || B")]
             assert {queue.queue_id for queue in info.mq_table} == {0, 1, 2, 3}
             assert info.jstack is not None
             held = info.mq_table[MessageQueue("T", "a", 1)]
@@ -122,9 +115,7 @@ def test_subscribers_share_the_queues(root: Path) -> None:
                 await one.commit()
                 async with pulling(cluster) as other:
                     await other.subscribe("T", tags="B")
-                    await until_in_time(
-                        lambda: len(one.assigned) == len(other.assigned) == 2, "half each"
-                    )
+                    await until_in_time(lambda: len(one.assigned) == len(other.assigned) == 2, "half each")
                     await sender.send(8, properties={"TAGS": "B"})
                     some, rest = await poll_all(one, 4), await poll_all(other, 4)
                     assert numbers(some + rest) == list(range(40, 48))

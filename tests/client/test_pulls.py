@@ -137,9 +137,7 @@ def test_a_broker_that_gives_more_is_asked_for_more() -> None:
     st.integers(1, 40), st.integers(0, 300), st.integers(0, 300),
     st.lists(st.sampled_from([0, 0, 0, 0, 2, HANG_UP]), max_size=8),
 )  # fmt: skip
-def test_whatever_fails_the_range_comes_once(
-    most: int, a: int, b: int, failures: list[int]
-) -> None:
+def test_whatever_fails_the_range_comes_once(most: int, a: int, b: int, failures: list[int]) -> None:
     start, end = sorted((a, b))
     with serving(OneQueue(most=most)) as queue:
         queue.failures.extend(failures)
@@ -183,12 +181,7 @@ LOSSES = [
 
 @pytest.mark.parametrize(("queue", "span", "left", "lost", "how"), LOSSES)
 def test_what_is_lost_is_an_error_or_skipped(
-    queue: OneQueue,
-    span: Span,
-    left: range,
-    lost: str,
-    how: str,
-    caplog: pytest.LogCaptureFixture,
+    queue: OneQueue, span: Span, left: range, lost: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     what = f"offsets {lost} of queue 3 of topic 'T' on broker-a {how}"
     with serving(queue):

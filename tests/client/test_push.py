@@ -20,15 +20,7 @@ from firearrow.client.startoffset import StartFrom
 from firearrow.errors import ClientError, ConfigError
 from tests.broker.serving import seconds
 from tests.client.cluster import Cluster, clustered
-from tests.client.consuming import (
-    GROUP,
-    Sender,
-    Taken,
-    committed,
-    make_topic,
-    push,
-    until_in_time,
-)
+from tests.client.consuming import GROUP, Sender, Taken, committed, make_topic, push, until_in_time
 from tests.loglines import told
 
 
@@ -59,9 +51,8 @@ def test_the_shape_of_the_readme(root: Path) -> None:
             await sender.send(2, properties={"TAGS": "refunded"})
             got: list[str] = []
             consumer = PushConsumer(
-                cluster.name_server, group="billing", start=StartFrom.FIRST, clock=cluster.clock,
-                ip="127.0.0.1",
-            )  # fmt: skip
+                cluster.name_server, group="billing", start=StartFrom.FIRST, clock=cluster.clock, ip="127.0.0.1"
+            )
 
             @consumer.on("orders", tags="paid || refunded", concurrency=64)
             async def bill(message: Message) -> None:
@@ -174,9 +165,7 @@ def test_two_thousand_retries_of_two_hours(root: Path) -> None:
     clustered(root, main)
 
 
-def test_a_plain_function_runs_in_threads_and_failures_are_given_up_at_once_if_asked(
-    root: Path,
-) -> None:
+def test_a_plain_function_runs_in_threads_and_failures_are_given_up_at_once_if_asked(root: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session:
             await make_topic(cluster, session)
@@ -262,9 +251,7 @@ def test_by_hand_a_message_is_consumed_when_it_is_said(root: Path) -> None:
     clustered(root, main)
 
 
-@pytest.mark.parametrize(
-    ("start", "expected"), [(StartFrom.FIRST, [0, 1, 2, 3]), (None, [2, 3]), ("time", [1, 2, 3])]
-)
+@pytest.mark.parametrize(("start", "expected"), [(StartFrom.FIRST, [0, 1, 2, 3]), (None, [2, 3]), ("time", [1, 2, 3])])
 def test_where_a_group_begins(root: Path, start: Any, expected: list[int]) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session:
@@ -327,9 +314,7 @@ def test_an_expression_that_a_broker_cannot_read_ends_the_start(root: Path) -> N
         async with cluster.session() as session:
             await make_topic(cluster, session)
             consumer = push(cluster, Taken(), sql="price >")
-            with pytest.raises(
-                ConfigError, match="topic 'T': the broker refuses 'price >': code 23"
-            ):
+            with pytest.raises(ConfigError, match="topic 'T': the broker refuses 'price >': code 23"):
                 await consumer.start()
             with pytest.raises(ClientError, match="'g' can't be started: it is stopped"):
                 await consumer.start()
@@ -344,10 +329,7 @@ def test_all_clients_get_all_and_find_their_place_again(root: Path) -> None:
             sender, one, other = Sender(session), Taken(), Taken()
             options: dict[str, Any] = {"broadcasting": True, "offsets_directory": root / "offsets"}
             await sender.send(8)
-            async with (
-                push(cluster, one, instance="one", **options),
-                push(cluster, other, instance="other", **options),
-            ):
+            async with push(cluster, one, instance="one", **options), push(cluster, other, instance="other", **options):
                 await one.has(8)
                 await other.has(8)
             await sender.send(8)
@@ -366,9 +348,7 @@ def test_a_pull_commits_nothing_while_messages_before_it_are_consumed(
     told: list[tuple[int, int]] = []
     pull = GroupCalls.pull
 
-    async def noted(
-        self: GroupCalls, queue: Queue, queue_offset: int, *args: Any, **options: Any
-    ) -> Pulled:
+    async def noted(self: GroupCalls, queue: Queue, queue_offset: int, *args: Any, **options: Any) -> Pulled:
         told.append((queue_offset, options["committed"]))
         return await pull(self, queue, queue_offset, *args, **options)
 
@@ -405,9 +385,7 @@ def test_when_a_handler_ends_late_its_message_is_consumed_before_the_end(root: P
     clustered(root, main)
 
 
-def test_a_handler_that_does_not_end_is_cancelled_and_its_message_is_not_committed(
-    root: Path,
-) -> None:
+def test_a_handler_that_does_not_end_is_cancelled_and_its_message_is_not_committed(root: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session:
             await make_topic(cluster, session)

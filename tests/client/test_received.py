@@ -17,9 +17,7 @@ HOST = bytes(8)
 
 def record(body: bytes, queue_offset: int, sys_flag: int = 0, **found: str) -> bytes:
     text = properties.encode(found)
-    return encode_record(
-        "ns%T", body, text, 3, queue_offset, 0, 0, sys_flag, 0, HOST, 0, HOST, 0, 0
-    )
+    return encode_record("ns%T", body, text, 3, queue_offset, 0, 0, sys_flag, 0, HOST, 0, HOST, 0, 0)
 
 
 def test_records_become_messages_in_their_order() -> None:

@@ -22,10 +22,7 @@ def queues(*places: tuple[str, int]) -> list[Queue]:
 
 
 def test_plain_topics() -> None:
-    route = Route(
-        [QueueData("b", 2, 1, 6), QueueData("a", 1, 2, 6), QueueData("s", 1, 1, 6)],
-        [*MASTERS, SLAVE],
-    )
+    route = Route([QueueData("b", 2, 1, 6), QueueData("a", 1, 2, 6), QueueData("s", 1, 1, 6)], [*MASTERS, SLAVE])
     assert publish_queues("T", route) == queues(("a", 0), ("a", 1), ("b", 0))
     assert publish_queues("T", route, 1) == queues(("a", 0), ("b", 0))
     assert subscribe_queues("T", route) == queues(("a", 0), ("b", 0), ("b", 1), ("s", 0))
@@ -92,9 +89,7 @@ def test_a_topic_has_so_many_queues_in_all() -> None:
 
 def test_static_topics() -> None:
     mappings = {
-        "a": TopicQueueMappingInfo(
-            "T", total_queues=3, bname="a", epoch=1, curr_id_map={0: 0, 1: 1}
-        ),
+        "a": TopicQueueMappingInfo("T", total_queues=3, bname="a", epoch=1, curr_id_map={0: 0, 1: 1}),
         "b": TopicQueueMappingInfo("T", total_queues=3, bname="b", epoch=2, curr_id_map={1: 0}),
     }
     route = Route([], MASTERS, topic_queue_mapping_by_broker=mappings)

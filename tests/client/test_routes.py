@@ -21,8 +21,7 @@ from tests.broker.fakes import HandClock
 from tests.net.background import answering, in_thread
 
 ROUTE = Route(
-    queue_datas=[QueueData("b", 4, 4, 6)],
-    broker_datas=[BrokerData("C", "b", {0: "127.0.0.1:1", 1: "127.0.0.1:2"})],
+    queue_datas=[QueueData("b", 4, 4, 6)], broker_datas=[BrokerData("C", "b", {0: "127.0.0.1:1", 1: "127.0.0.1:2"})]
 )
 STATIC = (
     b'{"brokerDatas":[],"queueDatas":[],"topicQueueMappingByBroker":{"b":{"topic":"static",'
@@ -84,16 +83,11 @@ def test_routes_and_topics(client: BlockingClient) -> None:
             cluster.route("rot")
 
 
-def test_one_that_is_away_and_one_that_is_not_ready_are_passed_over(
-    client: BlockingClient,
-) -> None:
+def test_one_that_is_away_and_one_that_is_not_ready_are_passed_over(client: BlockingClient) -> None:
     new, good = NameServer(ready=False), NameServer()
     with in_thread(lambda: answering({})) as gone:
         pass
-    with (
-        in_thread(lambda: answering(new.handlers())) as first,
-        in_thread(lambda: answering(good.handlers())) as second,
-    ):
+    with in_thread(lambda: answering(new.handlers())) as first, in_thread(lambda: answering(good.handlers())) as second:
         cluster = Cluster(client, [gone, first, second])
         assert cluster.route("T") == ROUTE
         assert cluster.route("T") == ROUTE

@@ -81,8 +81,7 @@ def test_messages_with_a_delay_are_sent_one_by_one() -> None:
     delayed = rows(3, delayLevel=pa.array([None, 3, None]), flag=pa.array([0, 7, 0]))
     with fake_cluster("a") as cluster:
         assert send(cluster, delayed).batches == 2
-        single = [(h.flag, h.properties, body) for h, body in cluster.brokers["a"].taken
-                  if not h.batch]  # fmt: skip
+        single = [(h.flag, h.properties, body) for h, body in cluster.brokers["a"].taken if not h.batch]
     assert single == [(7, "UNIQ_KEY\x01" + "0" * 31 + "1\x02DELAY\x013\x02", b"1")]
 
 
@@ -147,9 +146,7 @@ def test_what_a_broker_refuses_is_sent_in_halves_until_it_is_known_what_it_refus
         assert [len(body) for body in bodies(broker)] == sizes
         broker.taken.clear()
         broker.body_bytes_max = 90
-        error = (
-            r"too large; 1 messages \(94 bytes\) to topic 'T' were not taken; 5 of this task were"
-        )
+        error = r"too large; 1 messages \(94 bytes\) to topic 'T' were not taken; 5 of this task were"
         with pytest.raises(InvalidRequest, match=error):
             send(cluster, rows_of(batch, Ids("0" * 20), "T", None))
         assert [len(body) for body in bodies(broker)] == sizes[:5]

@@ -32,9 +32,7 @@ class Member:
 
     def consumer_data(self) -> ConsumerData:
         every = [SubscriptionData(topic, "*") for topic in self.topics]
-        return ConsumerData(
-            self.group, "CONSUME_PASSIVELY", CLUSTERING, "CONSUME_FROM_FIRST_OFFSET", every
-        )
+        return ConsumerData(self.group, "CONSUME_PASSIVELY", CLUSTERING, "CONSUME_FROM_FIRST_OFFSET", every)
 
 
 async def create_topic(session: Session, cluster: Cluster, topic: str = "T") -> Route:
@@ -107,9 +105,7 @@ def test_brokers_know_who_is_here_until_it_leaves(tmp_path: Path) -> None:
     clustered(tmp_path, main, ("a", "b"))
 
 
-def test_a_broker_that_comes_back_hears_of_the_session_on_the_new_connection(
-    tmp_path: Path,
-) -> None:
+def test_a_broker_that_comes_back_hears_of_the_session_on_the_new_connection(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session(heartbeat_seconds=20) as session:
             await create_topic(session, cluster)
@@ -129,10 +125,7 @@ def test_a_broker_that_comes_back_hears_of_the_session_on_the_new_connection(
 
 def test_heartbeats_of_version_2_say_again_only_what_has_changed(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
-        async with (
-            cluster.session(heartbeat_v2=True, heartbeat_seconds=20) as session,
-            cluster.session() as other,
-        ):
+        async with cluster.session(heartbeat_v2=True, heartbeat_seconds=20) as session, cluster.session() as other:
             await create_topic(session, cluster)
             member = Member("g")
             session.add_consumer(member)
@@ -198,10 +191,7 @@ def test_what_a_broker_asks_goes_to_the_handler_of_the_group(tmp_path: Path) -> 
             assert answer.ext == {"from": f"127.0.0.1:{served.port}"}
             assert asked == ["g"]
             refused = await channel.call(command(307, {"consumerGroup": "h"}), 10)
-            assert (refused.code, refused.remark) == (
-                1,
-                "group 'h' of this client does not answer 307",
-            )
+            assert (refused.code, refused.remark) == (1, "group 'h' of this client does not answer 307")
             assert seconds() >= 1
 
     clustered(tmp_path, main)

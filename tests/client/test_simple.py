@@ -22,8 +22,7 @@ TEN_SECONDS = timedelta(seconds=10)
 
 def simple(cluster: Cluster, topics: Any = ("T",), **options: Any) -> SimpleConsumer:
     return SimpleConsumer(
-        cluster.name_server,
-        **{"group": GROUP, "topics": topics, "clock": cluster.clock, "ip": "127.0.0.1", **options},
+        cluster.name_server, **{"group": GROUP, "topics": topics, "clock": cluster.clock, "ip": "127.0.0.1", **options}
     )
 
 
@@ -146,17 +145,12 @@ def test_a_second_one_of_a_group_leaves_the_first_alone(root: Path) -> None:
             await make_topic(cluster, session)
             sender = Sender(session)
             async with SimpleConsumer(session, group=GROUP, topics=["T"]) as first:
-                for second in (
-                    SimpleConsumer(session, group=GROUP, topics=["T"]),
-                    PullConsumer(session, group=GROUP),
-                ):
+                for second in (SimpleConsumer(session, group=GROUP, topics=["T"]), PullConsumer(session, group=GROUP)):
                     with pytest.raises(ConfigError, match="has a consumer of group"):
                         await second.start()
                     with pytest.raises(ClientError, match="it is stopped"):
                         await second.start()
-                info = await session.call(
-                    "a", RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": first.group}
-                )
+                info = await session.call("a", RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": first.group})
                 assert session.client_id in info.body.decode()
                 await sender.send()
                 [message] = await receive_all(first, 1)

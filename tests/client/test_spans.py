@@ -29,14 +29,9 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider.shutdown()
 
 
-def test_a_consumer_goes_on_with_the_trace_of_the_send(
-    tmp_path: Path, exporter: InMemorySpanExporter
-) -> None:
+def test_a_consumer_goes_on_with_the_trace_of_the_send(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     async def main(cluster: Cluster) -> None:
-        async with (
-            cluster.session() as session,
-            Producer(session, group="shop", spans=True) as shop,
-        ):
+        async with cluster.session() as session, Producer(session, group="shop", spans=True) as shop:
             receipt = await shop.send("orders", b"body", tag="paid", key="o-17")
             [view] = cluster.all_stored("orders")
             assert view.properties["traceparent"].startswith("00-")
@@ -62,10 +57,7 @@ def test_a_consumer_goes_on_with_the_trace_of_the_send(
 
 def test_batches_and_failures(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     async def main(cluster: Cluster) -> None:
-        async with (
-            cluster.session() as session,
-            Producer(session, group="shop", spans=True) as shop,
-        ):
+        async with cluster.session() as session, Producer(session, group="shop", spans=True) as shop:
             await shop.send_batch("orders", [b"1", b"23"])
             assert all("traceparent" in it.properties for it in cluster.all_stored("orders"))
             await cluster.stop_broker("a")

@@ -29,9 +29,7 @@ def test_what_is_stored_counts(start_from: StartFrom, topic: str) -> None:
         (RETRY, StartFrom.TIMESTAMP, Ask.MAX_OFFSET),
     ],
 )
-def test_without_a_stored_one_it_is_the_choice(
-    topic: str, start_from: StartFrom, expected: int | Ask
-) -> None:
+def test_without_a_stored_one_it_is_the_choice(topic: str, start_from: StartFrom, expected: int | Ask) -> None:
     assert start_offset(topic, NONE_STORED, start_from) == expected
 
 

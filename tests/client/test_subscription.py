@@ -19,9 +19,7 @@ def message(tag: str | None) -> Message:
     return Message.received(decode_record(record), "a")
 
 
-@pytest.mark.parametrize(
-    "tags", ["paid || refunded", "refunded||paid|| paid ||", ["paid", "refunded"]]
-)
+@pytest.mark.parametrize("tags", ["paid || refunded", "refunded||paid|| paid ||", ["paid", "refunded"]])
 def test_tags_are_named_and_hashed(tags: str | list[str]) -> None:
     found = subscription_to("T", 7, tags=tags)
     assert (found.tags_set, found.code_set) == (["paid", "refunded"], [3433164, -707924457])

@@ -41,10 +41,6 @@ def test_decided_and_recalled() -> None:
         time_ms=1, region="R", group="g", topic="T", message_id="U1", tags="t", keys=None,
         store_host="h:1", transaction_id="U1", state="COMMIT_MESSAGE", from_check=True,
     )  # fmt: skip
-    assert row(decided.text) == (
-        words("EndTransaction 1 R g T U1 t null h:1 2 U1 COMMIT_MESSAGE true")
-    )
-    recalled = tracerecords.recall(
-        time_ms=1, region="R", group="g", topic="T", message_id="U1", success=True
-    )
+    assert row(decided.text) == (words("EndTransaction 1 R g T U1 t null h:1 2 U1 COMMIT_MESSAGE true"))
+    recalled = tracerecords.recall(time_ms=1, region="R", group="g", topic="T", message_id="U1", success=True)
     assert row(recalled.text) == words("Recall 1 R g T U1 true")

@@ -46,11 +46,7 @@ def test_reads_every_kind_of_value() -> None:
     config, notes = load(Kiosk, pairs)
     assert notes == []
     assert config == Kiosk(
-        open_on_sunday=True,
-        shelf_count=12,
-        sign_text="开 门",
-        shutter_kind="FOLDING",
-        broker_ip1="192.0.2.7",
+        open_on_sunday=True, shelf_count=12, sign_text="开 门", shutter_kind="FOLDING", broker_ip1="192.0.2.7"
     )
 
 

@@ -12,11 +12,7 @@ JVM = {"JAVA_OPT": "-Xmx1g -Dtls.server.mode=enforcing -Dtls.server.certPath=/of
 
 def test_what_is_said_of_a_jvm_counts_last() -> None:
     found = with_tls({"tls.server.certPath": "/of/pairs", "brokerName": "a"}, JVM)
-    assert found == {
-        "tls.server.mode": "enforcing",
-        "tls.server.certPath": "/of/pairs",
-        "brokerName": "a",
-    }
+    assert found == {"tls.server.mode": "enforcing", "tls.server.certPath": "/of/pairs", "brokerName": "a"}
 
 
 def test_the_file_counts_first_but_for_whether_to_encrypt(tmp_path: Path) -> None:

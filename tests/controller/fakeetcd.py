@@ -102,9 +102,7 @@ class FakeEtcd:
 
     def _expire(self) -> None:
         self.leases = {one: at for one, at in self.leases.items() if at > self._loop.time()}
-        self.keys = {
-            key: kv for key, kv in self.keys.items() if not kv.lease or kv.lease in self.leases
-        }
+        self.keys = {key: kv for key, kv in self.keys.items() if not kv.lease or kv.lease in self.leases}
 
     def _range(self, request: dict[str, Any]) -> dict[str, Any]:
         begin = _bytes(request["key"])
@@ -114,8 +112,7 @@ class FakeEtcd:
     def _transaction(self, request: dict[str, Any]) -> dict[str, Any]:
         field = {"CREATE": "create_revision", "VERSION": "version"}
         is_so = all(
-            getattr(self.keys.get(_bytes(it["key"]), KeyValue()), field[it["target"]])
-            == int(it[field[it["target"]]])
+            getattr(self.keys.get(_bytes(it["key"]), KeyValue()), field[it["target"]]) == int(it[field[it["target"]]])
             for it in request["compare"]
         )
         self._revision += is_so

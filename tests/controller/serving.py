@@ -94,10 +94,7 @@ class FakeBroker:
         self.epoch, self.max_offset = 0, 0
         self._client = Client()
         self._server = Server(
-            {
-                Code.NOTIFY_BROKER_ROLE_CHANGED: lambda _, command: self.heard.put_nowait(command),
-            },
-            clock,
+            {Code.NOTIFY_BROKER_ROLE_CHANGED: lambda _, command: self.heard.put_nowait(command)}, clock
         )
         self._beating: asyncio.Task[None] | None = None
 
@@ -105,12 +102,8 @@ class FakeBroker:
         """Register, and begin to beat."""
         self.address = f"127.0.0.1:{await self._server.start('127.0.0.1', 0)}"
         code = f"{self.address};{self.broker_id}"
-        await self.ask(
-            Code.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=self.broker_id, registerCheckCode=code
-        )
-        await self.ask(
-            Code.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
-        )
+        await self.ask(Code.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=self.broker_id, registerCheckCode=code)
+        await self.ask(Code.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address)
         await self.beat()
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
@@ -203,9 +196,7 @@ def staged(directory: Path, size: int, main: Any, **keys: Any) -> None:
         runner.run(_staged(directory, size, clock, main, keys))
 
 
-async def _staged(
-    directory: Path, size: int, clock: VirtualClock, main: Any, keys: dict[str, Any]
-) -> None:
+async def _staged(directory: Path, size: int, clock: VirtualClock, main: Any, keys: dict[str, Any]) -> None:
     group = Group(directory, size, clock, **keys)
     stage = Stage(group, clock)
     async with asyncio.timeout(WITHIN_SECONDS):

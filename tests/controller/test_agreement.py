@@ -84,9 +84,7 @@ def test_what_is_proposed_is_agreed_on_in_order(tmp_path: Path) -> None:
     run(main)
 
 
-def test_who_can_not_remember_says_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_can_not_remember_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """After an error nobody knows what the disk has."""
 
     async def main() -> None:
@@ -128,12 +126,8 @@ def test_who_does_not_know_what_was_agreed_on_says_nothing(tmp_path: Path) -> No
     run(main)
 
 
-@pytest.mark.parametrize(
-    "saved", [Saved(1, "n0", [Entry(1, 1, b"odd")]), Saved(1, "n0", [], Snapshot(1, 1, b"odd"))]
-)
-def test_a_file_with_what_can_not_be_read_is_refused_with_the_way_back(
-    tmp_path: Path, saved: Saved
-) -> None:
+@pytest.mark.parametrize("saved", [Saved(1, "n0", [Entry(1, 1, b"odd")]), Saved(1, "n0", [], Snapshot(1, 1, b"odd"))])
+def test_a_file_with_what_can_not_be_read_is_refused_with_the_way_back(tmp_path: Path, saved: Saved) -> None:
     file = OsFile(tmp_path / "raft.log")
     log = LogFile(file, "raft.log")
     log.load()

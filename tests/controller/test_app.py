@@ -186,9 +186,7 @@ def test_all_comes_back_after_a_restart(tmp_path: Path, size: int) -> None:
     staged(tmp_path, size, main)
 
 
-def test_the_state_takes_the_place_of_a_long_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_state_takes_the_place_of_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was away for all of it gets the state, too."""
     monkeypatch.setattr("firearrow.controller.agreement.LOG_BYTES_MAX", 2000)
 
@@ -243,9 +241,7 @@ def test_its_configuration_is_changed_by_clients(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_agreed_on", [False, True])
-def test_what_only_asks_is_agreed_on_where_that_is_configured(
-    tmp_path: Path, is_agreed_on: bool
-) -> None:
+def test_what_only_asks_is_agreed_on_where_that_is_configured(tmp_path: Path, is_agreed_on: bool) -> None:
     async def main(stage: Stage) -> None:
         log = tmp_path / "n0" / "raft.log"
         await stage.pair()
@@ -374,9 +370,7 @@ def test_what_is_kept_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             ({"appliedBrokerId": 2**63 - 1}, ResponseCode.CONTROLLER_BROKER_ID_INVALID),
             ({"appliedBrokerId": -1}, ResponseCode.CONTROLLER_BROKER_ID_INVALID),
         ):
-            answer = await stage.group.ask_leader(
-                Code.CONTROLLER_APPLY_BROKER_ID, **{**named, **change}
-            )
+            answer = await stage.group.ask_leader(Code.CONTROLLER_APPLY_BROKER_ID, **{**named, **change})
             assert answer.code == code, change
 
     staged(tmp_path, 1, main)
@@ -394,8 +388,7 @@ def test_a_damaged_file_is_one_sentence_and_the_way_back(tmp_path: Path) -> None
             await stage.group.start("n0")
         assert str(refused.value).startswith(f"{path} is damaged at 8: ")
         assert str(refused.value).endswith(
-            ". Stop all controllers, copy the directory of the one that led to the place of this "
-            "one, and start all"
+            ". Stop all controllers, copy the directory of the one that led to the place of this one, and start all"
         )
 
     staged(tmp_path, 3, main)
@@ -446,9 +439,7 @@ def test_any_request_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         await stage.pair()
         for _ in range(1500):
             fields = {name: chance.choice(values) for name in chance.sample(names, 9)}
-            answer = await stage.group.ask(
-                "n0", chance.choice(codes), chance.choice(bodies), **fields
-            )
+            answer = await stage.group.ask("n0", chance.choice(codes), chance.choice(bodies), **fields)
             assert answer.code in {*ResponseCode}
         await stage.group.leader()
         again: dict[str, Any] = {"clusterName": "C", "brokerName": "another"}

@@ -7,14 +7,7 @@ import pytest
 from firearrow.controller import decisions
 from firearrow.controller.decisions import Decision
 from firearrow.controller.election import Standing
-from firearrow.controller.replicas import (
-    AddressChanged,
-    BrokerSet,
-    Cleaned,
-    InSyncChanged,
-    MasterElected,
-    Member,
-)
+from firearrow.controller.replicas import AddressChanged, BrokerSet, Cleaned, InSyncChanged, MasterElected, Member
 from firearrow.wire import headers
 from firearrow.wire.codes import ResponseCode as Code
 from firearrow.wire.controller_bodies import SyncStateSet
@@ -32,9 +25,7 @@ LIVING.alive = {(name, one): Standing(1, 1, 1) for name in SETS for one in (1, 2
 FAILED = Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
 
 
-def told(
-    *ids: int, name: str = "a", master: int = 1, epoch: int = 7, set_epoch: int = 9
-) -> Decision:
+def told(*ids: int, name: str = "a", master: int = 1, epoch: int = 7, set_epoch: int = 9) -> Decision:
     header = headers.AlterSyncStateSet(name, master, epoch)
     return decisions.alter_sync_state_set(SETS, LIVING, header, SyncStateSet([*ids], set_epoch))
 

@@ -45,9 +45,7 @@ def test_a_master_that_lives_stays() -> None:
         (EQUAL, EQUAL, 2),
     ],
 )
-def test_the_one_with_the_most_data_is_elected(
-    second: Standing, third: Standing, expected: int
-) -> None:
+def test_the_one_with_the_most_data_is_elected(second: Standing, third: Standing, expected: int) -> None:
     assert choose({2: second, 3: third, 4: Standing(9, 9999, 0)}) == expected
 
 

@@ -18,9 +18,7 @@ from tests.controller.test_app import epochs, until_master
 LEASE_SECONDS = 5
 
 
-def with_etcd(
-    directory: Path, size: int, main: Callable[[Stage, FakeEtcd], Awaitable[None]]
-) -> None:
+def with_etcd(directory: Path, size: int, main: Callable[[Stage, FakeEtcd], Awaitable[None]]) -> None:
     """Run ``main`` with so many controllers, which were there before their etcd."""
 
     async def started(stage: Stage) -> None:
@@ -35,10 +33,7 @@ def with_etcd(
 
 async def leaders(stage: Stage) -> list[str]:
     """Who says that it leads."""
-    answers = {
-        name: await stage.group.ask(name, Code.CONTROLLER_GET_METADATA_INFO)
-        for name in stage.group.running
-    }
+    answers = {name: await stage.group.ask(name, Code.CONTROLLER_GET_METADATA_INFO) for name in stage.group.running}
     return [name for name, answer in answers.items() if answer.ext["isLeader"] == "true"]
 
 
@@ -87,8 +82,7 @@ def test_a_change_that_was_not_answered_is_made_once(tmp_path: Path) -> None:
         before = etcd.find("broker-a").version
         etcd.faults.append("unanswered")
         answers = await asyncio.gather(
-            master.say_in_sync(1),
-            stage.group.ask_leader(Code.CONTROLLER_GET_REPLICA_INFO, brokerName=NAME),
+            master.say_in_sync(1), stage.group.ask_leader(Code.CONTROLLER_GET_REPLICA_INFO, brokerName=NAME)
         )
         assert [answer.code for answer in answers] == [0, 0]
         assert epochs(await stage.group.state()) == (1, 1, 3)

@@ -13,9 +13,7 @@ from tests.namesrv.strategies import ManualClock
 ONE = Identity("C", "a", 1)
 
 
-def beat(
-    heartbeats: Heartbeats, channel: object = "channel", broker_id: int = 1, **fields: int
-) -> None:
+def beat(heartbeats: Heartbeats, channel: object = "channel", broker_id: int = 1, **fields: int) -> None:
     heartbeats.beat(BrokerHeartbeat("C", "h:1", "a", broker_id, **fields), channel)
 
 

@@ -37,9 +37,7 @@ def test_each_family_is_counted(tmp_path: Path) -> None:
         refused = await stage.group.ask(leader, Code.CLEAN_BROKER_DATA)
         assert refused.code != 0
         await stage.brokers[2].elect()  # the master lives
-        await stage.group.ask_leader(
-            Code.CONTROLLER_ELECT_MASTER, clusterName="C", brokerName=NAME, brokerId=9
-        )
+        await stage.group.ask_leader(Code.CONTROLLER_ELECT_MASTER, clusterName="C", brokerName=NAME, brokerId=9)
         status, text = await ask(stage, leader)
         assert status == 200
         assert 'group="group"' in text

@@ -73,9 +73,7 @@ def decided(sets: Sets, living: Living, step: tuple[Any, ...]) -> Decision:
     found = sets.get(name, BrokerSet("C"))
     match kind, *rest:
         case "apply", broker_id, code:
-            return decisions.apply_broker_id(
-                sets, headers.ApplyBrokerId("C", name, broker_id, code)
-            )
+            return decisions.apply_broker_id(sets, headers.ApplyBrokerId("C", name, broker_id, code))
         case "register", broker_id, address:
             register = headers.RegisterToController("C", name, broker_id, address)
             return decisions.register_broker(sets, living, register)

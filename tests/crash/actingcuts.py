@@ -109,9 +109,7 @@ class ActingCuts(Cuts):
                     "writeQueueNums": QUEUES, "perm": 6, "topicFilterType": "SINGLE_TAG",
                     "topicSysFlag": 0, "order": False,
                 }  # fmt: skip
-                await self.client.call(
-                    self.brokers[name].address, Code.UPDATE_AND_CREATE_TOPIC, fields
-                )
+                await self.client.call(self.brokers[name].address, Code.UPDATE_AND_CREATE_TOPIC, fields)
             self._topics_made = True
 
     async def _status(self) -> HaStatus | None:

@@ -10,13 +10,7 @@ from typing import Any, Final
 from firearrow.errors import FirearrowError
 from tests.crash.cuts import QUEUES, Cuts, port_of
 from tests.crash.wires import INSIDE, OUTSIDE, TESTER
-from tests.interop.controllers import (
-    Controllers,
-    OurBroker,
-    epochs_of,
-    known_by,
-    wait_for_same_log,
-)
+from tests.interop.controllers import Controllers, OurBroker, epochs_of, known_by, wait_for_same_log
 
 NAME_SERVER: Final = "names"
 BROKERS: Final = ("a", "b", "c")
@@ -39,10 +33,7 @@ class ControlledCuts(Cuts):
 
     def __init__(self, seed: int, directory: Path, group: Controllers, namesrv: str) -> None:
         names = namesrv.replace(INSIDE, OUTSIDE)
-        brokers = {
-            name: OurBroker(directory / name, names, group.all_addresses, **BROKER_KEYS)
-            for name in BROKERS
-        }
+        brokers = {name: OurBroker(directory / name, names, group.all_addresses, **BROKER_KEYS) for name in BROKERS}
         others = {name: port_of(address) for name, address in group.addresses.items()}
         super().__init__(seed, brokers, {NAME_SERVER: port_of(namesrv), **others})
         self.group = group

@@ -113,17 +113,13 @@ class Cuts:
     delays_at = ""
     """The broker to which also messages go that are to come later."""
 
-    def __init__(
-        self, seed: int, brokers: Mapping[str, OurBroker], others: Mapping[str, int]
-    ) -> None:
+    def __init__(self, seed: int, brokers: Mapping[str, OurBroker], others: Mapping[str, int]) -> None:
         self.chance = Random(seed)
         self.happened: list[str] = []
         self.brokers = brokers
         self.all = {*brokers, *others}
         self.ports = {name: port_of(it.address) for name, it in brokers.items()}
-        self.faults = {
-            it.__name__: it for it in (self.delayed, self.lossy, self.doubled, self.reset)
-        }
+        self.faults = {it.__name__: it for it in (self.delayed, self.lossy, self.doubled, self.reset)}
         self._others = others
 
     @asynccontextmanager
@@ -175,9 +171,7 @@ class Cuts:
                         return found
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
-            raise AssertionError(
-                f"{what}: not within {WITHIN_SECONDS} s of {self.happened}"
-            ) from None
+            raise AssertionError(f"{what}: not within {WITHIN_SECONDS} s of {self.happened}") from None
 
     async def acknowledged(self, names: Iterable[str]) -> None:
         """Wait until one of some brokers acknowledges what was sent from now on, or soon before."""

@@ -51,9 +51,7 @@ class History:
                 assert body in self.sent, "a message that nobody sent, or for the second time"
                 self.sent.remove(body)
                 place = queue_id, queue_offset
-                acknowledged, read = (
-                    it.pop(place, body) for it in (self._acknowledged, self._read)
-                )
+                acknowledged, read = (it.pop(place, body) for it in (self._acknowledged, self._read))
                 assert body == acknowledged, "where a message was acknowledged there is another one"
                 assert body == read, "where a message was read there is another one"
             self.kept[queue_id] += bodies

@@ -27,11 +27,7 @@ ANSWER_SECONDS: Final = 60
 MOMENTS: Final = (0, 0.005, 0.05)
 PAUSES: Final = (0.01, 0.3, 1.0)
 AGAIN_ACKNOWLEDGED_MAX: Final = 400
-PATIENT: Final = (
-    "slaveTimeout=60000",
-    "brokerFastFailureEnable=false",
-    "osPageCacheBusyTimeOutMills=60000",
-)
+PATIENT: Final = ("slaveTimeout=60000", "brokerFastFailureEnable=false", "osPageCacheBusyTimeOutMills=60000")
 
 
 async def until_followed(port: int) -> None:

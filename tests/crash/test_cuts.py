@@ -51,9 +51,7 @@ def test_controllers_and_brokers_are_cut_off_from_each_other(tmp_path: Path, see
             await run(cuts, few, cuts.lose_leader_and_master)
 
     with (
-        controllers(
-            "firearrow", tmp_path, 3, host=OUTSIDE, **controlledcuts.CONTROLLER_KEYS
-        ) as group,
+        controllers("firearrow", tmp_path, 3, host=OUTSIDE, **controlledcuts.CONTROLLER_KEYS) as group,
         name_server(tmp_path) as namesrv,
     ):
         cuts = ControlledCuts(seed, tmp_path, group, namesrv)

@@ -66,9 +66,7 @@ class Consumer:
 
 
 def life(
-    store: Path,
-    work: Callable[[Caller, subprocess.Popen[str]], Coroutine[Any, Any, None]],
-    *settings: str,
+    store: Path, work: Callable[[Caller, subprocess.Popen[str]], Coroutine[Any, Any, None]], *settings: str
 ) -> None:
     """Have a consumer work with a broker that is killed, or stopped, in the end."""
 

@@ -19,12 +19,7 @@ CASES: Final = ALL if ROUNDS > 5 else [ALL[0], ALL[3]]
 
 @pytest.mark.timeout(120 + 20 * ROUNDS)
 @pytest.mark.parametrize(("number", "kind", "is_sync"), [(at, *it) for at, it in enumerate(CASES)])
-def test_whoever_is_killed_the_logs_are_the_same(
-    tmp_path: Path,
-    number: int,
-    kind: str,
-    is_sync: bool,
-) -> None:
+def test_whoever_is_killed_the_logs_are_the_same(tmp_path: Path, number: int, kind: str, is_sync: bool) -> None:
     replicas = Replicas(ROUNDS + number, tmp_path, kind, is_sync=is_sync)
     for _ in range(number, ROUNDS, len(CASES)):
         replicas.round()

@@ -40,9 +40,7 @@ SIZES = (
 
 
 @contextmanager
-def serving(
-    store: Path, *settings: str, within: tuple[str, ...] = ()
-) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def serving(store: Path, *settings: str, within: tuple[str, ...] = ()) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A broker on a free port; it is gone when the block ends. ``within`` is a command that starts
     another."""
     options = [part for pair in (*SIZES, *settings) for part in ("--set", pair)]
@@ -52,9 +50,7 @@ def serving(
     ]  # fmt: skip
     with (store.parent / "broker.log").open("a") as log:
         environment = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-        ) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as process:
             try:
                 assert process.stdout is not None
                 ready = READY.fullmatch(process.stdout.readline())
@@ -140,8 +136,7 @@ class Victim:
         queue_id = self._random.randrange(QUEUES)
         count = self._random.choice((1, 1, 1, 1, 7))
         bodies = [
-            b"%d " % next(self._numbers) + self._random.randbytes(self._random.randrange(600))
-            for _ in range(count)
+            b"%d " % next(self._numbers) + self._random.randbytes(self._random.randrange(600)) for _ in range(count)
         ]
         self._history.sent.update(bodies)
         if count == 1:
@@ -155,9 +150,7 @@ class Victim:
         self._history.acknowledge(queue_id, int(fields["queueOffset"]), bodies)
 
 
-async def bodies_of_queue(
-    talker: Talker, queue_id: int, start: int, topic: str = "T"
-) -> list[bytes]:
+async def bodies_of_queue(talker: Talker, queue_id: int, start: int, topic: str = "T") -> list[bytes]:
     """The bodies of a queue from an offset to its end."""
     found: list[bytes] = []
     for opaque in itertools.count(1):

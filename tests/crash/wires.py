@@ -78,9 +78,7 @@ class Wires:
     def _owner(self, *ends: tuple[str, int]) -> str | None:
         """Which process has the socket with this address, connected to that one (two sockets may
         have the first); None if it has ended meanwhile."""
-        wanted = [
-            f"{int.from_bytes(inet_aton(host), 'little'):08X}:{port:04X}" for host, port in ends
-        ]
+        wanted = [f"{int.from_bytes(inet_aton(host), 'little'):08X}:{port:04X}" for host, port in ends]
         rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
         inodes = {f"socket:[{row[9]}]" for row in rows if row[1:3] == wanted}
         for pid, name in self.names.items():

@@ -81,8 +81,7 @@ def test_what_expressions_mean(expression: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression",
-    ["s = 1", "f BETWEEN 2 AND 3", "big > 5", "s > a", "TRUE = t", "s = 'abc' AND s > 1"],
+    "expression", ["s = 1", "f BETWEEN 2 AND 3", "big > 5", "s > a", "TRUE = t", "s = 'abc' AND s > 1"]
 )
 def test_what_can_not_be_done_makes_a_message_not_wanted(expression: str) -> None:
     compiled = compile_sql(expression)
@@ -155,11 +154,7 @@ def test_an_expression_has_limits() -> None:
     assert "characters, the limit is" in refusal("a" * (SQL_CHARS_MAX + 1))
     nested = SQL_DEPTH_MAX // 2
     compile_sql("(" * nested + "a" + ")" * nested)
-    for deep in (
-        "(" * SQL_DEPTH_MAX + "a" + ")" * SQL_DEPTH_MAX,
-        "NOT " * 70 + "a",
-        "-" * 70 + "1",
-    ):
+    for deep in ("(" * SQL_DEPTH_MAX + "a" + ")" * SQL_DEPTH_MAX, "NOT " * 70 + "a", "-" * 70 + "1"):
         assert "is deeper than" in refusal(deep)
     assert "is deeper than" in refusal("a" + " = a" * SQL_DEPTH_MAX)
     half = SQL_TERMS_MAX // 2
@@ -307,9 +302,7 @@ CONDITIONS = st.recursive(
         st.tuples(st.sampled_from(["contains", "startswith", "endswith"]), NAMES, TEXTS),
         st.tuples(st.just("between"), NAMES, st.tuples(NUMBERS, NUMBERS).map(sorted)),
     ),
-    lambda inner: st.one_of(
-        st.tuples(st.sampled_from(["and", "or"]), inner, inner), st.tuples(st.just("not"), inner)
-    ),
+    lambda inner: st.one_of(st.tuples(st.sampled_from(["and", "or"]), inner, inner), st.tuples(st.just("not"), inner)),
     max_leaves=8,
 )
 
@@ -357,11 +350,9 @@ def meant(tree: Tree, found: dict[str, str]) -> Any:
     if sign in ("contains", "startswith", "endswith"):
         if not wanted or text is None:
             return False
-        return {
-            "contains": wanted in text,
-            "startswith": text.startswith(wanted),
-            "endswith": text.endswith(wanted),
-        }[sign]
+        return {"contains": wanted in text, "startswith": text.startswith(wanted), "endswith": text.endswith(wanted)}[
+            sign
+        ]
     if text is None:
         return None
     if sign in ("in", "not in"):

@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.filter.values import (
-    Long,
-    Value,
-    compare,
-    compare_doubles,
-    java_double,
-    java_int,
-    java_long,
-)
+from firearrow.filter.values import Long, Value, compare, compare_doubles, java_double, java_int, java_long
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(0, 20))
@@ -61,10 +53,7 @@ def test_digits_of_other_scripts_count_in_whole_numbers() -> None:
 @given(st.floats(allow_nan=False))
 def test_numbers_with_a_fraction(number: float) -> None:
     assert java_double(repr(number).replace("inf", "Infinity").encode()) == number
-    assert java_double(f" {number.hex()}D\n".encode() if abs(number) < inf else b"1e999") in (
-        number,
-        inf,
-    )
+    assert java_double(f" {number.hex()}D\n".encode() if abs(number) < inf else b"1e999") in (number, inf)
 
 
 def test_doubles_have_an_order() -> None:
@@ -98,9 +87,7 @@ def test_values_of_different_kinds(left: Value, right: Value, sign: int) -> None
     assert compare(left, right) == sign
 
 
-@pytest.mark.parametrize(
-    ("left", "right"), [(True, b"true"), (b"3000000000", 3), (b"x", 1.5), (Long(1), b"1.0")]
-)
+@pytest.mark.parametrize(("left", "right"), [(True, b"true"), (b"3000000000", 3), (b"x", 1.5), (Long(1), b"1.0")])
 def test_what_can_not_be_compared(left: Value, right: Value) -> None:
     with pytest.raises(ValueError, match=r"is no|too large|can't be"):
         compare(left, right)

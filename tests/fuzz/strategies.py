@@ -18,9 +18,7 @@ HEADER_TYPES: list[type[msgspec.Struct]] = [
     if isinstance(kind, type) and issubclass(kind, headers.Header) and kind is not headers.Header
 ]
 
-FIELD_NAMES = sorted(
-    {field.encode_name for kind in HEADER_TYPES for field in msgspec.structs.fields(kind)}
-)
+FIELD_NAMES = sorted({field.encode_name for kind in HEADER_TYPES for field in msgspec.structs.fields(kind)})
 
 field_values = st.one_of(
     st.sampled_from(["T", "TBW102", "g", "broker-a", "C", "127.0.0.1:1", "ORDER_TOPIC_CONFIG"]),
@@ -87,6 +85,4 @@ def streams(codes: tuple[int, ...]) -> st.SearchStrategy[list[bytes]]:
     lengths = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)).map(
         lambda pair: pair[0].to_bytes(4) + pair[1].to_bytes(4)
     )
-    return st.lists(
-        st.one_of(sound, damaged(sound), odd_header, lengths, st.binary(max_size=40)), max_size=6
-    )
+    return st.lists(st.one_of(sound, damaged(sound), odd_header, lengths, st.binary(max_size=40)), max_size=6)

@@ -89,13 +89,7 @@ class Complaints(logging.Handler):
 class Stage:
     """A running target."""
 
-    def __init__(
-        self,
-        target: Target,
-        port: int,
-        complaints: Complaints,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def __init__(self, target: Target, port: int, complaints: Complaints, loop: asyncio.AbstractEventLoop) -> None:
         self.target = target
         self.port = port
         self.complaints = complaints

@@ -16,9 +16,7 @@ from tests.fuzz.strategies import damaged, field_values
 from tests.fuzz.targets import BROKER, Stage, running
 from tests.fuzz.test_servers import ping, talk
 
-topics = st.sampled_from(
-    ["T", "T", "U", "TBW102", "SELF_TEST_TOPIC", "%RETRY%g", "%DLQ%g", "a b", ""]
-)
+topics = st.sampled_from(["T", "T", "U", "TBW102", "SELF_TEST_TOPIC", "%RETRY%g", "%DLQ%g", "a b", ""])
 pairs = st.lists(
     st.tuples(
         st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "WAIT", "TRAN_MSG", "X", "a_b", ""]),
@@ -28,25 +26,19 @@ pairs = st.lists(
     max_size=5,
 ).map("\x02".join)
 batches = st.lists(
-    st.tuples(st.integers(-5, 5), st.binary(max_size=30), st.binary(max_size=20)),
-    min_size=1,
-    max_size=5,
+    st.tuples(st.integers(-5, 5), st.binary(max_size=30), st.binary(max_size=20)), min_size=1, max_size=5
 ).map(encode_batch)
 small = st.sampled_from([-1, 0, 1, 2, 3, 2**31 - 1, -(2**31)])
 large = small | st.sampled_from([2**31, 2**63 - 1, -(2**63), 2**63])
 
 
-def with_strange(
-    fields: st.SearchStrategy[dict[str, FieldValue]],
-) -> st.SearchStrategy[dict[str, FieldValue]]:
+def with_strange(fields: st.SearchStrategy[dict[str, FieldValue]]) -> st.SearchStrategy[dict[str, FieldValue]]:
     """Fields of which some are replaced or missing."""
     names = sorted(send_fields() | pull_fields())
     strange = st.dictionaries(st.sampled_from(names), field_values, max_size=2)
     missing = st.lists(st.sampled_from(names), max_size=1)
     return st.builds(
-        lambda sound, odd, gone: {
-            name: value for name, value in {**sound, **odd}.items() if name not in gone
-        },
+        lambda sound, odd, gone: {name: value for name, value in {**sound, **odd}.items() if name not in gone},
         fields,
         strange,
         missing,
@@ -54,9 +46,7 @@ def with_strange(
 
 
 sends = st.builds(
-    lambda topic, queue, flag, born, text, more: send_fields(
-        topic, queue, f=flag, g=born, i=text, j=more
-    ),
+    lambda topic, queue, flag, born, text, more: send_fields(topic, queue, f=flag, g=born, i=text, j=more),
     topics,
     small,
     st.sampled_from([0, 0, 0, 1, 2, 4, 8, 12, 16, 32, 0x80, 0x700, -1]),
@@ -66,13 +56,7 @@ sends = st.builds(
 )
 pulls = st.builds(
     lambda offset, topic, queue, most, flags, tags: pull_fields(
-        offset,
-        topic=topic,
-        queueId=queue,
-        maxMsgNums=most,
-        sysFlag=flags,
-        subscription=tags,
-        suspendTimeoutMillis=1,
+        offset, topic=topic, queueId=queue, maxMsgNums=most, sysFlag=flags, subscription=tags, suspendTimeoutMillis=1
     ),
     large,
     topics,
@@ -127,9 +111,7 @@ def talk_until_answered(stage: Stage, pull: Command[dict[str, str]]) -> list[Any
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(sent=st.lists(nearly_right(), min_size=1, max_size=6))
-def test_each_request_is_done_or_refused_with_a_reason(
-    stage: Stage, sent: list[Command[dict[str, str]]]
-) -> None:
+def test_each_request_is_done_or_refused_with_a_reason(stage: Stage, sent: list[Command[dict[str, str]]]) -> None:
     heard = talk(stage, [b"".join(map(encode_request, sent))])
     must = [c.opaque for c in sent if not c.flag & FLAG_ONEWAY and c.code not in BROKER.held]
     may = [c.opaque for c in sent if not c.flag & FLAG_ONEWAY]

@@ -20,9 +20,7 @@ from tests.wire.strategies import split
 
 ALL_CODES = tuple(code.value for code in RequestCode if code < 2**15)
 BODY_TYPES: list[type[msgspec.Struct]] = [
-    kind
-    for kind in vars(bodies).values()
-    if isinstance(kind, type) and issubclass(kind, bodies.Body)
+    kind for kind in vars(bodies).values() if isinstance(kind, type) and issubclass(kind, bodies.Body)
 ]
 
 
@@ -38,9 +36,7 @@ def test_a_stream_in_any_split_gives_the_same(pieces: list[bytes], data: st.Data
 
 
 @given(st.sampled_from(HEADER_TYPES), st.dictionaries(st.sampled_from(FIELD_NAMES), field_values))
-def test_any_fields_are_a_header_or_a_refusal(
-    kind: type[msgspec.Struct], fields: dict[str, str]
-) -> None:
+def test_any_fields_are_a_header_or_a_refusal(kind: type[msgspec.Struct], fields: dict[str, str]) -> None:
     with contextlib.suppress(BrokerError):
         assert type(fields_of(Command(1, fields), kind)) is kind
 

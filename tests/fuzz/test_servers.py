@@ -18,9 +18,7 @@ ANSWER_SECONDS_MAX = 20
 
 
 @pytest.fixture(scope="module", params=TARGETS, ids=lambda target: target.name)
-def stage(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A server that lives through all tests here, and is sound at their end."""
     with running(request.param, tmp_path_factory.mktemp(request.param.name)) as stage:
         before = ping(stage)

@@ -66,9 +66,7 @@ class Shop:
 @pytest.fixture(scope="module")
 def shop(cluster: BlockingCluster) -> Iterator[Shop]:
     shop = Shop(cluster.name_server)
-    with start_worker(
-        shop.app, perform_ping_check=False, shutdown_timeout=WITHIN, task_events=True
-    ):
+    with start_worker(shop.app, perform_ping_check=False, shutdown_timeout=WITHIN, task_events=True):
         yield shop
     shop.app.close()
     pools.reset()  # what has sent tasks stays open otherwise

@@ -32,9 +32,7 @@ def examples(tmp_path: Path, rocketmq_broker: EmbeddedBroker) -> Path:
 
 
 def run(examples: Path, name: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, name], cwd=examples, capture_output=True, text=True, timeout=TIMEOUT_S
-    )
+    ran = subprocess.run([sys.executable, name], cwd=examples, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

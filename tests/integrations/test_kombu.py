@@ -48,9 +48,7 @@ def name() -> str:
 class Taken:
     """A consumer, and what it got."""
 
-    def __init__(
-        self, connection: Any, *queues: kombu.Queue, prefetch: int = 0, no_ack: bool = False
-    ) -> None:
+    def __init__(self, connection: Any, *queues: kombu.Queue, prefetch: int = 0, no_ack: bool = False) -> None:
         self.connection = connection
         self.messages: list[Any] = []
         channel = connection.channel()
@@ -91,9 +89,7 @@ def test_what_is_acknowledged_comes_once(connect: Any, name: str) -> None:
     Taken(connect(), queue).has_no_more()
 
 
-def test_each_kind_of_exchange_passes_on_what_other_processes_have_bound(
-    connect: Any, name: str
-) -> None:
+def test_each_kind_of_exchange_passes_on_what_other_processes_have_bound(connect: Any, name: str) -> None:
     consumer, publisher = connect(), connect()
     kinds = {kind: kombu.Exchange(f"{kind} {name}", type=kind) for kind in ("direct", "topic")}
     fanout = kombu.Exchange(f"fanout {name}", type="fanout")
@@ -174,9 +170,7 @@ def test_a_queue_that_is_deleted_is_gone(connect: Any, name: str) -> None:
 
 def test_no_more_than_the_prefetch_count_are_under_way(connect: Any, name: str) -> None:
     publish(connect(), *range(8), routing_key=name)
-    some, others = (
-        Taken(connect(), kombu.Queue(name, routing_key=name), prefetch=3) for _ in range(2)
-    )
+    some, others = (Taken(connect(), kombu.Queue(name, routing_key=name), prefetch=3) for _ in range(2))
     some.has(3)
     some.has_no_more()
     others.has(3)
@@ -254,14 +248,10 @@ with connection.Consumer([kombu.Queue(name, routing_key=name)], callbacks=[die])
 """
 
 
-def test_a_process_that_dies_loses_nothing(
-    connect: Any, name: str, rocketmq_broker: EmbeddedBroker
-) -> None:
+def test_a_process_that_dies_loses_nothing(connect: Any, name: str, rocketmq_broker: EmbeddedBroker) -> None:
     publish(connect(), "precious", routing_key=name)
     url = f"rocketmq://{rocketmq_broker.name_server}"
-    ran = subprocess.run(
-        [sys.executable, "-c", WORKER, url, name], capture_output=True, text=True, timeout=60
-    )
+    ran = subprocess.run([sys.executable, "-c", WORKER, url, name], capture_output=True, text=True, timeout=60)
     assert (ran.stdout, ran.returncode) == ("got precious\n", 9), ran.stderr
     taken = Taken(connect(), kombu.Queue(name, routing_key=name))
     assert taken.has(1) == ["precious"]
@@ -295,9 +285,7 @@ sys.exit(status)
 def test_a_process_that_forks(connect: Any, name: str, rocketmq_broker: EmbeddedBroker) -> None:
     """Celery's workers do: a child has connections of its own and closes none of its parent's."""
     url = f"rocketmq://{rocketmq_broker.name_server}"
-    ran = subprocess.run(
-        [sys.executable, "-c", FORKS, url, name], capture_output=True, text=True, timeout=60
-    )
+    ran = subprocess.run([sys.executable, "-c", FORKS, url, name], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert "ClientError: " in ran.stdout
     assert "fork" in ran.stdout
@@ -333,11 +321,7 @@ def test_a_broker_that_restarts(rocketmq_cluster: BlockingCluster, name: str) ->
 
 
 def test_names_are_those_of_the_options_and_the_url(rocketmq_cluster: BlockingCluster) -> None:
-    options = {
-        "queue_name_prefix": "shop-",
-        "queues": 3,
-        "name_servers": [rocketmq_cluster.name_server],
-    }
+    options = {"queue_name_prefix": "shop-", "queues": 3, "name_servers": [rocketmq_cluster.name_server]}
     with kombu.Connection("rocketmq://nowhere/space", transport_options=options) as connection:
         publish(connection, "a", routing_key="orders.eu")
     [message] = rocketmq_cluster.messages("space%shop-orders%2Eeu")

@@ -16,9 +16,7 @@ from firearrow.testing import EmbeddedCluster
 ROUNDS = 3
 CHILDREN = 8
 WITHIN = 60
-WORKER = (
-    f"-m celery -A tests.integrations.limited worker -P prefork -c {CHILDREN} -l warning -Q celery"
-)
+WORKER = f"-m celery -A tests.integrations.limited worker -P prefork -c {CHILDREN} -l warning -Q celery"
 
 
 @pytest.fixture

@@ -25,9 +25,7 @@ MINUTE = 60.0
 
 
 def broker_of(time: VirtualTime, **options: Any) -> RocketMQBroker:
-    settings: dict[str, Any] = {
-        "topic": "tasks", "group": "workers", "invisible": INVISIBLE, "clock": time.clock,
-    }  # fmt: skip
+    settings: dict[str, Any] = {"topic": "tasks", "group": "workers", "invisible": INVISIBLE, "clock": time.clock}
     broker = RocketMQBroker(time.cluster.name_server, **settings | options)
     return broker.with_result_backend(InMemoryBroker().result_backend)
 
@@ -96,9 +94,7 @@ def test_a_task_runs_and_its_result_is_kept(rocketmq_clock: VirtualTime) -> None
     run(rocketmq_clock, scenario())
 
 
-def test_labels_are_properties_and_the_task_is_found_by_its_id(
-    rocketmq_clock: VirtualTime,
-) -> None:
+def test_labels_are_properties_and_the_task_is_found_by_its_id(rocketmq_clock: VirtualTime) -> None:
     broker = broker_of(rocketmq_clock)
 
     @broker.task("shop:bill", customer="c-1", DELAY="5", bad="a\x01b")

@@ -18,16 +18,7 @@ from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.controller_bodies import EpochsOfBroker
 from tests.controllerscript import DATA, NAMES, WITHIN_S
-from tests.interop.servers import (
-    BROKER_NAME,
-    CLUSTER_NAME,
-    ROOT,
-    Kind,
-    Process,
-    free_port,
-    running,
-    write_properties,
-)
+from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, ROOT, Kind, Process, free_port, running, write_properties
 from tests.interop.toolchain import java_command
 from tests.interop.waiting import wait_until
 
@@ -133,9 +124,7 @@ class OriginalBroker:
 
     kind: Kind = "real"
 
-    def __init__(
-        self, directory: Path, namesrv: str, controller_addresses: str, **keys: str
-    ) -> None:
+    def __init__(self, directory: Path, namesrv: str, controller_addresses: str, **keys: str) -> None:
         self.directory = directory
         self.address = f"127.0.0.1:{free_port(-2, 0, 1)}"
         port = int(self.address.rpartition(":")[2])
@@ -250,9 +239,7 @@ async def known_by(client: Client, address: str) -> dict[str, Any] | None:
     return state
 
 
-def wait_for_state(
-    group: Controllers, is_wanted: Callable[[dict[str, Any]], bool]
-) -> dict[str, Any]:
+def wait_for_state(group: Controllers, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """Wait until what the leader knows of the brokers is as wanted; give it."""
 
     async def asked() -> dict[str, Any] | None:

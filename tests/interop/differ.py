@@ -125,9 +125,7 @@ def pull(topic: str, queue_id: int, offset: int, **changed: FieldValue) -> dict[
 def shown(view: MessageView) -> Seen:
     """A message as two brokers must agree on it."""
     # With us, a delivery names the message that waited.
-    waited = not view.properties.keys().isdisjoint(
-        {properties.DELAY_LEVEL, properties.TIMER_OUT_MS}
-    )
+    waited = not view.properties.keys().isdisjoint({properties.DELAY_LEVEL, properties.TIMER_OUT_MS})
     kept = {key: value for key, value in view.properties.items() if key not in VOLATILE}
     return {
         "topic": view.topic, "queue": view.queue_id, "body": view.body.decode(errors="replace"),
@@ -251,10 +249,7 @@ class Script:
     def _send_batch(self) -> Named:
         topic, queue_id = self._queue()
         bodies = [self._new_body() for _ in range(3)]
-        members = [
-            (0, body.encode(), properties.encode({"UNIQ_KEY": self._unique_key()}))
-            for body in bodies
-        ]
+        members = [(0, body.encode(), properties.encode({"UNIQ_KEY": self._unique_key()})) for body in bodies]
         fields = self._send_fields(topic, queue_id, {}, m=True)
         end = self._sent[topic, queue_id] = self._sent.get((topic, queue_id), 0) + len(bodies)
 
@@ -272,8 +267,7 @@ class Script:
         fields = self._send_fields(self._later, queue_id, {**self._some_properties(), **found})
         self._expect(self._later, queue_id)
         return Named(
-            f"send {body!r} for later, {found}",
-            lambda side: code_and(side.ask(310, fields, body.encode()), "queueId"),
+            f"send {body!r} for later, {found}", lambda side: code_and(side.ask(310, fields, body.encode()), "queueId")
         )
 
     def _expect(self, topic: str, queue_id: int) -> None:
@@ -396,12 +390,7 @@ class Script:
             at = side.store_ms[body] + shift if body and shift else 0
             if body and shift:  # messages may share a millisecond on one side only
                 at = side.store_ms[body] + shift * 60_000
-            fields: Fields = {
-                "topic": topic,
-                "queueId": queue_id,
-                "timestamp": at,
-                "boundaryType": boundary,
-            }
+            fields: Fields = {"topic": topic, "queueId": queue_id, "timestamp": at, "boundaryType": boundary}
             return code_and(side.ask(29, fields), "offset")
 
         return Named(f"search {topic}-{queue_id} {boundary} {shift}", do)
@@ -418,10 +407,7 @@ class Script:
         return Named(f"view {body!r}", do)
 
     def _query(self) -> Named:
-        topic, key = (
-            self._chance.choice(self._topics),
-            f"{self.prefix}-k{self._chance.randrange(4)}",
-        )
+        topic, key = (self._chance.choice(self._topics), f"{self.prefix}-k{self._chance.randrange(4)}")
         fields: Fields = {
             "topic": topic, "key": key, "maxNum": 32, "beginTimestamp": 0,
             "endTimestamp": (1 << 63) - 1,
@@ -559,7 +545,6 @@ def compare(sides: tuple[Side, Side], seed: int, script: Callable[[int], HasStep
         first, second = (do(side) for side in sides)
         if json.dumps(first, default=str) != json.dumps(second, default=str):
             raise Different(
-                f"seed {seed}, step {count}: {words}\n"
-                f"  {sides[0].name}: {first}\n  {sides[1].name}: {second}"
+                f"seed {seed}, step {count}: {words}\n  {sides[0].name}: {first}\n  {sides[1].name}: {second}"
             )
     return count

@@ -121,9 +121,7 @@ class LiteScript:
     def _some(self) -> list[str]:
         return self._chance.sample(LITES, self._chance.choice((1, 2)))
 
-    def _changes(
-        self, action: str, group: str, client: str, lites: list[str], **more: Any
-    ) -> Named:
+    def _changes(self, action: str, group: str, client: str, lites: list[str], **more: Any) -> Named:
         body = _change(action, group, client, self._parent, lites, **more)
 
         def do(side: Side) -> Seen:
@@ -201,8 +199,7 @@ class LiteScript:
             answer = self._ask_for_all(side, group, client, invisible_ms)
             views = list(iter_records(answer.body)) if answer.code == 0 else []
             self._popped[side.name, number] = [
-                (view.properties["__LITE_TOPIC"], _offset_in(view.properties), answer)
-                for view in views
+                (view.properties["__LITE_TOPIC"], _offset_in(view.properties), answer) for view in views
             ]
             if invisible_ms == SHORT_MS:
                 time.sleep(SHORT_S)
@@ -301,9 +298,7 @@ class LiteScript:
         def do(side: Side) -> Seen:
             told = json.loads(side.ask(200076, fields).body)
             told["topicOffset"].pop("lastUpdateTimestamp", None)
-            told["subscriber"] = sorted(
-                json.dumps(one, sort_keys=True) for one in told["subscriber"] or ()
-            )
+            told["subscriber"] = sorted(json.dumps(one, sort_keys=True) for one in told["subscriber"] or ())
             return told
 
         return Named(f"200076 {fields}", do)
@@ -374,14 +369,10 @@ class LiteScript:
             (200079, {"group": "differ"}, b""),
         ]  # fmt: skip
         code, fields, body = self._chance.choice(wrong)
-        return Named(
-            f"wrong: {code} {fields} {body!r}", lambda side: side.ask(code, fields, body).code
-        )
+        return Named(f"wrong: {code} {fields} {body!r}", lambda side: side.ask(code, fields, body).code)
 
 
-def _change(
-    action: str, group: str, client: str, parent: str, lites: list[str], **more: Any
-) -> bytes:
+def _change(action: str, group: str, client: str, parent: str, lites: list[str], **more: Any) -> bytes:
     entry = {
         "action": action, "clientId": client, "group": group, "topic": parent,
         "liteTopicSet": lites, "version": 1, **more,

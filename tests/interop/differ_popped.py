@@ -44,9 +44,7 @@ class PoppedScript:
         self._chance = random.Random(seed)
         self.prefix = f"n{seed}"
         self._topic = f"{self.prefix}-topic"
-        self._groups = {
-            f"{self.prefix}-g{number}": expression for number, expression in enumerate(EXPRESSIONS)
-        }
+        self._groups = {f"{self.prefix}-g{number}": expression for number, expression in enumerate(EXPRESSIONS)}
         self._number = 0
         self._pops: list[int] = []
         self._group_of: dict[int, str] = {}
@@ -309,9 +307,7 @@ class PoppedScript:
         for group in self._groups:
             yield self._drain(group)
         yield from (self._send() for _ in range(8))
-        pops = {
-            group: (self._new_pop(group), self._chance.randrange(256)) for group in self._groups
-        }
+        pops = {group: (self._new_pop(group), self._chance.randrange(256)) for group in self._groups}
         for group, (pop, bits) in pops.items():
             yield self._pop_shortly(group, pop, bits)
         for group, (pop, bits) in pops.items():

@@ -124,9 +124,7 @@ class PopScript:
         )
 
     def _pop_by_priority(self) -> Named:
-        return self._pops_of(
-            {"topic": self._by_priority, "queueId": -1, "order": False, "invisibleTime": LONG_MS}
-        )
+        return self._pops_of({"topic": self._by_priority, "queueId": -1, "order": False, "invisibleTime": LONG_MS})
 
     def _pops_of(self, changed: dict[str, FieldValue]) -> Named:
         fields: dict[str, FieldValue] = {

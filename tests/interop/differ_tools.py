@@ -46,9 +46,7 @@ Printing = Callable[[JavaClient], list[str]]
 class Tools:
     """Commands of mqadmin about the topics and groups of one script."""
 
-    def __init__(
-        self, seed: int, prefix: str, topics: Sequence[str], groups: Sequence[str]
-    ) -> None:
+    def __init__(self, seed: int, prefix: str, topics: Sequence[str], groups: Sequence[str]) -> None:
         self._chance = random.Random(f"tools of {seed}")
         self._prefix = prefix
         self._topics = topics
@@ -72,9 +70,7 @@ class Tools:
 
         return "wait for routes", printing
 
-    def _printed(
-        self, *words: str, then: Callable[[list[str]], list[str]] = list
-    ) -> tuple[str, Printing]:
+    def _printed(self, *words: str, then: Callable[[list[str]], list[str]] = list) -> tuple[str, Printing]:
         def printing(java: JavaClient) -> list[str]:
             asked = [java.server.broker if word == "BROKER" else word for word in words]
             return then(masked(java.mqadmin(*asked)))
@@ -115,9 +111,7 @@ class Tools:
     def _reset(self) -> tuple[str, Printing]:
         asked = ("resetOffsetByTime", "-g", self._chance.choice(self._groups), "-t", self._topic)
         place = ("-b", "BROKER", "-q", "1", "-o", str(self._chance.randrange(3)))
-        return self._printed(
-            *asked, *self._chance.choice((("-s", "now"), ("-s", "1000"), ("-s", "0", *place)))
-        )
+        return self._printed(*asked, *self._chance.choice((("-s", "now"), ("-s", "1000"), ("-s", "0", *place))))
 
     def _clone(self) -> tuple[str, Printing]:
         groups = ("-s", self._chance.choice(self._groups), "-d", f"{self._prefix}-copy")

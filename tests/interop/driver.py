@@ -42,9 +42,7 @@ class JavaError(Exception):
 class Driver:
     """The running Java process. Calls are answered one after the other; it logs to ``log``."""
 
-    def __init__(
-        self, requests: IO[bytes], answers: IO[bytes], kill: Callable[[], None], log: Path
-    ) -> None:
+    def __init__(self, requests: IO[bytes], answers: IO[bytes], kill: Callable[[], None], log: Path) -> None:
         self._requests = requests
         self.kill = kill
         self.log = log

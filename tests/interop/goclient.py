@@ -92,9 +92,7 @@ class GoClient:
 
     def request(self, topic: str, group: str, body: bytes) -> bytes:
         """Send a request, again while nobody answers, and give the answer's body."""
-        answer = self._run(
-            "request", body, topic=topic, group=group, timeout=f"{ARRIVAL_TIMEOUT_S}s"
-        )
+        answer = self._run("request", body, topic=topic, group=group, timeout=f"{ARRIVAL_TIMEOUT_S}s")
         return msgspec.json.decode(answer, type=bytes)
 
     @contextmanager
@@ -124,9 +122,7 @@ class GoClient:
 
     def _run(self, command: str, stdin: bytes, **options: str | int) -> bytes:
         words = self._words(command, **options)
-        done = subprocess.run(
-            words, input=stdin, capture_output=True, timeout=PROCESS_TIMEOUT_S, check=False
-        )
+        done = subprocess.run(words, input=stdin, capture_output=True, timeout=PROCESS_TIMEOUT_S, check=False)
         if done.returncode != 0:
             raise GoError(done.stderr.decode(errors="replace"))
         return done.stdout

@@ -170,17 +170,13 @@ class Producer(_Handle):
     def request(self, topic: str, message: Outgoing, within_s: float = 10) -> bytes:
         """Send a request and return the body of the reply."""
         timeout_ms = int(within_s * 1000)
-        return self._call(
-            "producer.request", bytes, topic=topic, message=message, timeoutMs=timeout_ms
-        )
+        return self._call("producer.request", bytes, topic=topic, message=message, timeoutMs=timeout_ms)
 
 
 class TransactionProducer(_Handle):
     """A ``TransactionMQProducer``; its messages say what becomes of them."""
 
-    def send(
-        self, topic: str, body: bytes, local: str, checks: str = "UNKNOW", **more: Any
-    ) -> HalfReport:
+    def send(self, topic: str, body: bytes, local: str, checks: str = "UNKNOW", **more: Any) -> HalfReport:
         """Send a half and end it with a state; checks give others, joined by blanks, in turn."""
         message = Outgoing(body=body, properties={"local": local, "checks": checks}, **more)
         messages = [message]
@@ -229,9 +225,7 @@ class PullConsumer(_Handle):
         """Return the ids of the topic's readable queues."""
         return sorted(self._call("pull.queues", list[int], topic=topic))
 
-    def pull(
-        self, topic: str, queue: int, offset: int, count: int = 32, expression: str = "*"
-    ) -> PullReport:
+    def pull(self, topic: str, queue: int, offset: int, count: int = 32, expression: str = "*") -> PullReport:
         """Pull once, without waiting for messages to come."""
         return self._call(
             "pull.pull",
@@ -246,9 +240,7 @@ class PullConsumer(_Handle):
 
     def read(self, topic: str) -> list[Received]:
         """Return every message of a topic, queue by queue, in the order of the queue."""
-        return [
-            message for queue in self.queues(topic) for message in self.read_queue(topic, queue)
-        ]
+        return [message for queue in self.queues(topic) for message in self.read_queue(topic, queue)]
 
     def read_queue(self, topic: str, queue: int) -> Iterable[Received]:
         """Give every message of a queue from offset 0 on, in its order."""
@@ -310,9 +302,7 @@ class PopCalls(_Handle):
 
     def change(self, receipt: str, invisible_ms: int) -> str:
         """Have a message be invisible for so long from now on; gives its new handle, or none."""
-        return self._call(
-            "calls.change", str, **self._names, receipt=receipt, invisibleMs=invisible_ms
-        )
+        return self._call("calls.change", str, **self._names, receipt=receipt, invisibleMs=invisible_ms)
 
     def has_messages(self, queue: int = -1, poll_ms: int = 0) -> bool:
         """Ask, or wait, whether there is anything to pop."""
@@ -359,15 +349,11 @@ _H = TypeVar("_H", bound=_Handle)
 class JavaClient:
     """Everything that the official clients and tools do with one server, signed or not."""
 
-    def __init__(
-        self, driver: Driver, server: Server, credentials: Credentials | None = None
-    ) -> None:
+    def __init__(self, driver: Driver, server: Server, credentials: Credentials | None = None) -> None:
         self.server = server
         self._driver = driver
         self._user = (
-            {}
-            if credentials is None
-            else {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
+            {} if credentials is None else {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
         )
         self._handles: list[_Handle] = []
 
@@ -484,9 +470,7 @@ class JavaClient:
 
     def replier(self, group: str, topic: str, compress_over_bytes: int = NO_COMPRESSION) -> _Handle:
         """Open a push consumer that replies to each request with ``re: `` and its body."""
-        number = self.call(
-            "replier.open", int, group=group, topic=topic, compressOverBytes=compress_over_bytes
-        )
+        number = self.call("replier.open", int, group=group, topic=topic, compressOverBytes=compress_over_bytes)
         return self._keep(_Handle(self._driver, number))
 
     def pull_consumer(self, group: str = "interop_pull") -> PullConsumer:
@@ -538,13 +522,7 @@ class JavaClient:
     def query_key(self, topic: str, key: str, count: int = 64) -> list[Received]:
         """Return the messages of a key, sorted by their place in the log."""
         found = self.call(
-            "admin.queryKey",
-            list[Received],
-            topic=topic,
-            key=key,
-            count=count,
-            beginMs=0,
-            endMs=FOREVER_MS,
+            "admin.queryKey", list[Received], topic=topic, key=key, count=count, beginMs=0, endMs=FOREVER_MS
         )
         return sorted(found, key=lambda message: message.physical_offset)
 

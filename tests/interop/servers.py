@@ -33,10 +33,7 @@ Kind: TypeAlias = Literal["firearrow", "real"]
 # FIREARROW_ALL_HANDOVERS=1 (``make handovers``) adds the others.
 _THERE: tuple[Kind, Kind] = ("firearrow", "real")
 _BACK: tuple[Kind, Kind] = ("real", "firearrow")
-HANDOVERS: list[tuple[str, tuple[Kind, Kind]]] = [
-    ("default", _THERE),
-    ("defaultRocksDB", _BACK),
-]
+HANDOVERS: list[tuple[str, tuple[Kind, Kind]]] = [("default", _THERE), ("defaultRocksDB", _BACK)]
 ALL_HANDOVERS = bool(os.environ.get("FIREARROW_ALL_HANDOVERS"))
 if ALL_HANDOVERS:
     HANDOVERS += [("default", _BACK), ("defaultRocksDB", _THERE)]
@@ -78,9 +75,7 @@ AUTHENTICATED: Mapping[str, str] = {
     **WITH_USERS,
     "authenticationEnabled": "true",
     "initAuthenticationUser": '{"username":"tester","password":"a secret of twelve"}',
-    "innerClientAuthenticationCredentials": (
-        '{"accessKey":"tester","secretKey":"a secret of twelve"}'
-    ),
+    "innerClientAuthenticationCredentials": ('{"accessKey":"tester","secretKey":"a secret of twelve"}'),
 }
 # And allowed.
 AUTHORIZED: Mapping[str, str] = {**AUTHENTICATED, "authorizationEnabled": "true"}
@@ -154,9 +149,7 @@ def _firearrow(
 
 
 @contextmanager
-def _real(
-    store: Path, logs: Path, broker_port: int, settings: Mapping[str, str], killed: bool
-) -> Iterator[Server]:
+def _real(store: Path, logs: Path, broker_port: int, settings: Mapping[str, str], killed: bool) -> Iterator[Server]:
     namesrv_port, broker_port = free_port(0), broker_port or free_port(-2, 0, 1)
     namesrv = settings.get("namesrvAddr") or f"127.0.0.1:{namesrv_port}"
     server = Server("real", namesrv, f"127.0.0.1:{broker_port}", store, logs)
@@ -171,11 +164,7 @@ def _real(
     jvm = ("-Xms1g", "-Xmx1g", f"-Duser.home={logs}", f"-Djava.io.tmpdir={logs}", *tls)
     command = java_command(ORIGINAL, *map(str, confs), jvm=jvm, killed=killed)
     with running(command, logs / "original.log", ROCKETMQ_HOME=str(logs)) as process:
-        wait_until(
-            lambda: process.is_alive() and _is_there(server),
-            START_TIMEOUT_S,
-            f"route; see {logs}",
-        )
+        wait_until(lambda: process.is_alive() and _is_there(server), START_TIMEOUT_S, f"route; see {logs}")
         yield server
         if not killed:
             process.stop()
@@ -196,9 +185,7 @@ class Process:
         self.log = log
 
     def wait_for_line(self, start: str) -> str:
-        return wait_until(
-            lambda: self._line(start), START_TIMEOUT_S, f"a line {start!r} in {self.log}"
-        )
+        return wait_until(lambda: self._line(start), START_TIMEOUT_S, f"a line {start!r} in {self.log}")
 
     def is_alive(self) -> bool:
         status = self.popen.poll()
@@ -222,11 +209,7 @@ def running(command: list[str], log: Path, **environment: str) -> Iterator[Proce
     """Run a command for a ``with`` block, and kill what then is left of it."""
     with log.open("wb") as out:
         popen = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env={**os.environ, **environment},
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **environment}
         )
         try:
             yield Process(popen, log)

@@ -45,10 +45,7 @@ def root(driver: Driver, guarded: Server) -> Iterator[JavaClient]:
     client.mqadmin_all([["createUser", *at, *broker, "-u", APP.access_key, "-p", APP.secret_key]])
     subject = ["-s", f"User:{APP.access_key}", "-d", "Allow"]
     acls = [("Topic:Own*", "Pub,Sub"), ("Group:own*", "Sub"), (f"Topic:{REPLIES}", "Pub")]
-    said = [
-        client.mqadmin("createAcl", *broker, *subject, "-r", resource, "-a", actions)
-        for resource, actions in acls
-    ]
+    said = [client.mqadmin("createAcl", *broker, *subject, "-r", resource, "-a", actions) for resource, actions in acls]
     assert all("success" in text for text in said), said
     for topic in ("OwnSends", "OwnTransactions", "OwnRequests", "Foreign"):
         client.create_topic(topic, queues=2)
@@ -231,10 +228,7 @@ ACL: Final = AuthAcl(
         ),
         AuthPolicy(
             "Default",
-            [
-                AuthEntry("Topic:Read", ["Get"], None, "Allow"),
-                AuthEntry("Group:seen", ["Get"], None, "Allow"),
-            ],
+            [AuthEntry("Topic:Read", ["Get"], None, "Allow"), AuthEntry("Group:seen", ["Get"], None, "Allow")],
         ),
     ],
 )
@@ -283,10 +277,7 @@ async def _change(server: Server) -> None:
         auth, at = admin.auth, server.broker
         await auth.update_user(at, AuthUserInfo("off", None, "Super"))
         await auth.delete_acl(at, "User:app", "Topic:FromElsewhere")
-        off = [
-            AuthEntry("*", ["All"], None, "Deny"),
-            AuthEntry("Cluster:*", ["Get"], None, "Allow"),
-        ]
+        off = [AuthEntry("*", ["All"], None, "Deny"), AuthEntry("Cluster:*", ["Get"], None, "Allow")]
         await auth.create_acl(at, AuthAcl("User:off", [AuthPolicy("Default", off)]))
 
 

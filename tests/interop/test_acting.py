@@ -54,18 +54,14 @@ def other(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-def call(
-    address: str, code: int, fields: Mapping[str, FieldValue], content: bytes = b""
-) -> dict[str, Any]:
+def call(address: str, code: int, fields: Mapping[str, FieldValue], content: bytes = b"") -> dict[str, Any]:
     """Ask a server; gives its fields, or what its body says."""
 
     answer = asked(address, code, fields, content)
     return fastjson.loads(answer.body) if answer.body else dict(answer.ext or {})
 
 
-def asked(
-    address: str, code: int, fields: Mapping[str, FieldValue], content: bytes = b""
-) -> AnyCommand:
+def asked(address: str, code: int, fields: Mapping[str, FieldValue], content: bytes = b"") -> AnyCommand:
     """The answer of a server."""
 
     async def answer() -> AnyCommand:

@@ -57,9 +57,7 @@ def random_queues(chance: Random) -> list[MessageQueue]:
     topic = chance.choice(TOPICS)
     brokers = {f"{chance.choice(ROOMS)}@broker-{chance.choice('abc')}" for _ in range(4)}
     return [
-        MessageQueue(topic, broker, queue_id)
-        for broker in sorted(brokers)
-        for queue_id in range(chance.randint(1, 16))
+        MessageQueue(topic, broker, queue_id) for broker in sorted(brokers) for queue_id in range(chance.randint(1, 16))
     ]
 
 
@@ -79,15 +77,9 @@ def test_every_random_group_is_divided_alike(driver: Driver, name: str) -> None:
             "allocate",
             Divided,
             strategy=name,
-            queues=[
-                {"topic": one.topic, "brokerName": one.broker_name, "queueId": one.queue_id}
-                for one in queues
-            ],
+            queues=[{"topic": one.topic, "brokerName": one.broker_name, "queueId": one.queue_id} for one in queues],
             clients=clients,
             rooms=ROOMS[:2],
         )
-        ours = [
-            [queues.index(queue) for queue in strategy(queues, clients, client)]
-            for client in clients
-        ]
+        ours = [[queues.index(queue) for queue in strategy(queues, clients, client)] for client in clients]
         assert (strategy.name, ours) == (theirs.name, theirs.divided)

@@ -30,9 +30,7 @@ WALK = Path(__file__).with_name("commands.md")
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp(f"commands-{request.param}")
     with serve(request.param, root / "store", root / "logs") as server:
         done = main(["topic", "create", "orders", "--queues", "2", "-n", server.namesrv])
@@ -77,9 +75,7 @@ def test_the_page_of_examples(served: Server) -> None:
 
 
 def test_the_other_commands(served: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    consumer = PushConsumer(
-        served.namesrv, group="carriers", start=StartFrom.FIRST, max_reconsume_times=0
-    )
+    consumer = PushConsumer(served.namesrv, group="carriers", start=StartFrom.FIRST, max_reconsume_times=0)
 
     @consumer.on("orders", tags="open")
     def carry(message: Message) -> None:

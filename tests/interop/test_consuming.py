@@ -19,9 +19,7 @@ def bodies(messages: list[Outgoing]) -> Counter[bytes]:
     return Counter(message.body for message in messages)
 
 
-def test_a_concurrent_push_consumer_gets_each_message_once(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_a_concurrent_push_consumer_gets_each_message_once(java: JavaClient, topic: str, group: str) -> None:
     consumer = java.push_consumer(group, topic)
     messages = numbered(200)
     reports = java.producer().send(topic, messages)
@@ -35,11 +33,7 @@ def test_a_concurrent_push_consumer_gets_each_message_once(
 
 def test_a_tag_subscription_gets_exactly_its_tags(java: JavaClient, topic: str, group: str) -> None:
     tags = ("TagB", None, "TagA", "标签")  # each queue ends with one that is wanted
-    sent = [
-        Outgoing(body=f"{tag} {i}".encode(), tags=tag, queue=i % 4)
-        for i in range(25)
-        for tag in tags
-    ]
+    sent = [Outgoing(body=f"{tag} {i}".encode(), tags=tag, queue=i % 4) for i in range(25) for tag in tags]
     java.producer().send(topic, sent)
     wanted = bodies([message for message in sent if message.tags in ("TagA", "标签")])
     consumer = java.push_consumer(group, topic, "TagA || 标签")
@@ -50,9 +44,7 @@ def test_a_tag_subscription_gets_exactly_its_tags(java: JavaClient, topic: str, 
     assert {message.tags for message in received} == {"TagA", "标签"}
 
 
-def test_an_orderly_consumer_keeps_the_order_of_each_queue(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_an_orderly_consumer_keeps_the_order_of_each_queue(java: JavaClient, topic: str, group: str) -> None:
     java.producer().send(topic, numbered(200))
     consumer = java.push_consumer(group, topic, orderly=True)
     received = consumer.wait_for(200)
@@ -74,9 +66,7 @@ def test_a_waiting_consumer_is_woken_by_a_message(java: JavaClient, topic: str, 
     assert Counter(message.body for message in received) == bodies(numbered(8))
 
 
-def test_the_classic_pull_consumer_is_told_where_it_stands(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_the_classic_pull_consumer_is_told_where_it_stands(java: JavaClient, topic: str, group: str) -> None:
     java.producer().send(topic, numbered(50, queues=1))
     consumer = java.pull_consumer(group)
     assert consumer.queues(topic) == [0, 1, 2, 3]
@@ -105,9 +95,7 @@ def test_the_classic_pull_consumer_filters_by_tag(java: JavaClient, topic: str) 
     assert (none.status, none.next_offset) == ("NO_MATCHED_MSG", 20)
 
 
-def test_the_classic_pull_consumer_commits_offsets(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_the_classic_pull_consumer_commits_offsets(java: JavaClient, topic: str, group: str) -> None:
     java.producer().send(topic, numbered(10, queues=1))
     consumer = java.pull_consumer(group)
     assert consumer.committed(topic, 0) == 0  # nothing committed, but all there from 0 on
@@ -116,9 +104,7 @@ def test_the_classic_pull_consumer_commits_offsets(
     assert java.pull_consumer(group).committed(topic, 0) == 7
 
 
-def test_the_lite_pull_consumer_resumes_after_its_commit(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_the_lite_pull_consumer_resumes_after_its_commit(java: JavaClient, topic: str, group: str) -> None:
     producer = java.producer()
     producer.send(topic, numbered(60))
     consumer = java.lite_consumer(group, topic)
@@ -132,9 +118,7 @@ def test_the_lite_pull_consumer_resumes_after_its_commit(
     assert Counter(message.body for message in resumed) == bodies(numbered(20, start=60))
 
 
-def test_a_restarted_push_consumer_resumes_where_its_group_was(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_a_restarted_push_consumer_resumes_where_its_group_was(java: JavaClient, topic: str, group: str) -> None:
     producer = java.producer()
     producer.send(topic, numbered(40))
     first = java.push_consumer(group, topic)

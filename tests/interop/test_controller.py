@@ -14,11 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests import scrapes
-from tests.controllerscript import (
-    printed_by_tools,
-    tell_all,
-    with_common_keys,
-)
+from tests.controllerscript import printed_by_tools, tell_all, with_common_keys
 from tests.interop.controllers import (
     Controllers,
     OriginalBroker,
@@ -59,9 +55,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
 
 
 @pytest.fixture(scope="module")
-def twins(
-    tmp_path_factory: pytest.TempPathFactory, followed: Followed
-) -> Iterator[dict[Kind, Controllers]]:
+def twins(tmp_path_factory: pytest.TempPathFactory, followed: Followed) -> Iterator[dict[Kind, Controllers]]:
     """One controller of each kind; what takes longer to start has begun before."""
     with (
         controllers("firearrow", tmp_path_factory.mktemp("ours"), 1) as ours,
@@ -164,9 +158,7 @@ def test_original_brokers_follow_our_controllers(followed: Followed, driver: Dri
     assert (state["syncStateSetEpoch"], state["notInSyncReplicas"]) == (4, [])
 
     of_name, at = ["-b", BROKER_NAME], ["-a", leader]
-    in_sync, epochs = mqadmin(
-        driver, namesrv, ["getSyncStateSet", *at, *of_name], ["getBrokerEpoch", *of_name]
-    )
+    in_sync, epochs = mqadmin(driver, namesrv, ["getSyncStateSet", *at, *of_name], ["getBrokerEpoch", *of_name])
     for command, text in (("getSyncStateSet", in_sync), ("getBrokerEpoch", epochs)):
         controller = at if command == "getSyncStateSet" else []
         own = run_ours([command, "-n", namesrv, *controller, *of_name])
@@ -178,7 +170,5 @@ def test_original_brokers_follow_our_controllers(followed: Followed, driver: Dri
 
     wanted = ["-b", ids[first.address], "-bn", BROKER_NAME, "-c", CLUSTER_NAME]
     (elected,) = mqadmin(driver, namesrv, ["electMaster", *at, *wanted])
-    assert (
-        f"#BrokerMasterAddr\t{first.address}\n#MasterEpoch\t3\n#SyncStateSetEpoch\t5\n" in elected
-    )
+    assert f"#BrokerMasterAddr\t{first.address}\n#MasterEpoch\t3\n#SyncStateSetEpoch\t5\n" in elected
     wait_for_state(group, lambda state: state.get("masterAddress") == first.address)

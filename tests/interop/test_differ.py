@@ -70,10 +70,7 @@ if "FIREARROW_DIFFER_SEEDS" in os.environ:  # it takes two minutes
         """What a consumer does now, and what it did: the counts of ``statsAll`` are the same."""
 
         consumers = [_live_consumer(side.java) for side in sides]
-        real, own = (
-            _printed_of(side.java, consumer)
-            for side, consumer in zip(sides, consumers, strict=True)
-        )
+        real, own = (_printed_of(side.java, consumer) for side, consumer in zip(sides, consumers, strict=True))
         for text, expected in zip(own, real, strict=True):
             assert "\n".join(text) == "\n".join(expected)
         counts, status, overview, progress, queried, gone = own

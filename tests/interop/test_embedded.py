@@ -20,9 +20,7 @@ def test_java_sends_to_an_embedded_cluster_and_consumes(driver: Driver, tmp_path
     messages = [Outgoing(body=b"%d" % number, queue=number % 4) for number in range(40)]
     with EmbeddedCluster() as cluster:
         broker = cluster.brokers[0]
-        java = JavaClient(
-            driver, Server("firearrow", cluster.name_server, broker.address, broker.store, tmp_path)
-        )
+        java = JavaClient(driver, Server("firearrow", cluster.name_server, broker.address, broker.store, tmp_path))
         cluster.create_topic("embedded", queues=4)
         consumer = java.push_consumer("embedded_group", "embedded")
         producer = java.producer()

@@ -20,19 +20,7 @@ import pytest
 from firearrow.net.access import Tls
 from firearrow.net.httprequest import ask
 from firearrow.wire.codes import ResponseCode
-from tests.controllerscript import (
-    ALTER,
-    DATA,
-    ELECT,
-    NAMES,
-    WITHIN_S,
-    Talk,
-    alter,
-    elect,
-    in_sync,
-    prepare,
-    shown,
-)
+from tests.controllerscript import ALTER, DATA, ELECT, NAMES, WITHIN_S, Talk, alter, elect, in_sync, prepare, shown
 from tests.interop.controllers import (
     Controllers,
     OriginalBroker,
@@ -128,9 +116,7 @@ async def state_at(talk: Talk) -> tuple[int, int, int]:
     return state["masterBrokerId"], state["masterEpoch"], state["syncStateSetEpoch"]
 
 
-def test_the_controller_that_leads_is_killed_and_then_the_master(
-    tmp_path: Path, etcd: Etcd
-) -> None:
+def test_the_controller_that_leads_is_killed_and_then_the_master(tmp_path: Path, etcd: Etcd) -> None:
     """Brokers are RocketMQ's and ours; etcd is there only when controllers and brokers wait."""
     with (
         controllers("firearrow", tmp_path, 3, **etcd.keys) as group,
@@ -151,9 +137,7 @@ def test_the_controller_that_leads_is_killed_and_then_the_master(
         before = wait_for_state(group, lambda state: len(state["inSyncReplicas"]) == 2)
         assert (before["masterEpoch"], before["syncStateSetEpoch"]) == (1, 2)
         group.kill(leader_of(group))
-        after = wait_for_state(group, lambda state: all(
-            it["alive"] for it in state["inSyncReplicas"]
-        ))  # fmt: skip
+        after = wait_for_state(group, lambda state: all(it["alive"] for it in state["inSyncReplicas"]))
         assert after == before
         by_address = {broker.address: broker for broker in brokers}
         by_address.pop(before["masterAddress"]).kill()
@@ -176,8 +160,7 @@ def test_a_paused_controller_changes_nothing_when_it_goes_on(tmp_path: Path, etc
             os.kill(paused, signal.SIGSTOP)
             steps = [STEP, (ALTER, alter(), in_sync(1, epoch=2))]
             waiting = [
-                asyncio.create_task(talk.clients[0].answer(address, *step, timeout_seconds=60))
-                for step in steps
+                asyncio.create_task(talk.clients[0].answer(address, *step, timeout_seconds=60)) for step in steps
             ]
             second = await asyncio.to_thread(leader_of, group, but=first)
             os.kill(paused, signal.SIGCONT)

@@ -17,11 +17,7 @@ import pytest
 from firearrow.errors import FilterError
 from firearrow.filter.bloom import BloomFilter
 from firearrow.filter.sql import compile_sql
-from tests.filter.expressions import (
-    random_expression,
-    random_properties,
-    random_tokens,
-)
+from tests.filter.expressions import random_expression, random_properties, random_tokens
 from tests.interop.driver import Driver, JavaError
 from tests.interop.javaclient import JavaClient, Outgoing
 
@@ -70,9 +66,7 @@ def test_every_random_pair_is_answered_alike(driver: Driver) -> None:
         answers = theirs(driver, some)
         seen.update(answers)
         different = [
-            (*pair, answer, mine)
-            for pair, answer in zip(some, answers, strict=True)
-            if (mine := ours(*pair)) != answer
+            (*pair, answer, mine) for pair, answer in zip(some, answers, strict=True) if (mine := ours(*pair)) != answer
         ]
         assert different == []
     assert min(seen[letter] for letter in "RTFNE") > PAIRS // 100, seen
@@ -105,16 +99,12 @@ def test_every_number_is_read_alike(driver: Driver) -> None:
     ]
     answers = theirs(driver, pairs)
     different = [
-        (*pair, answer, mine)
-        for pair, answer in zip(pairs, answers, strict=True)
-        if (mine := ours(*pair)) != answer
+        (*pair, answer, mine) for pair, answer in zip(pairs, answers, strict=True) if (mine := ours(*pair)) != answer
     ]
     assert different == []
 
 
-def test_a_push_consumer_gets_what_its_expression_chooses(
-    java: JavaClient, name: str, group: str
-) -> None:
+def test_a_push_consumer_gets_what_its_expression_chooses(java: JavaClient, name: str, group: str) -> None:
     """The rest is passed over: nothing of it is left to consume."""
     java.create_topic(name, queues=2)
     consumer = java.push_consumer(group, name, "a > 5 AND color IN ('blue', 'green')", sql=True)
@@ -123,11 +113,7 @@ def test_a_push_consumer_gets_what_its_expression_chooses(
     def send(start: int, end: int) -> set[bytes]:
         colors = ["red", "blue", "green"]
         messages = [
-            Outgoing(
-                body=b"%d" % number,
-                queue=number % 2,
-                properties={"a": str(number), "color": colors[number % 3]},
-            )
+            Outgoing(body=b"%d" % number, queue=number % 2, properties={"a": str(number), "color": colors[number % 3]})
             for number in range(start, end)
         ]
         producer.send(name, messages)

@@ -99,9 +99,7 @@ def test_go_sends_to_java(go: GoClient, java: JavaClient, topic: str, group: str
     java.wait_until_consumed(group, topic, 60)
 
 
-def test_what_fails_in_go_comes_again(
-    go: GoClient, java: JavaClient, topic: str, group: str
-) -> None:
+def test_what_fails_in_go_comes_again(go: GoClient, java: JavaClient, topic: str, group: str) -> None:
     has_retry_topic(java, group, topic)
     [report] = java.producer().send(topic, [Outgoing(body=b"once", tags="T", keys="k")])
     first, second = go.consume(topic, group, 2, failures=1)
@@ -112,9 +110,7 @@ def test_what_fails_in_go_comes_again(
     java.wait_until_consumed(group, topic, 1)
 
 
-def test_what_always_fails_in_go_is_a_dead_letter(
-    go: GoClient, java: JavaClient, topic: str, group: str
-) -> None:
+def test_what_always_fails_in_go_is_a_dead_letter(go: GoClient, java: JavaClient, topic: str, group: str) -> None:
     has_retry_topic(java, group, topic)
     sent = [b"%d" % number for number in range(5)]
     reports = go.send(topic, [Outgoing(body=body) for body in sent])
@@ -149,9 +145,7 @@ def test_go_gets_what_it_has_delayed(go: GoClient, topic: str, group: str) -> No
         assert 0 <= message.store_timestamp - message.born_timestamp - delay_ms < LATE_MS_MAX
 
 
-def test_go_gets_what_its_expression_chooses(
-    go: GoClient, java: JavaClient, topic: str, group: str
-) -> None:
+def test_go_gets_what_its_expression_chooses(go: GoClient, java: JavaClient, topic: str, group: str) -> None:
     messages = [Outgoing(body=b"%d" % n, properties={"a": str(n)}) for n in range(30)]
     java.producer().send(topic, messages)
     received = go.consume(topic, group, 8, "a BETWEEN 3 AND 10", sql=True)

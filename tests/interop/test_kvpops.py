@@ -56,9 +56,7 @@ async def create(caller: Caller) -> None:
     assert (await caller.call(200, {}, b'{"groupName":"g"}')).code == 0
 
 
-async def popped_until(
-    caller: Caller, bodies: set[bytes], invisible_ms: int
-) -> dict[bytes, Handle]:
+async def popped_until(caller: Caller, bodies: set[bytes], invisible_ms: int) -> dict[bytes, Handle]:
     """Pop until there was each of some messages."""
     found: dict[bytes, Handle] = {}
     async with asyncio.timeout(AGAIN_SECONDS):

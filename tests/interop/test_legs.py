@@ -30,10 +30,7 @@ ALL_LEGS: tuple[tuple[Kind, bool], ...] = (
     ("firearrow", True),
 )
 LEGS = ALL_LEGS if ALL_HANDOVERS else ALL_LEGS[:4]
-SETTINGS: dict[str, dict[str, str]] = {
-    "files": {},
-    "rocksdb": {"storeType": "defaultRocksDB"},
-}
+SETTINGS: dict[str, dict[str, str]] = {"files": {}, "rocksdb": {"storeType": "defaultRocksDB"}}
 
 
 @dataclass
@@ -53,9 +50,8 @@ class Relay:
         logs = self.directory / f"{self.leg}-{kind}"
         settings = {**SMALL_FILES, **self.settings}
         with serve(
-            kind, self.directory / "store", logs, broker_port=self.broker_port,
-            settings=settings, killed=killed,
-        ) as server:  # fmt: skip
+            kind, self.directory / "store", logs, broker_port=self.broker_port, settings=settings, killed=killed
+        ) as server:
             self.broker_port = server.broker_port
             java = JavaClient(self.driver, server)
             if self.messages:

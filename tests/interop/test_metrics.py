@@ -42,10 +42,7 @@ def scraped(kind: Kind, root: Path) -> Mapping[str, Scraped]:
 
 
 def shape(families: Mapping[str, Scraped]) -> dict[str, object]:
-    return {
-        name: (family.kind, sorted(family.labels), family.bounds)
-        for name, family in families.items()
-    }
+    return {name: (family.kind, sorted(family.labels), family.bounds) for name, family in families.items()}
 
 
 # What is counted alike by both, whatever the machine is busy with.

@@ -43,9 +43,7 @@ def test_update_topic_creates_and_changes(java: JavaClient, name: str) -> None:
     printed = java.mqadmin("updateTopic", *words, "-r", "4", "-w", "4")
     assert f"create topic to {java.server.broker} success." in printed
     assert f"topicName={name}, readQueueNums=4, writeQueueNums=4, perm=RW-" in printed
-    by_cluster = java.mqadmin(
-        "updateTopic", "-c", "DefaultCluster", "-t", name, "-r", "6", "-w", "3"
-    )
+    by_cluster = java.mqadmin("updateTopic", "-c", "DefaultCluster", "-t", name, "-r", "6", "-w", "3")
     assert f"create topic to {java.server.broker} success." in by_cluster
     queues = route(java.mqadmin("topicRoute", "-t", name))["queueDatas"]
     assert queues == [QUEUE_DATA | {"readQueueNums": 6, "writeQueueNums": 3}]
@@ -89,12 +87,7 @@ def test_topic_list(java: JavaClient, topic: str, group: str) -> None:
 def test_topic_status(java: JavaClient, dealt: str) -> None:
     shown = rows(java.mqadmin("topicStatus", "-t", dealt), "broker-a")
     assert [row[1:4] for row in shown] == [list(row) for row in ("005", "104", "200", "300")]
-    assert [len(row) for row in shown] == [
-        6,
-        6,
-        4,
-        4,
-    ]  # with date and time, or not
+    assert [len(row) for row in shown] == [6, 6, 4, 4]  # with date and time, or not
 
 
 def test_consumer_progress(java: JavaClient, dealt: str, group: str) -> None:
@@ -104,12 +97,7 @@ def test_consumer_progress(java: JavaClient, dealt: str, group: str) -> None:
     consumer.commit(dealt, 1, 1)
     printed = java.mqadmin("consumerProgress", "-g", group)
     shown = {row[2]: row[3:6] for row in rows(printed, dealt)}
-    assert shown == {
-        "0": ["5", "5", "0"],
-        "1": ["4", "1", "3"],
-        "2": ["0", "0", "0"],
-        "3": ["0", "0", "0"],
-    }
+    assert shown == {"0": ["5", "5", "0"], "1": ["4", "1", "3"], "2": ["0", "0", "0"], "3": ["0", "0", "0"]}
     assert "Consume Diff Total: 3" in printed
 
 
@@ -208,18 +196,14 @@ def test_delete_topic(java: JavaClient, dealt: str) -> None:
     assert java.pull_consumer().read(dealt) == []
 
 
-@pytest.mark.parametrize(
-    "command", ["deleteExpiredCommitLog", "cleanExpiredCQ", "cleanUnusedTopic"]
-)
+@pytest.mark.parametrize("command", ["deleteExpiredCommitLog", "cleanExpiredCQ", "cleanUnusedTopic"])
 def test_cleaning(java: JavaClient, dealt: str, command: str) -> None:
     before = java.pull_consumer().read(dealt)
     assert "success" in java.mqadmin(command, "-b", java.server.broker)
     assert java.pull_consumer().read(dealt) == before
 
 
-def test_a_consumer_is_asked_what_it_does_and_to_consume(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_a_consumer_is_asked_what_it_does_and_to_consume(java: JavaClient, topic: str, group: str) -> None:
     (report,) = java.producer().send(topic, [Outgoing(body=b"once more", queue=1)])
     consumer = java.push_consumer(group, topic)
     consumer.wait_for(1)

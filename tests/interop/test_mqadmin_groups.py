@@ -115,8 +115,7 @@ def test_topic_cluster_list(java: JavaClient, topic: str) -> None:
 def test_times_of_a_group(java: JavaClient, dealt: str, begun: str) -> None:
     java.create_topic(f"%RETRY%{begun}", 1)
     stored = [
-        [message.store_timestamp for message in java.pull_consumer().read_queue(dealt, queue_id)]
-        for queue_id in (0, 1)
+        [message.store_timestamp for message in java.pull_consumer().read_queue(dealt, queue_id)] for queue_id in (0, 1)
     ]
     asked_ms = time.time() * 1000
     first, second, *empty = java.call("admin.timeSpans", list[list[int]], topic=dealt, group=begun)
@@ -163,9 +162,7 @@ def test_reset_offset_in_the_old_way(java: JavaClient, topic: str, group: str) -
         java.wait_until_consumed(group, topic, 8)
 
 
-def test_reset_offset_in_the_old_way_of_a_group_that_is_away(
-    java: JavaClient, dealt: str, begun: str
-) -> None:
+def test_reset_offset_in_the_old_way_of_a_group_that_is_away(java: JavaClient, dealt: str, begun: str) -> None:
     """Then ``mqadmin`` commits the offsets itself."""
     with changed(java, "useServerSideResetOffset", "false", "true"):
         printed = java.mqadmin("resetOffsetByTime", "-g", begun, "-t", dealt, "-s", "1000")

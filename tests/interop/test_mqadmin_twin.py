@@ -93,9 +93,7 @@ def _place(server: Server, directory: Path) -> Place:
 
 def _known(java: JavaClient) -> Callable[[], None]:
     def wait() -> None:
-        wait_until(
-            lambda: set(WAITED_FOR) <= set(java.topics()), ARRIVAL_TIMEOUT_S, "routes of topics"
-        )
+        wait_until(lambda: set(WAITED_FOR) <= set(java.topics()), ARRIVAL_TIMEOUT_S, "routes of topics")
 
     return wait
 

@@ -114,14 +114,7 @@ def test_offsets_by_time_and_progress(real: Server) -> None:
     wait_until(lambda: pulled(real, "PipelineTimes").num_rows == 60, 20, "all to be dispatched")
     stored = pulled(real, "PipelineTimes").column("storeTimestamp").to_pylist()
     times = [int(moment.timestamp() * 1000) for moment in stored]
-    given = parse(
-        {
-            "nameServer": real.namesrv,
-            "subscribe": "PipelineTimes",
-            "consumerGroup": "pipe",
-            **SECRET,
-        }
-    )
+    given = parse({"nameServer": real.namesrv, "subscribe": "PipelineTimes", "consumerGroup": "pipe", **SECRET})
     origin = BrokerOrigin(given)
     for moment in {0, *times, *(time + 1 for time in times)}:
         later = [n for n, time in enumerate(times) if time >= moment]

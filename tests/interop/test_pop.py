@@ -15,13 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.driver import Driver, running_driver
-from tests.interop.javaclient import (
-    ARRIVAL_TIMEOUT_S,
-    JavaClient,
-    Outgoing,
-    PushConsumer,
-    Received,
-)
+from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Outgoing, PushConsumer, Received
 from tests.interop.popper import Popper
 from tests.interop.servers import Server
 from tests.interop.waiting import wait_until
@@ -47,10 +41,7 @@ def bodies(messages: list[Received]) -> Counter[bytes]:
 def numbered(start: int, end: int, properties: dict[str, str] | None = None) -> list[Outgoing]:
     """Make messages that a reader can tell apart, dealt to the queues in turn."""
     more = properties or {}
-    return [
-        Outgoing(body=b"%d" % i, keys=f"k{i}", queue=i % QUEUES, properties=more)
-        for i in range(start, end)
-    ]
+    return [Outgoing(body=b"%d" % i, keys=f"k{i}", queue=i % QUEUES, properties=more) for i in range(start, end)]
 
 
 def once(start: int, end: int) -> Counter[bytes]:
@@ -116,9 +107,7 @@ class Begun:
 
 
 @pytest.fixture(scope="module")
-def begun(
-    driver: Driver, server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Begun]:
+def begun(driver: Driver, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
     """Everything that takes some seconds."""
     java = JavaClient(driver, server)
     failing = begin_to_fail(java, "Failing", failures=1)
@@ -133,9 +122,7 @@ def begin_to_fail(java: JavaClient, topic: str, failures: int, times_max: int = 
     java.create_topic(topic, QUEUES)
     java.set_request_mode(topic, f"{topic}_group", "POP")
     again_s = AGAIN_MS // 1000
-    consumer = java.shared_consumer(
-        f"{topic}_group", topic, again_s=again_s, failures=failures, times_max=times_max
-    )
+    consumer = java.shared_consumer(f"{topic}_group", topic, again_s=again_s, failures=failures, times_max=times_max)
     java.producer().send(topic, numbered(0, 10))
     return consumer
 

@@ -16,14 +16,7 @@ import pytest
 from firearrow.message.record import iter_records
 from firearrow.wire.pop import parse_handle
 from tests.interop.driver import Driver
-from tests.interop.javaclient import (
-    ARRIVAL_TIMEOUT_S,
-    JavaClient,
-    Outgoing,
-    PopCalls,
-    PopReport,
-    Received,
-)
+from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Outgoing, PopCalls, PopReport, Received
 from tests.interop.popper import NOTIFICATION, PEEK, Popped, Popper, messages_of
 from tests.interop.servers import Server
 from tests.interop.waiting import wait_until
@@ -201,9 +194,7 @@ def test_a_peek_takes_nothing(java: JavaClient, topic: str, group: str) -> None:
         assert [message.body for message in popper.pop()] == [b"0", b"1", b"2"]
 
 
-def test_a_simple_consumer_renews_and_acknowledges(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_a_simple_consumer_renews_and_acknowledges(java: JavaClient, topic: str, group: str) -> None:
     """What it renews stays its own under the last handle; what it forgets comes again."""
     producer = java.producer()
     with Popper(topic, group).opened(java.server.broker) as popper:

@@ -68,10 +68,7 @@ class Relay:
 
     def run(self, leg: Leg, *, is_last: bool) -> None:
         """Serve once."""
-        with (
-            self._handover.opened_by(leg.kind, killed=leg.killed) as java,
-            self._popper.opened(java.server.broker),
-        ):
+        with self._handover.opened_by(leg.kind, killed=leg.killed) as java, self._popper.opened(java.server.broker):
             if not self._sent:
                 java.create_topic(TOPIC, QUEUES)
             self._take_what_is_over(float("inf") if is_last else time.time() * 1000)
@@ -92,9 +89,7 @@ class Relay:
         """Pop some messages; of three acknowledge one, and have one wait for some time."""
         popped: list[Popped] = []
         while len(popped) < EACH:
-            some = self._popper.pop(
-                count=EACH - len(popped), invisible_ms=invisible_ms, poll_ms=1000
-            )
+            some = self._popper.pop(count=EACH - len(popped), invisible_ms=invisible_ms, poll_ms=1000)
             popped += [message for message in some if not self._is_known(message)]
         for message in popped[::3]:
             assert self._popper.ack(message) == 0
@@ -146,9 +141,7 @@ class Relay:
 
 
 @pytest.mark.parametrize("name", RELAYS)
-def test_what_was_popped_comes_again_under_another_broker(
-    driver: Driver, tmp_path: Path, name: str
-) -> None:
+def test_what_was_popped_comes_again_under_another_broker(driver: Driver, tmp_path: Path, name: str) -> None:
     legs = RELAYS[name]
     store_type = name if name == "defaultRocksDB" else "default"
     relay = Relay(Handover(driver, tmp_path, store_type, **SETTINGS))

@@ -61,9 +61,7 @@ class Unreadable(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def side(
-    request: pytest.FixtureRequest, driver: Driver, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Side]:
+def side(request: pytest.FixtureRequest, driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     root = tmp_path_factory.mktemp(f"pop-traps-{request.param}")
     serving = serve(request.param, root / "store", root / "logs", settings=SETTINGS)
     with serving as server, closing(Side(server, JavaClient(driver, server))) as found:
@@ -137,9 +135,7 @@ def pop(side: Side, topic: str, count: int, invisible_ms: int) -> list[bytes]:
     return wait_until(bodies_popped, ARRIVAL_S, f"{side.name}: a message of {topic}")
 
 
-def pop_unreadable(
-    side: Side, server: Server, topic: str, later_ms: int, place: int = BODY_LENGTH
-) -> Unreadable:
+def pop_unreadable(side: Side, server: Server, topic: str, later_ms: int, place: int = BODY_LENGTH) -> Unreadable:
     """Pop three messages, each for itself, of which the first can't be read any more then.
 
     When the second has come again, the first has been tried.

@@ -16,16 +16,7 @@ from typing import Any
 import pytest
 
 from firearrow.cli.main import main
-from firearrow.client import (
-    Credentials,
-    Decision,
-    Message,
-    NewMessage,
-    Producer,
-    Queue,
-    SendStatus,
-    Session,
-)
+from firearrow.client import Credentials, Decision, Message, NewMessage, Producer, Queue, SendStatus, Session
 from firearrow.client.choosing import by_hash
 from firearrow.client.routequeues import subscribe_queues
 from firearrow.errors import BrokerError, NoReply, TopicNotFound
@@ -46,9 +37,7 @@ BOTH: list[Kind] = ["real", "firearrow"]
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp(f"python-{request.param}")
     with serve(request.param, root / "store", root / "logs", settings=SETTINGS) as server:
         yield server
@@ -126,15 +115,11 @@ def test_messages_of_all_kinds_of_bodies(served: Server, name: str) -> None:
             receipts = await asyncio.gather(*sends)
             messages = {it.message_id: it for it in await shop.holding(name, 4)}
             assert len(messages) == 4
-            for receipt, expected in zip(
-                receipts, [b"text", b"bytes", b'{"n":1}', b"x" * 10_000], strict=True
-            ):
+            for receipt, expected in zip(receipts, [b"text", b"bytes", b'{"n":1}', b"x" * 10_000], strict=True):
                 message = messages[receipt.message_id]
                 assert (message.body, message.tag, message.topic) == (expected, "t", name)
                 assert message.offset_message_id == receipt.offset_message_id
-                assert (message.queue, message.queue_offset) == (
-                    receipt.queue, receipt.queue_offset
-                )  # fmt: skip
+                assert (message.queue, message.queue_offset) == (receipt.queue, receipt.queue_offset)
                 assert receipt.status is SendStatus.SEND_OK
 
     run(served, main)
@@ -199,9 +184,7 @@ def test_batches(served: Server, name: str) -> None:
             assert [it.body for it in messages] == [b"one", b"two", b"own"]
             assert [it.message_id for it in messages] == [it.message_id for it in receipts]
             assert [it.queue_offset for it in messages] == [it.queue_offset for it in receipts]
-            assert [it.offset_message_id for it in messages] == [
-                it.offset_message_id for it in receipts
-            ]
+            assert [it.offset_message_id for it in messages] == [it.offset_message_id for it in receipts]
             assert {it.tag for it in messages} == {"t"}
 
     run(served, main)
@@ -299,15 +282,8 @@ def test_transactions(served: Server, name: str) -> None:
 
 def test_requests_and_replies(served: Server, name: str) -> None:
     async def main(shop: Shop) -> None:
-        async with (
-            shop.producer("askers") as askers,
-            shopping(served) as other,
-            other.producer("repliers") as repliers,
-        ):
-            asking = [
-                asyncio.create_task(askers.request(name, f"{n}?", timeout_seconds=20))
-                for n in range(5)
-            ]
+        async with shop.producer("askers") as askers, shopping(served) as other, other.producer("repliers") as repliers:
+            asking = [asyncio.create_task(askers.request(name, f"{n}?", timeout_seconds=20)) for n in range(5)]
             for asked in await other.holding(name, 5):
                 await repliers.reply(asked, asked.text() + "!")
             replies = await asyncio.gather(*asking)

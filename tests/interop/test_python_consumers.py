@@ -43,9 +43,7 @@ SETTINGS = {**SMALL_FILES, "enableCalcFilterBitMap": "true", "traceTopicEnable":
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def served(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp(f"consumers-{request.param}")
     with serve(request.param, root / "store", root / "logs", settings=SETTINGS) as server:
         yield server
@@ -87,9 +85,7 @@ class Shop:
     def push(self, handler: Any = None, **options: Any) -> PushConsumer:
         """A consumer of the topic, with a session of its own, as another client has it."""
         wanted = {
-            name: options.pop(name)
-            for name in ("tags", "sql", "concurrency", "batch", "manual")
-            if name in options
+            name: options.pop(name) for name in ("tags", "sql", "concurrency", "batch", "manual") if name in options
         }
         addresses = ";".join(self.session.name_servers.addresses)
         settings: dict[str, Any] = {"group": self.group, "start": StartFrom.FIRST}
@@ -174,9 +170,7 @@ def test_tags_and_sql_choose(served: Server, java: JavaClient, topic: str) -> No
     run(served, topic, main)
 
 
-def test_what_fails_comes_again_and_is_given_up(
-    served: Server, java: JavaClient, topic: str
-) -> None:
+def test_what_fails_comes_again_and_is_given_up(served: Server, java: JavaClient, topic: str) -> None:
     async def main(shop: Shop) -> None:
         await shop.send(3)
 
@@ -188,9 +182,7 @@ def test_what_fails_comes_again_and_is_given_up(
         async with shop.push(handler, max_reconsume_times=2):
             await shop.has(5)
             dead = shop.session.group(shop.group)
-            async with PullConsumer(
-                shop.session, group="undertakers", start=StartFrom.FIRST
-            ) as reader:
+            async with PullConsumer(shop.session, group="undertakers", start=StartFrom.FIRST) as reader:
                 await until_route(shop, f"%DLQ%{dead}")
                 reader.assign(await reader.queues(f"%DLQ%{dead}"))
                 [message] = await reader.poll(LATE_SECONDS)
@@ -214,9 +206,7 @@ async def until_route(shop: Shop, topic: str) -> None:
                 return
 
 
-def test_order_is_kept_while_consumers_come_and_go(
-    served: Server, java: JavaClient, topic: str
-) -> None:
+def test_order_is_kept_while_consumers_come_and_go(served: Server, java: JavaClient, topic: str) -> None:
     async def main(shop: Shop) -> None:
         consumers = [shop.push(ordered=True) for _ in range(4)]
         for consumer in consumers:
@@ -415,10 +405,7 @@ def test_a_java_replier_answers_python(served: Server, java: JavaClient, topic: 
 
     async def main(shop: Shop) -> None:
         async with Producer(shop.session, group=f"{topic}_askers") as producer:
-            asking = (
-                producer.request(topic, f"{n}?", key="k", timeout_seconds=LATE_SECONDS)
-                for n in range(5)
-            )
+            asking = (producer.request(topic, f"{n}?", key="k", timeout_seconds=LATE_SECONDS) for n in range(5))
             replies = await asyncio.gather(*asking)
             assert [it.text() for it in replies] == [f"re: {n}?" for n in range(5)]
 
@@ -436,18 +423,14 @@ def test_python_answers_a_java_request(served: Server, java: JavaClient, topic: 
             async with shop.push(answer):
                 asker = java.producer(f"{topic}_askers")
                 for body in (b"1", b"\xff" * 10_000):
-                    reply = await asyncio.to_thread(
-                        asker.request, topic, Outgoing(body=body), LATE_SECONDS
-                    )
+                    reply = await asyncio.to_thread(asker.request, topic, Outgoing(body=body), LATE_SECONDS)
                     assert reply == b"py: " + body
         assert [it.properties["TTL"] for it in shop.got] == [str(LATE_SECONDS * 1000)] * 2
 
     run(served, topic, main)
 
 
-def test_mqadmin_shows_how_fast_a_consumer_is_and_where(
-    served: Server, java: JavaClient, topic: str
-) -> None:
+def test_mqadmin_shows_how_fast_a_consumer_is_and_where(served: Server, java: JavaClient, topic: str) -> None:
     async def main(shop: Shop) -> None:
         await shop.send(20)
         async with shop.push() as consumer:

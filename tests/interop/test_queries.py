@@ -14,11 +14,7 @@ NO_MESSAGE = 208  # of the client, when no broker found any
 def send_with_keys(java: JavaClient, topic: str, count: int = 30) -> list[SendReport]:
     """Send numbered messages with a key of their own, one of all and one of a third of them."""
     return java.producer().send(
-        topic,
-        [
-            Outgoing(body=b"%d" % i, keys=f"one-{i} all third-{i % 3}", queue=i % 4)
-            for i in range(count)
-        ],
+        topic, [Outgoing(body=b"%d" % i, keys=f"one-{i} all third-{i % 3}", queue=i % 4) for i in range(count)]
     )
 
 
@@ -41,9 +37,7 @@ def test_a_key_finds_exactly_its_messages(java: JavaClient, topic: str) -> None:
     wait_for_index(java, topic, "one-29")
     assert [m.body for m in java.query_key(topic, "one-17")] == [b"17"]
     assert [m.body for m in java.query_key(topic, "all")] == [b"%d" % i for i in range(30)]
-    assert [m.body for m in java.query_key(topic, "third-1")] == [
-        b"%d" % i for i in range(1, 30, 3)
-    ]
+    assert [m.body for m in java.query_key(topic, "third-1")] == [b"%d" % i for i in range(1, 30, 3)]
     with pytest.raises(JavaError) as unknown:
         java.query_key(topic, "one-30")
     assert unknown.value.code == NO_MESSAGE

@@ -34,10 +34,7 @@ TIMEOUT_S: Final = 60
 QUEUES: Final = 2
 TOPIC: Final = "replicated"
 
-PAIRS: Final[list[tuple[Kind, Kind, str]]] = [
-    ("firearrow", "real", "default"),
-    ("real", "firearrow", "defaultRocksDB"),
-]
+PAIRS: Final[list[tuple[Kind, Kind, str]]] = [("firearrow", "real", "default"), ("real", "firearrow", "defaultRocksDB")]
 
 
 @dataclass
@@ -64,17 +61,12 @@ class Pair:
 
     @contextmanager
     def slave(self, *, killed: bool = False) -> Iterator[Server]:
-        keys = {
-            "brokerRole": "SLAVE",
-            "brokerId": "1",
-        }
+        keys = {"brokerRole": "SLAVE", "brokerId": "1"}
         with self._served(self.slave_kind, "slave", keys, 0, killed) as server:
             yield server
 
     @contextmanager
-    def _served(
-        self, kind: Kind, name: str, keys: Mapping[str, str], port: int, killed: bool
-    ) -> Iterator[Server]:
+    def _served(self, kind: Kind, name: str, keys: Mapping[str, str], port: int, killed: bool) -> Iterator[Server]:
         self.turns += 1
         settings = {
             **SMALL_FILES, "storeType": self.store_type, "namesrvAddr": self.namesrv,
@@ -94,10 +86,7 @@ def namesrv(server: Server) -> str:
 
 @pytest.fixture(scope="module", params=PAIRS, ids=["java-follows", "java-leads"])
 def pair(
-    request: pytest.FixtureRequest,
-    driver: Driver,
-    namesrv: str,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, driver: Driver, namesrv: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Pair:
     """Two brokers to be: nothing runs yet."""
     leads, follows, store_type = request.param
@@ -152,9 +141,7 @@ def following(pair: Pair, java: JavaClient, *, killed: bool = False) -> Iterator
         wait_until(lambda: ha_status(java, master)["SlaveNum"] == "1", TIMEOUT_S, "slave")
         yield slave
         end = ha_status(java, master)["MasterCommitLogMaxOffset"]
-        wait_until(
-            lambda: ha_status(java, slave)["CommitLogMaxOffset"] == end, TIMEOUT_S, "copied log"
-        )
+        wait_until(lambda: ha_status(java, slave)["CommitLogMaxOffset"] == end, TIMEOUT_S, "copied log")
         wait_until(lambda: acked(java, master) == [(end, "0", "OK")], TIMEOUT_S, "report")
 
 

@@ -56,9 +56,7 @@ def test_what_fails_comes_again_after_ten_seconds(java: JavaClient, topic: str, 
     assert len(consumer.stop()) == 2
 
 
-def test_what_always_fails_is_a_dead_letter_at_last(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_what_always_fails_is_a_dead_letter_at_last(java: JavaClient, topic: str, group: str) -> None:
     has_retry_topic(java, group, topic)
     consumer = java.push_consumer(group, topic, failures=ALWAYS, level=1, times_max=2)
     sent = [b"%d" % number for number in range(5)]
@@ -77,9 +75,7 @@ def test_what_always_fails_is_a_dead_letter_at_last(
             assert 0 <= after.store_timestamp - before.store_timestamp - SECOND_MS < LATE_MS_MAX
 
 
-def test_a_consumer_that_keeps_the_order_tries_again_in_place(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_a_consumer_that_keeps_the_order_tries_again_in_place(java: JavaClient, topic: str, group: str) -> None:
     java.producer().send(topic, [Outgoing(body=b"%d" % number, queue=0) for number in range(4)])
     consumer = java.push_consumer(group, topic, orderly=True, failures=2)
     received = consumer.wait_for(12)
@@ -89,9 +85,7 @@ def test_a_consumer_that_keeps_the_order_tries_again_in_place(
     java.wait_until_consumed(group, topic, 4)
 
 
-def test_what_can_not_be_consumed_in_order_is_a_dead_letter_at_once(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_what_can_not_be_consumed_in_order_is_a_dead_letter_at_once(java: JavaClient, topic: str, group: str) -> None:
     """Else it would come again behind others of its queue."""
     java.producer().send(topic, [Outgoing(body=b"%d" % number, queue=0) for number in range(3)])
     consumer = java.push_consumer(group, topic, orderly=True, failures=ALWAYS, times_max=1)

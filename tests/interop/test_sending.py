@@ -28,9 +28,7 @@ def test_sync_sends_say_where_each_message_is(java: JavaClient, topic: str) -> N
     places = [(report.queue_id, report.queue_offset) for report in reports]
     assert places == [(i % 4, i // 4) for i in range(20)]
     stored = java.pull_consumer().read(topic)
-    assert [message.body for message in stored] == [
-        bodies[q + 4 * n] for q in range(4) for n in range(5)
-    ]
+    assert [message.body for message in stored] == [bodies[q + 4 * n] for q in range(4) for n in range(5)]
     assert [(message.queue_id, message.queue_offset) for message in stored] == sorted(places)
     ids = {(report.msg_id, report.offset_msg_id) for report in reports}
     assert {(message.msg_id, message.offset_msg_id) for message in stored} == ids
@@ -61,10 +59,7 @@ def test_oneway_sends_arrive_once(java: JavaClient, topic: str) -> None:
 
 
 def test_a_batch_is_one_run_of_one_queue(java: JavaClient, topic: str) -> None:
-    messages = [
-        Outgoing(body=f"批量 {i}".encode(), tags=f"Tag{i % 2}", keys=f"batch-{i}")
-        for i in range(32)
-    ]
+    messages = [Outgoing(body=f"批量 {i}".encode(), tags=f"Tag{i % 2}", keys=f"batch-{i}") for i in range(32)]
     report = java.producer().send_batch(topic, messages)
     assert report.status == "SEND_OK"
     stored = java.pull_consumer().read(topic)

@@ -22,9 +22,7 @@ FIREARROW = (sys.executable, "-m", "firearrow")
 QUEUES = 8
 
 
-def test_no_message_is_lost_and_no_send_fails_while_brokers_are_restarted(
-    driver: Driver, tmp_path: Path
-) -> None:
+def test_no_message_is_lost_and_no_send_fails_while_brokers_are_restarted(driver: Driver, tmp_path: Path) -> None:
     log = tmp_path / "firearrow.log"
     with running([*FIREARROW, "serve", "--ephemeral", "--brokers", "2"], log) as process:
         words = process.wait_for_line("ready ").split()[1:]

@@ -69,9 +69,7 @@ def led_by(broker: OriginalBroker, in_sync: int) -> Callable[[dict[str, Any]], b
     """Whether a broker is master, with so many in sync."""
 
     def holds(state: dict[str, Any]) -> bool:
-        return (
-            state.get("masterAddress") == broker.address and len(state["inSyncReplicas"]) == in_sync
-        )
+        return state.get("masterAddress") == broker.address and len(state["inSyncReplicas"]) == in_sync
 
     return holds
 
@@ -163,9 +161,7 @@ def change(broker: OriginalBroker, topic: str) -> None:
     done(401, {}, {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 1})
     send(broker, f"{topic} delayed", topic=topic, i="DELAY\x011\x02UNIQ_KEY\x01U1\x02")
     due = int(time.time() * 1000) + 3_600_000
-    send(
-        broker, f"{topic} timed", topic=topic, i=f"TIMER_DELIVER_MS\x01{due}\x02UNIQ_KEY\x01U2\x02"
-    )
+    send(broker, f"{topic} timed", topic=topic, i=f"TIMER_DELIVER_MS\x01{due}\x02UNIQ_KEY\x01U2\x02")
 
 
 def wait_for_same_state(slave: OriginalBroker, master: OriginalBroker) -> dict[str, Any]:
@@ -175,9 +171,7 @@ def wait_for_same_state(slave: OriginalBroker, master: OriginalBroker) -> dict[s
     def same() -> bool:
         here, there = beside_the_log(slave), beside_the_log(master)
         differ.clear()
-        differ.update(
-            {name: (here[name], there[name]) for name in here if here[name] != there[name]}
-        )
+        differ.update({name: (here[name], there[name]) for name in here if here[name] != there[name]})
         return not differ
 
     try:
@@ -264,9 +258,7 @@ def healed(broker: OriginalBroker, log: bytes, word: str) -> bool:
 
 def test_our_brokers_follow_an_original_controller(tmp_path: Path) -> None:
     with controllers("real", tmp_path, 1) as group, name_server(tmp_path) as namesrv:
-        brokers = [
-            OurBroker(tmp_path / name, namesrv, group.all_addresses, **SAFE) for name in "ab"
-        ]
+        brokers = [OurBroker(tmp_path / name, namesrv, group.all_addresses, **SAFE) for name in "ab"]
         first, second = brokers
         try:
             for broker in brokers:

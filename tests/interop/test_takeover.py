@@ -21,14 +21,7 @@ from typing import Any
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.javaclient import (
-    ARRIVAL_TIMEOUT_S,
-    BODY_BYTES_MAX,
-    JavaClient,
-    Outgoing,
-    QueueProgress,
-    SendReport,
-)
+from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, BODY_BYTES_MAX, JavaClient, Outgoing, QueueProgress, SendReport
 from tests.interop.servers import ALL_HANDOVERS, HANDOVERS, SMALL_FILES, Kind, serve, target_kind
 from tests.interop.waiting import wait_until
 from tests.store.stores import contents
@@ -79,9 +72,8 @@ class Handover:
         self._turns += 1
         logs = self._directory / f"{self._turns}-{kind}"
         with serve(
-            kind, self.store, logs, broker_port=self._broker_port, settings=self._settings,
-            killed=killed,
-        ) as server:  # fmt: skip
+            kind, self.store, logs, broker_port=self._broker_port, settings=self._settings, killed=killed
+        ) as server:
             self._broker_port = server.broker_port
             client = JavaClient(self._driver, server)
             yield client
@@ -391,9 +383,7 @@ def send_batches(java: JavaClient, start: int) -> int:
 def batch_state(batches: Handover, java: JavaClient, count: int) -> list[dict[str, Any]]:
     """Wait for the numbers below one, check that each is there once, and give all messages."""
     wait_until(
-        lambda: sum(java.max_offset("Bat", queue) for queue in (0, 1)) == count,
-        ARRIVAL_TIMEOUT_S,
-        f"{count} in Bat",
+        lambda: sum(java.max_offset("Bat", queue) for queue in (0, 1)) == count, ARRIVAL_TIMEOUT_S, f"{count} in Bat"
     )
     state = batches.state(java, Filled({}, {})).messages
     shown = [message for message in state if message["topic"] == "Bat"]

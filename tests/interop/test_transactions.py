@@ -18,10 +18,7 @@ from tests.interop.waiting import wait_until
 
 COMMIT, ROLLBACK, UNKNOWN = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"
 # The original asks about a half that is decided, but not in a record of the op queue yet.
-OFTEN = {
-    "transactionCheckInterval": "1000", "transactionTimeOut": "600",
-    "transactionOpBatchInterval": "100",
-}  # fmt: skip
+OFTEN = {"transactionCheckInterval": "1000", "transactionTimeOut": "600", "transactionOpBatchInterval": "100"}
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 ADDED = {"local", "checks", "TRAN_MSG", "PGROUP", "__transactionId__", "UNIQ_KEY", "WAIT"}
@@ -68,9 +65,7 @@ def test_a_producer_decides(java: JavaClient, topic: str) -> None:
     assert producer.checked() == []
 
 
-@pytest.mark.parametrize(
-    ("checks", "times"), [(COMMIT, 1), (f"{UNKNOWN} {COMMIT}", 2), (ROLLBACK, 1)]
-)
+@pytest.mark.parametrize(("checks", "times"), [(COMMIT, 1), (f"{UNKNOWN} {COMMIT}", 2), (ROLLBACK, 1)])
 def test_a_producer_is_asked(java: JavaClient, topic: str, checks: str, times: int) -> None:
     group = f"{topic}_group"
     producer = java.transaction_producer(group)
@@ -93,9 +88,7 @@ def test_a_producer_that_never_knows_is_asked_no_more(java: JavaClient, topic: s
     producer = java.transaction_producer(f"{topic}_group")
     producer.send(topic, b"unknown", UNKNOWN)
     consumer = java.pull_consumer()
-    wait_until(
-        lambda: GIVEN_UP in java.topics() and consumer.read(GIVEN_UP), ARRIVAL_TIMEOUT_S, GIVEN_UP
-    )
+    wait_until(lambda: GIVEN_UP in java.topics() and consumer.read(GIVEN_UP), ARRIVAL_TIMEOUT_S, GIVEN_UP)
     (given_up,) = consumer.read(GIVEN_UP)
     assert given_up.body == b"unknown"
     assert given_up.properties["REAL_TOPIC"] == topic
@@ -157,6 +150,4 @@ def test_halves_go_on_under_the_other_broker(
         assert {message.body for message in producer.checked()} == {b"waits"}
         assert int(producer.checked()[0].properties["TRANSACTION_CHECK_TIMES"]) >= 2
         assert len(consumer.wait_for(3)) == 3
-        assert sorted(message.body for message in consumer.stop()) == [
-            b"checked", b"committed", b"new"
-        ]  # fmt: skip
+        assert sorted(message.body for message in consumer.stop()) == [b"checked", b"committed", b"new"]

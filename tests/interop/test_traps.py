@@ -48,9 +48,7 @@ if os.environ.get("FIREARROW_ALL_HANDOVERS"):
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def side(
-    request: pytest.FixtureRequest, driver: Driver, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Side]:
+def side(request: pytest.FixtureRequest, driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     root = tmp_path_factory.mktemp(f"traps-{request.param}")
     with serve(request.param, root / "store", root / "logs", settings=CHECKS) as server:
         found = Side(server, JavaClient(driver, server))
@@ -58,9 +56,7 @@ def side(
         found.close()
 
 
-def send(
-    side: Side, body: bytes, found: dict[str, str], *, flag: int = 0, topic: str = TOPIC
-) -> dict[str, str]:
+def send(side: Side, body: bytes, found: dict[str, str], *, flag: int = 0, topic: str = TOPIC) -> dict[str, str]:
     """Send a message to queue 0; gives the fields of the answer."""
     fields: dict[str, FieldValue] = {
         "a": "producers", "b": topic, "c": "TBW102", "d": 1, "e": 0, "f": flag,
@@ -173,9 +169,7 @@ def popped(side: Side, topic: str, number: int, invisible_ms: int) -> str:
 
 
 @pytest.mark.parametrize(("kind", "due_s"), TIMERS)
-def test_a_timer_delivers_no_other_message(
-    kind: Kind, due_s: int, driver: Driver, tmp_path: Path
-) -> None:
+def test_a_timer_delivers_no_other_message(kind: Kind, due_s: int, driver: Driver, tmp_path: Path) -> None:
     """A loss of power takes a message from the log, and the next timed one gets its place."""
 
     def timed(side: Side, body: bytes, due_ms: int) -> int:

@@ -82,9 +82,7 @@ def kombu_suite() -> Path:
     return unpacked / f"kombu-{kombu.__version__}" / "t" / "integration" / "common.py"
 
 
-def java_command(
-    main: str, *arguments: str, jvm: tuple[str, ...] = (), killed: bool = False
-) -> list[str]:
+def java_command(main: str, *arguments: str, jvm: tuple[str, ...] = (), killed: bool = False) -> list[str]:
     """Return the command that runs a class, or a source file, with the options ``jvm``.
 
     Loading the classes is a fifth of what a start costs, so that each of our classes has its file,
@@ -136,11 +134,7 @@ def _build_go(home: Path) -> None:
 
 def _unpack_kombu(home: Path) -> None:
     options = ("--no-deps", "--no-binary", "kombu", "--dest", str(home))
-    _run(
-        [sys.executable, "-m", "pip", "download", *options, f"kombu=={kombu.__version__}"],
-        home,
-        home,
-    )
+    _run([sys.executable, "-m", "pip", "download", *options, f"kombu=={kombu.__version__}"], home, home)
     [archive] = home.glob("kombu-*.tar.gz")
     unpack(archive, home)
 

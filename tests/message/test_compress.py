@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import ConfigError, MessageError
-from firearrow.message.compress import (
-    Compression,
-    compress,
-    compression_of,
-    decompress,
-)
+from firearrow.message.compress import Compression, compress, compression_of, decompress
 from tests.message.writing import with_compression
 
 KINDS = list(Compression)
@@ -106,8 +101,7 @@ def test_damaged_bodies_are_refused_or_read(at: int, byte: int, kind: Compressio
 
 
 @pytest.mark.parametrize(
-    ("kind", "module", "package"),
-    [(Compression.LZ4, "lz4.frame", "lz4"), (Compression.ZSTD, "zstandard", "zstandard")],
+    ("kind", "module", "package"), [(Compression.LZ4, "lz4.frame", "lz4"), (Compression.ZSTD, "zstandard", "zstandard")]
 )
 def test_a_missing_package_is_named(
     kind: Compression, module: str, package: str, monkeypatch: pytest.MonkeyPatch

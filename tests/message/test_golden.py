@@ -7,13 +7,7 @@ import pytest
 from firearrow.message import names
 from firearrow.message.batch import BatchMember, encode_batch, split_batch
 from firearrow.message.ids import decode_offset_id
-from firearrow.message.record import (
-    BLANK_BYTES,
-    RECORD_BYTES_MIN,
-    encode_blank,
-    iter_records,
-    verify_crc_property,
-)
+from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN, encode_blank, iter_records, verify_crc_property
 from tests.golden import ADDED_BY_CLIENT, as_java_prints, expected, extract, golden_names
 from tests.message.writing import decode_unique_id, encode_view
 
@@ -24,13 +18,8 @@ class Store:
     def __init__(self, name: str, directory: Path) -> None:
         self.name = name
         root = extract(name, directory)
-        self.files = {
-            int(path.name): path.read_bytes() for path in sorted((root / "commitlog").iterdir())
-        }
-        self.views = {
-            start: list(iter_records(data, check_body_crc=True))
-            for start, data in self.files.items()
-        }
+        self.files = {int(path.name): path.read_bytes() for path in sorted((root / "commitlog").iterdir())}
+        self.views = {start: list(iter_records(data, check_body_crc=True)) for start, data in self.files.items()}
 
 
 @pytest.fixture(scope="module", params=golden_names)
@@ -44,9 +33,7 @@ def test_every_visible_message_is_decoded_as_the_java_client_does(store: Store) 
     lines = expected(store.name)
     assert len(lines) > 900
     for line in lines:
-        line["properties"] = {
-            key: value for key, value in line["properties"].items() if key not in ADDED_BY_CLIENT
-        }
+        line["properties"] = {key: value for key, value in line["properties"].items() if key not in ADDED_BY_CLIENT}
         assert as_java_prints(found[line["physicalOffset"]]) == line
 
 

@@ -21,8 +21,7 @@ def test_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "text"),
-    [(Host("127.0.0.1", 10911), "127.0.0.1:10911"), (Host("2001:db8::1", 7), "[2001:db8::1]:7")],
+    ("host", "text"), [(Host("127.0.0.1", 10911), "127.0.0.1:10911"), (Host("2001:db8::1", 7), "[2001:db8::1]:7")]
 )
 def test_a_host_as_text(host: Host, text: str) -> None:
     assert str(host) == text

@@ -14,9 +14,7 @@ from tests.message.writing import with_compression
 
 def view(body: bytes = b"", properties: bytes = b"", sys_flag: int = 0) -> MessageView:
     host = pack_host(("127.0.0.1", 10911))
-    return decode_record(
-        encode_record("T", body, properties, 0, 0, 1234567, 0, sys_flag, 0, host, 0, host)
-    )
+    return decode_record(encode_record("T", body, properties, 0, 0, 1234567, 0, sys_flag, 0, host, 0, host))
 
 
 def test_a_message_is_built_from_what_applications_use() -> None:
@@ -31,16 +29,7 @@ def test_a_message_is_built_from_what_applications_use() -> None:
         flag=7,
     )
     assert message == Message(
-        "T",
-        b"x",
-        {
-            "mine": "1",
-            "TAGS": "A",
-            "KEYS": "k1 k2",
-            "DELAY": "3",
-            "TIMER_DELIVER_MS": "1700000000000",
-        },
-        7,
+        "T", b"x", {"mine": "1", "TAGS": "A", "KEYS": "k1 k2", "DELAY": "3", "TIMER_DELIVER_MS": "1700000000000"}, 7
     )
     assert (message.tags, message.keys, message.unique_key) == ("A", ["k1", "k2"], None)
 

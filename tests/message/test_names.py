@@ -52,9 +52,7 @@ def test_the_longest_group_has_a_valid_retry_topic() -> None:
     assert names.validate_topic(names.retry_topic("g" * names.GROUP_LENGTH_MAX)) is None
 
 
-@pytest.mark.parametrize(
-    "topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", names.TIMER_TOPIC]
-)
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", names.TIMER_TOPIC])
 def test_system_topics(topic: str) -> None:
     assert names.is_system_topic(topic)
 
@@ -158,8 +156,7 @@ def test_a_key_of_offsets_comes_apart(topic: str, group: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", ".", "..", "../../x", "/abs", "a/b", "a\0b", "a\tb", "a\nT\t0\t9", "\ud800", "標" * 86],
+    "name", ["", ".", "..", "../../x", "/abs", "a/b", "a\0b", "a\tb", "a\nT\t0\t9", "\ud800", "標" * 86]
 )
 def test_names_that_no_directory_may_have(name: str) -> None:
     assert names.fault_as_directory(name) is not None
@@ -168,9 +165,7 @@ def test_names_that_no_directory_may_have(name: str) -> None:
 @given(
     st.one_of(
         st.text(max_size=300),
-        st.lists(st.sampled_from(["..", ".", "/", "a", "%", "\0", "\n", "標"]), max_size=90).map(
-            "".join
-        ),
+        st.lists(st.sampled_from(["..", ".", "/", "a", "%", "\0", "\n", "標"]), max_size=90).map("".join),
     )
 )
 def test_a_name_of_a_directory_leads_nowhere_else(name: str) -> None:

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from firearrow.errors import MessageError
 from firearrow.message.recall import RecallHandle
 
-words = st.text(
-    st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters=" "), min_size=1
-)
+words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters=" "), min_size=1)
 handles = st.builds(RecallHandle, words, words, st.integers(0, 10**18 - 1), words)
 
 EXAMPLE = "djEgVCBicm9rZXItYSAxNzk1MDAwMDAwMDAxIFUx"

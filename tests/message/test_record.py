@@ -29,15 +29,7 @@ from firearrow.message.record import (
     verify_crc_property,
 )
 from firearrow.message.sysflag import HOSTS_V6_MASK
-from tests.message.strategies import (
-    hosts,
-    i32,
-    i64,
-    is_v6,
-    property_maps,
-    records,
-    topics,
-)
+from tests.message.strategies import hosts, i32, i64, is_v6, property_maps, records, topics
 from tests.message.writing import encode_view
 
 VECTOR = bytes.fromhex(
@@ -49,9 +41,7 @@ VECTOR = bytes.fromhex(
 HOST = pack_host(("127.0.0.1", 10911))
 
 
-def simple(
-    topic: str = "T", body: bytes = b"hello", properties: bytes = b"", host: bytes = HOST
-) -> bytes:
+def simple(topic: str = "T", body: bytes = b"hello", properties: bytes = b"", host: bytes = HOST) -> bytes:
     return encode_record(topic, body, properties, 1, 2, 3, 4, 0, 5, host, 6, host)
 
 
@@ -109,20 +99,10 @@ def test_the_example_in_the_documentation_is_the_vector() -> None:
 
 
 @given(
-    topics,
-    st.binary(max_size=300),
-    property_maps,
-    hosts,
-    hosts,
-    st.tuples(i32, i64, i64, i32, i32, i64, i64, i32, i64),
+    topics, st.binary(max_size=300), property_maps, hosts, hosts, st.tuples(i32, i64, i64, i32, i32, i64, i64, i32, i64)
 )
 def test_a_record_reads_as_it_was_written(
-    topic: str,
-    body: bytes,
-    pairs: dict[str, str],
-    born: Host,
-    store: Host,
-    numbers: tuple[int, ...],
+    topic: str, body: bytes, pairs: dict[str, str], born: Host, store: Host, numbers: tuple[int, ...]
 ) -> None:
     queue_id, queue_offset, physical_offset, flag, sys_flag, *rest = numbers
     born_ms, store_ms, reconsume_times, prepared = rest
@@ -194,9 +174,7 @@ def heads_of(buffer: bytes) -> list[RecordHead] | None:
 
 
 @given(st.lists(records, max_size=4), st.integers(0, 2000), st.integers(0, 255), st.booleans())
-def test_heads_are_what_whole_records_say(
-    several: list[bytes], at: int, changed: int, damages: bool
-) -> None:
+def test_heads_are_what_whole_records_say(several: list[bytes], at: int, changed: int, damages: bool) -> None:
     buffer = bytearray(b"".join(several))
     if damages and buffer:
         buffer[at % len(buffer)] = changed
@@ -216,15 +194,11 @@ def test_heads_of_usual_records_and_a_blank() -> None:
 
 def test_a_replaced_topic_changes_the_size() -> None:
     seen = msgspec.structs.replace(decode_record(simple("T")), topic="Topic")
-    assert decode_record(encode_view(seen)) == msgspec.structs.replace(
-        seen, store_size=seen.store_size + 4
-    )
+    assert decode_record(encode_view(seen)) == msgspec.structs.replace(seen, store_size=seen.store_size + 4)
 
 
 @given(records, st.integers(0, 300), st.integers(0, 255), st.binary(max_size=9))
-def test_content_within_a_log_is_that_of_the_record(
-    record: bytes, at: int, changed: int, around: bytes
-) -> None:
+def test_content_within_a_log_is_that_of_the_record(record: bytes, at: int, changed: int, around: bytes) -> None:
     for data in (record, record[:at] + bytes([changed]) + record[at + 1 :], record[:at]):
         start, end = len(around), len(around) + len(data)
         place = int.from_bytes(data[28:36], "big", signed=True)
@@ -403,9 +377,7 @@ def test_random_bytes_are_refused_with_a_message_error(buffer: bytes, at: int) -
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
     st.integers(0, 20),
 )
-def test_mutated_records_are_read_or_refused(
-    valid: bytes, magic: int, edits: list[tuple[int, int]], cut: int
-) -> None:
+def test_mutated_records_are_read_or_refused(valid: bytes, magic: int, edits: list[tuple[int, int]], cut: int) -> None:
     mutated = bytearray(valid)
     mutated[4:8] = magic.to_bytes(4, "big", signed=True)
     for at, byte in edits:

@@ -7,12 +7,7 @@ from firearrow.message import sysflag
 
 @pytest.mark.parametrize(
     "transaction",
-    [
-        sysflag.TRANSACTION_NONE,
-        sysflag.TRANSACTION_PREPARED,
-        sysflag.TRANSACTION_COMMIT,
-        sysflag.TRANSACTION_ROLLBACK,
-    ],
+    [sysflag.TRANSACTION_NONE, sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK],
 )
 def test_transaction_bits_are_told_from_others(transaction: int) -> None:
     assert sysflag.transaction_type(0x301 | transaction) == transaction

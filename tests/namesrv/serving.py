@@ -31,9 +31,7 @@ class Asker:
         """Ask and get the answer; BrokerError when it is a refusal."""
         return await self.client.call(self.address, code, fields, body)
 
-    async def register(
-        self, header: RegisterBroker, body: RegisterBody, *, compressed: bool = False
-    ) -> AnyCommand:
+    async def register(self, header: RegisterBroker, body: RegisterBody, *, compressed: bool = False) -> AnyCommand:
         """Register a broker as brokers do."""
         data = body.encode(compressed)
         fields = {name: value for name, value in msgspec.to_builtins(header).items() if value}
@@ -43,9 +41,7 @@ class Asker:
 
 
 @asynccontextmanager
-async def name_server(
-    directory: Path, *, clock: Clock | None = None, **config: Any
-) -> AsyncIterator[Asker]:
+async def name_server(directory: Path, *, clock: Clock | None = None, **config: Any) -> AsyncIterator[Asker]:
     """A running name server whose files are in a directory."""
     settings = NamesrvConfig(
         kv_config_path=str(directory / "kvConfig.json"),
@@ -61,9 +57,7 @@ async def name_server(
         await server.stop()
 
 
-def asking(
-    directory: Path, main: Callable[[Asker], Coroutine[Any, Any, None]], **options: Any
-) -> None:
+def asking(directory: Path, main: Callable[[Asker], Coroutine[Any, Any, None]], **options: Any) -> None:
     """Run a test against a name server."""
 
     async def run() -> None:

@@ -47,13 +47,9 @@ def topic(name: str, queues: int = 4, perm: int = 6, sys_flag: int = 0) -> Topic
     return TopicConfig(name, queues, queues, perm, topic_sys_flag=sys_flag)
 
 
-def body(
-    *topics: TopicConfig, counter: int = 1, state: int = 0, filters: list[str] | None = None
-) -> RegisterBody:
+def body(*topics: TopicConfig, counter: int = 1, state: int = 0, filters: list[str] | None = None) -> RegisterBody:
     """What it registers."""
-    table = TopicConfigTable(
-        DataVersion(state, 0, counter), {topic.topic_name or "": topic for topic in topics}
-    )
+    table = TopicConfigTable(DataVersion(state, 0, counter), {topic.topic_name or "": topic for topic in topics})
     return RegisterBody(table, filters or [])
 
 

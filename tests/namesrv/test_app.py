@@ -59,15 +59,12 @@ def test_a_silent_broker_is_forgotten_and_its_connection_closed(
     assert "has not registered in time" in caplog.text
 
 
-def test_brokers_are_told_of_a_new_smallest_id(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_brokers_are_told_of_a_new_smallest_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     heard: asyncio.Queue[AnyCommand] = asyncio.Queue()
 
     async def main(asker: Asker) -> None:
         broker = Server(
-            {Code.NOTIFY_MIN_BROKER_ID_CHANGE: lambda peer, command: heard.put_nowait(command)},
-            SystemClock(),
+            {Code.NOTIFY_MIN_BROKER_ID_CHANGE: lambda peer, command: heard.put_nowait(command)}, SystemClock()
         )
         slave = f"127.0.0.1:{await broker.start('127.0.0.1', 0)}"
         await asker.register(header(slave, 1, acting=True), body())

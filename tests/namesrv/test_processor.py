@@ -23,9 +23,7 @@ def topics_in(answer: AnyCommand) -> list[str]:
     return fastjson.decode(answer.body, TopicList).topic_list
 
 
-async def refusal(
-    asker: Asker, code: int, data: bytes = b"", /, **fields: str | int
-) -> BrokerError:
+async def refusal(asker: Asker, code: int, data: bytes = b"", /, **fields: str | int) -> BrokerError:
     with pytest.raises(BrokerError) as caught:
         await asker.ask(code, data, **fields)
     return caught.value
@@ -71,8 +69,7 @@ def test_a_route_in_the_json_that_the_client_reads(
 async def ask_as(asker: Asker, command: AnyCommand, version: int) -> AnyCommand:
     """Ask as a client of that version; our own writer always says the newest."""
     async with talking(asker.port) as talker:
-        frame = fastjson.dumps({"code": int(command.code), "extFields": command.ext,
-                                "version": version, "opaque": 1})  # fmt: skip
+        frame = fastjson.dumps({"code": int(command.code), "extFields": command.ext, "version": version, "opaque": 1})
         talker.write((len(frame) + 4).to_bytes(4) + len(frame).to_bytes(4) + frame)
         return await talker.answer()
 
@@ -144,9 +141,8 @@ def test_what_is_kept_of_registrations_counts_for_their_connection(tmp_path: Pat
         assert sizes[4] == 2 * sizes[0]
         for broker_id, address in enumerate((A, B)):
             await asker.ask(
-                Code.UNREGISTER_BROKER, brokerName="broker-a", brokerAddr=address,
-                clusterName="C", brokerId=broker_id,
-            )  # fmt: skip
+                Code.UNREGISTER_BROKER, brokerName="broker-a", brokerAddr=address, clusterName="C", brokerId=broker_id
+            )
         assert peer.kept_bytes == 0
 
     asking(tmp_path, main)
@@ -191,27 +187,22 @@ def test_registering_and_leaving(tmp_path: Path, compressed: bool) -> None:
             '"brokerName":"broker-a","cluster":"C","enableActingMaster":false}},'
             '"clusterAddrTable":{"C":["broker-a"]}}'
         )
-        members = await asker.ask(
-            Code.GET_BROKER_MEMBER_GROUP, clusterName="C", brokerName="broker-a"
-        )
+        members = await asker.ask(Code.GET_BROKER_MEMBER_GROUP, clusterName="C", brokerName="broker-a")
         assert members.body.decode() == (
             '{"brokerMemberGroup":{"brokerAddrs":{0:"1.1.1.1:10911",1:"1.1.1.2:10911"},'
             '"brokerName":"broker-a","cluster":"C"}}'
         )
         for address, broker_id in ((A, 0), (B, 1)):
             await asker.ask(
-                Code.UNREGISTER_BROKER, brokerName="broker-a", brokerAddr=address,
-                clusterName="C", brokerId=broker_id,
-            )  # fmt: skip
+                Code.UNREGISTER_BROKER, brokerName="broker-a", brokerAddr=address, clusterName="C", brokerId=broker_id
+            )
         cluster = await asker.ask(Code.GET_BROKER_CLUSTER_INFO)
         assert cluster.body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
 
     asking(tmp_path, main)
 
 
-WHO: dict[str, str | int] = {
-    "brokerName": "b", "brokerAddr": A, "clusterName": "C", "brokerId": 0, "haServerAddr": A,
-}  # fmt: skip
+WHO: dict[str, str | int] = {"brokerName": "b", "brokerAddr": A, "clusterName": "C", "brokerId": 0, "haServerAddr": A}
 
 
 @pytest.mark.parametrize(
@@ -226,9 +217,7 @@ WHO: dict[str, str | int] = {
         ({}, RegisterBody.encode(body(topic("T1"))), "register broker failed"),
     ],
 )
-def test_a_registration_that_is_refused(
-    tmp_path: Path, fields: dict[str, str | int], data: bytes, remark: str
-) -> None:
+def test_a_registration_that_is_refused(tmp_path: Path, fields: dict[str, str | int], data: bytes, remark: str) -> None:
     async def main(asker: Asker) -> None:
         error = await refusal(asker, Code.REGISTER_BROKER, data, **{**WHO, **fields})
         assert error.code == ResponseCode.SYSTEM_ERROR
@@ -241,9 +230,7 @@ def test_a_registration_that_is_refused(
 def test_an_unchecked_or_empty_body(tmp_path: Path) -> None:
     async def main(asker: Asker) -> None:
         await asker.ask(Code.REGISTER_BROKER, **WHO)
-        answer = await asker.ask(
-            Code.QUERY_DATA_VERSION, b'{"counter":0,"stateVersion":0,"timestamp":0}', **WHO
-        )
+        answer = await asker.ask(Code.QUERY_DATA_VERSION, b'{"counter":0,"stateVersion":0,"timestamp":0}', **WHO)
         assert answer.ext == {"changed": "false"}
 
     asking(tmp_path, main)
@@ -283,9 +270,7 @@ def test_heartbeats_renew_the_lease(tmp_path: Path, code: int) -> None:
         await asker.register(header(A), body(*TWO))
         for _ in range(3):
             clock.seconds += 100
-            await asker.ask(
-                code, b"{}", brokerName="broker-a", brokerAddr=A, clusterName="C", brokerId=0
-            )
+            await asker.ask(code, b"{}", brokerName="broker-a", brokerAddr=A, clusterName="C", brokerId=0)
         assert topics_in(await asker.ask(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)) == ["T1", "T2"]
 
     asking(tmp_path, main, clock=clock, scan_not_active_broker_interval=1)
@@ -429,9 +414,7 @@ def test_secrets_are_kept_and_not_told(tmp_path: Path) -> None:
         (b"a=\xff", 1, "request 318 has a bad body"),
     ],
 )
-def test_a_change_of_the_configuration_that_is_refused(
-    tmp_path: Path, text: bytes, code: int, remark: str
-) -> None:
+def test_a_change_of_the_configuration_that_is_refused(tmp_path: Path, text: bytes, code: int, remark: str) -> None:
     async def main(asker: Asker) -> None:
         before = asker.server.config
         error = await refusal(asker, Code.UPDATE_NAMESRV_CONFIG, text)

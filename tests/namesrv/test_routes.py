@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from firearrow.errors import BrokerError
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.routes import LEASE_SECONDS, MinBrokerIdChange, Registered, Routes
-from firearrow.wire.bodies import (
-    BrokerData,
-    DataVersion,
-    MemberGroup,
-    QueueData,
-    RegisterBody,
-    TopicQueueMappingInfo,
-)
+from firearrow.wire.bodies import BrokerData, DataVersion, MemberGroup, QueueData, RegisterBody, TopicQueueMappingInfo
 from tests.namesrv.strategies import TWO, ManualClock, body, header, topic
 
 A, B, C = "1.1.1.1:10911", "1.1.1.2:10911", "1.1.1.3:10911"
@@ -163,16 +156,9 @@ def test_brokers_of_several_names_and_clusters_share_a_topic() -> None:
     s.routes.register(header(C, name="broker-c", cluster="D"), body(topic("T1"), topic("T6")), None)
     route = s.routes.route("T1")
     assert route is not None
-    assert [broker.broker_name for broker in route.broker_datas] == [
-        "broker-a",
-        "broker-b",
-        "broker-c",
-    ]
+    assert [broker.broker_name for broker in route.broker_datas] == ["broker-a", "broker-b", "broker-c"]
     assert s.routes.topics_of_cluster("D") == ["T1", "T6"]
-    assert s.routes.cluster_info().cluster_addr_table == {
-        "C": ["broker-a", "broker-b"],
-        "D": ["broker-c"],
-    }
+    assert s.routes.cluster_info().cluster_addr_table == {"C": ["broker-a", "broker-b"], "D": ["broker-c"]}
 
 
 def test_filter_servers_are_told_by_address() -> None:
@@ -201,9 +187,7 @@ def test_static_topics_are_told_by_broker() -> None:
     s = Setting()
     mapping = TopicQueueMappingInfo("T1", total_queues=4, bname="broker-a", curr_id_map={0: 0})
     plain = body(*TWO)
-    table = msgspec.structs.replace(
-        plain.topic_config_serialize_wrapper, topic_queue_mapping_info_map={"T1": mapping}
-    )
+    table = msgspec.structs.replace(plain.topic_config_serialize_wrapper, topic_queue_mapping_info_map={"T1": mapping})
     s.routes.register(header(), RegisterBody(table), None)
     route = s.routes.route("T1")
     assert route is not None

@@ -32,9 +32,7 @@ def registration(count: int, version: int) -> dict[str, Any]:
 
 
 def name_server(tmp_path: Path) -> tuple[Routes, Mapping[int, Handler]]:
-    config = NamesrvConfig(
-        kv_config_path=str(tmp_path / "kv.json"), config_store_path=str(tmp_path / "namesrv")
-    )
+    config = NamesrvConfig(kv_config_path=str(tmp_path / "kv.json"), config_store_path=str(tmp_path / "namesrv"))
     clock = ManualClock()
     routes = Routes(clock, lambda: config)
     return routes, Processor(config, clock, routes, KvConfig(tmp_path / "kv.json")).handlers()

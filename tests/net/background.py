@@ -61,9 +61,7 @@ async def answering(handlers: Mapping[int, Handler], port: int = 0) -> AsyncIter
 
 
 @asynccontextmanager
-async def encrypting(
-    handlers: Mapping[int, Handler], context: ssl.SSLContext
-) -> AsyncIterator[str]:
+async def encrypting(handlers: Mapping[int, Handler], context: ssl.SSLContext) -> AsyncIterator[str]:
     """The same behind TLS, which ends at a listener of its own; gives that one's address."""
     async with answering(handlers) as plain:
 

@@ -8,11 +8,7 @@ from firearrow.net.address import addresses_of, host_and_port, remote_of
 
 @pytest.mark.parametrize(
     ("text", "host", "port"),
-    [
-        ("broker:10911", "broker", 10911),
-        (" 10.0.0.1:9876 ", "10.0.0.1", 9876),
-        ("[::1]:65535", "::1", 65535),
-    ],
+    [("broker:10911", "broker", 10911), (" 10.0.0.1:9876 ", "10.0.0.1", 9876), ("[::1]:65535", "::1", 65535)],
 )
 def test_an_address(text: str, host: str, port: int) -> None:
     assert host_and_port(text) == (host, port)

@@ -17,17 +17,7 @@ from firearrow.net.server import Answer, Handler, Peer
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import Credentials, signature
 from tests.net.background import answering, encrypting, in_thread
-from tests.net.counterpart import (
-    ASK_BACK,
-    ECHO,
-    GO_AWAY,
-    HANG_UP,
-    LAST_FIRST,
-    REFUSE,
-    SILENT,
-    TALK_ROT,
-    Counterpart,
-)
+from tests.net.counterpart import ASK_BACK, ECHO, GO_AWAY, HANG_UP, LAST_FIRST, REFUSE, SILENT, TALK_ROT, Counterpart
 
 HEARD_SECONDS_MAX = 20
 
@@ -107,9 +97,7 @@ def test_a_limit_that_answers_do_not_free_in_time(counterpart: Hearing) -> None:
         first.result()
 
 
-def test_neither_side_stops_the_other_by_not_reading(
-    client: BlockingClient, counterpart: Hearing
-) -> None:
+def test_neither_side_stops_the_other_by_not_reading(client: BlockingClient, counterpart: Hearing) -> None:
     """Far more is under way than sockets hold, both ways, before an answer is asked for."""
     body = bytes(1 << 20)
     count = 8 * UNSENT_BYTES_MAX // len(body)
@@ -119,9 +107,7 @@ def test_neither_side_stops_the_other_by_not_reading(
     assert all(answer.body == body for answer in answers)
 
 
-def test_a_request_of_the_servers_is_no_answer_and_is_refused(
-    client: BlockingClient, counterpart: Hearing
-) -> None:
+def test_a_request_of_the_servers_is_no_answer_and_is_refused(client: BlockingClient, counterpart: Hearing) -> None:
     answer = client.begin(counterpart.address, ASK_BACK, {"code": 40}).answer()
     assert answer.is_response
     assert (answer.code, answer.remark) == (3, " request type 40 not supported")
@@ -134,9 +120,7 @@ def test_a_refusal_is_the_error_of_its_code(client: BlockingClient, counterpart:
     assert client.begin(counterpart.address, REFUSE).answer().code == 16
 
 
-def test_an_overdue_answer_ends_the_connection(
-    client: BlockingClient, counterpart: Hearing
-) -> None:
+def test_an_overdue_answer_ends_the_connection(client: BlockingClient, counterpart: Hearing) -> None:
     client.call(counterpart.address, ECHO)
     other = client.begin(counterpart.address, SILENT)
     late = f"{counterpart.address} did not answer in 0.05 s"
@@ -149,9 +133,7 @@ def test_an_overdue_answer_ends_the_connection(
     assert len(counterpart.peers) == 2
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"), [(HANG_UP, "closed|reset"), (TALK_ROT, "a frame of 4294967295 bytes")]
-)
+@pytest.mark.parametrize(("code", "reason"), [(HANG_UP, "closed|reset"), (TALK_ROT, "a frame of 4294967295 bytes")])
 def test_a_lost_connection_fails_the_call_and_the_next_opens_another(
     client: BlockingClient, counterpart: Hearing, code: int, reason: str
 ) -> None:
@@ -160,9 +142,7 @@ def test_a_lost_connection_fails_the_call_and_the_next_opens_another(
     assert client.call(counterpart.address, ECHO, {"n": 2}).ext == {"n": "2"}
 
 
-def test_a_server_that_stops_is_asked_on_a_new_connection(
-    client: BlockingClient, counterpart: Hearing
-) -> None:
+def test_a_server_that_stops_is_asked_on_a_new_connection(client: BlockingClient, counterpart: Hearing) -> None:
     client.call(counterpart.address, ECHO)
     with pytest.raises(BrokerUnavailable, match="bye"):
         client.call(counterpart.address, GO_AWAY)

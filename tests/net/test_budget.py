@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from firearrow.clock import SystemClock
 from firearrow.events import Events
-from firearrow.net.budget import (
-    LARGE_BYTES,
-    LIMIT_BYTES_MIN,
-    LOOK_SECONDS,
-    PATIENCE_SECONDS,
-    Budget,
-    Holder,
-    MiB,
-)
+from firearrow.net.budget import LARGE_BYTES, LIMIT_BYTES_MIN, LOOK_SECONDS, PATIENCE_SECONDS, Budget, Holder, MiB
 from firearrow.net.server import Answer, ConnectionClosed, Peer, Server
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Command, Response
@@ -117,9 +109,7 @@ class World:
 
 sizes = st.integers(1, 16).map(lambda count: count * MiB)
 speeds = st.integers(1, 4).map(lambda parts: READ_BYTES // parts)
-honest_ones = st.lists(
-    st.tuples(st.lists(sizes, min_size=1, max_size=2), speeds), min_size=1, max_size=6
-)
+honest_ones = st.lists(st.tuples(st.lists(sizes, min_size=1, max_size=2), speeds), min_size=1, max_size=6)
 stuck_ones = st.lists(st.tuples(sizes, speeds), max_size=12)
 
 
@@ -192,9 +182,7 @@ def test_a_turn_ends() -> None:
     assert not honest.reason
     dropped = [client.reason for client in stuck if client.reason]
     assert dropped
-    assert set(dropped) == {
-        "memory for requests is short, and its request is not whole after its turn"
-    }
+    assert set(dropped) == {"memory for requests is short, and its request is not whole after its turn"}
 
 
 def test_who_finishes_and_begins_again_has_no_second_turn_at_once() -> None:
@@ -220,9 +208,7 @@ def test_who_reads_nothing_is_closed_and_who_reads_slowly_is_not() -> None:
     while world.seconds < PATIENCE_SECONDS + 1:
         slow.unread_bytes -= 1
         world.pass_time(LOOK_SECONDS)
-    assert idle.reason == (
-        f"memory for requests is short, and it leaves {20 * MiB} bytes of answers unread"
-    )
+    assert idle.reason == (f"memory for requests is short, and it leaves {20 * MiB} bytes of answers unread")
     assert not slow.reason
 
 
@@ -340,19 +326,12 @@ def test_peers_that_stop_within_large_requests_are_limited_together(
     assert any("its request is not whole after its turn" in line for line in reasons(caplog))
 
 
-def test_peers_that_read_no_answers_are_limited_together(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_peers_that_read_no_answers_are_limited_together(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         closed = asyncio.Event()
         events = Events()
         events.listen(ConnectionClosed, lambda _: closed.set())
-        server = Server(
-            {SEND: stored, BIG: big},
-            SystemClock(),
-            events=events,
-            memory_bytes_max=1,
-        )
+        server = Server({SEND: stored, BIG: big}, SystemClock(), events=events, memory_bytes_max=1)
         port = await server.start("127.0.0.1", 0)
         talkers = [Talker(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(30)]
         for talker in talkers:

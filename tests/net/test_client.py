@@ -135,32 +135,22 @@ def test_a_server_that_stops_is_asked_on_a_new_connection(run: Run) -> None:
 
 def test_a_server_asks_while_it_is_asked(run: Run) -> None:
     handlers: dict[int, Handler] = {
-        39: lambda asked: Response(
-            fields={"told": asked.command.ext["n"]}, body=asked.command.body[::-1]
-        )
+        39: lambda asked: Response(fields={"told": asked.command.ext["n"]}, body=asked.command.body[::-1])
     }
 
     async def main() -> None:
         async with connected(handlers) as (client, address, _):
-            calls = [
-                client.call(address, ASK_BACK, {"code": 39, "n": n}, b"abc") for n in range(10)
-            ]
+            calls = [client.call(address, ASK_BACK, {"code": 39, "n": n}, b"abc") for n in range(10)]
             answers = await asyncio.gather(*calls)
-            assert [(it.ext["told"], it.body) for it in answers] == [
-                (str(n), b"cba") for n in range(10)
-            ]
+            assert [(it.ext["told"], it.body) for it in answers] == [(str(n), b"cba") for n in range(10)]
             with pytest.raises(NotSupported, match=" request type 40 not supported"):
                 await client.call(address, ASK_BACK, {"code": 40})
 
     run(main())
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"), [(HANG_UP, "closed|reset"), (TALK_ROT, "a frame of 4294967295 bytes")]
-)
-def test_a_lost_connection_fails_the_call_and_the_next_opens_another(
-    run: Run, code: int, reason: str
-) -> None:
+@pytest.mark.parametrize(("code", "reason"), [(HANG_UP, "closed|reset"), (TALK_ROT, "a frame of 4294967295 bytes")])
+def test_a_lost_connection_fails_the_call_and_the_next_opens_another(run: Run, code: int, reason: str) -> None:
     async def main() -> None:
         async with connected() as (client, address, _):
             with pytest.raises(ConnectionError, match=reason):
@@ -194,10 +184,7 @@ def test_one_way_requests(run: Run) -> None:
         async with connected() as (client, address, counterpart):
             await client.send(address, ECHO, {"n": 1})
             await client.call(address, ECHO, {"n": 2})
-            assert [(c.is_oneway, c.ext["n"]) for c in counterpart.heard] == [
-                (True, "1"),
-                (False, "2"),
-            ]
+            assert [(c.is_oneway, c.ext["n"]) for c in counterpart.heard] == [(True, "1"), (False, "2")]
 
     run(main())
 

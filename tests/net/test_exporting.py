@@ -151,10 +151,7 @@ def test_in_deltas_a_collector_gets_what_came_since_it_took_the_last(run: Run) -
         return Metrics(iter(samples), LABELS)
 
     def told(found: dict[str, Any]) -> tuple[int, list[int], float, int]:
-        number, spread = (
-            found["rocketmq_messages_in_total"].sum,
-            found["rocketmq_rpc_latency"].histogram,
-        )
+        number, spread = (found["rocketmq_messages_in_total"].sum, found["rocketmq_rpc_latency"].histogram)
         assert {number.aggregation_temporality, spread.aggregation_temporality} == {DELTA}
         [point], [of_spread] = number.data_points, spread.data_points
         [depth] = found["rocketmq_storage_flush_behind_bytes"].gauge.data_points

@@ -22,19 +22,14 @@ async def called() -> AsyncIterator[tuple[Peer, Talker, Server]]:
     """A peer of a server, and the client at its other end."""
     peers: asyncio.Queue[Peer] = asyncio.Queue()
     handlers: dict[int, Handler] = {LATE: lambda peer, request: peers.put_nowait(peer)}
-    async with (
-        serving({**HANDLERS, **handlers}) as (server, port),
-        talking(port) as talker,
-    ):
+    async with serving({**HANDLERS, **handlers}) as (server, port), talking(port) as talker:
         talker.ask(Command(LATE, {}, FLAG_ONEWAY))
         yield await peers.get(), talker, server
 
 
 def answers(*requests: AnyCommand) -> bytes:
     """What a client answers to requests: what they say."""
-    return b"".join(
-        encode_response(Response(fields=it.ext, body=it.body), it.opaque) for it in requests
-    )
+    return b"".join(encode_response(Response(fields=it.ext, body=it.body), it.opaque) for it in requests)
 
 
 def test_a_client_is_asked_and_its_answers_find_who_asked(run: Run) -> None:
@@ -42,9 +37,7 @@ def test_a_client_is_asked_and_its_answers_find_who_asked(run: Run) -> None:
         async with called() as (peer, talker, _):
             calls = [peer.call(request(39, {"n": n}, b"body"), 10) for n in range(10)]
             asked = [await talker.answer() for _ in range(10)]
-            assert [(it.code, it.is_response, it.is_oneway) for it in asked] == [
-                (39, False, False)
-            ] * 10
+            assert [(it.code, it.is_response, it.is_oneway) for it in asked] == [(39, False, False)] * 10
             talker.write(answers(*reversed(asked)) + answers(*asked))  # the second time to nobody
             assert [(await call).ext for call in calls] == [{"n": str(n)} for n in range(10)]
             await round_trip(talker)

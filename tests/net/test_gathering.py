@@ -71,9 +71,7 @@ def test_one_of_several_may_be_left_to_the_handler_of_one() -> None:
 
     def some(asked: Sequence[PeerRequest]) -> Answers:
         return [
-            None
-            if "alone" in request.ext
-            else encode_response(Response(remark="one of some"), request.opaque)
+            None if "alone" in request.ext else encode_response(Response(remark="one of some"), request.opaque)
             for _, request in asked
         ]
 

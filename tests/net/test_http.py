@@ -174,9 +174,7 @@ def test_who_asks_nothing_keeps_nobody_out(run: Run) -> None:
 
     async def main() -> None:
         async with serving() as (_, port, server):
-            idle = [
-                await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)
-            ]
+            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
             try:
                 await until(lambda: len(server.peers) == CONNECTIONS_MAX)
                 for _ in range(3):
@@ -193,9 +191,7 @@ def test_who_asks_nothing_keeps_nobody_out(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["SECONDS_MAX", "HEAD_SECONDS_MAX"])
-def test_who_takes_no_part_is_closed_in_time(
-    run: Run, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_who_takes_no_part_is_closed_in_time(run: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(http, name, 0.05)
     is_asking = name == "SECONDS_MAX"
 

@@ -111,11 +111,7 @@ async def served(*talkers: Talker) -> None:
 
 def test_what_came_during_a_stall_is_late_and_what_comes_then_is_not(run: Run) -> None:
     async def main() -> None:
-        async with (
-            patient() as (stalling, patience, _, port),
-            talking(port) as one,
-            talking(port) as two,
-        ):
+        async with patient() as (stalling, patience, _, port), talking(port) as one, talking(port) as two:
             await served(one, two)
             stalling.seconds = 2.0
             one.ask(question(STALL))
@@ -151,11 +147,7 @@ def test_what_is_sent_while_the_loop_is_held_up_is_late(run: Run) -> None:
 
 def test_answers_of_clients_are_never_refused(run: Run) -> None:
     async def main() -> None:
-        async with (
-            patient() as (stalling, patience, _, port),
-            talking(port) as one,
-            talking(port) as two,
-        ):
+        async with patient() as (stalling, patience, _, port), talking(port) as one, talking(port) as two:
             await served(one, two)
             stalling.seconds = 1.5
             one.ask(question(STALL))

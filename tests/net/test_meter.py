@@ -8,15 +8,7 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError
 from firearrow.net.gathering import Answers
 from firearrow.net.meter import OTHER, Histogram, RpcKey
-from firearrow.net.server import (
-    REPLIES_BYTES_FLUSH,
-    Answer,
-    Handler,
-    Peer,
-    PeerRequest,
-    Server,
-    Steps,
-)
+from firearrow.net.server import REPLIES_BYTES_FLUSH, Answer, Handler, Peer, PeerRequest, Server, Steps
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand, bare_frame, encode_response

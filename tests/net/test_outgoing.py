@@ -48,8 +48,7 @@ class World:
         self.departures = Departures(lambda: cast(asyncio.AbstractEventLoop, self), self.last)
         self.sockets = Socket(), Socket()
         self.one, self.other = (
-            Outgoing(cast(asyncio.Transport, socket), self.departures, self.budget)
-            for socket in self.sockets
+            Outgoing(cast(asyncio.Transport, socket), self.departures, self.budget) for socket in self.sockets
         )
         self.late: list[bytes] = []
 
@@ -123,9 +122,7 @@ def test_a_close_comes_after_what_was_written() -> None:
 
 
 @given(st.lists(st.sampled_from([b"a", b"bc", LARGE, "turn"])))
-def test_nothing_is_lost_or_overtaken_and_the_budget_counts_each_byte(
-    steps: list[bytes | str],
-) -> None:
+def test_nothing_is_lost_or_overtaken_and_the_budget_counts_each_byte(steps: list[bytes | str]) -> None:
     world = World()
     room = world.budget.room_bytes
     written = b""

@@ -15,24 +15,10 @@ from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, CorruptStore
 from firearrow.events import Events
 from firearrow.net import server as server_module
-from firearrow.net.server import (
-    Answer,
-    ConnectionClosed,
-    Handler,
-    Peer,
-    PeerRequest,
-    Server,
-)
+from firearrow.net.server import Answer, ConnectionClosed, Handler, Peer, PeerRequest, Server
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Command, Response, request
-from firearrow.wire.frame import (
-    FRAME_BYTES_MAX,
-    HEADER_BYTES_MAX,
-    LENGTHS,
-    AnyCommand,
-    encode_request,
-    encode_response,
-)
+from firearrow.wire.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, LENGTHS, AnyCommand, encode_request, encode_response
 from tests.loglines import told
 from tests.net.conftest import Run
 from tests.net.talker import Talker, question, talking
@@ -65,9 +51,7 @@ HANDLERS: dict[int, Handler] = {ECHO: echo, RAW: raw, REFUSE: refuse, FAIL: fail
 
 
 @asynccontextmanager
-async def serving(
-    handlers: Mapping[int, Handler] = HANDLERS, **options: Any
-) -> AsyncIterator[tuple[Server, int]]:
+async def serving(handlers: Mapping[int, Handler] = HANDLERS, **options: Any) -> AsyncIterator[tuple[Server, int]]:
     server = Server(handlers, SystemClock(), **options)
     port = await server.start("127.0.0.1", 0)
     try:
@@ -141,10 +125,7 @@ def together(asked: Sequence[PeerRequest]) -> list[bytes] | None:
         return None
     if any("bug" in request.ext for request in requests):
         raise KeyError("a bug")
-    return [
-        encode_response(Response(remark=f"one of {len(requests)}"), request.opaque)
-        for request in requests
-    ]
+    return [encode_response(Response(remark=f"one of {len(requests)}"), request.opaque) for request in requests]
 
 
 def sized(opaque: int, size: int) -> Command[dict[str, str]]:
@@ -164,11 +145,7 @@ def test_requests_of_one_code_are_answered_together(run: Run) -> None:
 
 def test_requests_of_several_peers_are_answered_together(run: Run) -> None:
     async def main() -> None:
-        async with (
-            serving(bulk_handlers={ECHO: together}) as (_, port),
-            talking(port) as one,
-            talking(port) as other,
-        ):
+        async with serving(bulk_handlers={ECHO: together}) as (_, port), talking(port) as one, talking(port) as other:
             one.ask(question(ECHO, 1), question(ECHO, 2))
             other.ask(question(ECHO, 3))
             answers = [await one.answer(), await one.answer(), await other.answer()]
@@ -258,9 +235,7 @@ def test_requests_that_are_answered_one_by_one(
     assert not caplog.records
 
 
-def test_a_failing_handler_of_several_leaves_them_to_the_other(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_handler_of_several_leaves_them_to_the_other(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with serving(bulk_handlers={ECHO: together}) as (_, port), talking(port) as talker:
             talker.ask(question(ECHO, 1), question(ECHO, 2, bug="yes"))
@@ -325,9 +300,7 @@ def test_a_refusal_carries_code_and_remark(run: Run, caplog: pytest.LogCaptureFi
     assert not caplog.records
 
 
-def test_a_failing_handler_is_answered_with_1_and_logged(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_handler_is_answered_with_1_and_logged(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with serving() as (_, port), talking(port) as talker:
             talker.ask(question(FAIL, 1), question(ECHO, 2))
@@ -343,9 +316,7 @@ def test_a_failing_handler_is_answered_with_1_and_logged(
     assert record.exc_info is not None
 
 
-def test_an_answer_that_fits_no_frame_is_answered_with_1(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_answer_that_fits_no_frame_is_answered_with_1(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with serving() as (_, port), talking(port) as talker:
             talker.ask(question(HUGE, 1), question(ECHO, 2))
@@ -445,11 +416,7 @@ def test_a_slow_reader_is_not_served_until_it_reads(run: Run) -> None:
         return Response(body=body)
 
     async def main() -> None:
-        async with (
-            serving({BIG: big, ECHO: echo}) as (_, port),
-            talking(port) as slow,
-            talking(port) as quick,
-        ):
+        async with serving({BIG: big, ECHO: echo}) as (_, port), talking(port) as slow, talking(port) as quick:
             slow.ask(*(question(BIG, opaque) for opaque in range(200)))
             await round_trip(quick)
             await round_trip(quick)
@@ -497,9 +464,7 @@ def test_idle_connections_are_closed(run: Run, caplog: pytest.LogCaptureFixture)
 def test_an_idle_connection_that_does_not_read_either_is_cut(run: Run) -> None:
     async def main() -> None:
         closed = asyncio.Event()
-        handlers: dict[int, Handler] = {
-            BIG: lambda peer, request: Response(body=bytes(64 * 1024 * 1024))
-        }
+        handlers: dict[int, Handler] = {BIG: lambda peer, request: Response(body=bytes(64 * 1024 * 1024))}
         options = {"idle_seconds_max": 0.05, "events": closing(lambda peer: closed.set())}
         async with serving(handlers, **options) as (_, port), talking(port) as talker:
             talker.ask(question(BIG))
@@ -513,10 +478,7 @@ def test_the_owner_is_told_of_each_connection_that_ends(run: Run) -> None:
     gone: asyncio.Queue[str] = asyncio.Queue()
 
     async def main() -> None:
-        async with serving(events=closing(lambda peer: gone.put_nowait(peer.address))) as (
-            server,
-            port,
-        ):
+        async with serving(events=closing(lambda peer: gone.put_nowait(peer.address))) as (server, port):
             async with talking(port) as talker:
                 talker.ask(question(ECHO))
                 await talker.answer()
@@ -553,17 +515,12 @@ def test_peers_over_ipv6(run: Run) -> None:
     run(main())
 
 
-def test_a_stop_waits_for_answers_but_not_for_ever(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_waits_for_answers_but_not_for_ever(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "CLOSE_SECONDS_MAX", 0.05)
     body = bytes(64 * 1024 * 1024)
 
     async def main() -> None:
-        handlers: dict[int, Handler] = {
-            ECHO: echo,
-            BIG: lambda peer, request: Response(body=body),
-        }
+        handlers: dict[int, Handler] = {ECHO: echo, BIG: lambda peer, request: Response(body=body)}
         server = Server(handlers, SystemClock())
         port = await server.start("127.0.0.1", 0)
         async with talking(port) as slow, talking(port) as quick:

@@ -73,10 +73,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_serves_who_encrypts(run: Run, certificate: Path, mode: str) -> None:
     async def main() -> None:
         keys = {"tls_server_mode": mode, "tls_server_cert_path": str(certificate)}
-        async with (
-            serving(**keys) as (server, port),
-            encrypted(port, trusting(certificate)) as talker,
-        ):
+        async with serving(**keys) as (server, port), encrypted(port, trusting(certificate)) as talker:
             talker.ask(asked(1, b"small"), asked(2, LARGE), asked(3))
             assert [(await talker.answer()).body for _ in range(3)] == [b"small", LARGE, b""]
             [peer] = server.peers
@@ -112,9 +109,7 @@ def test_the_client_of_ours_gets_in(run: Run, certificate: Path) -> None:
     run(main())
 
 
-def test_who_must_encrypt_and_does_not_is_closed(
-    run: Run, certificate: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_must_encrypt_and_does_not_is_closed(run: Run, certificate: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         keys = {"tls_server_mode": "enforcing", "tls_server_cert_path": str(certificate)}
         async with serving(**keys) as (_, port):
@@ -135,11 +130,7 @@ def test_who_must_encrypt_and_does_not_is_closed(
     ],
 )
 def test_who_encrypts_and_can_t_is_closed(
-    run: Run,
-    certificate: Path,
-    caplog: pytest.LogCaptureFixture,
-    keys: dict[str, str],
-    why: str,
+    run: Run, certificate: Path, caplog: pytest.LogCaptureFixture, keys: dict[str, str], why: str
 ) -> None:
     async def main() -> None:
         async with serving(**keys) as (_, port):
@@ -154,9 +145,7 @@ def test_who_encrypts_and_can_t_is_closed(
     assert lines(caplog) == [why]
 
 
-def test_a_bad_handshake_is_a_line_in_the_log(
-    run: Run, certificate: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_handshake_is_a_line_in_the_log(run: Run, certificate: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with serving(tls_server_cert_path=str(certificate)) as (_, port):
             async with talking(port) as talker:
@@ -260,10 +249,7 @@ def test_a_new_certificate_is_shown_without_a_restart(
 def test_an_idle_connection_is_closed(run: Run, certificate: Path) -> None:
     async def main() -> None:
         keys = {"tls_server_cert_path": str(certificate), "idle_seconds_max": 0.1}
-        async with (
-            serving(**keys) as (_, port),
-            encrypted(port, trusting(certificate)) as talker,
-        ):
+        async with serving(**keys) as (_, port), encrypted(port, trusting(certificate)) as talker:
             assert await talker.end() == b""
 
     run(main())
@@ -290,10 +276,7 @@ def make_locked_key(directory: Path) -> tuple[Path, Path]:
 
 def test_a_key_may_have_a_password(run: Run, tmp_path: Path) -> None:
     shown, locked = make_locked_key(tmp_path)
-    keys: dict[str, Any] = {
-        "tls_server_cert_path": str(shown),
-        "tls_server_key_path": str(locked),
-    }
+    keys: dict[str, Any] = {"tls_server_cert_path": str(shown), "tls_server_key_path": str(locked)}
     with pytest.raises(ConfigError, match=r"its key has a password$"):
         Contexts(TlsKeys(**keys))
     with pytest.raises(ConfigError, match=r"its key has another password than that$") as caught:
@@ -318,9 +301,7 @@ def test_a_key_may_have_a_password(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["permissive", "enforcing"])
-def test_for_trials_a_server_makes_its_certificate(
-    run: Run, mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_for_trials_a_server_makes_its_certificate(run: Run, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with serving(tls_server_mode=mode, tls_test_mode_enable=True) as (_, port):
             client = Client(access=Access(tls=Tls(verify=False)))
@@ -350,9 +331,7 @@ def test_no_two_are_alike_and_openssl_takes_each(tmp_path: Path) -> None:
     for number, pem in enumerate(made):
         path = tmp_path / f"{number}.pem"
         path.write_text(pem)
-        checked = subprocess.run(
-            ["openssl", "verify", "-CAfile", path, path], check=True, capture_output=True
-        )
+        checked = subprocess.run(["openssl", "verify", "-CAfile", path, path], check=True, capture_output=True)
         assert b"OK" in checked.stdout
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
 
@@ -419,9 +398,7 @@ def test_who_speaks_no_version_of_these_is_closed(
         ({"tls_ciphers": OLDER, "tls_protocols": "TLSv1.3"}, "there is none for TLSv1.3"),
     ],
 )
-def test_what_can_not_be_spoken_is_refused(
-    certificate: Path, keys: dict[str, Any], why: str
-) -> None:
+def test_what_can_not_be_spoken_is_refused(certificate: Path, keys: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
         Contexts(TlsKeys(tls_server_cert_path=str(certificate), **keys))
 
@@ -435,9 +412,7 @@ def hello(context: ssl.SSLContext) -> bytes:
     return outgoing.read()
 
 
-def test_handshakes_have_a_number_and_count(
-    run: Run, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handshakes_have_a_number_and_count(run: Run, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest makes room for who comes, and what it held is not counted any more."""
     monkeypatch.setattr(tls, "HANDSHAKES_MAX", 3)
 

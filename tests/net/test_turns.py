@@ -123,10 +123,7 @@ def test_an_answer_in_steps_holds_up_only_its_own_peer(run: Run) -> None:
             two.ask(question(RAW, 3))
             assert (await two.answer()).body == b"raw"
             answers = [await one.answer(), await one.answer()]
-            assert [(answer.opaque, answer.remark) for answer in answers] == [
-                (1, "done"),
-                (2, None),
-            ]
+            assert [(answer.opaque, answer.remark) for answer in answers] == [(1, "done"), (2, None)]
             turns = [turn for opaque, turn in busy.done if opaque == 1]
             assert max(turns.count(turn) for turn in turns) == 2
             one.ask(question(ECHO, 4))  # it is read from again
@@ -142,9 +139,7 @@ def test_a_failure_in_a_step_is_answered_as_any(run: Run, caplog: pytest.LogCapt
             answers = [await talker.answer(), await talker.answer()]
             assert [answer.opaque for answer in answers] == [1, 2]
             assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR, 0]
-            assert [(line["event"], line["code"]) for line in told(caplog)] == [
-                ("request failed", 5)
-            ]
+            assert [(line["event"], line["code"]) for line in told(caplog)] == [("request failed", 5)]
 
     run(main())
 

@@ -20,9 +20,7 @@ class Bench:
     All wait as long as they can before they want to lead.
     """
 
-    def __init__(
-        self, saved: Mapping[str, Saved], kind: type[Node] = Node, entries_max: int = 100
-    ) -> None:
+    def __init__(self, saved: Mapping[str, Saved], kind: type[Node] = Node, entries_max: int = 100) -> None:
         self.names = list(saved)
         self.nodes = {
             name: kind(name, self.names, state, lambda most: most - 1, TIMING, entries_max)

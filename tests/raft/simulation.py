@@ -142,9 +142,7 @@ class Machine:
         self._log = LogFile(self.file)
         saved = self._log.load()
         world = self._world
-        self.node = world.kind(
-            self.name, world.names, saved, world.chance.randrange, TIMING, world.entries_max
-        )
+        self.node = world.kind(self.name, world.names, saved, world.chance.randrange, TIMING, world.entries_max)
         self.state, self.applied = _state_of(saved.snapshot)
         self.is_up = True
 

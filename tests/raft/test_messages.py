@@ -27,13 +27,10 @@ def test_messages_come_back_from_their_bytes() -> None:
     messages: list[Message] = [
         AskVote(sender="n0", to="n1", term=3, last_index=5, last_term=2, is_trial=True),
         Vote(sender="n1", to="n0", term=3, is_granted=True, is_trial=True),
-        Append(
-            sender="n0", to="n1", term=3, previous_index=3, previous_term=2, entries=entries,
-            committed=4,
-        ),
+        Append(sender="n0", to="n1", term=3, previous_index=3, previous_term=2, entries=entries, committed=4),
         Appended(sender="n1", to="n0", term=3, index=3, is_refused=True, hint_index=2, hint_term=1),
         Install(sender="n0", to="n1", term=3, snapshot=Snapshot(2, 1, b"state")),
-    ]  # fmt: skip
+    ]
     assert decode_messages(encode_messages(messages)) == messages
 
 
@@ -46,14 +43,11 @@ def test_messages_come_back_from_their_bytes() -> None:
         ((3, 2), [Entry(4, 2), Entry(4, 2)], 2),
     ],
 )
-def test_entries_that_do_not_follow_are_refused(
-    previous: tuple[int, int], entries: list[Entry], term: int
-) -> None:
+def test_entries_that_do_not_follow_are_refused(previous: tuple[int, int], entries: list[Entry], term: int) -> None:
     index, previous_term = previous
     message = Append(
-        sender="n0", to="n1", term=term, previous_index=index, previous_term=previous_term,
-        entries=entries, committed=0,
-    )  # fmt: skip
+        sender="n0", to="n1", term=term, previous_index=index, previous_term=previous_term, entries=entries, committed=0
+    )
     with pytest.raises(MessageError):
         decode_messages(encode_messages([message]))
 
@@ -64,18 +58,21 @@ MAX = 2**63 - 1
 @pytest.mark.parametrize(
     "message",
     [
-        AskVote(
-            sender="n0", to="n1", term=2**64 - 1, last_index=0, last_term=0, is_trial=False
-        ),
+        AskVote(sender="n0", to="n1", term=2**64 - 1, last_index=0, last_term=0, is_trial=False),
         AskVote(sender="n0", to="n1", term=-1, last_index=0, last_term=0, is_trial=False),
         Appended(sender="n0", to="n1", term=1, index=MAX + 1),
         Append(
-            sender="n0", to="n1", term=1, previous_index=0, previous_term=0,
-            entries=[Entry(number + 1, 1) for number in range(ENTRIES_MAX + 1)], committed=0,
+            sender="n0",
+            to="n1",
+            term=1,
+            previous_index=0,
+            previous_term=0,
+            entries=[Entry(number + 1, 1) for number in range(ENTRIES_MAX + 1)],
+            committed=0,
         ),
         Install(sender="n0", to="n1", term=1, snapshot=Snapshot(1, 2)),
     ],
-)  # fmt: skip
+)
 def test_numbers_have_bounds(message: Message) -> None:
     with pytest.raises(MessageError):
         decode_messages(encode_messages([message]))

@@ -5,19 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firearrow.errors import MessageError
-from firearrow.raft import (
-    Append,
-    Appended,
-    AskVote,
-    Entry,
-    Install,
-    Message,
-    Node,
-    Role,
-    Saved,
-    Snapshot,
-    Vote,
-)
+from firearrow.raft import Append, Appended, AskVote, Entry, Install, Message, Node, Role, Saved, Snapshot, Vote
 from firearrow.raft.messages import STEP_MAX
 from tests.raft.bench import TIMING, Bench, entries
 from tests.raft.simulation import Checker, Violation
@@ -103,9 +91,7 @@ def test_a_node_votes_once_in_a_term_also_after_a_restart() -> None:
     assert ready.saved == Saved(3, "n1")
     node = Node("n0", list(THREE), ready.saved, lambda _: 0)
     for candidate, granted in (("n2", False), ("n1", True)):
-        node.receive(
-            AskVote(sender=candidate, to="n0", term=3, last_index=0, last_term=0, is_trial=False)
-        )
+        node.receive(AskVote(sender=candidate, to="n0", term=3, last_index=0, last_term=0, is_trial=False))
         (vote,) = node.take().messages
         assert isinstance(vote, Vote)
         assert vote.is_granted is granted
@@ -226,31 +212,20 @@ def test_a_node_with_a_later_term_can_come_back() -> None:
     ("message", "why"),
     [
         (
-            AskVote(
-                sender="n2", to="n0", term=STEP_MAX + 2, last_index=0, last_term=0, is_trial=False
-            ),
+            AskVote(sender="n2", to="n0", term=STEP_MAX + 2, last_index=0, last_term=0, is_trial=False),
             "term: .* too far ahead of 1",
         ),
+        (Install(sender="n2", to="n0", term=2, snapshot=Snapshot(STEP_MAX + 2, 2)), "snapshot: .* too far ahead of 1"),
         (
-            Install(sender="n2", to="n0", term=2, snapshot=Snapshot(STEP_MAX + 2, 2)),
-            "snapshot: .* too far ahead of 1",
-        ),
-        (
-            Append(
-                sender="n2", to="n0", term=2, previous_index=0, previous_term=0,
-                entries=[Entry(1, 2)], committed=1,
-            ),
+            Append(sender="n2", to="n0", term=2, previous_index=0, previous_term=0, entries=[Entry(1, 2)], committed=1),
             "entry 1: another one is agreed on",
         ),
         (
-            Append(
-                sender="n2", to="n0", term=1, previous_index=0, previous_term=0, entries=[],
-                committed=0,
-            ),
+            Append(sender="n2", to="n0", term=1, previous_index=0, previous_term=0, entries=[], committed=0),
             "n0 leads term 1 itself",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_no_node_can_have_sent_is_refused(message: Message, why: str) -> None:
     bench = Bench(THREE)
     bench.elect("n0")

@@ -88,16 +88,10 @@ class Node:
         """Open the store and take part."""
         world = self.world
         self.machine = Machine(self.name, world.network)
-        role = (
-            world.role
-            if self.is_master
-            else {"broker_role": SLAVE, "ha_master_address": f"{MASTER}:1"}
-        )
+        role = world.role if self.is_master else {"broker_role": SLAVE, "ha_master_address": f"{MASTER}:1"}
         keys = {**world.keys, **role}
         loop = cast(asyncio.AbstractEventLoop, self.machine)
-        self.store = make_store(
-            self.root, clock=world.clock, fs=self.fs, scheduler=self.machine, **keys
-        )
+        self.store = make_store(self.root, clock=world.clock, fs=self.fs, scheduler=self.machine, **keys)
         self.store.open(background=False)
         replicas = Replicas(small_config(self.root, **keys))
         self.side = replicas.begin(self.store, world.clock, loop)

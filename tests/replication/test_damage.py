@@ -92,9 +92,7 @@ class Damaged(World):
         # A field of a head that nothing vouches for, or what fills a file.
         assert not diff(Layout(self.master.root), Layout(slave.root)).same
         ours, theirs = self._content(slave), self._content(self.master)
-        assert all(
-            it == other[len(other) - len(it) :] for it, other in zip(ours, theirs, strict=True)
-        )
+        assert all(it == other[len(other) - len(it) :] for it, other in zip(ours, theirs, strict=True))
         return "slave: for a comparison to find"
 
     def _with_master_damaged(self, slave: Node) -> str:

@@ -25,14 +25,7 @@ def test_the_example_of_the_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"2\n1\n1-0\n2-3641\n",
-        b"3\n903091474\n1-0\n2-3641\n",
-        b"1\n0\nx\n",
-        b"x",
-        b"2\n0\n2-5\n1-9\n",
-    ],
+    "content", [b"2\n1\n1-0\n2-3641\n", b"3\n903091474\n1-0\n2-3641\n", b"1\n0\nx\n", b"x", b"2\n0\n2-5\n1-9\n"]
 )
 def test_a_file_that_can_not_be_read_has_its_backup(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "epochFileCheckpoint"
@@ -110,9 +103,7 @@ class Log:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9)), max_size=60))
-def test_a_log_is_cut_to_what_it_has_in_common_with_another(
-    steps: list[tuple[int, int, int]],
-) -> None:
+def test_a_log_is_cut_to_what_it_has_in_common_with_another(steps: list[tuple[int, int, int]]) -> None:
     """Whoever leads after whom, with whatever of the others' logs."""
     logs = [Log(), Log(), Log()]
     logs[0].lead(1)

@@ -20,13 +20,7 @@ from firearrow.replication.epochs import Epoch, Epochs
 from firearrow.replication.fetching import History, NoReplica, fetch
 from firearrow.replication.insync import InSync
 from firearrow.replication.master import Master
-from firearrow.replication.switching import (
-    MASTER_HANDSHAKE,
-    READER,
-    Greeting,
-    SwitchSending,
-    report,
-)
+from firearrow.replication.switching import MASTER_HANDSHAKE, READER, Greeting, SwitchSending, report
 from firearrow.replication.switchmaster import SwitchMaster
 from firearrow.store import MessageStore
 from firearrow.store.offline import Action, Layout, Replica, apply, diff, plan
@@ -65,18 +59,14 @@ SLAVE_EPOCHS = [Epoch(1, 0), Epoch(2, 900), Epoch(3, 2500)]
 
 
 @asynccontextmanager
-async def controlled(
-    root: Path, entries: list[Epoch], *, is_master: bool
-) -> AsyncIterator[tuple[str, MessageStore]]:
+async def controlled(root: Path, entries: list[Epoch], *, is_master: bool) -> AsyncIterator[tuple[str, MessageStore]]:
     """What sends the log of a broker in controller mode, and where."""
     loop, clock, epochs = asyncio.get_running_loop(), SystemClock(), Epochs(entries)
     with opened(root) as store:
         for number in range(50):
             append(store, b"%d " % number * 30)
         server = await listen(lambda: sender.connection(), "127.0.0.1", 0)
-        for_readers = partial(
-            SwitchSending, KiB, epochs, lambda: store.log_end_offset, for_readers=True
-        )
+        for_readers = partial(SwitchSending, KiB, epochs, lambda: store.log_end_offset, for_readers=True)
         sender = (
             SwitchMaster(store, store.config, clock, loop, server, epochs, InSync(1, (), 1))
             if is_master
@@ -90,9 +80,7 @@ async def controlled(
 
 
 @pytest.mark.parametrize("is_master", [True, False])
-def test_brokers_in_controller_mode_give_what_both_logs_have(
-    tmp_path: Path, is_master: bool
-) -> None:
+def test_brokers_in_controller_mode_give_what_both_logs_have(tmp_path: Path, is_master: bool) -> None:
     async def main() -> None:
         async with controlled(tmp_path, MASTER_EPOCHS, is_master=is_master) as (address, store):
             log = store.log_bytes(0, store.log_end_offset)
@@ -113,9 +101,7 @@ def test_brokers_in_controller_mode_give_what_both_logs_have(
     asyncio.run(main())
 
 
-def test_a_slave_in_controller_mode_is_followed_by_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slave_in_controller_mode_is_followed_by_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         for entries, said, why in (
             (MASTER_EPOCHS, Greeting(3), "broker 3 wants to follow a broker that is slave"),
@@ -135,10 +121,7 @@ def test_a_broker_with_a_fixed_role_is_asked_as_such(tmp_path: Path) -> None:
     """Whose store has epochs may have left the controller mode."""
 
     async def main() -> None:
-        async with (
-            replica(tmp_path, SystemClock(), background=True) as master,
-            master.caller() as caller,
-        ):
+        async with replica(tmp_path, SystemClock(), background=True) as master, master.caller() as caller:
             await caller.sent(b"one")
             _, log = log_of(master)
             history = History(Epochs(MASTER_EPOCHS), 5000)
@@ -169,9 +152,7 @@ def test_who_speaks_another_protocol_is_named() -> None:
 
 
 @pytest.mark.parametrize("of_slave", [False, True])
-def test_a_log_is_as_it_was_after_a_repair_from_the_other_one(
-    tmp_path: Path, of_slave: bool
-) -> None:
+def test_a_log_is_as_it_was_after_a_repair_from_the_other_one(tmp_path: Path, of_slave: bool) -> None:
     """Bits flip in the log of one of both, while it is stopped."""
     hurt, sound = (tmp_path / "s", tmp_path / "m") if of_slave else (tmp_path / "m", tmp_path / "s")
 
@@ -186,10 +167,7 @@ def test_a_log_is_as_it_was_after_a_repair_from_the_other_one(
     async def main() -> None:
         clock = SystemClock()
         async with replica(tmp_path / "m", clock, background=True) as master:
-            async with (
-                master.caller() as caller,
-                slave_of(master, tmp_path / "s", clock, background=True) as slave,
-            ):
+            async with master.caller() as caller, slave_of(master, tmp_path / "s", clock, background=True) as slave:
                 for number in range(50):
                     await caller.sent(b"%d " % number * 300)
                 await caught_up(slave, master)
@@ -197,9 +175,7 @@ def test_a_log_is_as_it_was_after_a_repair_from_the_other_one(
                 await asyncio.to_thread(heal, ha_address(master))
         if not of_slave:
             keys = {"ha_master_address": "127.0.0.1:1"}
-            async with replica(
-                tmp_path / "s", clock, role="SLAVE", store=keys, background=True
-            ) as alone:
+            async with replica(tmp_path / "s", clock, role="SLAVE", store=keys, background=True) as alone:
                 await asyncio.to_thread(heal, ha_address(alone))
         assert log_bytes(hurt) == log_bytes(sound)
         found = diff(Layout(hurt), Layout(sound)).differences

@@ -71,12 +71,8 @@ def test_a_slave_that_was_held_up_catches_up_while_batches_come(tmp_path: Path) 
     store.close()
 
 
-@pytest.mark.parametrize(
-    ("bytes_a_ms", "looks"), [(4 * KiB, 20), (64 * KiB, 25), (128 * KiB, 50), (512 * KiB, 100)]
-)
-def test_the_log_is_looked_at_more_often_the_faster_it_grows(
-    tmp_path: Path, bytes_a_ms: int, looks: int
-) -> None:
+@pytest.mark.parametrize(("bytes_a_ms", "looks"), [(4 * KiB, 20), (64 * KiB, 25), (128 * KiB, 50), (512 * KiB, 100)])
+def test_the_log_is_looked_at_more_often_the_faster_it_grows(tmp_path: Path, bytes_a_ms: int, looks: int) -> None:
     """Every 5 ms and every 256 KiB, but at most once a millisecond."""
     scheduler = HandScheduler(HandClock())
     store, _, socket = led(tmp_path, scheduler)

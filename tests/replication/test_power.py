@@ -71,9 +71,7 @@ def lost(seed: int, *, is_flushed: bool, both: bool) -> tuple[int, list[Sent]]:
 
 
 @pytest.mark.timeout(60 + 5 * SEEDS)
-@pytest.mark.parametrize(
-    ("is_flushed", "both"), [(True, True), (False, False)], ids=["SYNC_FLUSH", "one of two"]
-)
+@pytest.mark.parametrize(("is_flushed", "both"), [(True, True), (False, False)], ids=["SYNC_FLUSH", "one of two"])
 def test_nothing_is_lost(is_flushed: bool, both: bool) -> None:
     for seed in range(SEEDS):
         count, acknowledged = lost(seed, is_flushed=is_flushed, both=both)

@@ -33,10 +33,7 @@ from tests.net.talker import talking
 
 SECRETS = {"inner": "s", "other": "t"}
 TRUE = Credentials("inner", "s")
-INNER = {
-    "inner_client_authentication_credentials": '{"accessKey":"inner","secretKey":"s"}',
-    **AUTHENTICATED,
-}
+INNER = {"inner_client_authentication_credentials": '{"accessKey":"inner","secretKey":"s"}', **AUTHENTICATED}
 SYNC: dict[str, Any] = {"in_sync_replicas": 2, "slave_timeout": 500}
 NOT_COPIED = 12
 
@@ -99,9 +96,7 @@ def test_a_master_that_does_not_know_the_secret_is_not_followed() -> None:
         proof.receive(bytes(32))
 
 
-@pytest.mark.parametrize(
-    "said", [report(0), report(4096), READER.encode(), b"\x16\x03\x01", b"GET"]
-)
+@pytest.mark.parametrize("said", [report(0), report(4096), READER.encode(), b"\x16\x03\x01", b"GET"])
 def test_what_is_no_proof_is_refused_at_once(said: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="nothing of who it is"):
         Demand(SECRETS.get, b"c" * 16).receive(said)
@@ -229,17 +224,12 @@ def test_a_stranger_gets_nothing_and_acknowledges_nothing(tmp_path: Path, is_all
         ({}, "master has closed the connection"),
         (AUTHENTICATED, "no innerClientAuthenticationCredentials here"),
         (
-            {
-                **INNER,
-                "inner_client_authentication_credentials": '{"accessKey":"x","secretKey":"s"}',
-            },
+            {**INNER, "inner_client_authentication_credentials": '{"accessKey":"x","secretKey":"s"}'},
             "does not take the proof",
         ),
     ],
 )
-def test_a_slave_without_a_proof_is_told_why(
-    tmp_path: Path, of_slave: dict[str, Any], why: str
-) -> None:
+def test_a_slave_without_a_proof_is_told_why(tmp_path: Path, of_slave: dict[str, Any], why: str) -> None:
     async def main(clock: VirtualClock) -> None:
         async with pair(tmp_path, clock, of_slave, **INNER) as (_, slave, sender):
             assert await code_of_send(sender) == NOT_COPIED
@@ -249,9 +239,7 @@ def test_a_slave_without_a_proof_is_told_why(
     loop.run(main)
 
 
-def test_a_master_without_access_control_is_followed_only_where_that_is_allowed(
-    tmp_path: Path,
-) -> None:
+def test_a_master_without_access_control_is_followed_only_where_that_is_allowed(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with pair(tmp_path / "1", clock, INNER) as (_, slave, _):
             await asyncio.sleep(10)
@@ -272,9 +260,7 @@ def test_strangers_do_not_keep_slaves_out(tmp_path: Path) -> None:
     """Idle connections have their time, and the oldest goes for one more."""
 
     async def main(clock: VirtualClock) -> None:
-        async with replica(
-            tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC, **INNER
-        ) as master:
+        async with replica(tmp_path / "m", clock, role="SYNC_MASTER", store=SYNC, **INNER) as master:
             port = master.broker.settings.store.ha_listen_port
             idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
             async with slave_of(master, tmp_path / "s", clock, **INNER) as slave:
@@ -305,9 +291,7 @@ def test_who_encrypts_only_follows_and_is_followed_so(
         clock = SystemClock()
         async with (
             replica(tmp_path / "m", clock, background=True, **keys, **INNER) as master,
-            slave_of(
-                master, tmp_path / "s", clock, background=True, **keys, **own, **INNER
-            ) as slave,
+            slave_of(master, tmp_path / "s", clock, background=True, **keys, **own, **INNER) as slave,
         ):
             async with asyncio.timeout(20):
                 await until(lambda: slave.broker.replicas.is_following)
@@ -315,9 +299,7 @@ def test_who_encrypts_only_follows_and_is_followed_so(
             assert await asyncio.to_thread(Source(place).fetch, 1, 10) == b""
             found = slave.broker.replicas.source_of_log()
             assert found is not None
-            master.broker.store.put(
-                master.broker.store.queue("T", 0), b"body", b"", 0, 0, 0, bytes(8), 0, 0
-            )
+            master.broker.store.put(master.broker.store.queue("T", 0), b"body", b"", 0, 0, 0, bytes(8), 0, 0)
             end = master.broker.store.log_end_offset
             data = await asyncio.to_thread(found.fetch, 0, end)
             assert data == master.broker.store.log_bytes(0, end)
@@ -326,8 +308,7 @@ def test_who_encrypts_only_follows_and_is_followed_so(
 
 
 @pytest.mark.parametrize(
-    ("keys", "is_known", "does_help"),
-    [(INNER, True, True), (INNER, False, False), ({}, True, True), ({}, False, True)],
+    ("keys", "is_known", "does_help"), [(INNER, True, True), (INNER, False, False), ({}, True, True), ({}, False, True)]
 )
 def test_a_repair_asks_as_who_one_is(
     tmp_path: Path,

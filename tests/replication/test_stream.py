@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import RemoteProtocolError
-from firearrow.replication.stream import (
-    FRAME_DATA_BYTES_MAX,
-    FRAME_HEAD,
-    Mismatch,
-    Receiving,
-    Sending,
-    report,
-)
+from firearrow.replication.stream import FRAME_DATA_BYTES_MAX, FRAME_HEAD, Mismatch, Receiving, Sending, report
 
 FILE_BYTES = 64
 
@@ -78,11 +71,7 @@ class Pair:
         random.choice([self.send, self.slave_reads, self.master_reads])(most)
 
 
-@given(
-    size=st.integers(0, 500),
-    had=st.integers(0, 500),
-    seed=st.randoms(use_true_random=False),
-)
+@given(size=st.integers(0, 500), had=st.integers(0, 500), seed=st.randoms(use_true_random=False))
 def test_however_it_is_cut_the_copy_becomes_the_log(size: int, had: int, seed: Random) -> None:
     log = seed.randbytes(size)
     pair = Pair(log, bytearray(log[:had]))
@@ -105,9 +94,7 @@ def test_however_it_is_cut_the_copy_becomes_the_log(size: int, had: int, seed: R
 
 
 @given(data=st.binary(max_size=200), end=st.integers(0, 300), seed=st.randoms())
-def test_whatever_a_master_sends_is_an_error_or_follows_on_what_is_there(
-    data: bytes, end: int, seed: Random
-) -> None:
+def test_whatever_a_master_sends_is_an_error_or_follows_on_what_is_there(data: bytes, end: int, seed: Random) -> None:
     receiving = Receiving(end)
     followed = end
     try:
@@ -186,9 +173,7 @@ def test_a_heartbeat_must_follow_too_and_an_empty_log_begins_with_bytes_only() -
     empty = Receiving(0)
     assert list(empty.receive(FRAME_HEAD.pack(64, 0))) == []
     assert empty.end_offset == 0
-    assert [(at, bytes(piece)) for at, piece in empty.receive(FRAME_HEAD.pack(128, 1) + b"x")] == [
-        (128, b"x")
-    ]
+    assert [(at, bytes(piece)) for at, piece in empty.receive(FRAME_HEAD.pack(128, 1) + b"x")] == [(128, b"x")]
     assert empty.end_offset == 129
 
 
@@ -201,7 +186,6 @@ def test_what_is_no_frame_ends_the_connection(head: tuple[int, int]) -> None:
 def test_of_a_frame_what_is_there_is_taken() -> None:
     receiving = Receiving(10)
     frame = FRAME_HEAD.pack(10, 6) + b"abcdef"
-    taken = [bytes(piece) for cut in (frame[:14], frame[14:17], frame[17:])
-             for _, piece in receiving.receive(cut)]  # fmt: skip
+    taken = [bytes(piece) for cut in (frame[:14], frame[14:17], frame[17:]) for _, piece in receiving.receive(cut)]
     assert taken == [b"ab", b"cde", b"f"]
     assert receiving.end_offset == 16

@@ -24,9 +24,7 @@ from firearrow.replication.switching import (
 FILE_BYTES = 64
 SLAVE_SAYS = bytes.fromhex("00000001 0000 0000 0000000000000002")
 MASTER_SAYS = bytes.fromhex("00000001 0000000c 0000000000001002 00000001 000000010000000000000000")
-FRAME = bytes.fromhex(
-    "00000002 00000002 0000000000001000 00000001 0000000000000000 0000000000001000 4142"
-)
+FRAME = bytes.fromhex("00000002 00000002 0000000000001000 00000001 0000000000000000 0000000000001000 4142")
 
 
 def test_the_example_of_the_module() -> None:
@@ -79,9 +77,7 @@ def test_a_slave_that_is_ahead() -> None:
 
 
 @given(
-    starts=st.lists(st.integers(0, 60), max_size=6),
-    size=st.integers(0, 400),
-    seed=st.randoms(use_true_random=False),
+    starts=st.lists(st.integers(0, 60), max_size=6), size=st.integers(0, 400), seed=st.randoms(use_true_random=False)
 )
 def test_however_it_is_cut_the_copy_and_its_epochs_become_those_of_the_log(
     starts: list[int], size: int, seed: Random
@@ -129,9 +125,7 @@ def test_however_it_is_cut_the_copy_and_its_epochs_become_those_of_the_log(
 
 
 @given(data=st.binary(max_size=200), ready=st.booleans(), end=st.integers(0, 300))
-def test_whatever_a_master_sends_is_an_error_or_follows_on_what_is_there(
-    data: bytes, ready: bool, end: int
-) -> None:
+def test_whatever_a_master_sends_is_an_error_or_follows_on_what_is_there(data: bytes, ready: bool, end: int) -> None:
     receiving = SwitchReceiving(end)
     receiving.is_ready = ready
     followed = end

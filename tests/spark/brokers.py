@@ -43,9 +43,7 @@ def stored(server: Server, topic: str, queues: int = 4) -> list[MessageView]:
         client.close()
 
 
-def _queue(
-    client: BlockingClient, address: str, topic: str, queue_id: int
-) -> Iterator[MessageView]:
+def _queue(client: BlockingClient, address: str, topic: str, queue_id: int) -> Iterator[MessageView]:
     asking, queue = Asking("by_hand"), Queue(topic, BROKER_NAME, queue_id)
     queue_offset = 0
     while True:

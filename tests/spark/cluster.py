@@ -36,9 +36,7 @@ def standalone(directory: Path, workers: int) -> Iterator[str]:
     directory.mkdir()
     with ExitStack() as stack:
         web = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        master = stack.enter_context(
-            _daemon(directory / "master.log", _MASTER_READY, "master.Master", *web)
-        )
+        master = stack.enter_context(_daemon(directory / "master.log", _MASTER_READY, "master.Master", *web))
         for number in range(workers):
             home = directory / f"worker-{number}"
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(home))
@@ -60,11 +58,7 @@ def _daemon(log: Path, ready: re.Pattern[str], name: str, *arguments: str) -> It
         "PYSPARK_PYTHON": sys.executable,
     }
     with subprocess.Popen(
-        [*command, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=environment,
-        text=True,
+        [*command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True
     ) as process:
         try:
             yield _wait_for(process, log, ready)
@@ -97,11 +91,7 @@ def zip_package(path: Path) -> Path:
 
 def run_driver(master: str, package: Path, store: Path, made: Path) -> Any:
     """Run ``cluster_driver.py`` on the cluster and return the JSON that it prints."""
-    command = [
-        sys.executable, str(DRIVER), master, str(package), str(store), str(made), QUICK_START
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=DRIVER_TIMEOUT_S, check=False
-    )
+    command = [sys.executable, str(DRIVER), master, str(package), str(store), str(made), QUICK_START]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DRIVER_TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     return json.loads(done.stdout)

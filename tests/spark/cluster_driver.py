@@ -72,9 +72,7 @@ def _seen(spark: SparkSession, store: str) -> dict[str, object]:
 def _totals(messages: DataFrame) -> dict[str, list[int]]:
     """Of each topic the number of messages and a sum over their bodies' hashes."""
     word = fn.conv(fn.substring(fn.sha2("body", 256), 1, 8), 16, 10).cast("bigint")
-    totals = messages.groupBy("topic").agg(
-        fn.count("*").alias("messages"), fn.sum(word).alias("checksum")
-    )
+    totals = messages.groupBy("topic").agg(fn.count("*").alias("messages"), fn.sum(word).alias("checksum"))
     return {row.topic: [row.messages, row.checksum] for row in totals.collect()}
 
 

@@ -41,9 +41,7 @@ class Sent(NamedTuple):
     is_visible: bool = True
 
 
-def write(
-    root: Path, sent: Sequence[Sent], file_bytes: int = 4096, ending: str = ""
-) -> dict[tuple[str, int], int]:
+def write(root: Path, sent: Sequence[Sent], file_bytes: int = 4096, ending: str = "") -> dict[tuple[str, int], int]:
     """Write a store; return how many messages each queue has.
 
     The last file ends in zeros, or in half a record (``torn``), or in bytes of anything.
@@ -98,12 +96,9 @@ def _record(message: Sent, queue_offset: int, physical: int, now_ms: int) -> byt
 def _packed(body: bytes, kind: int) -> tuple[int, bytes]:
     if kind == 0:
         return 0, body
-    packed = {
-        1: lz4.frame.compress,
-        2: zstandard.ZstdCompressor().compress,
-        3: zlib.compress,
-        4: zlib.compress,
-    }[kind](body)
+    packed = {1: lz4.frame.compress, 2: zstandard.ZstdCompressor().compress, 3: zlib.compress, 4: zlib.compress}[kind](
+        body
+    )
     return 1 | (kind % 4) << 8, packed
 
 
@@ -117,9 +112,7 @@ def _end(files: list[bytearray], ending: str, file_bytes: int) -> None:
     files[-1] += bytes(file_bytes - len(files[-1]))
 
 
-def _save(
-    root: Path, files: list[bytearray], queues: dict[tuple[str, int], bytearray], file_bytes: int
-) -> None:
+def _save(root: Path, files: list[bytearray], queues: dict[tuple[str, int], bytearray], file_bytes: int) -> None:
     (root / "commitlog").mkdir(parents=True)
     for number, data in enumerate(files):
         (root / "commitlog" / f"{number * file_bytes:020d}").write_bytes(data)
@@ -162,9 +155,7 @@ def any_message(chance: Random) -> Sent:
 def any_properties(chance: Random) -> bytes:
     """A properties string, well formed or not."""
     pairs = [
-        chance.choice(ODD_PAIRS)
-        if chance.random() < 0.1
-        else f"{chance.choice(NAMES)}\x01{chance.choice(VALUES)}"
+        chance.choice(ODD_PAIRS) if chance.random() < 0.1 else f"{chance.choice(NAMES)}\x01{chance.choice(VALUES)}"
         for _ in range(chance.randrange(6))
     ]
     text = "\x02".join(pairs).encode()

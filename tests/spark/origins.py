@@ -77,9 +77,7 @@ class MemoryOrigin:
         body = f"{queue.topic}/{queue.broker}/{queue.queue_id}/{offset}".encode()
         text = f"TAGS\x01t{offset % 3}\x02KEYS\x01k{offset}\x02"
         row: dict[str, object] = dict.fromkeys(MESSAGES.names)
-        row |= {
-            name: 0 for name in MESSAGES.names if pa.types.is_integer(MESSAGES.field(name).type)
-        }
+        row |= {name: 0 for name in MESSAGES.names if pa.types.is_integer(MESSAGES.field(name).type)}
         return row | {
             "broker": queue.broker,
             "topic": queue.topic,

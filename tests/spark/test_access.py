@@ -27,8 +27,7 @@ def test_signature_and_encryption() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "missing"),
-    [({"accessKey": "user"}, "secretKey"), ({"secretKey": "secret"}, "accessKey")],
+    ("options", "missing"), [({"accessKey": "user"}, "secretKey"), ({"secretKey": "secret"}, "accessKey")]
 )
 def test_half_a_pair(options: dict[str, str], missing: str) -> None:
     with pytest.raises(ConfigError, match=f"^option {missing} is missing: "):

@@ -40,9 +40,7 @@ def test_each_record_is_in_one_range(
     places = sorted({0, end, *(cut for cut in cuts if cut < end)})
     ranges = list(pairwise(places))
     found = [queue.entries(*ends) for ends in ranges]
-    assert [at for part in found for at in part.physical_offset.tolist()] == [
-        1000 * n for n in range(len(sizes))
-    ]
+    assert [at for part in found for at in part.physical_offset.tolist()] == [1000 * n for n in range(len(sizes))]
     for (start, stop), part in zip(ranges, found, strict=True):
         assert all(start <= at < stop for at in part.queue_offset.tolist())
         assert queue.held(start, stop) == stop - start
@@ -125,6 +123,4 @@ def test_what_the_original_wrote(tmp_path: Path) -> None:
         entries = queue.entries(0, count)
         shown = [m for m in expected("batch-queues") if m["queueId"] == queue_id]
         assert entries.physical_offset.tolist() == sorted({m["physicalOffset"] for m in shown})
-        assert (
-            queue.entries(0, count, 4).queue_offset.tolist() == entries.queue_offset.tolist()[::4]
-        )
+        assert queue.entries(0, count, 4).queue_offset.tolist() == entries.queue_offset.tolist()[::4]

@@ -85,17 +85,9 @@ def test_half_of_a_surrogate_pair_is_no_text(spark: SparkSession) -> None:
 
 
 def test_a_sample_says_what_the_fields_are(spark: SparkSession) -> None:
-    bodies = [
-        b'{"a": 1, "s": {"x": [true]}}',
-        b"[1]",
-        b"{'d': 1}",
-        b'{"a": 2, "b": "y"}',
-        b'{"c": 1}',
-    ]
+    bodies = [b'{"a": 1, "s": {"x": [true]}}', b"[1]", b"{'d': 1}", b'{"a": 2, "b": "y"}', b'{"c": 1}']
     rows = decoded(table(spark, bodies), "json", sample=4)
-    assert rows.schema["value"].dataType == StructType.fromDDL(
-        "a long, b string, s struct<x: array<boolean>>"
-    )
+    assert rows.schema["value"].dataType == StructType.fromDDL("a long, b string, s struct<x: array<boolean>>")
     assert both(rows) == [
         (Row(a=1, b=None, s=Row(x=[True])), None),
         (None, b"[1]"),
@@ -118,15 +110,11 @@ OBJECTS = st.fixed_dictionaries(
 )
 
 
-@settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(objects=st.lists(OBJECTS, min_size=20, max_size=60))
 def test_objects_of_a_schema_come_back(spark: SparkSession, objects: list[dict[str, Any]]) -> None:
     fields = "n long, s string, f double, l array<boolean>, m map<string, struct<x: int>>"
-    bodies = [
-        json.dumps(each, ensure_ascii=at % 2 == 0).encode() for at, each in enumerate(objects)
-    ]
+    bodies = [json.dumps(each, ensure_ascii=at % 2 == 0).encode() for at, each in enumerate(objects)]
     rows = both(decoded(table(spark, bodies), "json", fields))
     empty = dict.fromkeys("nsflm")
     assert [undecoded for _, undecoded in rows] == [None] * len(objects)
@@ -142,20 +130,7 @@ def test_a_filter_parses_once(spark: SparkSession, capsys: pytest.CaptureFixture
     assert filtered.count("from_json(") == 1
 
 
-PIECES = [
-    '{"a": 1}',
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    '"a": ',
-    '"b": ',
-    '"value": ',
-    '"end": true',
-    "1",
-    " ",
-]
+PIECES = ['{"a": 1}', "{", "}", "[", "]", ",", '"a": ', '"b": ', '"value": ', '"end": true', "1", " "]
 
 
 def is_object(body: bytes) -> bool:
@@ -167,9 +142,7 @@ def is_object(body: bytes) -> bool:
     return isinstance(found, tuple) and all(type(it) is int for name, it in found if name == "a")
 
 
-@settings(
-    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.lists(st.sampled_from(PIECES), max_size=7), min_size=200, max_size=300))
 def test_no_text_around_an_object_is_lost(spark: SparkSession, texts: list[list[str]]) -> None:
     """A text is undecoded exactly if Python says that it is no object of this schema."""
@@ -190,9 +163,7 @@ def test_a_stream_is_decoded(spark: SparkSession, tmp_path: Path) -> None:
     stream = spark.readStream.format("rocketmq").options(**options).load(str(tmp_path / "store"))
     with pytest.raises(ConfigError, match="a stream has no sample"):
         decoded(stream, "json")
-    rows = decoded(stream, "json", "id string").withColumnsRenamed(
-        {"value": "json", "undecoded": "no_json"}
-    )
+    rows = decoded(stream, "json", "id string").withColumnsRenamed({"value": "json", "undecoded": "no_json"})
     avro = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
     rows = decoded(rows, "avro", json.dumps(avro))
     query = rows.writeStream.format("memory").queryName("decoded").trigger(availableNow=True)

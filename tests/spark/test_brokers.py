@@ -83,10 +83,7 @@ def read(server: Server, **options: str) -> pa.Table:
 
 
 def read_some(
-    server: Server,
-    options: Mapping[str, str],
-    narrow: PushedFilters | None = None,
-    schema: pa.Schema = MESSAGES,
+    server: Server, options: Mapping[str, str], narrow: PushedFilters | None = None, schema: pa.Schema = MESSAGES
 ) -> pa.Table:
     """What a batch reads: planned by one origin, read by others from what was pickled."""
     given = parse({"nameServer": server.namesrv, **options})
@@ -104,9 +101,7 @@ def bodies(table: pa.Table) -> list[bytes]:
 def test_bounds_are_the_ends_of_the_queues_that_were_chosen(server: Server) -> None:
     with origin_of(server, subscribe="Orders, Returns, Empty") as origin:
         bounds = origin.bounds()
-    assert set(bounds) == {
-        Queue(topic, BROKER_NAME, n) for topic in ("Orders", "Returns", "Empty") for n in range(4)
-    }
+    assert set(bounds) == {Queue(topic, BROKER_NAME, n) for topic in ("Orders", "Returns", "Empty") for n in range(4)}
     assert sum(b.latest for queue, b in bounds.items() if queue.topic == "Orders") == ROWS
     assert bounds[Queue("Returns", BROKER_NAME, 1)] == Bound(0, 2)
     assert bounds[Queue("Empty", BROKER_NAME, 0)] == Bound(0, 0)
@@ -153,14 +148,7 @@ def test_messages_of_inner_batches_are_those_of_the_files(tmp_path: Path, split:
         assert files.num_rows == 80
         assert read(server, subscribe="Bat", splitBytes=split).sort_by(ORDER).equals(files)
         parts = [
-            read_some(
-                server,
-                {
-                    "subscribe": "Bat",
-                    "startingOffsets": ends(start),
-                    "endingOffsets": ends(start + 7),
-                },
-            )
+            read_some(server, {"subscribe": "Bat", "startingOffsets": ends(start), "endingOffsets": ends(start + 7)})
             for start in range(0, 45, 7)
         ]
         with origin_of(server, subscribe="Bat") as origin:
@@ -200,10 +188,7 @@ def test_only_the_columns_that_were_asked_for(server: Server) -> None:
 def test_messages_of_some_tags_and_keys(server: Server) -> None:
     odd = [b"body %d" % n * (n % 7) for n in range(ROWS) if n % 2]
     assert bodies(read(server, subscribe="Orders", tags="odd || other")) == sorted(odd)
-    assert bodies(read(server, subscribe="Orders", keys="k8 k15 nothing")) == [
-        b"body 15",
-        b"body 8",
-    ]
+    assert bodies(read(server, subscribe="Orders", keys="k8 k15 nothing")) == [b"body 15", b"body 8"]
     assert bodies(read(server, subscribe="Orders", tags="even", keys="k15")) == []
 
 
@@ -321,9 +306,7 @@ def test_a_group_is_told_how_far_it_is(server: Server, caplog: pytest.LogCapture
         ({"accessKey": "me"}, ConfigError, "option secretKey is missing"),
     ],
 )  # fmt: skip
-def test_bad_input(
-    server: Server, options: Mapping[str, str], error: type[Exception], text: str
-) -> None:
+def test_bad_input(server: Server, options: Mapping[str, str], error: type[Exception], text: str) -> None:
     create_topic(server, "WriteOnly", perm=2)
     with pytest.raises(error, match=text):
         read_some(server, options)
@@ -408,9 +391,7 @@ def test_a_checkpoint_knows_the_store_behind_a_broker(tmp_path: Path) -> None:
         assert streamed(server, checkpoint) == ([], checkpoint)
 
 
-def test_ends_of_queues_are_asked_for_again_where_a_route_was_out_of_date(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ends_of_queues_are_asked_for_again_where_a_route_was_out_of_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulls, "PAUSE_SECONDS", 0.0)
     with fake_cluster("a", queues=1) as cluster:
         given = parse({"nameServer": cluster.name_server, "subscribe": "T"})
@@ -425,9 +406,7 @@ def test_ends_of_queues_are_asked_for_again_where_a_route_was_out_of_date(
         origin.close()
 
 
-def test_spark_reads_a_batch_and_a_stream(
-    spark: SparkSession, server: Server, tmp_path: Path
-) -> None:
+def test_spark_reads_a_batch_and_a_stream(spark: SparkSession, server: Server, tmp_path: Path) -> None:
     frame = spark.read.format("rocketmq").option("nameServer", server.namesrv)
     rows = frame.option("subscribe", "Orders").option("splitBytes", "256k").load()
     counted = rows.groupBy("tags").count().collect()

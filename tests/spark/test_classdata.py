@@ -92,9 +92,7 @@ def test_a_file_that_keeps_a_jvm_from_starting_is_forgotten(java: str, tmp_path:
     assert ClassData(java).options()[0].startswith(RECORDS)
 
 
-def test_a_class_path_that_jvms_refuse_has_none(
-    java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_path_that_jvms_refuse_has_none(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert ClassData(java).options() == []
     monkeypatch.delenv("HADOOP_CONF_DIR")
@@ -102,9 +100,7 @@ def test_a_class_path_that_jvms_refuse_has_none(
     assert ClassData(java).options() == []
 
 
-def test_nothing_depends_on_a_cache(
-    java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_depends_on_a_cache(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classdata, "FREE_BYTES_MIN", shutil.disk_usage(tmp_path).total + 1)
     assert ClassData(java).options() == []
     (tmp_path / "file").write_bytes(b"")

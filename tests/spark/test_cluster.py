@@ -18,9 +18,7 @@ TIMEOUT_S = 340
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_two_workers_read_a_store_and_do_bulk_work_with_the_package_that_was_shipped(
-    tmp_path: Path,
-) -> None:
+def test_two_workers_read_a_store_and_do_bulk_work_with_the_package_that_was_shipped(tmp_path: Path) -> None:
     store = extract(GOLDEN, tmp_path)
     package = zip_package(tmp_path / "firearrow.zip")
     with standalone(tmp_path / "cluster", workers=2) as master:

@@ -39,9 +39,7 @@ def test_hosts_of_both_kinds(born: tuple[bytes, bytes], stored: tuple[bytes, byt
     assert found.column("storeHost", pa.string()).to_pylist() == [texts[host] for host in stored]
     ids = found.column("offsetMsgId", pa.string()).to_pylist()
     places = found.columns.physical_offset.tolist()
-    assert ids == [
-        f"{host.hex()}{place:016x}".upper() for host, place in zip(stored, places, strict=True)
-    ]
+    assert ids == [f"{host.hex()}{place:016x}".upper() for host, place in zip(stored, places, strict=True)]
 
 
 def test_no_records_are_an_empty_batch() -> None:
@@ -60,18 +58,14 @@ def test_times_beyond_all_calendars_do_not_overflow() -> None:
 
 def test_rows_that_can_not_be_decompressed_are_named() -> None:
     found = messages(
-        (zlib.compress(b"good"), FOUR, FOUR, COMPRESSED),
-        (b"bad", FOUR, FOUR, COMPRESSED),
-        (b"plain", FOUR, FOUR, 0),
+        (zlib.compress(b"good"), FOUR, FOUR, COMPRESSED), (b"bad", FOUR, FOUR, COMPRESSED), (b"plain", FOUR, FOUR, 0)
     )
     with pytest.raises(Undecodable, match="not a whole ZLIB stream") as raised:
         found.batch(MESSAGES)
     assert raised.value.rows == [1]
 
 
-def test_bodies_that_grow_are_read_in_smaller_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bodies_that_grow_are_read_in_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "s"
     logs.write(root, [logs.Sent(body=bytes([n]) * 900, kind=3) for n in range(8)])
     monkeypatch.setattr("firearrow.spark.columns.BATCH_BYTES_MAX", 2000)

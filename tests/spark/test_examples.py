@@ -80,11 +80,7 @@ def run(code: str, names: dict[str, object]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_pages_of_the_pipeline(
-    spark: SparkSession,
-    shop: Path,
-    tmp_path: Path,
-    catalog: Catalog,
-    capfd: pytest.CaptureFixture[str],
+    spark: SparkSession, shop: Path, tmp_path: Path, catalog: Catalog, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with serving(tmp_path / "to") as (name_server, broker):
         create_topics(broker, {"Orders": 1, "orders-again": 1})

@@ -31,16 +31,11 @@ from firearrow.store.batchqueue import UNIT_BYTES
 from tests import golden
 from tests.spark import logs, oracle
 
-WITH_MAP = MESSAGES.set(
-    MESSAGES.get_field_index("properties"), pa.field("properties", PROPERTIES_MAP)
-)
+WITH_MAP = MESSAGES.set(MESSAGES.get_field_index("properties"), pa.field("properties", PROPERTIES_MAP))
 
 
 def read(
-    root: Path | str,
-    schema: pa.Schema = DECLARED["messages"],
-    narrow: PushedFilters | None = None,
-    **options: Any,
+    root: Path | str, schema: pa.Schema = DECLARED["messages"], narrow: PushedFilters | None = None, **options: Any
 ) -> list[dict[str, Any]]:
     """All rows that the options choose, as Spark would have them read."""
     reader = MessageReader(parse({"path": str(root), "brokerName": logs.BROKER, **options}), schema)
@@ -69,13 +64,9 @@ def columns(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[s
 
 
 @given(
-    sent=logs.stores,
-    split=st.sampled_from(["1", "150", "700", "4k", "1m"]),
-    batch=st.sampled_from(["1", "500", "4m"]),
+    sent=logs.stores, split=st.sampled_from(["1", "150", "700", "4k", "1m"]), batch=st.sampled_from(["1", "500", "4m"])
 )
-def test_any_store_is_read_as_the_loop_reads_it(
-    sent: list[logs.Sent], split: str, batch: str
-) -> None:
+def test_any_store_is_read_as_the_loop_reads_it(sent: list[logs.Sent], split: str, batch: str) -> None:
     with tempfile.TemporaryDirectory() as home:
         root = Path(home) / "store"
         logs.write(root, sent)
@@ -83,14 +74,8 @@ def test_any_store_is_read_as_the_loop_reads_it(
         assert found == columns(oracle.visible(root, logs.BROKER), MESSAGES.names)
 
 
-@given(
-    sent=logs.stores,
-    split=st.sampled_from(["1", "150", "700", "4k", "1m"]),
-    ending=st.sampled_from(logs.ENDINGS),
-)
-def test_any_log_is_walked_as_the_loop_walks_it(
-    sent: list[logs.Sent], split: str, ending: str
-) -> None:
+@given(sent=logs.stores, split=st.sampled_from(["1", "150", "700", "4k", "1m"]), ending=st.sampled_from(logs.ENDINGS))
+def test_any_log_is_walked_as_the_loop_walks_it(sent: list[logs.Sent], split: str, ending: str) -> None:
     with tempfile.TemporaryDirectory() as home:
         root = Path(home) / "store"
         logs.write(root, sent, ending=ending)
@@ -98,11 +83,7 @@ def test_any_log_is_walked_as_the_loop_walks_it(
         assert found == columns(oracle.log(root, logs.BROKER), MESSAGES.names)
 
 
-@given(
-    sent=logs.stores,
-    names=st.lists(st.sampled_from(MESSAGES.names), min_size=1, unique=True),
-    as_map=st.booleans(),
-)
+@given(sent=logs.stores, names=st.lists(st.sampled_from(MESSAGES.names), min_size=1, unique=True), as_map=st.booleans())
 def test_any_columns_in_any_order(sent: list[logs.Sent], names: list[str], as_map: bool) -> None:
     schema = pa.schema([(WITH_MAP if as_map else MESSAGES).field(name) for name in names])
     with tempfile.TemporaryDirectory() as home:
@@ -123,9 +104,7 @@ def test_any_columns_in_any_order(sent: list[logs.Sent], names: list[str], as_ma
 
 @pytest.mark.parametrize("name", [*golden.golden_names, "batch-queues"])
 @pytest.mark.parametrize("split", ["128m", "3k"])
-def test_golden_stores_hold_what_the_java_client_read(
-    name: str, split: str, tmp_path: Path
-) -> None:
+def test_golden_stores_hold_what_the_java_client_read(name: str, split: str, tmp_path: Path) -> None:
     root = golden.extract(name, tmp_path)
     before = sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*"))
     found = read(root, WITH_MAP, splitBytes=split, decompress="true")
@@ -137,9 +116,7 @@ def test_golden_stores_hold_what_the_java_client_read(
         row = rows[line["topic"], line["queueId"], line["queueOffset"]]
         properties = dict(row["properties"])
         assert properties == {
-            key: value
-            for key, value in line["properties"].items()
-            if key not in golden.ADDED_BY_CLIENT
+            key: value for key, value in line["properties"].items() if key not in golden.ADDED_BY_CLIENT
         }
         assert hashlib.sha256(row["body"]).hexdigest() == line["bodySha256"]
         assert row["commitLogOffset"] == line["physicalOffset"]
@@ -164,10 +141,7 @@ def test_several_stores_are_one_table(tmp_path: Path) -> None:
     options = parse({"paths": f'["{tmp_path / "a"}", "{tmp_path / "b"}"]'})
     reader = MessageReader(options, schema)
     rows = [
-        tuple(row.values())
-        for task in reader.partitions()
-        for batch in reader.read(task)
-        for row in batch.to_pylist()
+        tuple(row.values()) for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()
     ]
     assert sorted(rows) == [("a", b"a")] * 3 + [("b", b"b")] * 3
 
@@ -196,9 +170,7 @@ def test_two_stores_of_one_broker_are_refused(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("visibility", ["consumer", "log"])
-def test_options_choose(
-    options: dict[str, Any], bodies: list[bytes], visibility: str, tmp_path: Path
-) -> None:
+def test_options_choose(options: dict[str, Any], bodies: list[bytes], visibility: str, tmp_path: Path) -> None:
     sent = [
         logs.Sent("a", 0, b"a0", b"TAGS\x01A\x02UNIQ_KEY\x01id0\x02"),
         logs.Sent("a", 1, b"a1", b"TAGS\x01B\x02KEYS\x01k1 k3\x02"),
@@ -250,9 +222,7 @@ def damaged(root: Path, at: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("visibility", ["consumer", "log"])
 @pytest.mark.parametrize("split", ["1", "1m"])
-def test_a_damaged_record_is_an_error_or_left_out(
-    visibility: str, split: str, tmp_path: Path
-) -> None:
+def test_a_damaged_record_is_an_error_or_left_out(visibility: str, split: str, tmp_path: Path) -> None:
     root = tmp_path / "s"
     logs.write(root, [logs.Sent(body=bytes([n])) for n in range(9)])
     size = oracle.log(root, "")[0]["storeSize"]
@@ -263,9 +233,7 @@ def test_a_damaged_record_is_an_error_or_left_out(
     assert [row["body"][0] for row in by_place(found)] == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
-@pytest.mark.parametrize(
-    ("at", "data"), [(0, b"\x7f"), (24, b"\x09"), (28, b"\x01"), (84, b"\x7f"), (90, b"X")]
-)
+@pytest.mark.parametrize(("at", "data"), [(0, b"\x7f"), (24, b"\x09"), (28, b"\x01"), (84, b"\x7f"), (90, b"X")])
 def test_a_record_that_is_another_is_damaged(at: int, data: bytes, tmp_path: Path) -> None:
     root = tmp_path / "s"
     logs.write(root, [logs.Sent(body=b"b") for n in range(3)])
@@ -312,9 +280,7 @@ def test_a_missing_package_is_no_damage(
     assert len(read(root, decompress="false")) == 3
 
 
-def test_without_rocksdb_no_queue_counts_as_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_rocksdb_no_queue_counts_as_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = golden.extract("rocksdb-cq-clean", tmp_path)
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     with pytest.raises(ConfigError, match="RocksDB needs the package rocksdict: install Firearrow"):
@@ -364,9 +330,7 @@ def log_files(root: Path) -> list[Path]:
         ([0, 1, 2, 3, 4], "ends at 0"),
     ],
 )
-def test_files_of_the_log_that_are_missing_are_told(
-    missing: list[int], text: str, split: str, tmp_path: Path
-) -> None:
+def test_files_of_the_log_that_are_missing_are_told(missing: list[int], text: str, split: str, tmp_path: Path) -> None:
     root, whole = sixty(tmp_path)
     files = log_files(root)
     assert len(files) == 5
@@ -472,9 +436,7 @@ def test_a_log_that_grows_meanwhile_has_lost_nothing(tmp_path: Path) -> None:
     shutil.rmtree(root)
     logs.write(root, SIXTY, 1200)
     (root / "commitlog" / f"{1200 * 5:020d}").write_bytes(bytes(1200))  # the next, made in advance
-    rows = [
-        batch.num_rows for task in tasks for batch in MessageReader(options, MESSAGES).read(task)
-    ]
+    rows = [batch.num_rows for task in tasks for batch in MessageReader(options, MESSAGES).read(task)]
     assert sum(rows) == 40
     assert len(read(root)) == 60
 
@@ -496,12 +458,7 @@ def test_entries_that_repeat_the_next_message_count_once(tmp_path: Path) -> None
     data = path.read_bytes()
     path.write_bytes(data[:20] + data[40:60] + data[40:])
     for split in ("1", "1m"):
-        assert [row["queueOffset"] for row in by_place(read(root, splitBytes=split))] == [
-            0,
-            2,
-            3,
-            4,
-        ]
+        assert [row["queueOffset"] for row in by_place(read(root, splitBytes=split))] == [0, 2, 3, 4]
 
 
 def test_lmqs_are_read_where_they_are_named(tmp_path: Path) -> None:
@@ -536,8 +493,7 @@ def test_a_time_is_found_in_all_queues_at_once(name: str, tmp_path: Path) -> Non
     for moment in (0, *times[::50], times[-1], times[-1] + 1):
         one_by_one = {queue: origin.offset_at(queue, moment) for queue in spans}
         assert origin.offsets_at(spans, moment) == {
-            queue: spans[queue].end if found is None else found
-            for queue, found in one_by_one.items()
+            queue: spans[queue].end if found is None else found for queue, found in one_by_one.items()
         }
 
 
@@ -555,9 +511,7 @@ def test_the_log_has_inner_batches_as_they_are_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"verifyCrc": "true"}, {"batchBytes": "1"}])
-def test_ranges_of_offsets_have_the_messages_of_inner_batches(
-    options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_ranges_of_offsets_have_the_messages_of_inner_batches(options: dict[str, Any], tmp_path: Path) -> None:
     root = golden.extract("batch-queues", tmp_path)
     whole = by_place(read(root, **options))
     assert len(whole) == 80
@@ -572,18 +526,12 @@ def test_ranges_of_offsets_have_the_messages_of_inner_batches(
 
 
 @pytest.mark.parametrize("name", ["tags", "keys"])
-def test_messages_of_inner_batches_are_chosen_by_their_own_properties(
-    name: str, tmp_path: Path
-) -> None:
+def test_messages_of_inner_batches_are_chosen_by_their_own_properties(name: str, tmp_path: Path) -> None:
     root = golden.extract("batch-queues", tmp_path)
     wanted = read(root)[17][name]
     found = read(root, **{name: wanted})
     assert by_place(found) == [row for row in by_place(read(root)) if row[name] == wanted]
-    narrow = (
-        PushedFilters(tags=frozenset([wanted]))
-        if name == "tags"
-        else PushedFilters(words=frozenset([wanted]))
-    )
+    narrow = PushedFilters(tags=frozenset([wanted])) if name == "tags" else PushedFilters(words=frozenset([wanted]))
     assert by_place(read(root, narrow=narrow)) == by_place(read(root))  # a query filters again
 
 

@@ -46,14 +46,8 @@ MOMENT_MS = 1_795_232_700_123
             [GreaterThanOrEqual(("commitLogOffset",), 3), LessThan(("commitLogOffset",), 9)],
             PushedFilters(physical_offset=NumberSet(3, 8)),
         ),
-        (
-            [GreaterThan(("storeTimestamp",), MOMENT)],
-            PushedFilters(store_ms=NumberSet(low=MOMENT_MS)),
-        ),
-        (
-            [LessThan(("storeTimestamp",), MOMENT)],
-            PushedFilters(store_ms=NumberSet(high=MOMENT_MS)),
-        ),
+        ([GreaterThan(("storeTimestamp",), MOMENT)], PushedFilters(store_ms=NumberSet(low=MOMENT_MS))),
+        ([LessThan(("storeTimestamp",), MOMENT)], PushedFilters(store_ms=NumberSet(high=MOMENT_MS))),
         ([EqualTo(("tags",), "A")], PushedFilters(tags=frozenset("A"))),
         ([EqualTo(("keys",), "k1 k2")], PushedFilters(words=frozenset(("k1",)))),
         ([In(("msgId",), ("m", "n"))], PushedFilters(words=frozenset("mn"))),
@@ -68,17 +62,12 @@ MOMENT_MS = 1_795_232_700_123
         ([EqualTo(("queueId",), "3")], PushedFilters()),
     ],
 )
-def test_conditions_become_what_may_be_left_out(
-    conditions: list[Filter], found: PushedFilters
-) -> None:
+def test_conditions_become_what_may_be_left_out(conditions: list[Filter], found: PushedFilters) -> None:
     assert narrowed(conditions) == found
 
 
 numbers = st.builds(
-    NumberSet,
-    st.integers(-5, 5),
-    st.integers(-5, 5),
-    st.none() | st.frozensets(st.integers(-6, 6), max_size=4),
+    NumberSet, st.integers(-5, 5), st.integers(-5, 5), st.none() | st.frozensets(st.integers(-6, 6), max_size=4)
 )
 
 

@@ -46,9 +46,7 @@ def test_the_same_messages_with_and_without_an_index(name: str, tmp_path: Path) 
     )
 
 
-def test_long_chains_are_looked_at_as_a_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_chains_are_looked_at_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = golden.extract("file-cq-clean", tmp_path)
     storage = LocalStorage(str(root))
     words = [line["uniqKey"] for line in golden.expected("file-cq-clean")[:50]]
@@ -60,7 +58,5 @@ def test_long_chains_are_looked_at_as_a_whole(
 def test_a_file_of_another_size_is_none(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "1").write_bytes(bytes(100))
-    with pytest.raises(
-        CorruptStore, match="index/1: 100 bytes don't fit a header and four entries"
-    ):
+    with pytest.raises(CorruptStore, match="index/1: 100 bytes don't fit a header and four entries"):
         index_rows(LocalStorage(str(tmp_path)), NumberedFile("index/1", 1, 100))

@@ -21,28 +21,13 @@ ZLIB = 3 << 8
 
 
 def record(
-    body: bytes,
-    properties: bytes,
-    queue_offset: int,
-    *,
-    topic: str = "T",
-    flag: int = 0,
-    sys_flag: int = 0,
+    body: bytes, properties: bytes, queue_offset: int, *, topic: str = "T", flag: int = 0, sys_flag: int = 0
 ) -> bytes:
     born = SIX if sys_flag & BORN_HOST_V6 else FOUR
-    return encode_record(
-        topic, body, properties, 3, queue_offset, 4096, flag, sys_flag, 11, born, 12, FOUR, 2, 5
-    )
+    return encode_record(topic, body, properties, 3, queue_offset, 4096, flag, sys_flag, 11, born, 12, FOUR, 2, 5)
 
 
-def batch(
-    members: list[BatchMember],
-    first: int,
-    *,
-    topic: str = "T",
-    sys_flag: int = WRAPPED,
-    more: int = 0,
-) -> bytes:
+def batch(members: list[BatchMember], first: int, *, topic: str = "T", sys_flag: int = WRAPPED, more: int = 0) -> bytes:
     body = encode_batch(members)
     if sys_flag & COMPRESSED:
         body = zlib.compress(body)
@@ -77,9 +62,7 @@ members = st.lists(
 @given(
     batches=st.lists(members, min_size=1, max_size=4),
     topic=st.sampled_from(["T", "%RETRY%" + "g" * 200]),
-    sys_flag=st.sampled_from(
-        [0, BORN_HOST_V6, COMPRESSED | ZLIB, BORN_HOST_V6 | COMPRESSED | ZLIB]
-    ),
+    sys_flag=st.sampled_from([0, BORN_HOST_V6, COMPRESSED | ZLIB, BORN_HOST_V6 | COMPRESSED | ZLIB]),
     start=st.integers(0, 20),
     length=st.integers(0, 20),
 )
@@ -114,10 +97,7 @@ def test_a_batch_that_clients_do_not_take_apart_stays_whole() -> None:
         (batch([BatchMember(0, b"a", b"")], 1, more=1), "the batch has 1 messages, but says 2"),
         (record(b"no batch", b"INNER_NUM\x011\x02", 1, sys_flag=WRAPPED), "8 bytes are too few"),
         (record(b"", b"INNER_NUM\x011\x02", 1, sys_flag=WRAPPED), "there are no messages"),
-        (
-            record(b"x", b"INNER_NUM\x011\x02", 1, sys_flag=WRAPPED | COMPRESSED | ZLIB),
-            "not a whole ZLIB",
-        ),
+        (record(b"x", b"INNER_NUM\x011\x02", 1, sys_flag=WRAPPED | COMPRESSED | ZLIB), "not a whole ZLIB"),
     ],
 )
 def test_what_is_no_batch(bad: bytes, reason: str) -> None:

@@ -24,9 +24,7 @@ COUNT = len(golden.expected("file-cq-clean"))
 
 def longest_queue(root: Path) -> Path:
     """The only file of the queue with the most entries among those that have one."""
-    files = [
-        path for path in root.glob("consumequeue/*/*/*") if len(list(path.parent.iterdir())) == 1
-    ]
+    files = [path for path in root.glob("consumequeue/*/*/*") if len(list(path.parent.iterdir())) == 1]
     return max(files, key=lambda path: len(path.read_bytes().rstrip(b"\0")))
 
 
@@ -109,9 +107,7 @@ def test_a_topic_without_its_queues(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("kept_bytes", [1010, 1000])
-def test_a_queue_that_was_cut(
-    kept_bytes: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_queue_that_was_cut(kept_bytes: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = golden.extract("file-cq-clean", tmp_path)
     whole = by_place(read(root))
     path = longest_queue(root)
@@ -124,9 +120,7 @@ def test_a_queue_that_was_cut(
         read(root)
     found = by_place(read(root, failOnDataLoss="false"))
     assert found == [
-        row
-        for row in whole
-        if (row["topic"], row["queueId"]) != (topic, queue_id) or row["queueOffset"] < 50
+        row for row in whole if (row["topic"], row["queueId"]) != (topic, queue_id) or row["queueOffset"] < 50
     ]
     assert f"lack {held - 50} messages" in told_reasons(caplog)
     other = next(row["topic"] for row in whole if row["topic"] != topic)
@@ -172,17 +166,13 @@ def test_a_log_that_was_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert by_place(read(root, failOnDataLoss="false", **options)) == left
     assert "of them were behind" in told_reasons(caplog)
     last.write_bytes(data[:middle] + bytes(len(data) - middle))
-    with pytest.raises(
-        DataLost, match=rf"the log in .* ends at {place}, but queues have messages up to"
-    ):
+    with pytest.raises(DataLost, match=rf"the log in .* ends at {place}, but queues have messages up to"):
         read(root, **options)
     assert by_place(read(root, failOnDataLoss="false", **options)) == left
     assert "but queues have messages" in told_reasons(caplog)
 
 
-def test_offsets_that_a_batch_does_not_find(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_offsets_that_a_batch_does_not_find(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "s"
     logs.write(root, [logs.Sent(), logs.Sent(), logs.Sent()])
     ends = f'{{"T": {{"{logs.BROKER}": {{"0": 7}}}}}}'
@@ -205,9 +195,7 @@ def test_a_range_with_nothing_in_it_is_no_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broker", [logs.BROKER, "elsewhere"])
-def test_a_queue_that_is_not_there(
-    broker: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_queue_that_is_not_there(broker: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "s"
     logs.write(root, [logs.Sent(), logs.Sent(queue_id=1)])
     assign = f'{{"T": {{"{logs.BROKER}": [1], "{broker}": [7]}}}}'
@@ -218,17 +206,13 @@ def test_a_queue_that_is_not_there(
     assert len(read(root, assign=assign, failOnDataLoss="false")) == 1
     assert [line["count"] for line in told(caplog)] == [1]
     (root / "config").mkdir()
-    (root / "config" / "topics.json").write_text(
-        '{"topicConfigTable":{"T":{"readQueueNums":8,"writeQueueNums":8}}}'
-    )
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{"T":{"readQueueNums":8,"writeQueueNums":8}}}')
     if broker == logs.BROKER:  # it is there, and has no message yet
         assert len(read(root, assign=assign)) == 1
 
 
 @pytest.mark.parametrize("options", [{}, {"visibility": "log"}])
-def test_a_worker_that_does_not_see_the_store_loses_nothing(
-    options: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_worker_that_does_not_see_the_store_loses_nothing(options: dict[str, str], tmp_path: Path) -> None:
     """What is there for others is not skipped, whatever may be."""
     logs.write(tmp_path / "s", [logs.Sent(), logs.Sent()])
     given = parse({"path": str(tmp_path / "s"), "failOnDataLoss": "false", **options})

@@ -53,9 +53,7 @@ class Stream:
         return sorted(body.decode() for b in batches for body in b["body"].to_pylist())
 
 
-def fill(
-    root: Path, name: str, count: int, start_ms: int = BORN_MS, *, anew: str = "", **options: Any
-) -> list[str]:
+def fill(root: Path, name: str, count: int, start_ms: int = BORN_MS, *, anew: str = "", **options: Any) -> list[str]:
     """Add messages to a store, after the topic ``anew`` was deleted, and leave it as a kill does if
     its queues are in a database: these are then behind the log."""
     bodies = [f"{name}{number:03}" for number in range(count)]
@@ -77,11 +75,7 @@ def fill(
 @pytest.mark.parametrize("stays", [False, True])
 @pytest.mark.parametrize("count", [20, 40, 60])
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(
-    tmp_path: Path,
-    options: dict[str, Any],
-    stays: bool,
-    count: int,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, options: dict[str, Any], stays: bool, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has fewer messages than were read of the deleted one, as many, or more."""
     old = fill(tmp_path, "old", 40, **options)
@@ -130,9 +124,7 @@ def test_a_topic_that_was_made_again_between_plan_and_step(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("stays", [False, True])
-def test_a_checkpoint_knows_its_store(
-    tmp_path: Path, stays: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_checkpoint_knows_its_store(tmp_path: Path, stays: bool, caplog: pytest.LogCaptureFixture) -> None:
     place = tmp_path / "store"
     old = fill(place, "old", 40)
     stream = Stream(place, stays=stays)

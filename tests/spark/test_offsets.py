@@ -36,14 +36,10 @@ from firearrow.spark.offsets import (
 A0, A1, B0 = Queue("T", "a", 0), Queue("T", "a", 1), Queue("T", "b", 0)
 U0 = Queue("U", "a", 0)
 
-queues = st.builds(
-    Queue, st.sampled_from(["T", "%RETRY%g", "ü"]), st.sampled_from("ab"), st.integers(0, 12)
-)
+queues = st.builds(Queue, st.sampled_from(["T", "%RETRY%g", "ü"]), st.sampled_from("ab"), st.integers(0, 12))
 offset_maps = st.dictionaries(queues, st.integers(0, 2**63 - 1), max_size=9)
 span_maps = st.dictionaries(
-    queues,
-    st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda p: Span(p[0], sum(p))),
-    max_size=9,
+    queues, st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda p: Span(p[0], sum(p))), max_size=9
 )
 
 
@@ -121,10 +117,7 @@ def test_json_names_some_queues_and_the_rest_is_whole() -> None:
         ('{"V": {"a": {"0": 1}}}', r"topic 'V' is not read; these are: T, U$"),
         ('{"T": {"a": {"7": 1}}}', r"topic 'T' has no queue a/7; it has a/0, a/1$"),
         ('{"T": {"c": {"0": 1}}}', r"topic 'T' has no queue c/0; it has a/0, a/1$"),
-        (
-            '{"T": {"a": {"0": -7}}}',
-            r"^option startingOffsets, topic 'T'.* -7 is not a queue offset",
-        ),
+        ('{"T": {"a": {"0": -7}}}', r"^option startingOffsets, topic 'T'.* -7 is not a queue offset"),
     ],
 )
 def test_a_wrong_position_is_one_clear_error(text: str, complaint: str) -> None:
@@ -138,10 +131,7 @@ def test_a_time_is_the_first_message_from_then_on() -> None:
 
     position = Position.of("startingOffsets", "latest", 1000)
     assert resolve(position, BOUNDS, offset_at) == {A0: 6, A1: 0, U0: 2}
-    with pytest.raises(
-        ConfigError,
-        match=r"^option startingTimestamp=1000: queue 1 of topic 'T' on a has no message",
-    ):
+    with pytest.raises(ConfigError, match=r"^option startingTimestamp=1000: queue 1 of topic 'T' on a has no message"):
         resolve(position, BOUNDS, offset_at, fail_where_none=True)
 
 
@@ -187,9 +177,7 @@ def test_a_plan_is_what_is_between() -> None:
         (8, 8, None, None, []),
     ],
 )
-def test_what_is_gone_is_told(
-    start: int, end: int, bound: Bound | None, span: Span | None, lost: list[Span]
-) -> None:
+def test_what_is_gone_is_told(start: int, end: int, bound: Bound | None, span: Span | None, lost: list[Span]) -> None:
     found = plan({A0: start}, {A0: end}, {A0: bound} if bound else {})
     assert found.spans == ({A0: span} if span else {})
     assert [loss.span for loss in found.losses] == lost
@@ -206,18 +194,14 @@ def test_a_loss_is_an_error_that_names_it() -> None:
 
 
 @given(span_maps, span_maps)
-def test_a_plan_stays_within_what_is_held(
-    wanted: dict[Queue, Span], held: dict[Queue, Span]
-) -> None:
+def test_a_plan_stays_within_what_is_held(wanted: dict[Queue, Span], held: dict[Queue, Span]) -> None:
     bounds = {queue: Bound(*span) for queue, span in held.items()}
     starts = {queue: span.start for queue, span in wanted.items()}
     found = plan(starts, {queue: span.end for queue, span in wanted.items()}, bounds)
     for queue, span in found.spans.items():
         assert bounds[queue].earliest <= span.start < span.end <= bounds[queue].latest
     whole = {q: s for q, s in wanted.items() if s.start < s.end}
-    if all(
-        q in held and held[q].start <= s.start and s.end <= held[q].end for q, s in wanted.items()
-    ):
+    if all(q in held and held[q].start <= s.start and s.end <= held[q].end for q, s in wanted.items()):
         assert (found.spans, found.losses) == (whole, [])
     elif found.spans != whole:
         assert found.losses
@@ -256,10 +240,7 @@ def test_no_queue_starves(spans: dict[Queue, Span], rows_max: int) -> None:
     for _ in range(len(left)):
         step = limit_rows(left, rows_max)
         begun |= set(step)
-        left = {
-            queue: Span(step.get(queue, Span(s.start, s.start)).end, s.end)
-            for queue, s in left.items()
-        }
+        left = {queue: Span(step.get(queue, Span(s.start, s.start)).end, s.end) for queue, s in left.items()}
     assert begun == set(left)
 
 
@@ -293,12 +274,9 @@ def test_a_limit_of_bytes_lets_something_through(spans: dict[Queue, Span], bytes
 
 
 @pytest.mark.parametrize(
-    ("rows", "waited_ms", "expected"),
-    [(10, 0, True), (9, 999, False), (9, 1000, True), (0, 5000, False)],
+    ("rows", "waited_ms", "expected"), [(10, 0, True), (9, 999, False), (9, 1000, True), (0, 5000, False)]
 )
-def test_a_step_waits_for_enough_but_not_for_ever(
-    rows: int, waited_ms: int, expected: bool
-) -> None:
+def test_a_step_waits_for_enough_but_not_for_ever(rows: int, waited_ms: int, expected: bool) -> None:
     assert is_due(rows, 10, waited_ms, 1000) is expected
 
 

@@ -77,19 +77,11 @@ def test_several_paths_come_from_both_options() -> None:
             "startingTimestamp=1794960000000 and endingTimestamp=1794873600000: the range ends",
         ),
         (
-            {
-                **FILES,
-                "startingTimestamp": "2026-11-18",
-                "endingTimestamp": '{"T": {"a": {"0": "2026-11-17"}}}',
-            },
+            {**FILES, "startingTimestamp": "2026-11-18", "endingTimestamp": '{"T": {"a": {"0": "2026-11-17"}}}'},
             "endingTimestamp=1794873600000 in queue 0 of topic 'T' on a: the range ends before it",
         ),
         (
-            {
-                **FILES,
-                "startingOffsets": '{"T": {"a": {"0": 7}}}',
-                "endingOffsets": '{"T": {"a": {"0": 6}}}',
-            },
+            {**FILES, "startingOffsets": '{"T": {"a": {"0": 7}}}', "endingOffsets": '{"T": {"a": {"0": 6}}}'},
             "startingOffsets=7 and endingOffsets=6 in queue 0 of topic 'T' on a: the range ends",
         ),
         (
@@ -114,9 +106,7 @@ def test_a_sink_needs_brokers() -> None:
 
 
 def test_what_spark_is_told_by_the_same_way_is_no_error() -> None:
-    assert for_sink({"nameServer": "a:1", "checkpointLocation": "c"}) == for_sink(
-        {"nameServer": "a:1"}
-    )
+    assert for_sink({"nameServer": "a:1", "checkpointLocation": "c"}) == for_sink({"nameServer": "a:1"})
 
 
 def test_secrets_are_not_printed() -> None:

@@ -13,15 +13,13 @@ from firearrow.spark.options import parse
 from firearrow.spark.origin import UNKNOWN_BYTES
 from tests import golden
 
-RECORDS_BYTES = {
-    name: sum(m["storeSize"] for m in golden.expected(name)) for name in golden.golden_names
-} | {"batch-queues": 17_438}  # there Java's client gives no size: the sum of the sizes in its units
+RECORDS_BYTES = {name: sum(m["storeSize"] for m in golden.expected(name)) for name in golden.golden_names} | {
+    "batch-queues": 17_438
+}  # there Java's client gives no size: the sum of the sizes in its units
 
 
 @pytest.mark.parametrize(("name", "records_bytes"), RECORDS_BYTES.items())
-def test_messages_of_a_store_take_the_bytes_of_their_records(
-    name: str, records_bytes: int, tmp_path: Path
-) -> None:
+def test_messages_of_a_store_take_the_bytes_of_their_records(name: str, records_bytes: int, tmp_path: Path) -> None:
     origin = FileOrigin(parse({"path": str(golden.extract(name, tmp_path))}))
     spans = {queue: Span(*ends_of(bound)) for queue, bound in origin.bounds().items()}
     sizes = origin.row_bytes(spans)

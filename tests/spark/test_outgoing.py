@@ -134,33 +134,23 @@ def oracle(row: dict[str, Any], number: int) -> tuple[int, bytes, dict[str, str]
 
 
 @given(st.lists(ROW, max_size=30), st.integers(0, 3), st.sets(st.sampled_from(sorted(TYPES))))
-def test_rows_are_what_the_oracle_says(
-    table: list[dict[str, Any]], skipped: int, left_out: set[str]
-) -> None:
+def test_rows_are_what_the_oracle_says(table: list[dict[str, Any]], skipped: int, left_out: set[str]) -> None:
     left_out -= {"body"}
     for row in table:
         row |= dict.fromkeys(left_out)
     columns = {
-        name: pa.array(
-            [
-                list(row[name].items()) if isinstance(row[name], dict) else row[name]
-                for row in table
-            ],
-            kind,
-        )[skipped:]  # arrays that begin somewhere inside their buffers
+        name: pa.array([list(row[name].items()) if isinstance(row[name], dict) else row[name] for row in table], kind)[
+            skipped:
+        ]  # arrays that begin somewhere inside their buffers
         for name, kind in TYPES.items()
         if name not in left_out
     }
     rows = encoded(columns)
     chosen = table[skipped:]
     assert messages(rows) == [oracle(row, number) for number, row in enumerate(chosen)]
-    assert [rows.topics[number] for number in rows.topic_number] == [
-        row["topic"] or "T" for row in chosen
-    ]
+    assert [rows.topics[number] for number in rows.topic_number] == [row["topic"] or "T" for row in chosen]
     if rows.queue_id is not None:
-        assert rows.queue_id.tolist() == [
-            -1 if row["queueId"] is None else row["queueId"] for row in chosen
-        ]
+        assert rows.queue_id.tolist() == [-1 if row["queueId"] is None else row["queueId"] for row in chosen]
     if rows.order_hash is not None:
         assert rows.order_hash.tolist() == [
             -1 if row["orderKey"] is None else abs(java_hash(row["orderKey"])) for row in chosen
@@ -186,8 +176,7 @@ def test_properties_as_stored() -> None:
 
 
 def test_another_column_can_be_the_order_key() -> None:
-    rows = encoded({"body": pa.array([b""] * 2), "customer": pa.array([7, 12])},
-                   order_key="customer")  # fmt: skip
+    rows = encoded({"body": pa.array([b""] * 2), "customer": pa.array([7, 12])}, order_key="customer")
     assert rows.order_hash is not None
     assert rows.order_hash.tolist() == [java_hash("7"), java_hash("12")]
     rows = encoded({"body": pa.array([b"a", b"b"])}, order_key="body")
@@ -198,10 +187,7 @@ def test_another_column_can_be_the_order_key() -> None:
 def test_ids_count_on_and_can_be_read_as_ids() -> None:
     ids = Ids(PREFIX, (1 << 48) - 1)
     pairs = [pair.decode() for pair in ids.pairs(2).to_pylist() + ids.pairs(1).to_pylist()]
-    assert pairs == [
-        f"UNIQ_KEY\x01{PREFIX}{digits}\x02"
-        for digits in ("FFFFFFFFFFFF", "000000000000", "000000000001")
-    ]
+    assert pairs == [f"UNIQ_KEY\x01{PREFIX}{digits}\x02" for digits in ("FFFFFFFFFFFF", "000000000000", "000000000001")]
     assert decode_unique_id(PREFIX + "000000020003").counter == 3
 
 
@@ -212,10 +198,7 @@ def test_ids_count_on_and_can_be_read_as_ids() -> None:
         ({"body": pa.int32()}, "column body is int32; allowed is binary or string"),
         ({"topic": pa.string()}, "column body is missing; the columns are topic"),
         ({"body": pa.binary(), "topic": pa.binary()}, "column topic is binary; allowed is string"),
-        (
-            {"body": pa.binary(), "keys": pa.list_(pa.int32())},
-            "column keys is list<.*>; allowed is",
-        ),
+        ({"body": pa.binary(), "keys": pa.list_(pa.int32())}, "column keys is list<.*>; allowed is"),
         ({"body": pa.binary(), "properties": pa.map_(pa.string(), pa.int32())}, "column propert"),
         ({"body": pa.binary(), "deliverTimestamp": pa.string()}, "column deliverTimestamp is str"),
         ({"body": pa.binary(), "flag": pa.float64()}, "column flag is double; allowed is int"),

@@ -32,9 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def started(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> pytest.MonkeyPatch:
+def started(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Have commands take the session that is there."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("firearrow.cli.pipeline._started", lambda *_: nullcontext(spark))
@@ -63,9 +61,7 @@ def test_a_backlog_needs_files_only(spark: SparkSession, store: str) -> None:
     assert found["Time to drain"].values("drainSeconds")[:2] == [None, None]  # no rate is known
 
 
-def test_where_no_group_lags_no_jobs_look_for_what_waits(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_where_no_group_lags_no_jobs_look_for_what_waits(spark: SparkSession, tmp_path: Path) -> None:
     """A job costs a JVM that has just started more than it costs to read a small store."""
     with opened(tmp_path / "store") as two:
         append(two, b"body", "Orders", 0)
@@ -82,10 +78,7 @@ def test_what_is_no_users_message_is_seen_in_the_log(spark: SparkSession, store:
     assert sum(found["By topic"].values("messages")) == 1597  # type: ignore[arg-type]
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in found["By topic"].values("topic")
     found = run(spark, "transactions", "--path", store)
-    assert cells(found["Transactions by state"], "state", "transactions") == [
-        ("rolled back", 4),
-        ("undecided", 6),
-    ]
+    assert cells(found["Transactions by state"], "state", "transactions") == [("rolled back", 4), ("undecided", 6)]
     found = run(spark, "latency", "--path", store, "--delay-levels", "1s 5s 10s")
     assert cells(found["Delayed messages"], "delivered", "waiting", "max") == [(18, 2, 340)]
 
@@ -148,18 +141,13 @@ def test_so_many_rows_are_shown(spark: SparkSession, store: str) -> None:
     assert (some.rows, some.more) == (found.rows[:2], True)
 
 
-def test_an_archive_holds_what_a_dry_run_says(
-    spark: SparkSession, store: str, tmp_path: Path
-) -> None:
+def test_an_archive_holds_what_a_dry_run_says(spark: SparkSession, store: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     given = ("--path", store, "--to", lake, "--option", "subscribe=Orders,Payments")
     planned = run(spark, "archive", *given, "--dry-run")["Would be archived"]
     assert sum(planned.values("messages")) == 1500  # type: ignore[arg-type]
     assert not Path(lake).exists()
-    assert cells(run(spark, "archive", *given)["Archived"], "topic", "messages") == [
-        ("Orders", 1440),
-        ("Payments", 60),
-    ]
+    assert cells(run(spark, "archive", *given)["Archived"], "topic", "messages") == [("Orders", 1440), ("Payments", 60)]
     assert run(spark, "archive", *given)["Archived"].rows == []
     job = ("--archive", lake, "--job", str(tmp_path / "job"), "--dry-run")
     restored = run(spark, "restore", *job, "--topic", "Payments=Again")["Would be restored"]
@@ -185,9 +173,7 @@ def test_an_archive_is_kept_tidy(spark: SparkSession, store: str, tmp_path: Path
     assert run(spark, *given, "--keep", "1", "--compact")["Archived"].rows == []
 
 
-def test_an_archive_of_an_earlier_version_is_taken_over(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_archive_of_an_earlier_version_is_taken_over(spark: SparkSession, tmp_path: Path) -> None:
     old = str(unpacked("format1", tmp_path))
     assert run(spark, "take-over", "--archive", old)["Taken over"].rows == [[6]]
     again = run(spark, "take-over", "--archive", old)["Taken over"]

@@ -19,19 +19,11 @@ def test_values_are_those_of_the_codec(spark: SparkSession) -> None:
     @settings(max_examples=3)
     @given(texts=TEXTS)
     def check(texts: list[str]) -> None:
-        texts = [
-            *texts,
-            "",
-            "TAGS\x01A\x02TAGS\x01B\x02",
-            "TAGS\x01A\x02TAGS\x01\x02",
-            "XTAGS\x01A\x02",
-        ]
+        texts = [*texts, "", "TAGS\x01A\x02TAGS\x01B\x02", "TAGS\x01A\x02TAGS\x01\x02", "XTAGS\x01A\x02"]
         frame = spark.createDataFrame([(text,) for text in texts], "properties string")
         read = properties.of(frame)
         rows = frame.select(
-            "properties",
-            properties.as_map(frame).alias("map"),
-            *(read(name).alias(name) for name in NAMES),
+            "properties", properties.as_map(frame).alias("map"), *(read(name).alias(name) for name in NAMES)
         ).collect()
         for row in rows:
             expected = parse(row.properties)

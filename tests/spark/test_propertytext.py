@@ -43,17 +43,11 @@ def test_text_that_is_known_to_be_text(texts: list[bytes]) -> None:
 
 @pytest.mark.parametrize("end", ["\x02", ""])
 @pytest.mark.parametrize(
-    "odd",
-    ["", "TAGS\x01b\x02LONG_NAME_1\x01\x02K\x01c", "K\x01c\x02TAGS\x01\x02K\x01d", "K\x01" * 3],
+    "odd", ["", "TAGS\x01b\x02LONG_NAME_1\x01\x02K\x01c", "K\x01c\x02TAGS\x01\x02K\x01d", "K\x01" * 3]
 )
 @pytest.mark.parametrize("place", [0, 2, 5])
-def test_messages_with_the_same_names_in_the_same_order_but_one(
-    end: str, odd: str, place: int
-) -> None:
-    even = [
-        f"TAGS\x01a{n}\x02LONG_NAME_1\x01{'v' * n}\x02LONG_NAME_2\x01w\x02K\x01{n}{end}"
-        for n in range(1, 6)
-    ]
+def test_messages_with_the_same_names_in_the_same_order_but_one(end: str, odd: str, place: int) -> None:
+    even = [f"TAGS\x01a{n}\x02LONG_NAME_1\x01{'v' * n}\x02LONG_NAME_2\x01w\x02K\x01{n}{end}" for n in range(1, 6)]
     for texts in (even, [*even[:place], odd, *even[place:]]):
         found = PropertyText.of(pa.array([text.encode() for text in texts]))
         expected = [parse(text) for text in texts]

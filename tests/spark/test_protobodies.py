@@ -50,14 +50,7 @@ def descriptors() -> descriptor_pb2.FileDescriptorSet:
     counts = ".shop.Order.CountsEntry"
     order.field.add(name="counts", number=11, type=message, label=MANY, type_name=counts)
     order.oneof_decl.add(name="_note")
-    order.field.add(
-        name="note",
-        number=12,
-        type=Field.TYPE_STRING,
-        label=ONE,
-        oneof_index=0,
-        proto3_optional=True,
-    )
+    order.field.add(name="note", number=12, type=Field.TYPE_STRING, label=ONE, oneof_index=0, proto3_optional=True)
     node = file.message_type.add(name="Node")
     node.field.add(name="next", number=1, type=message, label=ONE, type_name=".shop.Node")
     file.message_type.add(name="Empty")
@@ -98,12 +91,7 @@ def test_values_are_typed(spark: SparkSession, file: str) -> None:
     )
     found = rows.sort("queueOffset").selectExpr("value.*", "unix_micros(value.at) us", "undecoded")
     first, second, third = found.collect()
-    assert (first.id, first.cents, first.big, first.u) == (
-        "o-1",
-        -5,
-        Decimal((1 << 64) - 1),
-        (1 << 32) - 1,
-    )
+    assert (first.id, first.cents, first.big, first.u) == ("o-1", -5, Decimal((1 << 64) - 1), (1 << 32) - 1)
     assert (first.f, bytes(first.raw), first.state, first.note) == (0.5, b"\0", "PAID", "")
     assert (first.line, first.lines, first.us) == (Row(sku="a"), [Row(sku="b")], 1_000_002)
     assert (first.counts, first.undecoded) == ({"x": 1 << 40}, None)
@@ -139,9 +127,7 @@ def test_a_serializers_frame_names_the_message(spark: SparkSession, file: str) -
 def test_a_far_message_has_a_long_index() -> None:
     file = descriptor_pb2.FileDescriptorProto(name="many.proto")
     for number in range(101):
-        file.message_type.add(name=f"M{number}").field.add(
-            name="a", number=1, type=Field.TYPE_STRING, label=ONE
-        )
+        file.message_type.add(name=f"M{number}").field.add(name="a", number=1, type=Field.TYPE_STRING, label=ONE)
     found = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
     decode = ProtoBodies(found, "M100", framed=True).decoder()
     assert decode(b"\0\0\0\0\x01\x02\xc8\x01\x0a\x01x") == {"a": "x"}

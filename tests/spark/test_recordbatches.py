@@ -49,22 +49,15 @@ def columns_of(sent: Sequence[Sent]) -> Columns:
     """Messages side by side, as a scan of the log has them."""
     data = b""
     for number, (topic, body, properties, queue_id, flag) in enumerate(sent):
-        data += encode_record(
-            topic, body, properties, queue_id, number, len(data), 0, flag, 1, HOST, 2 + number, HOST
-        )
+        data += encode_record(topic, body, properties, queue_id, number, len(data), 0, flag, 1, HOST, 2 + number, HOST)
     return scan(data, 0, len(data))
 
 
 def batches_of(
-    sent: Sequence[Sent],
-    schema: pa.Schema = BODY,
-    narrow: PushedFilters | None = None,
-    **options: str,
+    sent: Sequence[Sent], schema: pa.Schema = BODY, narrow: PushedFilters | None = None, **options: str
 ) -> list[pa.RecordBatch]:
     columns = columns_of(sent)
-    made = Batches(
-        parse({"path": "/store", **options}), narrow or PushedFilters(), schema, Origin()
-    )
+    made = Batches(parse({"path": "/store", **options}), narrow or PushedFilters(), schema, Origin())
     return list(made.of_log(columns, 0))
 
 

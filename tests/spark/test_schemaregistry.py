@@ -20,12 +20,8 @@ def test_schemas_are_found_by_id_and_by_subject() -> None:
     with serving_schemas({7: '"int"', 9: '"long"'}, {"a/b": 9}) as (url, asked):
         registry = Registry(url)
         assert registry.latest("a/b") == '"long"'
-        assert [registry.schema(7), registry.schema(7), registry.schema(8)] == ['"int"'] * 2 + [
-            None
-        ]
-        assert asked == [
-            "/subjects/a%2Fb/versions/latest", "/schemas/ids/7", "/schemas/ids/8",
-        ]  # fmt: skip
+        assert [registry.schema(7), registry.schema(7), registry.schema(8)] == ['"int"'] * 2 + [None]
+        assert asked == ["/subjects/a%2Fb/versions/latest", "/schemas/ids/7", "/schemas/ids/8"]
         with pytest.raises(ConfigError, match=rf"schema registry {url} has no subject 'c'$"):
             registry.latest("c")
 

@@ -42,10 +42,7 @@ ROW = st.tuples(
 
 @given(st.lists(ROW, max_size=60), st.integers(1, 9), st.booleans(), st.booleans())
 def test_every_row_is_in_one_piece_and_in_order(
-    table: list[tuple[str, int | None, str | None, int | None]],
-    count_max: int,
-    with_queues: bool,
-    with_keys: bool,
+    table: list[tuple[str, int | None, str | None, int | None]], count_max: int, with_queues: bool, with_keys: bool
 ) -> None:
     topics, queue_ids, keys, delays = map(list, zip(*table, strict=True)) if table else [[]] * 4
     columns: dict[str, Any] = {

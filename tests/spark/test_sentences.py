@@ -100,9 +100,7 @@ def test_python_and_sql_are_told_a_sentence(spark: SparkSession, tmp_path: Path)
         assert sentence(error.value).startswith(cause), sentence(error.value)
 
     told(lambda: read(subcribe="T"), "option subcribe='T': there is no such option; did you mean")
-    told(
-        lambda: read(tmp_path / "nowhere").count(), f"option path='{tmp_path}/nowhere': the direct"
-    )
+    told(lambda: read(tmp_path / "nowhere").count(), f"option path='{tmp_path}/nowhere': the direct")
     told(lambda: SparkWorkers(spark).run(fail, [1]), "a file is damaged")
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW m USING rocketmq OPTIONS (path '{root}')")
     log.write_bytes(bytes(10) + log.read_bytes()[10:])

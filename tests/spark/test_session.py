@@ -24,9 +24,7 @@ def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
 
 def test_without_java_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(
-        ConfigError, match=r"^Spark needs Java 17 or 21, but JAVA_HOME=.* has neither"
-    ):
+    with pytest.raises(ConfigError, match=r"^Spark needs Java 17 or 21, but JAVA_HOME=.* has neither"):
         configure(SparkSession.Builder())
 
 

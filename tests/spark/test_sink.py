@@ -130,10 +130,7 @@ def test_a_task_that_is_repeated_has_the_same_ids(server: Server) -> None:
 def test_no_row_is_lost_when_brokers_are_killed(tmp_path: Path) -> None:
     """Twice the broker dies with requests under way, and starts again elsewhere."""
     steps, rows = 40, 500
-    batches = [
-        pa.RecordBatch.from_pydict({"body": [f"{step}-{row}" for row in range(rows)]})
-        for step in range(steps)
-    ]
+    batches = [pa.RecordBatch.from_pydict({"body": [f"{step}-{row}" for row in range(rows)]}) for step in range(steps)]
     with fake_cluster("broker-a", queues=4) as cluster, ExitStack() as last:
         broker = cluster.brokers["broker-a"]
         stack = ExitStack()
@@ -159,9 +156,7 @@ def test_no_row_is_lost_when_brokers_are_killed(tmp_path: Path) -> None:
         seen = Counter((view.body, view.unique_key) for view in stored(start(killed=False), "T"))
     assert sent.messages == steps * rows
     assert sent.retries > 0
-    assert {body.decode() for body, _ in seen} == {
-        f"{step}-{row}" for step in range(steps) for row in range(rows)
-    }
+    assert {body.decode() for body, _ in seen} == {f"{step}-{row}" for step in range(steps) for row in range(rows)}
     assert len(seen) == steps * rows
 
 
@@ -204,7 +199,7 @@ def test_overwriting_is_refused() -> None:
         (["repeat('x', 5000000) AS body"], {"topic": "Bad"}, "1 messages .* were not taken; 0 of"),
         (["'' AS body", "int(9) AS queueId"], {"topic": "Bad"}, "topic 'Bad' has no queue 9"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_reaches_the_user_as_one_sentence(
     spark: SparkSession, server: Server, columns: list[str], options: dict[str, Any], error: str
 ) -> None:

@@ -43,8 +43,7 @@ def test_a_schema_of_ones_own_chooses_columns(spark: SparkSession, store: Path) 
     )
     found = [(t, q, sorted((p or {}).items())) for p, q, t in map(tuple, frame.collect())]
     expected = [
-        (row["topic"], row["queueOffset"], sorted(row["map"].items()))
-        for row in oracle.visible(store, "broker-t")
+        (row["topic"], row["queueOffset"], sorted(row["map"].items())) for row in oracle.visible(store, "broker-t")
     ]
     assert sorted(found) == sorted(expected)
 
@@ -125,10 +124,7 @@ def test_a_schema_says_not_null_only_where_that_is_so(spark: SparkSession, store
 
 
 def test_properties_are_as_the_option_says() -> None:
-    kinds = {
-        word: table_schema(parse({"path": "x", "properties": word}))
-        for word in ("raw", "map", "none")
-    }
+    kinds = {word: table_schema(parse({"path": "x", "properties": word})) for word in ("raw", "map", "none")}
     assert kinds["raw"].field("properties").type == pa.string()
     assert kinds["map"].field("properties").type == PROPERTIES_MAP
     assert "properties" not in kinds["none"].names

@@ -16,15 +16,8 @@ from firearrow.spark.storage import LocalStorage
 from tests.spark import logs
 
 
-@given(
-    sent=logs.stores,
-    split=st.integers(1, 3000),
-    least=st.integers(1, 9),
-    most=st.sampled_from([1, 7, 1000]),
-)
-def test_tasks_cover_every_entry_once(
-    sent: list[logs.Sent], split: int, least: int, most: int
-) -> None:
+@given(sent=logs.stores, split=st.integers(1, 3000), least=st.integers(1, 9), most=st.sampled_from([1, 7, 1000]))
+def test_tasks_cover_every_entry_once(sent: list[logs.Sent], split: int, least: int, most: int) -> None:
     with tempfile.TemporaryDirectory() as home:
         counts = logs.write(Path(home) / "s", sent)
         queues = FileQueues(LocalStorage(f"{home}/s"))
@@ -62,9 +55,7 @@ def test_tasks_are_even_where_only_one_queue_of_many_is_read(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("splits", "tasks"), [(0.5, 1), (1.1, 1), (1.2, 2), (2.1, 2), (2.2, 3)])
-def test_a_little_more_than_a_split_makes_no_other_task(
-    splits: float, tasks: int, tmp_path: Path
-) -> None:
+def test_a_little_more_than_a_split_makes_no_other_task(splits: float, tasks: int, tmp_path: Path) -> None:
     logs.write(tmp_path / "s", [logs.Sent("T", 0, b"x" * 100)] * 1000, 1 << 20)
     queue = FileQueues(LocalStorage(str(tmp_path / "s"))).open(("T", 0))
     total = int(queue.entries(0, 1000).size.sum())

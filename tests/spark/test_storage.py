@@ -9,13 +9,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from firearrow.errors import ConfigError
-from firearrow.spark.storage import (
-    LocalStorage,
-    RemoteStorage,
-    Storage,
-    numbered_files,
-    open_storage,
-)
+from firearrow.spark.storage import LocalStorage, RemoteStorage, Storage, numbered_files, open_storage
 from firearrow.spark.stores import Store
 from tests import golden
 from tests.spark import logs
@@ -61,9 +55,7 @@ def test_directories_and_pieces_of_files(number: int, tmp_path: Path) -> None:
         ("gs://b/s?retry_limit_seconds=60", "gs://b/s?retry_limit_seconds=60"),
     ],
 )
-def test_uris_are_those_of_arrow(
-    uri: str, known_to_arrow: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uris_are_those_of_arrow(uri: str, known_to_arrow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def from_uri(uri: str) -> tuple[pafs.FileSystem, str]:

@@ -29,18 +29,13 @@ from tests.spark import logs, oracle
     file_bytes=st.sampled_from([1500, 4096, 1 << 20]),
     asked=st.lists(st.integers(-5, 300), min_size=1, max_size=20),
 )
-def test_every_time_is_found_in_any_order(
-    sent: list[logs.Sent], file_bytes: int, asked: list[int]
-) -> None:
+def test_every_time_is_found_in_any_order(sent: list[logs.Sent], file_bytes: int, asked: list[int]) -> None:
     with TemporaryDirectory() as home:
         root = Path(home)
         logs.write(root, sent, file_bytes)
         store = Store(str(root))
         rows = oracle.log(root, "")
-        stored = [
-            logs.START_MS + sum(message.step_ms for message in sent[: number + 1])
-            for number in range(len(sent))
-        ]
+        stored = [logs.START_MS + sum(message.step_ms for message in sent[: number + 1]) for number in range(len(sent))]
         times = StoredTimes(store, store.log[-1].end)
         for moment in asked:
             row = bisect_left(stored, logs.START_MS + moment)
@@ -51,9 +46,7 @@ def test_every_time_is_found_in_any_order(
                 assert found > rows[-1]["commitLogOffset"]
 
 
-def test_what_is_allocated_ahead_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_allocated_ahead_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.write(tmp_path, [logs.Sent(step_ms=10) for _ in range(2000)], 64 << 20)
     store = Store(str(tmp_path))
     times = StoredTimes(store, store.log[-1].end)
@@ -78,9 +71,7 @@ def test_what_is_allocated_ahead_is_read_once(
 
 @pytest.mark.parametrize("asked", [0, 3, 10, 25, 60, 99])
 @pytest.mark.parametrize("gone", [1, 3])
-def test_files_that_retention_deletes_meanwhile_are_passed_over(
-    asked: int, gone: int, tmp_path: Path
-) -> None:
+def test_files_that_retention_deletes_meanwhile_are_passed_over(asked: int, gone: int, tmp_path: Path) -> None:
     logs.write(tmp_path, [logs.Sent(body=bytes(200), step_ms=1)] * 60, 1500)
     store = Store(str(tmp_path))
     times = StoredTimes(store, store.log[-1].end)

@@ -68,10 +68,7 @@ def test_queues_in_a_database_say_where_messages_are(tmp_path: Path) -> None:
         for row in rows_of(root, "consume_queue")
     }
     assert found == {
-        (line["topic"], line["queueId"], line["queueOffset"]): (
-            line["physicalOffset"],
-            line["storeSize"],
-        )
+        (line["topic"], line["queueId"], line["queueOffset"]): (line["physicalOffset"], line["storeSize"])
         for line in golden.expected("rocksdb-cq-clean")
     }
 
@@ -92,9 +89,7 @@ def test_the_index_is_read_entry_by_entry(name: str, tmp_path: Path) -> None:
         for number in range(1, count):
             at = 40 + 4 * 2000 + 20 * number
             key_hash, physical, seconds, previous = struct.unpack_from(">iqii", data, at)
-            expected.append(
-                (path.name, number, key_hash, physical, begin_ms + 1000 * seconds, previous)
-            )
+            expected.append((path.name, number, key_hash, physical, begin_ms + 1000 * seconds, previous))
             slots = struct.unpack_from(">2000i", data, 40)
             assert slots[key_hash % 2000] >= number
     found = [
@@ -119,9 +114,7 @@ def test_offsets_come_with_the_bounds_of_their_queues(tmp_path: Path) -> None:
         for queue_id, offset in queues.items()
     }
     found = rows_of(root, "consumer_offsets")
-    assert {
-        (row["consumerGroup"], row["topic"], row["queueId"]): row["offset"] for row in found
-    } == expected
+    assert {(row["consumerGroup"], row["topic"], row["queueId"]): row["offset"] for row in found} == expected
     counts: dict[tuple[str, int], int] = {}
     for line in golden.expected("file-cq-clean"):
         key = line["topic"], line["queueId"]
@@ -157,10 +150,7 @@ def test_state_in_databases_is_read(tmp_path: Path) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*"))
     topics = {row["topic"] for row in rows_of(root, "topics")}
     assert {"GoldenPlain", "SCHEDULE_TOPIC_XXXX"} <= topics
-    offsets = {
-        (row["consumerGroup"], row["topic"]): row["lag"]
-        for row in rows_of(root, "consumer_offsets")
-    }
+    offsets = {(row["consumerGroup"], row["topic"]): row["lag"] for row in rows_of(root, "consumer_offsets")}
     assert offsets["golden_ok", "GoldenPlain"] == 0
     assert len(rows_of(root, "subscription_groups")) == 11
     assert sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*")) == before
@@ -172,9 +162,7 @@ def test_what_waits_for_its_time_is_found(name: str, tmp_path: Path) -> None:
     root = golden.extract(name, tmp_path)
     (row,) = rows_of(root, "timer")
     (line,) = (
-        line
-        for line in golden.expected(name)
-        if line["topic"] == "SCHEDULE_TOPIC_XXXX" and line["queueId"] == 17
+        line for line in golden.expected(name) if line["topic"] == "SCHEDULE_TOPIC_XXXX" and line["queueId"] == 17
     )
     assert row["topic"] == "GoldenDelay"
     assert row["queueId"] == int(line["properties"]["REAL_QID"])
@@ -197,9 +185,7 @@ def test_what_waits_and_has_no_record_is_told(tmp_path: Path) -> None:
         rows_of(root, "timer")
     assert rows_of(root, "timer", onCorrupt="skip") == []
     log.unlink()
-    with pytest.raises(
-        DataLost, match=r"1 delayed messages .*first at " f"{row['commitLogOffset']} "
-    ):
+    with pytest.raises(DataLost, match=r"1 delayed messages .*first at " f"{row['commitLogOffset']} "):
         rows_of(root, "timer")
     assert rows_of(root, "timer", failOnDataLoss="false") == []
 
@@ -210,9 +196,7 @@ def test_timers_that_have_not_come_out_are_found(tmp_path: Path) -> None:
     (root / "config" / "timercheck").write_bytes(bytes(4096))
     found = {row["msgId"]: row for row in rows_of(root, "timer")}
     waiting = {
-        line["uniqKey"]: line
-        for line in golden.expected("file-cq-clean")
-        if line["topic"] == "rmq_sys_wheel_timer"
+        line["uniqKey"]: line for line in golden.expected("file-cq-clean") if line["topic"] == "rmq_sys_wheel_timer"
     }
     assert len(waiting) > 1
     assert found.keys() - waiting.keys() == {row["msgId"] for row in rows_of(root, "timer")[-1:]}
@@ -224,9 +208,7 @@ def test_timers_that_have_not_come_out_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_messages_of_levels_with_extended_queues_are_due_when_they_are(
-    tmp_path: Path, *, keeps: bool
-) -> None:
+def test_messages_of_levels_with_extended_queues_are_due_when_they_are(tmp_path: Path, *, keeps: bool) -> None:
     """Without its extension, it is known when they were stored."""
     root = golden.extract("extended-waiting", tmp_path)
     if not keeps:

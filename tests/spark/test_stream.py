@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError, DataLost
@@ -53,9 +47,7 @@ class Query:
         worker: StreamReader = pickle.loads(pickle.dumps(self.reader))
         for partition in self.reader.partitions(start, json.loads(text)):
             for batch in worker.read(partition):
-                for topic, broker, queue_id in zip(
-                    *(batch.column(n).to_pylist() for n in MESSAGES_KEY), strict=True
-                ):
+                for topic, broker, queue_id in zip(*(batch.column(n).to_pylist() for n in MESSAGES_KEY), strict=True):
                     queue = Queue(topic, broker, queue_id)
                     rows[queue] = rows.get(queue, 0) + 1
         self.checkpoint = text
@@ -92,8 +84,7 @@ def test_nothing_is_known_before_the_first_look() -> None:
 
 def test_a_time_is_where_each_queue_begins() -> None:
     origin = held(a=(5, 9), b=(0, 2))
-    query = Query(origin, startingTimestamp=str(origin.base_ms + 1500),
-                  startingOffsetsByTimestampStrategy="latest")  # fmt: skip
+    query = Query(origin, startingTimestamp=str(origin.base_ms + 1500), startingOffsetsByTimestampStrategy="latest")
     assert query.step() == {A: 4}
     with pytest.raises(ConfigError, match=r"startingTimestamp=\d+: queue 1 of topic 'T' on a"):
         Query(origin, startingTimestamp=str(origin.base_ms + 2500))
@@ -113,10 +104,7 @@ def test_spark_is_told_one_limit(options: dict[str, str], expected: ReadLimit) -
 
 
 def test_steps_are_limited_and_all_limits_hold() -> None:
-    query = Query(
-        held(a=(0, 80), b=(0, 40)), maxOffsetsPerTrigger="60",
-        maxBytesPerTrigger=str(30 * RECORD_BYTES),
-    )  # fmt: skip
+    query = Query(held(a=(0, 80), b=(0, 40)), maxOffsetsPerTrigger="60", maxBytesPerTrigger=str(30 * RECORD_BYTES))
     assert query.step() == {A: 15, B: 15}
     counts = [sum((query.step() or {}).values()) for _ in range(4)]
     assert counts == [30, 30, 30, 0]

@@ -78,9 +78,7 @@ def steps(query: StreamingQuery) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_available_now_limits_new_queues_and_checkpoints(
-    spark: SparkSession, server: Server, tmp_path: Path
-) -> None:
+def test_available_now_limits_new_queues_and_checkpoints(spark: SparkSession, server: Server, tmp_path: Path) -> None:
     create_topic(server, "limited", 2)
     sending = Sending(server, "limited")
     sending.send(0, 50)
@@ -111,9 +109,7 @@ def test_available_now_limits_new_queues_and_checkpoints(
     assert [sum(lag.messages for lag in found) for found in lags[:4]] == [45, 15, 0, 0]
 
 
-def test_the_files_of_a_running_broker_are_a_stream(
-    spark: SparkSession, server: Server, tmp_path: Path
-) -> None:
+def test_the_files_of_a_running_broker_are_a_stream(spark: SparkSession, server: Server, tmp_path: Path) -> None:
     create_topic(server, "filed", 1)
     sending = Sending(server, "filed")
     options = {"path": str(server.store), "subscribe": "filed", "startingOffsets": "earliest"}
@@ -152,9 +148,7 @@ def test_a_checkpoint_of_offsets_that_are_gone_reaches_the_user(
         run(frame, tmp_path, "lost")
 
 
-def test_progress_is_shown_to_the_broker(
-    spark: SparkSession, server: Server, tmp_path: Path
-) -> None:
+def test_progress_is_shown_to_the_broker(spark: SparkSession, server: Server, tmp_path: Path) -> None:
     create_topic(server, "told", 1)
     Sending(server, "told").send(0, 20)
     frame = (

@@ -66,9 +66,7 @@ def flushed(root: Path, end: int) -> None:
 
 @pytest.mark.parametrize("part", [0, 0.3, 0.999])
 @pytest.mark.parametrize("split", ["128m", "100k"])
-def test_a_killed_database_has_what_the_java_client_read(
-    part: float, split: str, tmp_path: Path
-) -> None:
+def test_a_killed_database_has_what_the_java_client_read(part: float, split: str, tmp_path: Path) -> None:
     root = killed(tmp_path, part)
     before = sorted((path, path.stat().st_mtime_ns) for path in root.rglob("*"))
     rows = by_place(read(root, splitBytes=split))
@@ -190,9 +188,7 @@ def test_damage_behind_the_queues_is_told(tmp_path: Path) -> None:
         read(root)
 
 
-def test_a_stream_looks_at_what_is_new_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_looks_at_what_is_new_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[tuple[int, int]] = []
 
     def counted(storage: Any, stretch: Any, *, skip: bool) -> Any:
@@ -218,9 +214,7 @@ def test_a_stream_looks_at_what_is_new_only(
         assert [count for _, count in walked] == [4] * 5 + [1]
 
 
-def test_too_much_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_too_much_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     root = killed(tmp_path, 0.5)
     start = sorted(line["physicalOffset"] for line in LINES)[len(LINES) // 2]
     monkeypatch.setattr("firearrow.store.snapshot.undispatched.UNDISPATCHED_BYTES_MAX", 1000)

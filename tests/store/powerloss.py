@@ -20,15 +20,7 @@ from firearrow.store import MessageStore
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.testing.fs import CrashableFileSystem, PowerLoss
 from tests.broker.fakes import HandClock
-from tests.store.stores import (
-    ALWAYS,
-    BORN_MS,
-    append,
-    make_store,
-    messages,
-    power_off,
-    settle,
-)
+from tests.store.stores import ALWAYS, BORN_MS, append, make_store, messages, power_off, settle
 
 TOPICS = "ABCD"
 BATCH_TOPIC = "D"
@@ -123,9 +115,7 @@ class Life:
 
     def _open_and_check(self, root: Path, fs: FileSystem) -> MessageStore:
         settings = {**NOTHING_IS_RESERVED, "store_type": self._kind}
-        store = make_store(
-            root, fs=fs, clock=self._clock, wants_batches=BATCH_TOPIC.__eq__, **settings
-        )
+        store = make_store(root, fs=fs, clock=self._clock, wants_batches=BATCH_TOPIC.__eq__, **settings)
         store.open(background=False)
         self._check(store)
         return store

@@ -128,15 +128,7 @@ def append(
     """Add one message and return its physical offset; `settle` makes it visible."""
     text = properties if isinstance(properties, bytes) else encode(properties)
     return store.put(
-        store.queue(topic, queue_id),
-        body,
-        text,
-        flag,
-        sys_flag,
-        born_ms,
-        born_host,
-        now_ms,
-        reconsume_times,
+        store.queue(topic, queue_id), body, text, flag, sys_flag, born_ms, born_host, now_ms, reconsume_times
     )
 
 
@@ -167,9 +159,7 @@ def settle(store: MessageStore) -> None:
         behind = store.behind_bytes
 
 
-def messages(
-    store: MessageStore, topic: str = "T", queue_id: int = 0, start: int | None = None
-) -> list[MessageView]:
+def messages(store: MessageStore, topic: str = "T", queue_id: int = 0, start: int | None = None) -> list[MessageView]:
     """All messages of a queue, as consumers see them."""
     found: list[MessageView] = []
     at = store.min_queue_offset(topic, queue_id) if start is None else start
@@ -186,9 +176,7 @@ def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[byt
     return [view.body for view in messages(store, topic, queue_id)]
 
 
-def bodies_by_key(
-    store: MessageStore, key: str, topic: str = "T", kind: str = "K", count: int = 64
-) -> list[bytes]:
+def bodies_by_key(store: MessageStore, key: str, topic: str = "T", kind: str = "K", count: int = 64) -> list[bytes]:
     """The bodies of what a key finds, newest first."""
     return [decode_record(found).body for found in store.query(topic, key, kind, *ALWAYS, count)]
 

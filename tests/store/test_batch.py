@@ -14,14 +14,7 @@ from firearrow.message.batch import BatchMember, encode_batch, split_batch
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.ids import encode_offset_id
 from firearrow.message.record import encode_record
-from firearrow.store import (
-    DiskFull,
-    MessageStore,
-    Part,
-    members_alike,
-    members_of,
-    offset_ids,
-)
+from firearrow.store import DiskFull, MessageStore, Part, members_alike, members_of, offset_ids
 from firearrow.store.batch import append_batch
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
@@ -30,12 +23,7 @@ from tests.store.stores import BORN_HOST, BORN_MS, KiB, append, make_store, open
 V6 = pack_host(Host("2001:db8::7", 4711))
 
 irregular = st.lists(
-    st.builds(
-        BatchMember,
-        st.integers(-(2**31), 2**31 - 1),
-        st.binary(max_size=40),
-        st.binary(max_size=20),
-    ),
+    st.builds(BatchMember, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=40), st.binary(max_size=20)),
     min_size=1,
     max_size=8,
 )
@@ -55,9 +43,7 @@ def put(store: MessageStore, body: bytes, born_host: bytes = BORN_HOST) -> list[
 
 
 @pytest.fixture(scope="module", params=["127.0.0.1", "::1"])
-def store(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MessageStore]:
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
     """A store that all examples write to; each looks at what it wrote itself."""
     root = tmp_path_factory.mktemp("batch")
     store = make_store(root, store_host=pack_host(Host(request.param, 10911)))

@@ -27,9 +27,7 @@ def queue_in(directory: Path) -> FileBatchQueue:
     return queue
 
 
-def units_for(
-    sizes: Sizes, first: int = 0, number: int = 0
-) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
+def units_for(sizes: Sizes, first: int = 0, number: int = 0) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
     """Unit n: a record of 100 + n bytes at 1000 n, stored at 10 (n // 2), so two have one time."""
     units: npt.NDArray[Any] = np.zeros(len(sizes), UNIT_DTYPE)
     numbers = np.arange(number, number + len(sizes))
@@ -77,17 +75,7 @@ LOWER = [
     (202, 30), (203, 31), (237, 41), (238, 41), (239, 41), (10**11, 41),
 ]  # fmt: skip
 # For UPPER it gives nothing where its bisection fails; these are times where it does not.
-UPPER = [
-    (0, 0),
-    (120, 1),
-    (128, 4),
-    (129, 9),
-    (154, 15),
-    (195, 26),
-    (201, 26),
-    (202, 30),
-    (238, 41),
-]
+UPPER = [(0, 0), (120, 1), (128, 4), (129, 9), (154, 15), (195, 26), (201, 26), (202, 30), (238, 41)]
 
 
 def test_times_lead_where_they_lead_in_the_original(tmp_path: Path) -> None:
@@ -156,9 +144,7 @@ def test_units_roll_over_files_and_are_found(
 
 
 @given(sizes=sizes_of_records, data=st.data())
-def test_places_in_the_log(
-    tmp_path_factory: pytest.TempPathFactory, sizes: Sizes, data: st.DataObject
-) -> None:
+def test_places_in_the_log(tmp_path_factory: pytest.TempPathFactory, sizes: Sizes, data: st.DataObject) -> None:
     directory = tmp_path_factory.mktemp("queue")
     queue = queue_in(directory)
     queue.put(units_for(sizes))

@@ -83,9 +83,7 @@ def test_a_file_in_the_place_of_a_directory_holds_nobody_up(running: Running, pl
 
 @pytest.mark.parametrize("end", ["closed", "killed", "lost power"])
 @pytest.mark.parametrize("flushed", [True, False])
-def test_a_queue_that_was_left_out_is_whole_at_the_next_start(
-    running: Running, end: str, flushed: bool
-) -> None:
+def test_a_queue_that_was_left_out_is_whole_at_the_next_start(running: Running, end: str, flushed: bool) -> None:
     running.send(10)
     running.clock.seconds += 61
     running.store.flush_step()

@@ -49,9 +49,12 @@ class Kept:
         self.store.open(background=False)
         for number in range(COUNT):
             append(
-                self.store, b"%d" % number + bytes(3000), queue_id=number % 2,
-                now_ms=NOW_MS + number, properties={"KEYS": f"k{number}"},
-            )  # fmt: skip
+                self.store,
+                b"%d" % number + bytes(3000),
+                queue_id=number % 2,
+                now_ms=NOW_MS + number,
+                properties={"KEYS": f"k{number}"},
+            )
         settle(self.store)
         self.store.when_safe(self.store.log.end_offset, lambda done: None)
         self.store.flush_step()
@@ -93,9 +96,7 @@ def test_files_go_when_their_time_is_over_and_the_hour_has_come(root: Path) -> N
     assert kept.store.get("T", 0, 0, 1).status.name == "OFFSET_TOO_SMALL"
     kept.store.close()
     names = [word for word in kept.disk.done if "commitlog" in word]
-    assert names == [
-        f"commitlog/{0:020d}", "sync commitlog", f"commitlog/{64 * KiB:020d}", "sync commitlog",
-    ]  # fmt: skip
+    assert names == [f"commitlog/{0:020d}", "sync commitlog", f"commitlog/{64 * KiB:020d}", "sync commitlog"]
 
 
 @pytest.mark.parametrize("days", [400, -400])
@@ -157,9 +158,7 @@ def test_one_round_deletes_no_more_than_it_may(root: Path) -> None:
     kept.store.close()
 
 
-@pytest.mark.parametrize(
-    ("used", "hours", "left"), [(0.75, 96, 3), (0.76, 96, 1), (0.85, 1, 3), (0.86, 1, 1)]
-)
+@pytest.mark.parametrize(("used", "hours", "left"), [(0.75, 96, 3), (0.76, 96, 1), (0.85, 1, 3), (0.86, 1, 1)])
 def test_a_fuller_disk_lets_files_go_sooner(root: Path, used: float, hours: int, left: int) -> None:
     kept = Kept(root, delete_when=OTHER_HOURS)
     kept.pass_hours(hours)
@@ -307,9 +306,8 @@ def test_what_is_rebuilt_is_not_taken_for_what_was_to_be_removed(root: Path, que
     kept.store.close()
     # Its files are removed by a thread, which after the first waits for the store to be closed.
     store = make_store(
-        root, clock=kept.clock, delete_when=f"{HOUR_NOW:02d}",
-        delete_commit_log_files_interval=24 * HOUR * 1000,
-    )  # fmt: skip
+        root, clock=kept.clock, delete_when=f"{HOUR_NOW:02d}", delete_commit_log_files_interval=24 * HOUR * 1000
+    )
     store.open()
     kept.clock.seconds += 96 * HOUR
     store.clean()

@@ -11,27 +11,12 @@ from firearrow.errors import MessageError
 from firearrow.message.batch import encode_batch
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import encode_blank, encode_record, record_size
-from firearrow.store import (
-    DiskFull,
-    MessageStore,
-    Part,
-    commitlog,
-    members_of,
-)
+from firearrow.store import DiskFull, MessageStore, Part, commitlog, members_of
 from firearrow.store.batch import append_batch
 from firearrow.store.commitlog import CLOCK_BACK_MS_MAX
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
-from tests.store.stores import (
-    BORN_HOST,
-    BORN_MS,
-    STORE_HOST,
-    KiB,
-    append,
-    bodies,
-    opened,
-    settle,
-)
+from tests.store.stores import BORN_HOST, BORN_MS, STORE_HOST, KiB, append, bodies, opened, settle
 
 FILE = 64 * KiB
 FIXED = record_size("T", 0, 0)  # the bytes of a record beside its body
@@ -44,9 +29,7 @@ def file(store: MessageStore, base: int) -> bytes:
 @pytest.mark.parametrize("born", ["10.0.0.7", "2001:db8::7"])
 @pytest.mark.parametrize("broker", ["127.0.0.1", "2001:db8::1"])
 @pytest.mark.parametrize("topic", ["T", "%RETRY%" + "g" * 200])
-def test_records_have_the_bytes_of_the_format(
-    tmp_path: Path, born: str, broker: str, topic: str
-) -> None:
+def test_records_have_the_bytes_of_the_format(tmp_path: Path, born: str, broker: str, topic: str) -> None:
     born_host, store_host = pack_host(Host(born, 4711)), pack_host(Host(broker, 10911))
     at = 0
     expected = b""
@@ -106,9 +89,7 @@ def test_store_times_follow_a_clock_that_is_set_back_and_that_is_said_once(
 
 
 @pytest.mark.parametrize("left", [8, 9, 100])
-def test_a_record_that_leaves_room_for_the_blank_stays_in_its_file(
-    tmp_path: Path, left: int
-) -> None:
+def test_a_record_that_leaves_room_for_the_blank_stays_in_its_file(tmp_path: Path, left: int) -> None:
     with opened(tmp_path) as store:
         append(store, b"a")
         append(store, bytes(FILE - left - 2 * FIXED - 1))
@@ -174,9 +155,7 @@ def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> No
     raise OSError(28, "No space left on device")
 
 
-def test_a_full_disk_changes_nothing_and_does_not_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_changes_nothing_and_does_not_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = HandClock()
     with opened(tmp_path, clock=clock) as store:
         append(store, b"first")
@@ -200,9 +179,7 @@ def test_a_full_disk_changes_nothing_and_does_not_last(
         assert [len(body) for body in bodies(store)] == [5, 40 * KiB, 20, 40 * KiB]
 
 
-def test_a_full_disk_at_the_very_first_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_at_the_very_first_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = HandClock()
     with opened(tmp_path, clock=clock) as store:
         with monkeypatch.context() as patched:
@@ -280,9 +257,7 @@ def test_what_is_at_a_physical_offset(tmp_path: Path) -> None:
         first = append(store, b"first")
         second = append(store, b"second")
         end = store.log.end_offset
-        record = encode_record(
-            "T", b"second", b"", 0, 1, second, 0, 0, BORN_MS, BORN_HOST, BORN_MS + 5, STORE_HOST
-        )
+        record = encode_record("T", b"second", b"", 0, 1, second, 0, 0, BORN_MS, BORN_HOST, BORN_MS + 5, STORE_HOST)
         assert store.record_at(second) == record
         for nothing in (-1, first + 1, second - 1, end, end + 1, FILE, 1 << 62, -(1 << 63)):
             assert store.record_at(nothing) is None

@@ -317,9 +317,7 @@ def test_a_queue_that_begins_again_during_a_flush_is_flushed_again(
 
 
 @both_kinds
-def test_a_last_entry_whose_record_is_too_old_for_the_log_stays(
-    tmp_path: Path, kind: type[FileQueue]
-) -> None:
+def test_a_last_entry_whose_record_is_too_old_for_the_log_stays(tmp_path: Path, kind: type[FileQueue]) -> None:
     """Else its queue offset would be given again."""
     torn = {FileConsumeQueue: 51, FileBatchQueue: 11}[kind]  # across two sectors, and zero in one
     records = places(0)[: torn + 1]

@@ -12,30 +12,13 @@ import pytest
 from firearrow.errors import DiskFull, StoreError
 from firearrow.message.batch import encode_batch
 from firearrow.message.record import iter_records
-from firearrow.store import (
-    MessagesArrived,
-    MessageStore,
-    NewMessage,
-    Part,
-    PutCounters,
-    QueuesDeleted,
-    members_of,
-)
+from firearrow.store import MessagesArrived, MessageStore, NewMessage, Part, PutCounters, QueuesDeleted, members_of
 from firearrow.store.acknowledging import Acknowledging, Needed, Outcome
 from firearrow.store.commitlog import CLOCK_BACK_MS_MAX
 from firearrow.testing import loop
 from firearrow.testing.loop import NothingWillHappen, VirtualClock
 from tests.broker.fakes import HandClock
-from tests.store.stores import (
-    BORN_HOST,
-    BORN_MS,
-    STORE_HOST,
-    append,
-    bodies,
-    opened,
-    settle,
-    small_config,
-)
+from tests.store.stores import BORN_HOST, BORN_MS, STORE_HOST, append, bodies, opened, settle, small_config
 
 
 def put(store: MessageStore, body: bytes, topic: str = "T", queue_id: int = 0) -> int:
@@ -70,9 +53,7 @@ def test_what_is_put_is_counted_and_waits_for_dispatch(tmp_path: Path) -> None:
     assert sum(it.put_bytes for it in counters.values()) == store.log_end_offset - places[0]
     settle(store)
     assert not store.dispatching.has_undispatched
-    assert [bodies(store, topic, n) for topic in "TU" for n in (0, 1)] == [
-        [b"0", b"2"], [b"4"], [b"1", b"3"], [b"5"]
-    ]  # fmt: skip
+    assert [bodies(store, topic, n) for topic in "TU" for n in (0, 1)] == [[b"0", b"2"], [b"4"], [b"1", b"3"], [b"5"]]
     store.close()
 
 
@@ -109,9 +90,7 @@ def test_a_batch_counts_each_of_its_members(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("back_ms", [0, 1, CLOCK_BACK_MS_MAX + 20])
 @pytest.mark.parametrize("body_bytes", [0, 200, 2000])
-def test_several_are_put_as_each_would_be_alone(
-    tmp_path: Path, body_bytes: int, back_ms: int
-) -> None:
+def test_several_are_put_as_each_would_be_alone(tmp_path: Path, body_bytes: int, back_ms: int) -> None:
     """Where they may not fit into the file, or the clock was set back far, nothing was put yet."""
     chance = Random(body_bytes)
     one, counters_of_one = counted(tmp_path / "one")
@@ -138,8 +117,7 @@ def test_several_are_put_as_each_would_be_alone(
             assert many.log_end_offset == end
             places = [put_one(many, it, now_ms) for it in several]
         assert places == [
-            put_one(one, (one.queue(topic, queue_id), *about, *last), now_ms)
-            for topic, queue_id, about, last in parts
+            put_one(one, (one.queue(topic, queue_id), *about, *last), now_ms) for topic, queue_id, about, last in parts
         ]
         assert one.log.noted(end, 1000) == many.log.noted(end, 1000) == places
         assert many.dispatching.has_undispatched == one.dispatching.has_undispatched
@@ -282,9 +260,7 @@ def test_who_waits_for_too_long_is_told_and_later_nobody_looks_any_more() -> Non
 
     async def main(clock: VirtualClock) -> None:
         scheduler = asyncio.get_running_loop()
-        waiting = Acknowledging(
-            [Needed(Replica(), 5, Outcome.NOT_FLUSHED)], clock.monotonic, scheduler
-        )
+        waiting = Acknowledging([Needed(Replica(), 5, Outcome.NOT_FLUSHED)], clock.monotonic, scheduler)
         for at in (10, 20):
             waiting.wait_for(at, lambda done: told.append((done, clock.monotonic())))
             await asyncio.sleep(1)

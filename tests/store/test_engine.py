@@ -232,9 +232,7 @@ def test_a_second_store_on_the_directory_is_refused(tmp_path: Path) -> None:
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
         last_line = refused.stderr.strip().splitlines()[-1]
         assert refused.returncode == 1
-        assert last_line.endswith(
-            f"StoreLocked: store {tmp_path} is in use by process {os.getpid()}"
-        )
+        assert last_line.endswith(f"StoreLocked: store {tmp_path} is in use by process {os.getpid()}")
         assert (tmp_path / "abort").read_text() == str(os.getpid())
     with opened(tmp_path) as store:
         assert bodies(store) == [b"a"]
@@ -374,9 +372,7 @@ def test_a_damaged_body_is_reported_and_costs_no_other_message(
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("at", [0, 4, 34])
-def test_a_log_that_is_damaged_before_sound_records_is_not_cut(
-    tmp_path: Path, at: int, clean: bool
-) -> None:
+def test_a_log_that_is_damaged_before_sound_records_is_not_cut(tmp_path: Path, at: int, clean: bool) -> None:
     filled(tmp_path, 300)
     bad, data = damage(tmp_path, at)
     if not clean:
@@ -454,9 +450,7 @@ def test_waiters_are_told_in_order_and_after_the_log_is_on_the_disk(
         assert happened[0] == "commitlog"
 
 
-def test_a_disk_that_refuses_is_told_to_who_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_refuses_is_told_to_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[bool] = []
     told = threading.Event()
 
@@ -488,9 +482,7 @@ def test_who_waits_at_the_close_is_told(tmp_path: Path) -> None:
     assert results == [True]
 
 
-def test_a_full_disk_delays_visibility_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_delays_visibility_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fs: FileSystem, path: Path, size_bytes: int, reserved_bytes: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -543,9 +535,7 @@ def test_arrivals_are_told_by_queue(tmp_path: Path) -> None:
         (1 << 60, GetStatus.OFFSET_OVERFLOW_BADLY, 3),
     ],
 )
-def test_any_offset_of_a_queue(
-    tmp_path: Path, offset: int, status: GetStatus, following: int
-) -> None:
+def test_any_offset_of_a_queue(tmp_path: Path, offset: int, status: GetStatus, following: int) -> None:
     with opened(tmp_path) as store:
         for n in range(3):
             append(store, b"%d" % n)
@@ -568,10 +558,7 @@ def test_a_place_in_another_file_instead_of_a_tag_code_hides_no_message(tmp_path
 
 
 def test_limits_of_one_read(tmp_path: Path) -> None:
-    limits: dict[str, Any] = {
-        "max_transfer_bytes_on_message_in_memory": 1000,
-        "max_filter_message_size": 200,
-    }
+    limits: dict[str, Any] = {"max_transfer_bytes_on_message_in_memory": 1000, "max_filter_message_size": 200}
     with opened(tmp_path, **limits) as store:
         for n in range(20):
             append(store, bytes(300), properties={"TAGS": "rare" if n == 15 else "often"})
@@ -595,11 +582,7 @@ def test_store_times_behind_hosts_of_any_size(tmp_path: Path) -> None:
         append(store, b"", now_ms=BORN_MS + 1)
         append(store, b"", now_ms=BORN_MS + 2, born_host=pack_host(Host("2001:db8::7", 4711)))
         settle(store)
-        assert [store.store_time_of("T", 0, n) - BORN_MS for n in (-1, 0, 1)] == [
-            -1 - BORN_MS,
-            1,
-            2,
-        ]
+        assert [store.store_time_of("T", 0, n) - BORN_MS for n in (-1, 0, 1)] == [-1 - BORN_MS, 1, 2]
 
 
 def test_keys_of_one_hash_are_told_apart(tmp_path: Path) -> None:
@@ -632,10 +615,7 @@ def test_a_query_keeps_to_its_span_of_time(tmp_path: Path) -> None:
             found = store.query("T", "k", "K", BORN_MS + begin, BORN_MS + end, 64)
             expected_bodies = [b"%d" % n for n in range(9, -1, -1) if begin <= 400 * n <= end]
             assert [decode_record(record).body for record in found] == expected_bodies
-        assert store.index_end == (
-            BORN_MS + 3600,
-            store.record_at(0) and messages(store)[-1].physical_offset,
-        )
+        assert store.index_end == (BORN_MS + 3600, store.record_at(0) and messages(store)[-1].physical_offset)
 
 
 def test_without_an_index_nothing_is_found(tmp_path: Path) -> None:
@@ -722,9 +702,7 @@ def test_a_deleted_topic_with_the_newest_entry_stays_deleted(tmp_path: Path) -> 
         assert bodies(store, "stays") == [b"a"]
 
 
-def test_a_queue_offset_that_makes_no_sense_stops_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_queue_offset_that_makes_no_sense_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = make_store(tmp_path)
     store.open()
     for number in range(3):
@@ -749,9 +727,7 @@ def test_facts_of_the_runtime(tmp_path: Path) -> None:
         facts = store.runtime_facts()
         assert facts["earliestMessageTimeStamp"] == str(BORN_MS)
         assert facts["commitLogMinOffset"] == "0"
-        assert (
-            facts["commitLogMaxOffset"] == facts["dispatchBehindBytes"] == str(store.log.end_offset)
-        )
+        assert facts["commitLogMaxOffset"] == facts["dispatchBehindBytes"] == str(store.log.end_offset)
         assert 0 <= float(facts["commitLogDiskRatio"]) <= 1
         settle(store)
         facts = store.runtime_facts()
@@ -759,9 +735,7 @@ def test_facts_of_the_runtime(tmp_path: Path) -> None:
         assert store.head_in_memory("T", 0)
 
 
-def test_a_topic_is_not_deleted_while_dispatch_is_stuck(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_is_not_deleted_while_dispatch_is_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, complete: bool) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -41,9 +41,7 @@ def test_such_messages_are_filtered(tmp_path: Path, tag: str) -> None:
             view.tags
             for queue_id in (0, 1)
             for at in range(0, 60, 10)
-            for view in iter_records(
-                store.get("Ext", queue_id, at, 10, frozenset({tag_code(tag)})).records
-            )
+            for view in iter_records(store.get("Ext", queue_id, at, 10, frozenset({tag_code(tag)})).records)
         ]
         assert set(found) == {tag}
         assert store.max_queue_offset("Ext", 0) == 51
@@ -55,9 +53,7 @@ def without_extension(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("tag", TAGS)
-def test_without_an_extension_messages_are_filtered_by_their_own_tags(
-    tmp_path: Path, tag: str
-) -> None:
+def test_without_an_extension_messages_are_filtered_by_their_own_tags(tmp_path: Path, tag: str) -> None:
     root = without_extension(extract("extended-queues", tmp_path))
     with opened(root, mapped_file_size_commit_log=1 << 20) as store:
         wanted = frozenset({tag_code(tag)})
@@ -79,9 +75,7 @@ def test_tag_codes_are_those_of_the_messages(tmp_path: Path, *, keeps: bool) -> 
         tags = [tag_code(view.tags) for view in messages(store, "Ext", 0)]
         assert [entry.tag_code for entry in store.iterate_from("Ext", 0, 0)] == tags
         assert store.tag_codes("Ext", 0, 0, 3) == set(tags[:3])
-        assert [store.tag_codes("Ext", 0, at, at + 1) for at in range(4)] == [
-            {code} for code in tags[:4]
-        ]
+        assert [store.tag_codes("Ext", 0, at, at + 1) for at in range(4)] == [{code} for code in tags[:4]]
         for level in (1, 18):
             delay_ms = store.delays.delay_ms(level)
             views = messages(store, SCHEDULE_TOPIC, level - 1)

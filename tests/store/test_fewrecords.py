@@ -16,9 +16,7 @@ from firearrow.store.queuefiles import FileConsumeQueues
 from tests.store.stores import BORN_MS, append, contents, opened
 
 HOSTS = [pack_host(Host(address, 1)) for address in ("127.0.0.1", "::1")]
-NAMES = st.sampled_from(
-    ["UNIQ_KEY", "KEYS", "TAGS", "DELAY", "INNER_MULTI_DISPATCH", "INNER_NUM", "x"]
-)
+NAMES = st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "DELAY", "INNER_MULTI_DISPATCH", "INNER_NUM", "x"])
 VALUES = st.text("abü \U0001f680#:1,", max_size=8)
 
 
@@ -63,9 +61,7 @@ def derived(root: Path, sent: list[Sent], at_a_time: int, *, lmq: bool) -> dict[
 
 @settings(max_examples=60)
 @given(st.lists(SENT, min_size=1, max_size=40), st.integers(1, RECORDS_MAX), st.booleans())
-def test_few_at_a_time_give_the_same_files_as_all_at_once(
-    sent: list[Sent], at_a_time: int, lmq: bool
-) -> None:
+def test_few_at_a_time_give_the_same_files_as_all_at_once(sent: list[Sent], at_a_time: int, lmq: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
         few, all_at_once = Path(directory, "few"), Path(directory, "all")
         found = derived(few, sent, at_a_time, lmq=lmq)
@@ -90,9 +86,7 @@ LMQ = {"INNER_MULTI_DISPATCH": "%LMQ%a"}
         ({"properties": LMQ}, False),
     ],
 )
-def test_what_is_dispatched_by_itself(
-    tmp_path: Path, message: dict[str, Any], is_usual: bool
-) -> None:
+def test_what_is_dispatched_by_itself(tmp_path: Path, message: dict[str, Any], is_usual: bool) -> None:
     topic = message.get("topic", "T")
     with opened(tmp_path) as store:
         append(store, b"x", topic)

@@ -107,9 +107,7 @@ def test_a_queue_file_that_is_new_has_its_name_brought_to_the_disk(tmp_path: Pat
     assert names == [LOG, f"consumequeue/T/0/{400:020d}", *QUEUE_NAMES, "checkpoint"]
 
 
-def test_a_full_index_file_is_flushed_with_all_queues_the_last_at_the_close(
-    tmp_path: Path,
-) -> None:
+def test_a_full_index_file_is_flushed_with_all_queues_the_last_at_the_close(tmp_path: Path) -> None:
     clock, disk = HandClock(), Disk(tmp_path)
     with opened(tmp_path, background=False, clock=clock, fs=disk) as store:
         for number in range(250):
@@ -148,10 +146,7 @@ def test_little_is_flushed_by_the_thorough_interval_only(tmp_path: Path) -> None
 
 def test_queues_are_flushed_by_pages_between_the_thorough_flushes(tmp_path: Path) -> None:
     clock, disk = HandClock(), Disk(tmp_path)
-    sizes: dict[str, Any] = {
-        "mapped_file_size_consume_queue": 20_000,
-        "mapped_file_size_commit_log": 256 * KiB,
-    }
+    sizes: dict[str, Any] = {"mapped_file_size_consume_queue": 20_000, "mapped_file_size_commit_log": 256 * KiB}
     with opened(tmp_path, background=False, clock=clock, fs=disk, **sizes) as store:
         for count, flushed in ((408, False), (2, True)):  # 8,192 bytes are 409.6 entries
             for _ in range(count):
@@ -207,9 +202,7 @@ def test_a_log_that_the_disk_refuses_is_never_confirmed_again(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("refused", ["consumequeue/T/0/", "consumequeue", "index"])
-def test_the_checkpoint_stays_where_queues_or_index_can_not_be_flushed(
-    tmp_path: Path, refused: str
-) -> None:
+def test_the_checkpoint_stays_where_queues_or_index_can_not_be_flushed(tmp_path: Path, refused: str) -> None:
     clock, disk = HandClock(), Disk(tmp_path)
     with opened(tmp_path, background=False, clock=clock, fs=disk) as store:
         for number in range(250):

@@ -170,9 +170,7 @@ def test_who_comes_after_one_that_waited_too_long_is_flushed(tmp_path: Path) -> 
     assert told == ["a False", "b True"]
 
 
-def test_too_many_open_files_only_delay_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_open_files_only_delay_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firearrow.store.flushservice.RETRY_SECONDS", 0.01)
     answered = threading.Event()
     refusals: list[OSError] = []
@@ -269,10 +267,7 @@ PROCESS_LOSES = "; a process crash loses nothing"
     ("keys", "window"),
     [
         ({}, f"{MACHINE_LOSES}500 ms (while less than 16 KiB comes: 10000 ms){PROCESS_LOSES}"),
-        (
-            {"flush_commit_log_least_pages": 0, "flush_interval_commit_log": 20},
-            f"{MACHINE_LOSES}20 ms{PROCESS_LOSES}",
-        ),
+        ({"flush_commit_log_least_pages": 0, "flush_interval_commit_log": 20}, f"{MACHINE_LOSES}20 ms{PROCESS_LOSES}"),
         (
             {"flush_disk_type": "SYNC_FLUSH"},
             "SYNC_FLUSH: neither a machine nor a process crash loses what was acknowledged",

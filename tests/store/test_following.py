@@ -29,9 +29,7 @@ def slave(root: Path, **options: Any) -> MessageStore:
     return store
 
 
-def test_a_half_record_waits_for_the_rest_and_disturbs_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_half_record_waits_for_the_rest_and_disturbs_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data, expected = filled(tmp_path / "master", 300)
     random = Random(7)
     store = slave(tmp_path / "slave")

@@ -44,9 +44,7 @@ def test_what_has_no_room_is_named(
     assert str(caught.value.filename).startswith(str(tmp_path))
 
 
-def test_a_map_that_can_not_be_made_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_map_that_can_not_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"1")
     with pytest.raises(OSError, match="No space left") as caught:
@@ -55,13 +53,11 @@ def test_a_map_that_can_not_be_made_is_named(
 
 
 @pytest.mark.parametrize(
-    ("blocks", "free", "for_all", "ratio"),
-    [(100, 50, 50, 0.5), (100, 40, 30, 0.67), (100, 0, 0, 1.0), (0, 0, 0, 0.0)],
+    ("blocks", "free", "for_all", "ratio"), [(100, 50, 50, 0.5), (100, 40, 30, 0.67), (100, 0, 0, 1.0), (0, 0, 0, 0.0)]
 )
 def test_a_disk_is_as_full_as_it_is_for_who_is_not_root(
-    blocks: int, free: int, for_all: int, ratio: float, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    blocks: int, free: int, for_all: int, ratio: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = os.statvfs_result((4096, 4096, blocks, free, for_all, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: said)
     assert OS_FILES.used_ratio(tmp_path) == ratio
@@ -148,9 +144,7 @@ def test_an_error_of_all_is_looked_for_in_each_file_from_then_on(
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_is_gone_or_elsewhere_is_told_or_synced_by_itself(
-    whole: bool, files: list[Path]
-) -> None:
+def test_what_is_gone_or_elsewhere_is_told_or_synced_by_itself(whole: bool, files: list[Path]) -> None:
     disk = Disk()
     many = ManyFiles(files[0].parent, disk)
     disk.unwritten = 0 if whole else 1 << 60

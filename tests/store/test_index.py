@@ -85,9 +85,7 @@ def contents(directory: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(directory.glob("*"))]
 
 
-steps = st.tuples(
-    st.integers(0, 14) | st.integers(0, 2**31 - 1), st.integers(0, 300), st.integers(0, 5000)
-)
+steps = st.tuples(st.integers(0, 14) | st.integers(0, 2**31 - 1), st.integers(0, 300), st.integers(0, 5000))
 key_lists = st.lists(steps, min_size=1, max_size=60).map(
     lambda given: [
         Key(code, offset, store_ms)
@@ -98,7 +96,7 @@ key_lists = st.lists(steps, min_size=1, max_size=60).map(
             strict=False,
         )
     ]
-)  # fmt: skip
+)
 
 
 @given(keys=key_lists, batch=st.integers(1, 60))
@@ -121,11 +119,7 @@ def test_batches_give_the_bytes_of_single_puts(
     limit=st.integers(1, 70),
 )
 def test_a_key_is_found_within_its_second(
-    tmp_path_factory: pytest.TempPathFactory,
-    keys: list[Key],
-    code: int,
-    span: tuple[int, int],
-    limit: int,
+    tmp_path_factory: pytest.TempPathFactory, keys: list[Key], code: int, span: tuple[int, int], limit: int
 ) -> None:
     begin_ms, end_ms = (BEGIN_MS + 1000 * second for second in span)
     index, model = index_in(tmp_path_factory.mktemp("index")), OneAtATime()
@@ -157,9 +151,7 @@ def is_subsequence(some: Iterable[int], of: list[int]) -> bool:
 def test_keys_are_found_after_the_clock_was_set_back(tmp_path: Path) -> None:
     """The first keys of a file are 400 days ahead of those that follow."""
     ahead_ms = BEGIN_MS + 400 * 86_400_000
-    keys = [
-        Key(7, 100 * n, (ahead_ms if n < 3 else BEGIN_MS) + 1000 * n) for n in range(2 * ENTRIES)
-    ]
+    keys = [Key(7, 100 * n, (ahead_ms if n < 3 else BEGIN_MS) + 1000 * n) for n in range(2 * ENTRIES)]
     index = index_in(tmp_path)
     put_all(index, keys, 4)
     for begin_ms, end_ms in [(BEGIN_MS, BEGIN_MS + 60_000), (BEGIN_MS + 20_000, BEGIN_MS + 30_000)]:
@@ -245,9 +237,7 @@ LOST = {"header": (0, 40), "entry": (40 + 4 * SLOTS + 20, 20)}
 
 @pytest.mark.parametrize("part", LOST)
 @pytest.mark.parametrize("number", range(3))
-def test_after_an_unclean_end_files_that_lack_something_are_deleted(
-    tmp_path: Path, number: int, part: str
-) -> None:
+def test_after_an_unclean_end_files_that_lack_something_are_deleted(tmp_path: Path, number: int, part: str) -> None:
     index = index_in(tmp_path)
     put_all(index, [Key(n, n, BEGIN_MS + n) for n in range(1, 31)], 30)
     ends = [file.end_ms for file in index.files]
@@ -346,15 +336,10 @@ def test_the_original_s_files_come_out_of_its_log(name: str, tmp_path: Path) -> 
     with opened(root, **GOLDEN_SIZES):
         pass
     after = derived_files(root)
-    indexes = [
-        [data for path, data in files.items() if path.parts[0] == "index"]
-        for files in (before, after)
-    ]
+    indexes = [[data for path, data in files.items() if path.parts[0] == "index"] for files in (before, after)]
     assert len(indexes[0]) == 1
     assert indexes[0] == indexes[1]
-    queues = [
-        {p: d for p, d in files.items() if p.parts[0] != "index"} for files in (before, after)
-    ]
+    queues = [{p: d for p, d in files.items() if p.parts[0] != "index"} for files in (before, after)]
     assert len(queues[0]) > 20
     assert queues[0] == queues[1]
 

@@ -34,8 +34,7 @@ def test_the_bytes_of_the_note(tmp_path: Path) -> None:
     noted = Inventory(2774365718, (0, 4096), ["20261120213113741"], {"T": {0: (0, 12)}})
     inventory.save(tmp_path, noted, OS_FILES)
     assert (tmp_path / "closed.json").read_text() == (
-        '{"checkpoint":2774365718,"log":[0,4096],"index":["20261120213113741"],'
-        '"queues":{"T":{"0":[0,12]}}}'
+        '{"checkpoint":2774365718,"log":[0,4096],"index":["20261120213113741"],"queues":{"T":{"0":[0,12]}}}'
     )
     assert inventory.load(tmp_path) is None  # of another checkpoint
     (tmp_path / "closed.json").write_text("{")
@@ -92,8 +91,7 @@ def test_what_vanished_after_a_stop_of_rocketmq_is_rebuilt(
     with opened(tmp_path) as store:
         check_complete(store, sent)
     assert {("queue is left out", "T", 1, "it lacks messages that the log has")} <= {
-        (line["event"], line.get("topic"), line.get("queue_id"), line.get("reason"))
-        for line in told(caplog)
+        (line["event"], line.get("topic"), line.get("queue_id"), line.get("reason")) for line in told(caplog)
     }
 
 
@@ -127,9 +125,7 @@ def test_entries_that_lead_to_no_record_stop_no_start_without_a_note(
     assert "can't be compared with the end of the log" in caplog.text
 
 
-def test_a_file_in_the_place_of_a_topic_is_kept_and_its_queues_are_rebuilt(
-    tmp_path: Path,
-) -> None:
+def test_a_file_in_the_place_of_a_topic_is_kept_and_its_queues_are_rebuilt(tmp_path: Path) -> None:
     sent = filled(tmp_path)
     shutil.rmtree(tmp_path / "consumequeue/T")
     (tmp_path / "consumequeue/T").write_text("what is this?")
@@ -157,9 +153,7 @@ def test_a_queue_that_vanished_with_its_messages_goes_on_where_it_was(tmp_path: 
 
 
 @pytest.mark.parametrize("lose", [first, last])
-def test_what_vanished_of_the_index_is_rebuilt(
-    tmp_path: Path, lose: Callable[[Path], None]
-) -> None:
+def test_what_vanished_of_the_index_is_rebuilt(tmp_path: Path, lose: Callable[[Path], None]) -> None:
     with opened(tmp_path) as store:
         for number in range(500):
             append(store, b"%d" % number, properties={"KEYS": f"k{number}"})
@@ -177,9 +171,7 @@ def test_without_the_end_of_its_log_a_store_does_not_start(tmp_path: Path) -> No
     data = gone.read_bytes()
     gone.unlink()
     for _ in range(2):
-        with pytest.raises(
-            CorruptStore, match=f"put {gone} back, or delete {tmp_path}/closed.json to"
-        ):
+        with pytest.raises(CorruptStore, match=f"put {gone} back, or delete {tmp_path}/closed.json to"):
             make_store(tmp_path).open()
     gone.write_bytes(data)
     with opened(tmp_path) as store:
@@ -190,9 +182,7 @@ def test_without_the_end_of_its_log_a_store_does_not_start(tmp_path: Path) -> No
         assert 0 < store.max_queue_offset("T", 0) < 1000
 
 
-def test_that_the_log_lost_its_beginning_or_end_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_that_the_log_lost_its_beginning_or_end_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     filled(tmp_path, 2000)
     log = tmp_path / "commitlog"
     first(log)
@@ -210,7 +200,5 @@ def test_that_the_log_lost_its_beginning_or_end_is_said(
     path.write_bytes(data)
     with opened(tmp_path):
         line = told(caplog)[-1]
-        assert line["event"] == (
-            "CommitLog ends before the place where it ended when the store was closed"
-        )
+        assert line["event"] == ("CommitLog ends before the place where it ended when the store was closed")
         assert (line["physical_offset"], line["noted_physical_offset"]) == (last_record, place)

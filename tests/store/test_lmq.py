@@ -10,16 +10,7 @@ from firearrow.errors import MessageError
 from firearrow.store import MessageStore, lmq_names
 from firearrow.store.offline import Layout, rebuild, verify
 from tests import golden
-from tests.store.stores import (
-    BORN_HOST,
-    BORN_MS,
-    abandon,
-    append,
-    bodies,
-    make_store,
-    opened,
-    settle,
-)
+from tests.store.stores import BORN_HOST, BORN_MS, abandon, append, bodies, make_store, opened, settle
 
 pytestmark = pytest.mark.usefixtures("kind")
 
@@ -33,9 +24,7 @@ def send(store: MessageStore, body: bytes, names: str, topic: str = "T", queue_i
     assert store.lmq is not None
     together = store.lmq.join(store.queue(topic, queue_id), lmq_names(names))
     assert together is not None
-    text = (
-        f"INNER_MULTI_DISPATCH\x01{names}\x02INNER_MULTI_QUEUE_OFFSET\x01{together.lmq_offsets}\x02"
-    ).encode()
+    text = (f"INNER_MULTI_DISPATCH\x01{names}\x02INNER_MULTI_QUEUE_OFFSET\x01{together.lmq_offsets}\x02").encode()
     store.log.append(together, body, text, 0, 0, BORN_MS, BORN_HOST, BORN_MS, 0)
 
 
@@ -182,9 +171,7 @@ def test_names_that_are_refused(value: str, part: str) -> None:
 
 
 def test_names_that_are_taken() -> None:
-    assert lmq_names("%LMQ%a,%LMQ%p2p%G@@@dev,%LMQ%$x$y") == [
-        "%LMQ%a", "%LMQ%p2p%G@@@dev", "%LMQ%$x$y",
-    ]  # fmt: skip
+    assert lmq_names("%LMQ%a,%LMQ%p2p%G@@@dev,%LMQ%$x$y") == ["%LMQ%a", "%LMQ%p2p%G@@@dev", "%LMQ%$x$y"]
 
 
 # --- stores of the original ---

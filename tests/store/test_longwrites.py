@@ -89,8 +89,7 @@ def test_no_descriptor_is_left(tmp_path: Path) -> None:
     def writers() -> int:
         """Descriptors of this log for writing alone, as no mapping has one."""
         return sum(
-            is_for_writing(int(link.name)) and is_below(link, tmp_path)
-            for link in Path("/proc/self/fd").iterdir()
+            is_for_writing(int(link.name)) and is_below(link, tmp_path) for link in Path("/proc/self/fd").iterdir()
         )
 
     with opened(tmp_path / "store") as store:

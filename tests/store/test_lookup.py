@@ -21,14 +21,9 @@ RECORD_BODY = bytes(900)  # four records a file
 
 
 @contextmanager
-def behind_a_deleted_head(
-    root: Path, times_ms: list[int], files_deleted: int
-) -> Iterator[MessageStore]:
+def behind_a_deleted_head(root: Path, times_ms: list[int], files_deleted: int) -> Iterator[MessageStore]:
     """A store with one queue and messages of these store times, without its first log files."""
-    sizes: dict[str, Any] = {
-        "mapped_file_size_commit_log": FILE_BYTES,
-        "mapped_file_size_consume_queue": 100,
-    }
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": FILE_BYTES, "mapped_file_size_consume_queue": 100}
     with opened(root, message_index_enable=False, **sizes) as store:
         for time_ms in times_ms:
             append(store, RECORD_BODY, now_ms=time_ms)
@@ -66,25 +61,17 @@ def test_the_offset_of_a_time(
         for boundary in Boundary:
             found = store.search_offset("T", 0, BORN_MS + time, boundary)
             assert found == expected(times_ms, least, BORN_MS + time, boundary)
-        assert [store.store_time_of("T", 0, n) for n in range(least, len(steps))] == times_ms[
-            least:
-        ]
+        assert [store.store_time_of("T", 0, n) for n in range(least, len(steps))] == times_ms[least:]
         assert store.time_span("T", 0) == (times_ms[least], times_ms[-1])
 
 
-@given(
-    before=st.integers(0, 20),
-    ahead=st.integers(1, 20),
-    after=st.integers(1, 20),
-    time=st.integers(0, 41),
-)
+@given(before=st.integers(0, 20), ahead=st.integers(1, 20), after=st.integers(1, 20), time=st.integers(0, 41))
 def test_a_time_is_not_missed_because_the_clock_was_ahead_for_a_while(
     tmp_path_factory: pytest.TempPathFactory, before: int, ahead: int, after: int, time: int
 ) -> None:
     """It may be found too early."""
     times_ms = [
-        BORN_MS + n + (400 * 86_400_000 if before <= n < before + ahead else 0)
-        for n in range(before + ahead + after)
+        BORN_MS + n + (400 * 86_400_000 if before <= n < before + ahead else 0) for n in range(before + ahead + after)
     ]
     with opened(tmp_path_factory.mktemp("search"), background=False) as store:
         for time_ms in times_ms:
@@ -164,9 +151,7 @@ def test_what_comes_while_entries_are_asked_for_is_among_them(tmp_path: Path) ->
 # --- why nothing was found ---
 
 
-def why(
-    store: MessageStore, key: str = "k", topic: str = "T", window: tuple[int, int] = ALWAYS
-) -> str:
+def why(store: MessageStore, key: str = "k", topic: str = "T", window: tuple[int, int] = ALWAYS) -> str:
     """The reason that is given for a query, which finds nothing."""
     assert store.query(topic, key, "K", *window, 32) == []
     return store.explain_query(topic, key, "K", *window)
@@ -183,12 +168,10 @@ def test_why_no_message_has_a_key(tmp_path: Path) -> None:
         assert why(store, "k", "U", (BORN_MS, BORN_MS + 9)) == "no message of topic U has it"
         assert why(store, window=(2, 1)) == "the time window ends before it begins"
         assert why(store, window=(BORN_MS + 1, BORN_MS + 9)) == (
-            "a message has it, but was stored at 2026-11-18T11:06:40.000Z, "
-            "1 ms before the window begins"
+            "a message has it, but was stored at 2026-11-18T11:06:40.000Z, 1 ms before the window begins"
         )
         assert why(store, "l", window=(0, BORN_MS)) == (
-            "a message has it, but was stored at 2026-11-18T11:06:45.000Z, "
-            "5000 ms after the window ends"
+            "a message has it, but was stored at 2026-11-18T11:06:45.000Z, 5000 ms after the window ends"
         )
         assert why(store, "m", window=(0, 1)) == (
             "the window ends before the first indexed message (2026-11-18T11:06:40.000Z)"
@@ -248,9 +231,7 @@ def test_a_key_whose_hash_too_many_share(tmp_path: Path, monkeypatch: pytest.Mon
         for key in ("AaAa", "BBBB", "BBBB", "BBBB"):
             append(store, b"", properties={"KEYS": key})
         settle(store)
-        assert why(store, "AaAa") == (
-            "more than 3 newer messages share its hash: narrow the window"
-        )
+        assert why(store, "AaAa") == ("more than 3 newer messages share its hash: narrow the window")
 
 
 def test_a_message_is_viewed_only_if_it_is_sound_as_a_whole(tmp_path: Path) -> None:

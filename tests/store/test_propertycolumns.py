@@ -37,9 +37,7 @@ def stored(records: list[bytes]) -> tuple[Segment, bytes]:
     return Segment(BASE, Path("file"), mapped, FILE_BYTES), b"".join(entries)
 
 
-def record_of(
-    properties: bytes, topic: str = "T", body: bytes = b"", host: bytes = HOSTS[0]
-) -> bytes:
+def record_of(properties: bytes, topic: str = "T", body: bytes = b"", host: bytes = HOSTS[0]) -> bytes:
     return encode_record(topic, body, properties, 0, 0, 0, 0, 0, 1, host, 1, HOSTS[0])
 
 
@@ -153,9 +151,7 @@ def test_shapes_that_come_no_more_give_way() -> None:
     def look(names: list[str]) -> None:
         texts = [f"{name}\x01y\x02n\x01{number % 2}\x02" for name in names for number in range(40)]
         segment, entries = stored([record_of(text.encode()) for text in texts])
-        assert answers_of(segment, entries, asked).wanted.tolist() == [False, True] * 20 * len(
-            names
-        )
+        assert answers_of(segment, entries, asked).wanted.tolist() == [False, True] * 20 * len(names)
 
     look(["a", "b", "c", "d"])
     look(["e"])

@@ -20,10 +20,7 @@ from firearrow.store.propertylooks import PropertyFilter
 from tests.filter.expressions import VALUES, random_expression, random_properties
 from tests.store.stores import KINDS, KiB, opened, settle
 
-SIZES: dict[str, Any] = {
-    "mapped_file_size_commit_log": 16 * KiB,
-    "mapped_file_size_consume_queue": 20_000,
-}
+SIZES: dict[str, Any] = {"mapped_file_size_commit_log": 16 * KiB, "mapped_file_size_consume_queue": 20_000}
 NUMBER = frozenset({b"n"})
 HOSTS = [pack_host(Host("127.0.0.1", 5)), pack_host(Host("::1", 5))]
 
@@ -86,9 +83,7 @@ def test_few_and_many_are_looked_at_alike(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("few", [1, 400])
-def test_damaged_records_keep_nothing_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
-) -> None:
+def test_damaged_records_keep_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     monkeypatch.setattr(propertylooks, "FEW", few)
     with opened(tmp_path, **SIZES) as store:
         fill(store, 120, Random(3))
@@ -206,10 +201,7 @@ def test_pulls_give_the_records_as_the_log_has_them(
     with the answers, and from files of the log that end within these."""
     monkeypatch.setattr(propertylooks, "COPIES_BYTES_MAX", copies_bytes_max)
     chance = Random(13)
-    sizes: dict[str, Any] = {
-        "mapped_file_size_commit_log": 96 * KiB,
-        "mapped_file_size_consume_queue": 80_000,
-    }
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": 96 * KiB, "mapped_file_size_consume_queue": 80_000}
     with opened(tmp_path, **sizes) as store:
         queue = store.queue("T", 0)
         bodies: list[bytes] = []

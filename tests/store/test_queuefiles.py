@@ -22,15 +22,7 @@ from tests.broker.fakes import HandClock
 from tests.golden import expected, extract
 from tests.loglines import told
 from tests.store.stores import KINDS as KINDS_OF_STORES
-from tests.store.stores import (
-    abandon,
-    append,
-    append_named,
-    contents,
-    make_store,
-    opened,
-    settle,
-)
+from tests.store.stores import abandon, append, append_named, contents, make_store, opened, settle
 from tests.store.test_queues import entries_of
 
 SIZES: dict[str, Any] = {
@@ -63,17 +55,11 @@ def test_a_store_with_queues_of_batches_is_served_and_handed_back(root: Path) ->
     assert batch_topics(root) == {"Bat"}
     with opened(root, **SIZES) as store:
         assert store.queues.is_batch("Bat")
-        assert [tuple(queue) for queue in store.queues.ranges()] == [
-            ("Bat", 0, 0, 45),
-            ("Bat", 1, 0, 35),
-        ]
+        assert [tuple(queue) for queue in store.queues.ranges()] == [("Bat", 0, 0, 45), ("Bat", 1, 0, 35)]
         for queue_id in (0, 1):
             shown = [m for m in expected("batch-queues") if m["queueId"] == queue_id]
             assert places(store, queue_id) == [m["physicalOffset"] for m in shown]
-            assert store.time_span("Bat", queue_id) == (
-                shown[0]["storeTimestamp"],
-                shown[-1]["storeTimestamp"],
-            )
+            assert store.time_span("Bat", queue_id) == (shown[0]["storeTimestamp"], shown[-1]["storeTimestamp"])
         assert store.search_offset("Bat", 0, 1795242913285 + 121, Boundary.LOWER) == 4
         assert store.search_offset("Bat", 0, 1795242913285 + 128, Boundary.UPPER) == 4
         assert store.store_time_of("Bat", 0, 5) == 1795242913413
@@ -110,11 +96,7 @@ def test_pulls_get_what_they_get_from_the_original(root: Path) -> None:
             assert found.records == b"".join(want)
             ends = [*bases[1:], following]
             messages = sum(end - base for base, end in zip(bases, ends, strict=True))
-            assert (found.status, found.next_offset, found.count) == (
-                GetStatus.FOUND,
-                following,
-                messages,
-            )
+            assert (found.status, found.next_offset, found.count) == (GetStatus.FOUND, following, messages)
             assert (found.min_offset, found.max_offset) == (0, (45, 35)[queue_id])
         assert store.get("Bat", 0, 45, 32).status is GetStatus.OFFSET_OVERFLOW_ONE
         assert store.get("Bat", 0, 46, 32).status is GetStatus.OFFSET_OVERFLOW_BADLY
@@ -191,9 +173,7 @@ def test_a_killed_broker_leaves_queues_that_go_on(root: Path) -> None:
     assert not files_of(root, "consumequeue")
 
 
-def test_usual_queues_of_such_a_topic_are_set_aside(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_usual_queues_of_such_a_topic_are_set_aside(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     """RocketMQ 5.5.0 does not start there: the queue type "should be SimpleCQ, but is BatchCQ"."""
     before = files_of(root, "batchconsumequeue")
     for queue_id in ("0", "2"):
@@ -210,9 +190,7 @@ def test_usual_queues_of_such_a_topic_are_set_aside(
     assert (root / f"quarantine/consumequeue/Bat/2/{0:020d}").is_file()
 
 
-def test_an_empty_directory_does_not_say_the_kind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_empty_directory_does_not_say_the_kind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with opened(tmp_path) as store:
         append(store, b"x")
     before = files_of(tmp_path, *KINDS)
@@ -263,9 +241,7 @@ def test_a_fault_of_a_queue_is_told_again_after_it_was_deleted(
     queues.close()
 
 
-def test_queues_of_batches_without_the_attribute_are_served(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_queues_of_batches_without_the_attribute_are_served(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), opened(root, **SIZES) as store:
         assert store.queue("Bat", 0).max_offset == 45
         store.delete_topic("Bat")
@@ -295,9 +271,7 @@ def test_a_database_has_no_such_queues(root: Path) -> None:
 def test_in_a_lmq_an_inner_batch_is_one_message(tmp_path: Path) -> None:
     """RocketMQ may put one there; this broker refuses to."""
     lmq = "INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x01{}\x02"
-    store = make_store(
-        tmp_path, enable_lmq=True, enable_multi_dispatch=True, wants_batches="B".__eq__
-    )
+    store = make_store(tmp_path, enable_lmq=True, enable_multi_dispatch=True, wants_batches="B".__eq__)
     store.open(background=False)
     for number in range(3):
         text = "INNER_NUM\x013\x02" + lmq.format(number)
@@ -310,9 +284,7 @@ def test_in_a_lmq_an_inner_batch_is_one_message(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize(
-    ("seconds_for_each", "most"), [(0.0, NEW_QUEUES_MAX), (0.001, 4), (0.1, 1)]
-)
+@pytest.mark.parametrize(("seconds_for_each", "most"), [(0.0, NEW_QUEUES_MAX), (0.001, 4), (0.1, 1)])
 def test_a_step_of_dispatch_makes_few_new_queues(
     tmp_path: Path, seconds_for_each: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,9 +312,7 @@ def test_a_step_of_dispatch_makes_few_new_queues(
         assert sum(steps) == 500
         assert max(steps) == most
         assert [store.max_queue_offset("T", queue_id) for queue_id in range(500)] == [1] * 500
-        assert all(
-            store.get("T", queue_id, 0, 1).status is GetStatus.FOUND for queue_id in (0, 499)
-        )
+        assert all(store.get("T", queue_id, 0, 1).status is GetStatus.FOUND for queue_id in (0, 499))
 
 
 class Counting(FileSystem):
@@ -443,9 +413,7 @@ def test_after_a_kill_only_queues_of_the_last_step_are_written_again(
     assert written == list(range(QUEUES - 21, QUEUES))
 
 
-def test_more_queues_are_served_than_can_be_mapped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_queues_are_served_than_can_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queuefiles, "maps_max", lambda: 10)
     store = filled_queues(tmp_path, FileSystem())
     assert maps_of_queues(tmp_path) == 10
@@ -483,9 +451,7 @@ def queue_directories(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in found}
 
 
-def test_a_topic_of_the_log_names_no_directory_elsewhere(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_topic_of_the_log_names_no_directory_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "store"
     names = traps(tmp_path)
     before = apart(tmp_path, root)
@@ -528,9 +494,7 @@ def test_a_topic_of_the_log_names_no_directory_elsewhere(
         is_whole(closed, 3)
 
 
-def test_notes_of_a_store_name_no_directory_elsewhere(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_notes_of_a_store_name_no_directory_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "store"
     names = [name for name in traps(tmp_path) if not set(name) & set("\0\n")]
     before = apart(tmp_path, root)
@@ -579,8 +543,6 @@ def test_a_topic_that_gets_too_long_as_text_holds_nothing_up(
         settle(after)
         assert [(one.topic, one.max_offset) for one in after.queues.ranges()] == [("T", 2)]
     name = odd.decode("utf-8", "replace")
-    assert {line["topic"] for line in told(caplog) if "further entries" in str(line["event"])} == {
-        name
-    }
+    assert {line["topic"] for line in told(caplog) if "further entries" in str(line["event"])} == {name}
     made = rebuild(Layout(tmp_path), SystemClock(), to=tmp_path / "made")
     assert list(made.left_out) == [f"{name}-0"]

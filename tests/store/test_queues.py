@@ -97,10 +97,7 @@ def check(queues: ConsumeQueues, model: Model) -> None:
 
 
 some_queues = st.dictionaries(
-    st.tuples(st.sampled_from(["T", "TT", "主题"]), st.integers(0, 2)),
-    st.integers(1, 12),
-    min_size=1,
-    max_size=5,
+    st.tuples(st.sampled_from(["T", "TT", "主题"]), st.integers(0, 2)), st.integers(1, 12), min_size=1, max_size=5
 )
 steps = st.lists(
     st.one_of(
@@ -159,9 +156,7 @@ def test_what_is_known_already_is_skipped(tmp_path: Path, kind: str) -> None:
 
 
 @kinds
-def test_arrivals_are_told_with_the_queue_and_its_first_new_offset(
-    tmp_path: Path, kind: str
-) -> None:
+def test_arrivals_are_told_with_the_queue_and_its_first_new_offset(tmp_path: Path, kind: str) -> None:
     with opened(tmp_path, kind) as queues:
         put(queues, {}, 0, {("T", 0): 2})
         runs = [("T", 0, 2, [(300, 100, 0)]), ("T", 1, 0, [(400, 100, 0), (500, 100, 0)])]
@@ -169,9 +164,7 @@ def test_arrivals_are_told_with_the_queue_and_its_first_new_offset(
 
 
 @kinds
-def test_a_hole_leaves_its_queue_out_and_no_other(
-    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hole_leaves_its_queue_out_and_no_other(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     with opened(tmp_path, kind) as queues:
         put(queues, {}, 0, {("T", 0): 3, ("U", 0): 1})
         hole = ("T", 0, 5, [(900, 100, 0)])
@@ -182,9 +175,7 @@ def test_a_hole_leaves_its_queue_out_and_no_other(
 
 
 @kinds
-def test_what_the_log_has_lost_within_a_queue_leads_to_what_follows(
-    tmp_path: Path, kind: str
-) -> None:
+def test_what_the_log_has_lost_within_a_queue_leads_to_what_follows(tmp_path: Path, kind: str) -> None:
     with opened(tmp_path, kind) as queues:
         put(queues, {}, 0, {("T", 0): 3})
         some = [(5000, 100, 7), (5100, 100, 8)]
@@ -228,9 +219,7 @@ def test_a_queue_that_was_left_out_can_be_rebuilt(tmp_path: Path, kind: str) -> 
 
 @kinds
 @pytest.mark.parametrize("first", [1, 3, 10, 4711])
-def test_a_queue_may_begin_behind_what_the_log_has_lost(
-    tmp_path: Path, kind: str, first: int
-) -> None:
+def test_a_queue_may_begin_behind_what_the_log_has_lost(tmp_path: Path, kind: str, first: int) -> None:
     some = [(5000 + n * 100, 100, n) for n in range(4)]
     with opened(tmp_path, kind) as queues:
         queues.correct_min(5000)
@@ -256,9 +245,7 @@ def test_a_topic_that_was_made_again_counts(tmp_path: Path, kind: str) -> None:
 
 @kinds
 @pytest.mark.parametrize("lost", [0, 1, 5, 12])
-def test_the_first_message_is_the_first_that_the_log_holds(
-    tmp_path: Path, kind: str, lost: int
-) -> None:
+def test_the_first_message_is_the_first_that_the_log_holds(tmp_path: Path, kind: str, lost: int) -> None:
     with opened(tmp_path, kind) as queues:
         put(queues, {}, 0, {("T", 0): 12})
         for physical in (0, lost * 100, lost * 100 - 1):

@@ -65,9 +65,7 @@ def test_a_queue_whose_head_has_expired(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tag_codes", [None, frozenset({0})])
-def test_a_pull_reads_on_behind_a_file_that_is_going(
-    tmp_path: Path, tag_codes: frozenset[int] | None
-) -> None:
+def test_a_pull_reads_on_behind_a_file_that_is_going(tmp_path: Path, tag_codes: frozenset[int] | None) -> None:
     """Until the queue has taken note that a log file is gone, its messages are passed over."""
     with opened(tmp_path, mapped_file_size_commit_log=4 * KiB) as store:
         for number in range(10):
@@ -126,10 +124,7 @@ def test_of_a_record_that_was_checked_its_own_pages_are_asked_for(tmp_path: Path
 
 
 def test_a_pull_that_looks_at_nothing_again_asks_for_what_it_gives(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {
-        "mapped_file_size_commit_log": 1024 * KiB,
-        "mapped_file_size_consume_queue": 20_000,
-    }
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": 1024 * KiB, "mapped_file_size_consume_queue": 20_000}
     with opened(tmp_path, **sizes) as store:
         for _ in range(100):
             append(store, bytes(8 * KiB), properties={"n": "1"})
@@ -228,12 +223,8 @@ def test_tag_codes_of_a_range(tmp_path: Path, kind: str) -> None:
             assert store.tag_codes("T", 0, first, end) == codes
 
 
-def test_tag_codes_of_batches_are_looked_up_once_a_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = make_store(
-        tmp_path, mapper_file_size_batch_consume_queue=46 * 4, wants_batches="T".__eq__
-    )
+def test_tag_codes_of_batches_are_looked_up_once_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(tmp_path, mapper_file_size_batch_consume_queue=46 * 4, wants_batches="T".__eq__)
     store.open()
     for n in range(10):
         properties = {"TAGS": f"t{n}", "INNER_NUM": "30000"}

@@ -15,17 +15,7 @@ from firearrow.store import MessageStore, recovery
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.offline import Layout, verify
 from tests.broker.fakes import HandClock
-from tests.store.stores import (
-    KiB,
-    abandon,
-    append,
-    bodies,
-    make_store,
-    messages,
-    opened,
-    power_off,
-    settle,
-)
+from tests.store.stores import KiB, abandon, append, bodies, make_store, messages, opened, power_off, settle
 from tests.store.test_engine import check_complete, fill, filled, tree
 
 QUEUE = "consumequeue/T/1"
@@ -84,11 +74,7 @@ def test_a_queue_that_lost_its_files_is_rebuilt_when_a_message_shows_it(tmp_path
 
 
 def iter_all(root: Path) -> list[MessageView]:
-    return [
-        view
-        for file in sorted((root / "commitlog").iterdir())
-        for view in iter_records(file.read_bytes())
-    ]
+    return [view for file in sorted((root / "commitlog").iterdir()) for view in iter_records(file.read_bytes())]
 
 
 def test_lost_messages_are_bridged_by_the_next_one(tmp_path: Path) -> None:
@@ -195,9 +181,7 @@ def flip(data: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [cut_off, zero_from, flip])
-def test_a_tail_may_be_torn_at_any_byte(
-    tmp_path: Path, damage: Callable[[bytes, int], bytes]
-) -> None:
+def test_a_tail_may_be_torn_at_any_byte(tmp_path: Path, damage: Callable[[bytes, int], bytes]) -> None:
     """What is before the damage is served, the rest is gone or as it was, and the log goes on."""
     data, starts = tail(tmp_path / "0")
     for at in range(starts[0], starts[-1]):
@@ -276,9 +260,7 @@ def test_a_start_reads_nothing_behind_the_map_of_a_file(tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "0", root)
         last_log(root).write_bytes(zero_from(data, at))
         roots.append(str(root))
-    ran = subprocess.run(
-        [sys.executable, "-c", STARTS, *roots], capture_output=True, text=True, timeout=60
-    )
+    ran = subprocess.run([sys.executable, "-c", STARTS, *roots], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (0, "all open\n"), ran.stderr
 
 
@@ -289,9 +271,7 @@ def test_a_killed_process_costs_a_step_of_dispatch(
 ) -> None:
     monkeypatch.setattr(recovery, "_DISPATCHED_BYTES", step_bytes)
     clock = HandClock()
-    options: dict[str, Any] = {
-        "mapped_file_size_consume_queue": 8000
-    }  # a file outlives many of the log
+    options: dict[str, Any] = {"mapped_file_size_consume_queue": 8000}  # a file outlives many of the log
     store = make_store(tmp_path, file_reserved_time=0, delete_when=HOURS, clock=clock, **options)
     store.open(background=False)
     sent = [b"%d " % number + bytes(1000) for number in range(200)]
@@ -321,9 +301,7 @@ def test_a_killed_process_costs_a_step_of_dispatch(
 
 @pytest.mark.parametrize("kind", ["usual", "light", "of batches"])
 @pytest.mark.parametrize("record_left", [False, True])
-def test_an_entry_torn_by_a_loss_of_power_is_none(
-    tmp_path: Path, kind: str, record_left: bool
-) -> None:
+def test_an_entry_torn_by_a_loss_of_power_is_none(tmp_path: Path, kind: str, record_left: bool) -> None:
     """The sector with the beginning of a last entry is lost, the one with its end is not."""
     unit_bytes, number, sector = (46, 11, 1) if kind == "of batches" else (20, 102, 4)
     topic = "%LMQ%a" if kind == "light" else "T"
@@ -335,11 +313,7 @@ def test_an_entry_torn_by_a_loss_of_power_is_none(
     }
 
     def make(root: Path) -> MessageStore:
-        store = make_store(
-            root,
-            wants_batches=lambda name: name == "T" and kind == "of batches",
-            **options,
-        )
+        store = make_store(root, wants_batches=lambda name: name == "T" and kind == "of batches", **options)
         store.open(background=False)
         return store
 
@@ -409,14 +383,9 @@ def test_entries_behind_a_gap_are_none(tmp_path: Path) -> None:
         assert [len(bodies(store, "T", queue_id)) for queue_id in (0, 1)] == [105, 105]
 
 
-def test_a_file_that_begins_in_the_millisecond_of_the_last_flush_may_follow_a_hole(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_begins_in_the_millisecond_of_the_last_flush_may_follow_a_hole(tmp_path: Path) -> None:
     """All messages have one store time: which of them were flushed, the checkpoint can't tell."""
-    options: dict[str, Any] = {
-        "store_type": "defaultRocksDB",
-        "mapped_file_size_commit_log": 4 * KiB,
-    }
+    options: dict[str, Any] = {"store_type": "defaultRocksDB", "mapped_file_size_commit_log": 4 * KiB}
     store = make_store(tmp_path, **options)
     store.open()
     places = [append(store, b"%d" % number) for number in range(60)]

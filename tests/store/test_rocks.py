@@ -40,10 +40,7 @@ def put(queues: RocksConsumeQueues, queue_id: int, first: int, some: list[Messag
 
 def objects_of(queues: RocksConsumeQueues) -> int:
     """How many queues are objects."""
-    return sum(
-        isinstance(item, RocksConsumeQueue) and item.of_topic.store is queues
-        for item in gc.get_objects()
-    )
+    return sum(isinstance(item, RocksConsumeQueue) and item.of_topic.store is queues for item in gc.get_objects())
 
 
 def as_after_a_kill(directory: Path) -> RocksConsumeQueues:
@@ -102,9 +99,7 @@ def test_a_kill_takes_what_was_not_flushed_and_leaves_the_rest(tmp_path: Path) -
     queues.close()
 
 
-def test_no_queue_claims_entries_that_are_not_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_queue_claims_entries_that_are_not_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that come while entries are being flushed are not vouched for by that flush."""
     queues = queues_in(tmp_path / "queues")
     put(queues, 0, 0, messages(0, 8))
@@ -176,9 +171,7 @@ def test_a_write_that_the_disk_refused_leaves_the_queues_as_they_were(
     queues.close()
 
 
-def test_many_entries_are_flushed_before_the_thorough_flush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_entries_are_flushed_before_the_thorough_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocks, "_FLUSH_ENTRIES", 8)
     queues = queues_in(tmp_path / "queues")
     for count, dispatched_offset in ((7, 0), (8, 800), (15, 800), (16, 1600)):
@@ -211,9 +204,7 @@ def test_many_queues_outlive_a_kill(tmp_path: Path) -> None:
     queues.close()
 
 
-def test_queues_are_looked_at_beside_a_flush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queues_are_looked_at_beside_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To look at all takes slots, too, for queues that are not in use."""
     queues = queues_in(tmp_path)
     for queue_id in range(3):
@@ -249,9 +240,7 @@ def test_queues_are_looked_at_beside_a_flush(
     queues.close()
 
 
-def test_a_topic_that_is_deleted_during_a_flush_stays_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_is_deleted_during_a_flush_stays_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queues = queues_in(tmp_path / "queues")
     put(queues, 0, 0, messages(0, 8))
     flush = Table.flush
@@ -331,9 +320,7 @@ def test_expired_entries_are_removed(tmp_path: Path) -> None:
 # --- configuration ---
 
 
-def test_without_the_package_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     store = make_store(tmp_path, **ROCKS)
     with pytest.raises(ConfigError, match=r"rocksdict: install Firearrow with the extra rocksdb"):

@@ -20,9 +20,7 @@ def test_the_worked_example() -> None:
     value = rows.VALUE.pack(4096, 300, 2598919, 1_795_000_000_000)
     assert value.hex() == "0000000000001000" + "0000012c" + "000000000027a807" + "000001a1ee565e00"
     assert int.from_bytes(value[rows.STORE_MS_AT :], "big") == 1_795_000_000_000
-    assert (
-        rows.offset_key("T", 1, rows.MAX).hex() == "00000001015401" + "6d6178" + "01" + "00000001"
-    )
+    assert rows.offset_key("T", 1, rows.MAX).hex() == "00000001015401" + "6d6178" + "01" + "00000001"
     assert rows.PLACE.pack(4096, 2).hex() == "0000000000001000" + "0000000000000002"
 
 
@@ -30,28 +28,23 @@ numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 @given(st.lists(st.tuples(topics, queue_ids, offsets, offsets, st.integers(0, 99), numbers)))
-def test_columns_give_the_same_bytes_as_single_values(
-    some: list[tuple[str, int, int, int, int, int]],
-) -> None:
+def test_columns_give_the_same_bytes_as_single_values(some: list[tuple[str, int, int, int, int, int]]) -> None:
     columns = [np.array(column, np.int64) for column in list(zip(*some, strict=True))[1:]]
     queue_id, queue_offset, physical_offset, size, tag_code = columns or [np.empty(0, np.int64)] * 5
     no_runs = Runs([], *[queue_id[:0]] * 4)
     entries = Entries(physical_offset, size, tag_code, tag_code, queue_id, queue_offset, no_runs)
     heads = [rows.topic_head(topic) for topic, *_ in some]
     assert rows.entry_keys(heads, queue_id, queue_offset) == [
-        rows.entry_head(topic, queue_id) + queue_offset.to_bytes(8)
-        for topic, queue_id, queue_offset, *_ in some
+        rows.entry_head(topic, queue_id) + queue_offset.to_bytes(8) for topic, queue_id, queue_offset, *_ in some
     ]
     assert rows.entry_values(entries) == [
-        rows.VALUE.pack(physical_offset, size, tag_code, tag_code)
-        for *_, physical_offset, size, tag_code in some
+        rows.VALUE.pack(physical_offset, size, tag_code, tag_code) for *_, physical_offset, size, tag_code in some
     ]
     assert rows.max_keys(heads, queue_id.tolist()) == [
         rows.offset_key(topic, queue_id, rows.MAX) for topic, queue_id, *_ in some
     ]
     assert rows.places(physical_offset, queue_offset) == [
-        rows.PLACE.pack(physical_offset, queue_offset)
-        for _, _, queue_offset, physical_offset, *_ in some
+        rows.PLACE.pack(physical_offset, queue_offset) for _, _, queue_offset, physical_offset, *_ in some
     ]
 
 

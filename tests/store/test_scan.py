@@ -19,10 +19,9 @@ from tests.message import strategies as messages
 from tests.store.stores import BORN_HOST, STORE_HOST
 
 # Most records of a log resemble each other, so the size classes are few and runs are frequent.
-runs = st.lists(
-    st.tuples(messages.records, st.integers(1, 30)).map(lambda pair: [pair[0]] * pair[1]),
-    max_size=6,
-).map(lambda groups: [record for group in groups for record in group])
+runs = st.lists(st.tuples(messages.records, st.integers(1, 30)).map(lambda pair: [pair[0]] * pair[1]), max_size=6).map(
+    lambda groups: [record for group in groups for record in group]
+)
 
 
 def record(body: bytes = b"body", topic: str = "T", properties: bytes = b"") -> bytes:
@@ -99,9 +98,7 @@ def test_columns_are_what_the_decoder_reads(ending: str, sound: list[bytes], bef
 
 
 @given(sound=runs.filter(bool), data=st.data())
-def test_a_log_that_is_cut_anywhere_ends_before_the_cut(
-    sound: list[bytes], data: st.DataObject
-) -> None:
+def test_a_log_that_is_cut_anywhere_ends_before_the_cut(sound: list[bytes], data: st.DataObject) -> None:
     buffer = b"".join(sound)
     cut = data.draw(st.integers(0, len(buffer)))
     columns = scan(buffer, 0, cut)
@@ -127,9 +124,7 @@ def test_a_scan_goes_on_where_the_last_one_ended(sound: list[bytes], most: int) 
 
 
 @given(sound=runs.filter(bool), data=st.data())
-def test_a_damaged_byte_never_gives_another_answer_than_the_decoder(
-    sound: list[bytes], data: st.DataObject
-) -> None:
+def test_a_damaged_byte_never_gives_another_answer_than_the_decoder(sound: list[bytes], data: st.DataObject) -> None:
     buffer = bytearray(b"".join(sound))
     for _ in range(data.draw(st.integers(1, 4))):
         buffer[data.draw(st.integers(0, len(buffer) - 1))] = data.draw(st.integers(0, 255))
@@ -162,9 +157,7 @@ def test_no_bytes_behind_a_plausible_start_are_too_much(head: bytes, v2: bool) -
 def test_records_of_one_size_and_other_contents() -> None:
     records = [record(b"%04d" % n, "T" if n % 3 else "U") for n in range(1000)]
     columns = scan(b"".join(records), 0, sum(map(len, records)))
-    assert columns.slices(columns.body_start, columns.body_size) == [
-        b"%04d" % n for n in range(1000)
-    ]
+    assert columns.slices(columns.body_start, columns.body_size) == [b"%04d" % n for n in range(1000)]
     topics, numbers = columns.topics()
     assert [topics[n] for n in numbers.tolist()] == [b"T" if n % 3 else b"U" for n in range(1000)]
 
@@ -212,13 +205,9 @@ def test_hosts_are_those_of_the_records() -> None:
     assert columns.store_host.tobytes() == STORE_HOST * 3
 
 
-names = st.sampled_from(
-    ["TAGS", "KEYS", "UNIQ_KEY", "KEY", "KEYSX", "XKEYS", "UNIQ_KEYS", "TAG", "WAIT", "标", ""]
-)
+names = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "KEY", "KEYSX", "XKEYS", "UNIQ_KEYS", "TAG", "WAIT", "标", ""])
 values = st.one_of(
-    st.sampled_from(
-        ["", "A", "TagA", "a b", " a  b ", " ", "标签", "AaAa", "BBBB", "é", "😀 k", "T#A"]
-    ),
+    st.sampled_from(["", "A", "TagA", "a b", " a  b ", " ", "标签", "AaAa", "BBBB", "é", "😀 k", "T#A"]),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x02"), max_size=12),
 )
 pairs = st.tuples(names, st.sampled_from(["\x01", "\x01", "\x01", ""]), values).map("".join)
@@ -245,13 +234,10 @@ def keys_of(topic: str, text: bytes, sys_flag: int) -> list[int]:
     return [key_hash(f"{topic}#{key}") for key in keys]
 
 
-def derived(
-    batch: list[tuple[str, bytes, int]],
-) -> tuple[list[int], list[tuple[int, int]]]:
+def derived(batch: list[tuple[str, bytes, int]]) -> tuple[list[int], list[tuple[int, int]]]:
     """Tag codes, and (record, hash) of the keys, as the store derives them."""
     log = b"".join(
-        encode_record(topic, b"x", text, 0, 0, 0, 0, flag, 0, BORN_HOST, 0, STORE_HOST)
-        for topic, text, flag in batch
+        encode_record(topic, b"x", text, 0, 0, 0, 0, flag, 0, BORN_HOST, 0, STORE_HOST) for topic, text, flag in batch
     )
     columns = scan(log, 0, len(log))
     assert len(columns) == len(batch)
@@ -288,8 +274,7 @@ def test_a_batch_of_equal_shapes() -> None:
 @given(
     text=property_texts.map(str.encode).filter(len),
     changes=st.lists(
-        st.tuples(st.integers(0, 7), st.integers(0, 200), st.sampled_from(b"A \x01\x02U\xc3")),
-        max_size=4,
+        st.tuples(st.integers(0, 7), st.integers(0, 200), st.sampled_from(b"A \x01\x02U\xc3")), max_size=4
     ),
 )
 @example(b"TAGS\x01A\x02", [(1, 0, 0x53)])
@@ -304,16 +289,10 @@ def test_records_that_are_nearly_alike(text: bytes, changes: list[tuple[int, int
     assert together[1] == [(n, key) for n, (_, keys) in enumerate(alone) for _, key in keys]
 
 
-levels = st.sampled_from(
-    ["1", "3", "18", "99", "0", "007", "-1", "x", "1x", "٣", "", "9" * 20, "9" * 5000, ":", "/9"]
-)
-delays = st.builds(
-    "{}{}".format, st.sampled_from(["DELAY\x01", "DELAYS\x01", "DELAY", "A\x01"]), levels
-)
+levels = st.sampled_from(["1", "3", "18", "99", "0", "007", "-1", "x", "1x", "٣", "", "9" * 20, "9" * 5000, ":", "/9"])
+delays = st.builds("{}{}".format, st.sampled_from(["DELAY\x01", "DELAYS\x01", "DELAY", "A\x01"]), levels)
 delayed_texts = st.builds(
-    lambda pairs, end: "\x02".join(pairs) + end,
-    st.lists(delays, max_size=3),
-    st.sampled_from(["\x02", ""]),
+    lambda pairs, end: "\x02".join(pairs) + end, st.lists(delays, max_size=3), st.sampled_from(["\x02", ""])
 )
 
 
@@ -330,9 +309,7 @@ def test_delay_levels_are_those_that_are_numbers(texts: list[bytes], alike: bool
 
 
 def test_known_values_of_the_original() -> None:
-    codes, keys = derived(
-        [("T", "TAGS\x01标签\x02".encode(), 0), ("T", b"KEYS\x01k1 AaAa BBBB\x02", 0)]
-    )
+    codes, keys = derived([("T", "TAGS\x01标签\x02".encode(), 0), ("T", b"KEYS\x01k1 AaAa BBBB\x02", 0)])
     assert codes == [857175, 0]
     assert [key for number, key in keys if number] == [2539445, 1855763633, 1855763633]
 

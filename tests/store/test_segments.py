@@ -29,8 +29,10 @@ def filled(directory: Path, count: int, first: int = 0) -> Segments:
 def test_names_are_offsets_of_twenty_digits(tmp_path: Path) -> None:
     segments = filled(tmp_path, 3, 2 * SIZE)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "00000000000000016384", "00000000000000024576", "00000000000000032768",
-    ]  # fmt: skip
+        "00000000000000016384",
+        "00000000000000024576",
+        "00000000000000032768",
+    ]
     assert (segments.first_offset, segments.end_offset) == (2 * SIZE, 5 * SIZE)
     segments.close()
 
@@ -63,9 +65,7 @@ def test_it_is_loaded_as_it_was(tmp_path: Path) -> None:
     segments.close()
 
 
-def test_what_is_no_part_of_it_is_left_alone_with_a_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_no_part_of_it_is_left_alone_with_a_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     filled(tmp_path, 1).close()
     (tmp_path / "readme").write_bytes(b"hello")
     segments = Segments(tmp_path, SIZE)
@@ -73,20 +73,14 @@ def test_what_is_no_part_of_it_is_left_alone_with_a_reason(
         segments.load()
     assert [segment.base for segment in segments.files] == [0]
     assert told(caplog) == [
-        {
-            "event": "file is ignored: its name has not so many digits",
-            "path": str(tmp_path / "readme"),
-            "digits": 20,
-        }
+        {"event": "file is ignored: its name has not so many digits", "path": str(tmp_path / "readme"), "digits": 20}
     ]
     assert (tmp_path / "readme").read_bytes() == b"hello"
     segments.close()
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_file_of_another_size_is_refused_rather_than_forgotten(
-    tmp_path: Path, number: int
-) -> None:
+def test_a_file_of_another_size_is_refused_rather_than_forgotten(tmp_path: Path, number: int) -> None:
     filled(tmp_path, number + 1).close()
     (tmp_path / f"{0:020d}").write_bytes(b"short")
     segments = Segments(tmp_path, SIZE)
@@ -104,9 +98,7 @@ def test_a_last_file_that_was_cut_short_is_lengthened(tmp_path: Path) -> None:
     segments.close()
 
 
-def test_a_file_that_can_not_start_there_is_ignored(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_can_not_start_there_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     filled(tmp_path, 2).close()
     stray = tmp_path / f"{SIZE + 7:020d}"
     stray.write_bytes(b"stray")
@@ -140,9 +132,7 @@ def test_a_gap_is_refused_by_its_name(tmp_path: Path) -> None:
 
 
 @given(cut=st.integers(0, 4 * SIZE))
-def test_a_cut_leaves_zeros_and_no_later_file(
-    tmp_path_factory: pytest.TempPathFactory, cut: int
-) -> None:
+def test_a_cut_leaves_zeros_and_no_later_file(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     directory = tmp_path_factory.mktemp("cut")
     segments = filled(directory, 3)
     before = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
@@ -164,9 +154,7 @@ def test_all_behind_a_place_becomes_zero(tmp_path: Path, at: int) -> None:
     segments.close()
 
 
-def test_what_is_read_is_not_taken_for_what_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_read_is_not_taken_for_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system reads ahead, and says of that, too, that it is data."""
     mebibyte = 1 << 20
     segments = Segments(tmp_path, 8 * mebibyte)
@@ -221,9 +209,7 @@ def test_late_files_are_mapped_while_they_are_used_and_no_more_than_may_be(tmp_p
         for number, segment in enumerate(segments.files):
             segment.map[number] = 7
             assert mapped(tmp_path) <= 2
-    assert [segment.map[:4] for segment in segments.files] == [
-        b"\7\1\1\1", b"\2\7\2\2", b"\3\3\7\3",
-    ]  # fmt: skip
+    assert [segment.map[:4] for segment in segments.files] == [b"\7\1\1\1", b"\2\7\2\2", b"\3\3\7\3"]
     first = segments.files[0]
     segments.close()
     assert mapped(tmp_path) == 0
@@ -241,9 +227,7 @@ def test_a_late_file_that_was_made_is_mapped(tmp_path: Path) -> None:
     segments.close()
 
 
-def test_half_of_the_maps_or_descriptors_of_a_process_are_for_queues(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_half_of_the_maps_or_descriptors_of_a_process_are_for_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments_module, "descriptors_max", lambda: 100)
     for has_descriptor, most in ((True, 50), (False, maps_of_linux() // 2)):
         monkeypatch.setattr(segments_module, "MAP_HAS_DESCRIPTOR", has_descriptor)

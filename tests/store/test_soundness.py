@@ -91,11 +91,7 @@ class Filled:
         log[start:end] = data[: end - start]
         changed = [at for at in range(start, end) if log[at] != before[at - start]]
         try:
-            yield {
-                at
-                for at, size in self.places
-                if not any(at <= byte < at + size for byte in changed)
-            }
+            yield {at for at, size in self.places if not any(at <= byte < at + size for byte in changed)}
         finally:
             log[start:end] = before
 
@@ -121,9 +117,7 @@ SHAPES = [
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids="-".join)
-def filled(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Filled]:
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     shape, kind = request.param
     store = make_store(
         tmp_path_factory.mktemp("sound"),
@@ -170,9 +164,7 @@ def flipped(store: MessageStore, at: int) -> Iterator[None]:
         log[at] ^= 0xFF
 
 
-def test_a_pull_that_meets_only_damage_goes_on_behind_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_pull_that_meets_only_damage_goes_on_behind_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with opened(tmp_path) as store:
         places = [append(store, b"body of one") for _ in range(3)]
         settle(store)
@@ -212,9 +204,7 @@ def test_bodies_are_checked_if_asked(tmp_path: Path, count: int) -> None:
                 assert ("doesn't match its CRC" in store.explain_offset(first)) is check
 
 
-def test_what_clients_can_not_decompress_goes_out_by_itself(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_clients_can_not_decompress_goes_out_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It was sent like that, so it is not damaged."""
     flags = with_compression(0, Compression.ZLIB)
     with opened(tmp_path) as store:

@@ -161,9 +161,7 @@ class Driver:
 class Life:
     """A random life of a timer; ``crashes`` says what may happen to it besides clean restarts."""
 
-    def __init__(
-        self, root: Path, seed: int, crashes: tuple[str, ...], downtimes: tuple[int, ...]
-    ) -> None:
+    def __init__(self, root: Path, seed: int, crashes: tuple[str, ...], downtimes: tuple[int, ...]) -> None:
         self.downtimes = downtimes
         self.random = Random(seed)
         self.roots = root
@@ -279,10 +277,7 @@ class Life:
 
 
 def lived(
-    seed: int,
-    crashes: tuple[str, ...],
-    steps: int = 60,
-    downtimes: tuple[int, ...] = (0, 50, 5000, 200_000),
+    seed: int, crashes: tuple[str, ...], steps: int = 60, downtimes: tuple[int, ...] = (0, 50, 5000, 200_000)
 ) -> Life:
     with tempfile.TemporaryDirectory() as root:
         life = Life(Path(root), seed, crashes, downtimes)
@@ -399,10 +394,7 @@ def test_files_are_as_rocketmq_writes_them(tmp_path: Path) -> None:
     assert len(slots) == SLOTS
     used = slots[slots["time"] > 0]
     number = START_MS // 1000
-    assert sorted(map(tuple, used.tolist())) == [
-        (number + 5, 0, 52, 2, 0),
-        (number + 9, 104, 104, 1, 0),
-    ]
+    assert sorted(map(tuple, used.tolist())) == [(number + 5, 0, 52, 2, 0), (number + 9, 104, 104, 1, 0)]
     check = (tmp_path / "config" / "timercheck").read_bytes()
     assert len(check) == 4096
     assert CHECK.unpack_from(check)[:4] == (START_MS, 156, 3, 3)

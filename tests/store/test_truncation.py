@@ -14,17 +14,7 @@ from firearrow.store import MessageStore
 from firearrow.testing.fs import CrashableFileSystem, PowerLoss
 from firearrow.testing.storecheck import damage_in
 from tests.broker.fakes import HandClock
-from tests.store.stores import (
-    BORN_MS,
-    KINDS,
-    KiB,
-    append,
-    bodies,
-    make_store,
-    opened,
-    power_off,
-    settle,
-)
+from tests.store.stores import BORN_MS, KINDS, KiB, append, bodies, make_store, opened, power_off, settle
 
 SEEDS_10666 = range(12)
 """Losses of power after a cut, in which the end that was given up came back in RocketMQ's broker
@@ -39,9 +29,7 @@ def filled(root: Path, count: int, **options: Any) -> list[tuple[int, bytes]]:
 
 def put(store: MessageStore, word: bytes, number: int) -> tuple[int, bytes]:
     body = b"%s %d " % (word, number) * (number % 60 * 5 + 1)
-    at = append(
-        store, body, queue_id=number % 2, properties={"KEYS": f"k{number}"}, now_ms=BORN_MS + number
-    )
+    at = append(store, body, queue_id=number % 2, properties={"KEYS": f"k{number}"}, now_ms=BORN_MS + number)
     return at, body
 
 
@@ -63,9 +51,7 @@ def of_queues(messages: list[tuple[int, bytes]]) -> list[list[bytes]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kept", [0, 1, 100, 299, 300])
-def test_queues_and_index_end_where_the_log_does_and_go_on_there(
-    tmp_path: Path, kind: str, kept: int
-) -> None:
+def test_queues_and_index_end_where_the_log_does_and_go_on_there(tmp_path: Path, kind: str, kept: int) -> None:
     messages = filled(tmp_path / "s", 300, store_type=kind)
     end = [*(at for at, _ in messages), 1 << 40][kept]
     store = reopened(tmp_path / "s", end, store_type=kind)
@@ -114,9 +100,7 @@ class Power:
 
 
 @pytest.mark.parametrize("seed", SEEDS_10666)
-def test_what_was_given_up_does_not_come_back_after_a_second_crash(
-    tmp_path: Path, seed: int
-) -> None:
+def test_what_was_given_up_does_not_come_back_after_a_second_crash(tmp_path: Path, seed: int) -> None:
     """The power fails at each operation of the cut, of what follows, and again."""
     random = Random(seed)
     kind = KINDS[seed % 2]

@@ -17,16 +17,7 @@ from firearrow.errors import StoreError
 from firearrow.store import MessageStore
 from firearrow.testing.fs import CrashableFileSystem
 from tests.broker.fakes import HandClock
-from tests.store.stores import (
-    BORN_MS,
-    abandon,
-    append,
-    bodies,
-    bodies_by_key,
-    make_store,
-    power_off,
-    settle,
-)
+from tests.store.stores import BORN_MS, abandon, append, bodies, bodies_by_key, make_store, power_off, settle
 
 MESSAGES = 26
 SIZES: dict[str, Any] = {
@@ -86,10 +77,7 @@ class Life:
         for number in range(MESSAGES):
             topic, body = "AB"[number % 5 == 1], b"%d" % number
             try:
-                append(
-                    self.store, body.ljust(150), topic, properties={"KEYS": f"k{number}"},
-                    now_ms=BORN_MS + number,
-                )  # fmt: skip
+                append(self.store, body.ljust(150), topic, properties={"KEYS": f"k{number}"}, now_ms=BORN_MS + number)
                 self.sent[topic].append(body)
             except StoreError:
                 self._clock.seconds += 2
@@ -141,9 +129,7 @@ class Life:
         self.store.open(background=False)
 
 
-def refused(
-    directory: Path, code: int, *, half: bool = False, first_end: int = 0
-) -> Iterator[tuple[Life, str, str]]:
+def refused(directory: Path, code: int, *, half: bool = False, first_end: int = 0) -> Iterator[tuple[Life, str, str]]:
     """A life for each operation that may be refused, what was, and how it is to end."""
     for number in itertools.count(1):
         want = Want(number, code, half=half)
@@ -157,9 +143,7 @@ def refused(
             return
 
 
-@pytest.mark.parametrize(
-    ("code", "half"), [(errno.EMFILE, False), (errno.ENOSPC, True), (errno.EACCES, False)]
-)
+@pytest.mark.parametrize(("code", "half"), [(errno.EMFILE, False), (errno.ENOSPC, True), (errno.EACCES, False)])
 def test_one_refused_operation_costs_no_message(tmp_path: Path, code: int, half: bool) -> None:
     met = set()
     for life, operation, end in refused(tmp_path, code, half=half, first_end=half):

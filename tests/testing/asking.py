@@ -48,14 +48,10 @@ class Asking:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def send(
-        self, body: bytes = b"body", topic: str = "T", queue_id: int = 0
-    ) -> Command[Any]:
+    async def send(self, body: bytes = b"body", topic: str = "T", queue_id: int = 0) -> Command[Any]:
         """Send a message."""
         fields = send_fields(topic, queue_id)
-        return await self._client.call(
-            self._address, RequestCode.SEND_MESSAGE_V2, fields, body, timeout_seconds=60
-        )
+        return await self._client.call(self._address, RequestCode.SEND_MESSAGE_V2, fields, body, timeout_seconds=60)
 
     async def send_all(self, bodies: Iterable[bytes], topic: str = "T") -> None:
         """Send messages at once."""
@@ -84,6 +80,4 @@ class Asking:
             "delayLevel": level, "originMsgId": view.offset_message_id,
             "originTopic": view.topic, "maxReconsumeTimes": 16,
         }  # fmt: skip
-        await self._client.call(
-            self._address, RequestCode.CONSUMER_SEND_MSG_BACK, fields, timeout_seconds=60
-        )
+        await self._client.call(self._address, RequestCode.CONSUMER_SEND_MSG_BACK, fields, timeout_seconds=60)

@@ -61,10 +61,7 @@ def test_what_is_refused_is_raised_here() -> None:
 def test_a_start_that_fails_leaves_no_thread(tmp_path: Path) -> None:
     (tmp_path / "broker-a").write_text("no directory")
     threads = threading.active_count()
-    with (
-        pytest.raises(OSError, match="broker-a"),
-        EmbeddedCluster(directory=tmp_path),
-    ):
+    with pytest.raises(OSError, match="broker-a"), EmbeddedCluster(directory=tmp_path):
         raise AssertionError("it has started")
     assert threading.active_count() == threads
 

@@ -99,9 +99,7 @@ def test_a_group_is_on_each_broker_with_what_was_asked_for() -> None:
         async with EmbeddedCluster(brokers=2) as cluster:
             await cluster.create_group("g", retry_max_times=3, consume_message_orderly=True)
             found = [broker.server.groups.get("g") for broker in cluster.brokers]
-            expected = SubscriptionGroupConfig(
-                group_name="g", retry_max_times=3, consume_message_orderly=True
-            )
+            expected = SubscriptionGroupConfig(group_name="g", retry_max_times=3, consume_message_orderly=True)
             assert found == [expected, expected]
 
     run(main())
@@ -227,10 +225,7 @@ def test_nothing_is_left() -> None:
 def test_a_store_of_the_tests_own_stays(tmp_path: Path) -> None:
     async def main() -> None:
         for _ in range(2):
-            async with (
-                EmbeddedCluster(directory=tmp_path) as cluster,
-                Asking(cluster.brokers[0]) as client,
-            ):
+            async with EmbeddedCluster(directory=tmp_path) as cluster, Asking(cluster.brokers[0]) as client:
                 await client.send()
         assert len(cluster.messages("T")) == 2
 

@@ -30,9 +30,7 @@ def written(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("code", [it for it in written("python") if "def test_" in it])
-def test_examples_for_pytest(
-    code: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_for_pytest(code: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     shutil.copy(HERE / "shop.py", pytester.path)
     pytester.makepyfile(code)

@@ -28,8 +28,6 @@ def test_a_copy_has_all_that_is_there_at_one_moment(tmp_path: Path) -> None:
     copy_whole(source, tmp_path / "copy")
     done.set()
     thread.join()
-    names = {
-        path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*")
-    }
+    names = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*")}
     assert names == {"a", "a/b", "a/b/deep", "a/state"}
     assert set((tmp_path / "copy" / "a" / "state").read_text()) == {"x"}

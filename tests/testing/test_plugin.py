@@ -138,9 +138,7 @@ def test_a_broken_store_fails_the_test_unless_that_is_allowed(
         passed=2,
         errors=1,
     )
-    result.stdout.fnmatch_lines(
-        ["*ERROR at teardown of test_not_allowed*", "E*BrokenStore: the store * is damaged*"]
-    )
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_not_allowed*", "E*BrokenStore: the store * is damaged*"])
     [kept] = tmp_path.glob("firearrow-*")
     assert (kept / "broker-a" / "commitlog").is_dir()
 

@@ -10,9 +10,7 @@ from firearrow.testing.settings import DECIDED, configs_of
 
 
 def test_each_server_gets_its_keys() -> None:
-    configs = configs_of(
-        {"transactionCheckMax": 3, "enableLmq": True, "orderMessageEnable": "true", "brokerId": "0"}
-    )
+    configs = configs_of({"transactionCheckMax": 3, "enableLmq": True, "orderMessageEnable": "true", "brokerId": "0"})
     assert configs.broker.transaction_check_max == 3
     assert configs.store.enable_lmq
     assert configs.namesrv.order_message_enable

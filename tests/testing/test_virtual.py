@@ -44,9 +44,7 @@ def test_a_consumer_that_waits_for_two_hours_wakes_nobody_for_nothing() -> None:
     async def wait(time: VirtualTime) -> tuple[int, list[str]]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        consumer = PushConsumer(
-            time.cluster.name_server, group="g", clock=time.clock, start=StartFrom.FIRST
-        )
+        consumer = PushConsumer(time.cluster.name_server, group="g", clock=time.clock, start=StartFrom.FIRST)
         got: list[str] = []
 
         @consumer.on("T")
@@ -70,9 +68,7 @@ def test_a_consumer_that_waits_for_two_hours_wakes_nobody_for_nothing() -> None:
         time.run(time.cluster.create_topic("T", queues=1))
         leaps, got = time.run(wait(time))
     assert got == ["first", "last"]
-    assert leaps < 1.5 * 7200, (
-        f"{leaps} times something was done: look for a tick that does nothing"
-    )
+    assert leaps < 1.5 * 7200, f"{leaps} times something was done: look for a tick that does nothing"
 
 
 def test_time_goes_by_as_far_as_it_is_told() -> None:

@@ -39,14 +39,7 @@ def nearby(inner: Strategy) -> Strategy:
     return machine_room_nearby(inner, queue_room, lambda client: room_of(client) or "")
 
 
-WHOLE = (
-    AVG,
-    AVG_BY_CIRCLE,
-    CONSISTENT_HASH,
-    machine_room(ROOMS),
-    nearby(AVG),
-    nearby(AVG_BY_CIRCLE),
-)
+WHOLE = (AVG, AVG_BY_CIRCLE, CONSISTENT_HASH, machine_room(ROOMS), nearby(AVG), nearby(AVG_BY_CIRCLE))
 
 
 def queues_of(count: int, broker_name: str = "b") -> list[MessageQueue]:
@@ -57,9 +50,7 @@ def clients_of(count: int) -> list[str]:
     return [f"c{number:02}" for number in range(count)]
 
 
-def divided(
-    strategy: Strategy, queues: Sequence[MessageQueue], clients: Sequence[str]
-) -> list[list[int]]:
+def divided(strategy: Strategy, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[list[int]]:
     return [[queue.queue_id for queue in strategy(queues, clients, one)] for one in clients]
 
 
@@ -85,19 +76,14 @@ def test_the_original_divides_so() -> None:
     assert len(ALLOCATIONS) == 2 * 9 * 6
     for line in ALLOCATIONS:
         name, queue_count, client_count, allocated = line.split(" ")
-        expected = [
-            [int(queue) for queue in part.split(",") if queue] for part in allocated.split("|")
-        ]
+        expected = [[int(queue) for queue in part.split(",") if queue] for part in allocated.split("|")]
         clients = clients_of(int(client_count))
         assert divided(BROKER_STRATEGIES[name], queues_of(int(queue_count)), clients) == expected
 
 
 @pytest.mark.parametrize(
     ("count", "expected"),
-    [
-        (8, [[0, 1, 5, 6], [3, 4], [2, 7]]),
-        (16, [[0, 1, 5, 6, 13, 14], [3, 4, 8, 9, 10, 11], [2, 7, 12, 15]]),
-    ],
+    [(8, [[0, 1, 5, 6], [3, 4], [2, 7]]), (16, [[0, 1, 5, 6, 13, 14], [3, 4, 8, 9, 10, 11], [2, 7, 12, 15]])],
 )
 def test_the_original_hashes_so(count: int, expected: list[list[int]]) -> None:
     queues = queues_of(count, "broker-a")
@@ -111,26 +97,20 @@ def test_the_original_divides_a_machine_room_so() -> None:
 
 
 @given(st.sampled_from(WHOLE), groups())
-def test_each_queue_has_one_client(
-    strategy: Strategy, group: tuple[list[MessageQueue], list[str]]
-) -> None:
+def test_each_queue_has_one_client(strategy: Strategy, group: tuple[list[MessageQueue], list[str]]) -> None:
     queues, clients = group
     having = Counter(queue for one in clients for queue in strategy(queues, clients, one))
     assert having == Counter(queues)
 
 
 @given(st.sampled_from((AVG, AVG_BY_CIRCLE, machine_room(ROOMS))), groups())
-def test_none_has_two_queues_more_than_another(
-    strategy: Strategy, group: tuple[list[MessageQueue], list[str]]
-) -> None:
+def test_none_has_two_queues_more_than_another(strategy: Strategy, group: tuple[list[MessageQueue], list[str]]) -> None:
     sizes = [len(part) for part in divided(strategy, *group)]
     assert max(sizes) - min(sizes) <= 1
 
 
 @given(groups())
-def test_by_hash_only_what_the_one_that_leaves_had_moves(
-    group: tuple[list[MessageQueue], list[str]],
-) -> None:
+def test_by_hash_only_what_the_one_that_leaves_had_moves(group: tuple[list[MessageQueue], list[str]]) -> None:
     queues, clients = group
     *staying, leaving = clients
     moving = CONSISTENT_HASH(queues, clients, leaving)
@@ -176,8 +156,7 @@ def test_their_names_are_those_of_the_original() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker_name", "room"),
-    [("r@b", "r"), ("b", None), ("r@b@c", None), ("@b", ""), ("r@b@", "r"), ("r@", None)],
+    ("broker_name", "room"), [("r@b", "r"), ("b", None), ("r@b@c", None), ("@b", ""), ("r@b@", "r"), ("r@", None)]
 )
 def test_a_room_is_read_as_java_splits_text(broker_name: str, room: str | None) -> None:
     assert room_of(broker_name) == room
@@ -196,6 +175,4 @@ def test_a_ring_has_places() -> None:
 
 
 def test_the_text_of_a_queue_is_that_of_java() -> None:
-    assert MessageQueue("T", "broker-a", 0).text == (
-        "MessageQueue [topic=T, brokerName=broker-a, queueId=0]"
-    )
+    assert MessageQueue("T", "broker-a", 0).text == ("MessageQueue [topic=T, brokerName=broker-a, queueId=0]")

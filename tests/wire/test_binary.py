@@ -21,8 +21,7 @@ few_fields = st.lists(st.tuples(few_texts, few_texts), max_size=3)
 
 def header_of(fields: list[Field], remark: bytes = b"") -> bytes:
     ext = b"".join(
-        struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value
-        for name, value in fields
+        struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value for name, value in fields
     )
     fixed = struct.pack(">hbhiii", 14, 0, 513, 7, 0, len(remark))
     return fixed + remark + struct.pack(">i", len(ext)) + ext
@@ -90,9 +89,7 @@ def test_more_shapes_than_are_kept() -> None:
     for _ in range(2):
         for size in range(SHAPES_MAX + 50):
             value = "x" * size
-            [command] = Connection().receive(
-                encode_request(Command(14, {"topic": value, "group": "g"}, binary=True))
-            )
+            [command] = Connection().receive(encode_request(Command(14, {"topic": value, "group": "g"}, binary=True)))
             assert command.ext == {"topic": value, "group": "g"}
 
 

@@ -97,10 +97,7 @@ def test_register_bodies_both_ways(body: RegisterBody, compressed: bool) -> None
 
 def test_a_compressed_body_of_a_release_before_5() -> None:
     parts = [b'{"counter":1}', None, b"T 4 4 6 SINGLE_TAG", b"[]"]
-    plain = b"".join(
-        (1).to_bytes(4, "big") if part is None else len(part).to_bytes(4, "big") + part
-        for part in parts
-    )
+    plain = b"".join((1).to_bytes(4, "big") if part is None else len(part).to_bytes(4, "big") + part for part in parts)
     body = RegisterBody.decode(zlib.compress(plain), compressed=True)
     table = body.topic_config_serialize_wrapper
     assert table.topic_config_table == {"T": TopicConfig("T", 4, 4, 6)}
@@ -160,9 +157,7 @@ def test_data_versions_go_up() -> None:
     ("body", "text"),
     [
         (
-            Route(
-                [QueueData("b", 4, 5, 6)], [BrokerData("c", "b", {0: "1.1.1.1:1", 10: "1.1.1.2:1"})]
-            ),
+            Route([QueueData("b", 4, 5, 6)], [BrokerData("c", "b", {0: "1.1.1.1:1", 10: "1.1.1.2:1"})]),
             (
                 '{"brokerDatas":[{"brokerAddrs":{0:"1.1.1.1:1",10:"1.1.1.2:1"},"brokerName":"b",'
                 '"cluster":"c","enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{'
@@ -191,23 +186,12 @@ def test_shapes(body: bodies.Body, text: str) -> None:
     assert fastjson.decode(fastjson.dumps_standard(body), type(body)) == body
 
 
-def test_a_plain_body_has_no_more_topics_than_a_compressed_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    body = RegisterBody(
-        TopicConfigTable(DataVersion(), {f"T{n}": TopicConfig(f"T{n}") for n in range(3)})
-    )
+def test_a_plain_body_has_no_more_topics_than_a_compressed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = RegisterBody(TopicConfigTable(DataVersion(), {f"T{n}": TopicConfig(f"T{n}") for n in range(3)}))
     for compressed in (False, True):
         data = body.encode(compressed)
         monkeypatch.setattr(bodies, "REGISTER_TOPICS_MAX", 3)
-        assert (
-            len(
-                RegisterBody.decode(
-                    data, compressed
-                ).topic_config_serialize_wrapper.topic_config_table
-            )
-            == 3
-        )
+        assert len(RegisterBody.decode(data, compressed).topic_config_serialize_wrapper.topic_config_table) == 3
         monkeypatch.setattr(bodies, "REGISTER_TOPICS_MAX", 2)
         with pytest.raises(MessageError, match="the register body has 3 topics, the limit is 2"):
             RegisterBody.decode(data, compressed)
@@ -233,10 +217,6 @@ def test_filter_servers_are_limited(compressed: bool) -> None:
     """They would be in the answer to each client that asks where a topic is."""
     most = bodies.FILTER_SERVERS_MAX
     whole = RegisterBody(filter_server_list=["f"] * most)
-    assert (
-        RegisterBody.decode(whole.encode(compressed), compressed).filter_server_list == ["f"] * most
-    )
+    assert RegisterBody.decode(whole.encode(compressed), compressed).filter_server_list == ["f"] * most
     with pytest.raises(MessageError, match=f"length <= {most}"):
-        RegisterBody.decode(
-            RegisterBody(filter_server_list=["f"] * (most + 1)).encode(compressed), compressed
-        )
+        RegisterBody.decode(RegisterBody(filter_server_list=["f"] * (most + 1)).encode(compressed), compressed)

@@ -14,13 +14,7 @@ from firearrow.wire import calls as module
 from firearrow.wire.calls import OPAQUE_MAX, Answering, Calls, Line
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from firearrow.wire.command import Command, Response, request
-from firearrow.wire.frame import (
-    HEADER_BYTES_MAX,
-    AnyCommand,
-    Connection,
-    encode_request,
-    encode_response,
-)
+from firearrow.wire.frame import HEADER_BYTES_MAX, AnyCommand, Connection, encode_request, encode_response
 
 
 @dataclass(eq=False)
@@ -114,13 +108,9 @@ class Model:
     def check(self) -> None:
         assert len(self.calls) == len(self.waiting)
         assert self.calls.is_full is (len(self.waiting) == self.CALLS_MAX)
-        assert self.calls.next_deadline == min(
-            (at for _, at in self.waiting.values()), default=None
-        )
+        assert self.calls.next_deadline == min((at for _, at in self.waiting.values()), default=None)
         for waiter, expected in self.expected.items():
-            kinds = [
-                type(it).__name__ if isinstance(it, OSError) else "answer" for it in waiter.outcomes
-            ]
+            kinds = [type(it).__name__ if isinstance(it, OSError) else "answer" for it in waiter.outcomes]
             assert kinds == expected
 
 
@@ -134,9 +124,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=60), st.booleans(), st.lists(STEPS, max_size=4))
-def test_calls_end_as_in_the_model(
-    steps: list[tuple[object, int]], ends: bool, more: list[tuple[object, int]]
-) -> None:
+def test_calls_end_as_in_the_model(steps: list[tuple[object, int]], ends: bool, more: list[tuple[object, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "OPAQUE_MAX", 7)
         model = Model()
@@ -198,9 +186,7 @@ def received(data: bytes) -> list[tuple[int, int, str | None, bytes]]:
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_a_client_answers_what_the_server_asks(binary: bool) -> None:
-    asked: list[AnyCommand] = [
-        Command(code, {}, opaque=code + 10, body=b"x", binary=binary) for code in range(1, 5)
-    ]
+    asked: list[AnyCommand] = [Command(code, {}, opaque=code + 10, body=b"x", binary=binary) for code in range(1, 5)]
     asked += [Command(code, {}, FLAG_ONEWAY, opaque=9, binary=binary) for code in range(1, 5)]
     assert received(b"".join(map(encode_request, asked))) == [
         (0, 11, None, b"x"),

@@ -39,9 +39,7 @@ def test_a_heartbeat_is_read_and_written_as_java_does() -> None:
 
 
 def test_nulls_and_unknown_fields_count_as_absent() -> None:
-    beat = body_of(
-        request(34, body=b'{"clientID":"x","consumerDataSet":null,"later":{"a":[1]}}'), Heartbeat
-    )
+    beat = body_of(request(34, body=b'{"clientID":"x","consumerDataSet":null,"later":{"a":[1]}}'), Heartbeat)
     assert beat == Heartbeat("x")
 
 
@@ -71,9 +69,7 @@ def test_a_lock_request_and_its_answer() -> None:
     )
     asked = body_of(request(41, body=body), LockRequest)
     assert asked.mq_set == [MessageQueue("T", "b", 3)]
-    assert fastjson.dumps(LockResult(asked.mq_set)) == (
-        b'{"lockOKMQSet":[{"brokerName":"b","queueId":3,"topic":"T"}]}'
-    )
+    assert fastjson.dumps(LockResult(asked.mq_set)) == (b'{"lockOKMQSet":[{"brokerName":"b","queueId":3,"topic":"T"}]}')
 
 
 def test_a_group_has_the_defaults_of_java() -> None:

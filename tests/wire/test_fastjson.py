@@ -38,9 +38,7 @@ plain = st.one_of(texts, integers, st.booleans())
 object_keys = st.dictionaries(texts, plain, min_size=1, max_size=3).map(ObjectKey)
 keys = st.one_of(texts, integers, object_keys)
 values = st.recursive(
-    plain,
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=4)),
-    max_leaves=20,
+    plain, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=4)), max_leaves=20
 )
 
 
@@ -181,16 +179,12 @@ def test_the_pretty_form() -> None:
 def test_the_standard_form_is_json_with_sorted_quoted_keys() -> None:
     value = {"b": {10: "é", 2: None, 0: [Queue("T", "b")]}, "a": 1.5}
     text = dumps_standard(value)
-    assert text.decode() == (
-        '{"a":1.5,"b":{"0":[{"brokerName":"b","queueId":0,"topic":"T"}],"10":"é"}}'
-    )
+    assert text.decode() == ('{"a":1.5,"b":{"0":[{"brokerName":"b","queueId":0,"topic":"T"}],"10":"é"}}')
     assert json.loads(text)
 
 
 def test_numbers_with_names_are_numbers() -> None:
-    assert dumps({"code": ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS: {1}}) == (
-        b'{"code":17,0:[1]}'
-    )
+    assert dumps({"code": ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS: {1}}) == (b'{"code":17,0:[1]}')
 
 
 def test_what_is_not_json_is_refused() -> None:
@@ -300,9 +294,7 @@ class Numbered(msgspec.Struct):
     st.lists(texts, max_size=3),
     texts | st.sampled_from(['"{1:', "{0:0,1:1}", "\\", ',2:"']),
 )
-def test_long_texts_with_bare_keys_are_read_as_short_ones(
-    numbers: dict[int, str], found: list[str], text: str
-) -> None:
+def test_long_texts_with_bare_keys_are_read_as_short_ones(numbers: dict[int, str], found: list[str], text: str) -> None:
     data = dumps({"numbers": numbers, "names": found, "text": text})
     expected = Numbered(numbers, found, text)
     assert decode(data, Numbered) == expected
@@ -393,21 +385,7 @@ def test_integer_keys_alone_get_quotes(text: str, same: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece",
-    [
-        b"{},",
-        b"0:0,",
-        b"'a',",
-        b",1",
-        b", ",
-        b"\\a",
-        b'""',
-        b"/**/",
-        b"{",
-        b"[",
-        b'"a":null,',
-        b" ",
-    ],
+    "piece", [b"{},", b"0:0,", b"'a',", b",1", b", ", b"\\a", b'""', b"/**/", b"{", b"[", b'"a":null,', b" "]
 )
 @pytest.mark.parametrize("start", [b"", b'{"x":[', b'{"x":"', b'{"x":{'])
 def test_no_text_takes_long(start: bytes, piece: bytes) -> None:
@@ -457,7 +435,5 @@ def test_a_list_that_is_too_long_is_refused_at_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_set_with_nothing_in_it_has_lines_where_a_list_has_none() -> None:
-    assert fastjson.dumps({"a": frozenset(), "b": []}, pretty=True) == (
-        b'{\n\t"a":[\n\t\t\n\t],\n\t"b":[]\n}'
-    )
+    assert fastjson.dumps({"a": frozenset(), "b": []}, pretty=True) == (b'{\n\t"a":[\n\t\t\n\t],\n\t"b":[]\n}')
     assert fastjson.dumps({"a": frozenset()}) == b'{"a":[]}'

@@ -34,16 +34,7 @@ from firearrow.wire.frame import (
     response_frame,
 )
 from firearrow.wire.headers import EndTransaction, SendBack
-from tests.wire.strategies import (
-    commands,
-    ext_fields,
-    frames_of,
-    int16,
-    int32,
-    json_frame,
-    split,
-    texts,
-)
+from tests.wire.strategies import commands, ext_fields, frames_of, int16, int32, json_frame, split, texts
 
 # From the 5.5.0 encoder: request 14, opaque 7, queueId=3, topic=T, consumerGroup=g.
 JAVA_JSON = bytes.fromhex("000000a20000009e") + (
@@ -85,12 +76,7 @@ def test_frames_of_the_java_encoder(frame: bytes) -> None:
 def test_the_worked_example_of_the_module_is_right() -> None:
     text = (frame_module.__doc__ or "").partition("``topic=T``:\n``")[2].partition("``")[0]
     command = received(bytes.fromhex(text))
-    assert (command.code, command.opaque, command.version, command.ext) == (
-        14,
-        7,
-        513,
-        {"topic": "T"},
-    )
+    assert (command.code, command.opaque, command.version, command.ext) == (14, 7, 513, {"topic": "T"})
 
 
 @given(commands)
@@ -132,15 +118,7 @@ def test_a_bare_yes_is_written_like_any_other_answer(opaque: int) -> None:
     ("code", "fields"),
     [
         (36, {"group": "g", "offset": "5", "delayLevel": "0", "unitMode": "false"}),
-        (
-            37,
-            {
-                "producerGroup": "g",
-                "tranStateTableOffset": "5",
-                "commitLogOffset": "9",
-                "commitOrRollback": "8",
-            },
-        ),
+        (37, {"producerGroup": "g", "tranStateTableOffset": "5", "commitLogOffset": "9", "commitOrRollback": "8"}),
     ],
 )
 def test_typed_headers_are_read_as_others_are(code: int, fields: dict[str, str]) -> None:
@@ -240,9 +218,7 @@ strange_values = st.one_of(
     st.booleans(),
     st.integers(-(2**70), 2**70),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from(
-        ["", " 1", "1 ", "+1", "0x1", "1_0", "1.0", "1e3", "TRUE", "yes", "null", "-0"]
-    ),
+    st.sampled_from(["", " 1", "1 ", "+1", "0x1", "1_0", "1.0", "1e3", "TRUE", "yes", "null", "-0"]),
     int32.map(str),
     texts,
     st.lists(st.integers(), max_size=1),
@@ -251,9 +227,7 @@ strange_values = st.one_of(
 
 
 @pytest.mark.parametrize(("code", "header", "fields"), HOT)
-def test_hot_codes_come_typed(
-    code: int, header: type[msgspec.Struct], fields: dict[str, str]
-) -> None:
+def test_hot_codes_come_typed(code: int, header: type[msgspec.Struct], fields: dict[str, str]) -> None:
     frame = encode_request(Command(code, fields, opaque=5, version=1, language="JAVA"))
     command = received(frame)
     assert type(command.ext) is header
@@ -271,8 +245,7 @@ def test_hot_decoders_equal_the_general_decoder(
     changed = {n: v for n, v in {**fields, **changes}.items() if n not in gone}
     outer = data.draw(
         st.fixed_dictionaries(
-            {},
-            optional={"opaque": int32 | int32.map(str), "flag": st.integers(0, 3), "remark": texts},
+            {}, optional={"opaque": int32 | int32.map(str), "flag": st.integers(0, 3), "remark": texts}
         )
     )
     text = json.dumps({"code": code, "extFields": changed, **outer}, separators=(",", ":")).encode()
@@ -310,9 +283,7 @@ def test_a_header_that_takes_long_to_read_is_refused(kind: int) -> None:
 
 
 @given(st.lists(commands, max_size=6), st.data())
-def test_any_split_gives_the_same_commands(
-    sent: list[Command[dict[str, str]]], data: st.DataObject
-) -> None:
+def test_any_split_gives_the_same_commands(sent: list[Command[dict[str, str]]], data: st.DataObject) -> None:
     stream = frames_of(sent)
     whole, parts = Connection(), Connection()
     expected = whole.receive(stream)
@@ -398,9 +369,7 @@ def test_a_frame_is_given_up(binary: bool) -> None:
     assert connection.receive(frame) == []
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\0\0", json_frame({"code": 310})[:-1], json_frame(b"{", b"x" * 9)[:-1]]
-)
+@pytest.mark.parametrize("data", [b"", b"\0\0", json_frame({"code": 310})[:-1], json_frame(b"{", b"x" * 9)[:-1]])
 def test_nothing_is_known_of_a_frame_whose_header_is_not_there_or_none(data: bytes) -> None:
     connection = Connection()
     connection.receive(data)
@@ -438,11 +407,7 @@ def test_a_large_body_in_many_reads_is_joined_once() -> None:
     body = bytes(range(256)) * 16384
     header = json.dumps({"code": int(RequestCode.SEND_MESSAGE)}).encode()
     frame = json_frame(header, body)
-    got = [
-        command
-        for at in range(0, len(frame), 65536)
-        for command in connection.receive(frame[at : at + 65536])
-    ]
+    got = [command for at in range(0, len(frame), 65536) for command in connection.receive(frame[at : at + 65536])]
     assert [command.body for command in got] == [body]
 
 

@@ -26,15 +26,7 @@ from firearrow.wire.pop import (
 longs = st.integers(0, (1 << 63) - 1)
 ints = st.integers(0, (1 << 31) - 1)
 handles = st.builds(
-    Handle,
-    longs,
-    longs,
-    longs,
-    ints,
-    st.integers(0, 2),
-    st.from_regex(r"[a-z-]+", fullmatch=True),
-    ints,
-    longs,
+    Handle, longs, longs, longs, ints, st.integers(0, 2), st.from_regex(r"[a-z-]+", fullmatch=True), ints, longs
 )
 
 
@@ -55,9 +47,7 @@ def test_an_old_handle_has_no_offset() -> None:
     assert parse_handle("7 1 2 3 0 b 2", 11).queue_offset == 11
 
 
-@pytest.mark.parametrize(
-    "text", ["", "7", "7 1 2 3 0 b x 9", "7 1 2 3 9 b 2 9", "7 1 2 99999999999 0 b 2 9"]
-)
+@pytest.mark.parametrize("text", ["", "7", "7 1 2 3 0 b x 9", "7 1 2 3 9 b 2 9", "7 1 2 99999999999 0 b 2 9"])
 def test_what_is_no_handle_is_refused(text: str) -> None:
     with pytest.raises(MessageError):
         parse_handle(text)
@@ -69,19 +59,13 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         parse_handle(text)
 
 
-@pytest.mark.parametrize(
-    ("topic", "origin"), [("T", 0), ("%RETRY%G_T", 1), ("%RETRY%G+T", 2), ("%RETRY%G", 1)]
-)
+@pytest.mark.parametrize(("topic", "origin"), [("T", 0), ("%RETRY%G_T", 1), ("%RETRY%G+T", 2), ("%RETRY%G", 1)])
 def test_origins(topic: str, origin: int) -> None:
     assert origin_of(topic) == origin
 
 
 def test_the_topic_of_an_origin() -> None:
-    assert [origin_topic("T", "G", origin) for origin in range(3)] == [
-        "T",
-        "%RETRY%G_T",
-        "%RETRY%G+T",
-    ]
+    assert [origin_topic("T", "G", origin) for origin in range(3)] == ["T", "%RETRY%G_T", "%RETRY%G+T"]
 
 
 def test_items_of_an_answer() -> None:

@@ -13,12 +13,7 @@ from firearrow.wire.signature import Credentials, sign, signature
 def test_the_worked_example() -> None:
     ext = {"topic": "T", "queueId": "3"}
     sign(ext, b"", Credentials("user", "secret"))
-    assert ext == {
-        "topic": "T",
-        "queueId": "3",
-        "AccessKey": "user",
-        "Signature": "+6h/ctCG5Vwn7se/bVKkUCdWGSw=",
-    }
+    assert ext == {"topic": "T", "queueId": "3", "AccessKey": "user", "Signature": "+6h/ctCG5Vwn7se/bVKkUCdWGSw="}
 
 
 def test_the_token_is_sent_and_signed() -> None:

@@ -66,11 +66,5 @@ class Audit:
         """A user is allowed a request that changes something other than messages and offsets."""
         log.info(
             "change is allowed",
-            extra={
-                "user": username,
-                "ip": ip,
-                "request": request,
-                "code": code,
-                "resource": what[:_SHOWN_CHARS_MAX],
-            },
+            extra={"user": username, "ip": ip, "request": request, "code": code, "resource": what[:_SHOWN_CHARS_MAX]},
         )

@@ -112,9 +112,7 @@ class Authorization:
             raise no_permission(f"User:{username} not found.")
         return user.is_super
 
-    def allows(
-        self, username: str, kind: Kind, name: str | None, actions: Iterable[Action], ip: str
-    ) -> bool:
+    def allows(self, username: str, kind: Kind, name: str | None, actions: Iterable[Action], ip: str) -> bool:
         """Tell whether one of the actions is allowed to a user on a resource, or (None) on any."""
         if self.is_super(username):
             return True
@@ -129,15 +127,12 @@ class Authorization:
             rights = self._rights[username] = Rights(self._metadata.acl_of(username))
         return rights
 
-    def check(
-        self, username: str, kind: Kind, name: str, actions: Iterable[Action], ip: str
-    ) -> None:
+    def check(self, username: str, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> None:
         """Raise a BrokerError unless one of the actions on a resource is allowed."""
         verdict = self._rights_of(username).verdict(kind, name, actions, ip)
         if verdict is not Verdict.ALLOWED:
             raise no_permission(
-                f"User:{username} has no permission to access {kind.word}:{name} from {ip}, "
-                f"{verdict.value}"
+                f"User:{username} has no permission to access {kind.word}:{name} from {ip}, {verdict.value}"
             )
 
     def forget(self, changed: RightsChanged) -> None:

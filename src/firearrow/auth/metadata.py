@@ -189,17 +189,13 @@ class Metadata:
 
     # --- policies ---
 
-    def put_policies(
-        self, subject: Subject | None, policies: list[Policy], may: May = _anything
-    ) -> None:
+    def put_policies(self, subject: Subject | None, policies: list[Policy], may: May = _anything) -> None:
         """Add policies to those of a subject; what it has of a type for a resource is replaced.
 
         ``may`` is asked before. Java: createAcl and updateAcl do the same.
         """
         if subject is None:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, "An system error occurred, please try again later."
-            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "An system error occurred, please try again later.")
         check_policies(policies)
         if subject.username not in self._users:
             raise no_permission(f"The subject of {subject.key} is not exist.")
@@ -315,11 +311,7 @@ class Metadata:
 
 def _as_made(user: User) -> User:
     """Say what is not said of a new user."""
-    return replace(
-        user,
-        user_type=user.user_type or UserType.NORMAL,
-        user_status=user.user_status or UserStatus.ENABLE,
-    )
+    return replace(user, user_type=user.user_type or UserType.NORMAL, user_status=user.user_status or UserStatus.ENABLE)
 
 
 def _check_name(username: str) -> None:

@@ -97,8 +97,7 @@ def _accounts_in(path: Path) -> list[Account]:
         import yaml
     except ImportError:
         raise ConfigError(
-            "files of ACL 1 need the package PyYAML: install Firearrow with the extra yaml "
-            "(docs/start.md)"
+            "files of ACL 1 need the package PyYAML: install Firearrow with the extra yaml (docs/start.md)"
         ) from None
     try:
         # The base loader leaves all values text: a secret of digits stays as it is written.
@@ -136,10 +135,7 @@ def migrate(metadata: Metadata, accounts: Iterable[Account]) -> list[str]:
         try:
             _make(metadata, account)
         except BrokerError as error:
-            log.error(
-                "user of ACL 1 is not taken over",
-                extra={"user": account.access_key, "reason": error.remark},
-            )
+            log.error("user of ACL 1 is not taken over", extra={"user": account.access_key, "reason": error.remark})
             continue
         made.append(account.access_key)
         if account.white_remote_address:
@@ -165,16 +161,10 @@ def _make(metadata: Metadata, account: Account) -> None:
 
 
 def _policies_of(account: Account) -> list[Policy]:
-    custom = [
-        *_entries(Kind.TOPIC, account.topic_perms),
-        *_entries(Kind.GROUP, account.group_perms),
-    ]
+    custom = [*_entries(Kind.TOPIC, account.topic_perms), *_entries(Kind.GROUP, account.group_perms)]
     default = [
         _entry(Resource(resource_type=kind, resource_pattern=Pattern.ANY), text)
-        for kind, text in (
-            (Kind.TOPIC, account.default_topic_perm),
-            (Kind.GROUP, account.default_group_perm),
-        )
+        for kind, text in ((Kind.TOPIC, account.default_topic_perm), (Kind.GROUP, account.default_group_perm))
         if text.strip()
     ]
     both = (PolicyType.CUSTOM, custom), (PolicyType.DEFAULT, default)
@@ -191,9 +181,7 @@ def _entries(kind: Kind, perms: Sequence[str]) -> list[Entry]:
         name, text = parts[0].strip(), parts[1]
         if kind == Kind.GROUP and is_retry(name):
             name = group_of(name) or ""
-        resource = Resource(
-            resource_name=name, resource_pattern=Pattern.LITERAL, resource_type=kind
-        )
+        resource = Resource(resource_name=name, resource_pattern=Pattern.LITERAL, resource_type=kind)
         entries.append(_entry(resource, text))
     return entries
 

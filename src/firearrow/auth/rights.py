@@ -16,16 +16,7 @@ from ipaddress import ip_address, ip_network
 from itertools import product
 from typing import Final, NamedTuple
 
-from firearrow.auth.model import (
-    Acl,
-    Action,
-    Decision,
-    Entry,
-    Kind,
-    Pattern,
-    PolicyType,
-    no_permission,
-)
+from firearrow.auth.model import Acl, Action, Decision, Entry, Kind, Pattern, PolicyType, no_permission
 from firearrow.wire import requests
 from firearrow.wire.requests import REQUESTS
 
@@ -152,18 +143,13 @@ class _Rules:
 
     def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
         """Tell whether an entry allows one of the actions on something of a kind."""
-        return any(
-            rule.allows and rule.kind in (kind, Kind.ANY) and rule.is_about(actions, ip)
-            for rule in self.all
-        )
+        return any(rule.allows and rule.kind in (kind, Kind.ANY) and rule.is_about(actions, ip) for rule in self.all)
 
     def decide(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> _Rule | None:
         """The one that decides."""
         rules = [*self._literal.get((kind, name), ()), *self.others]
         return min(
-            (rule for rule in rules if rule.fits(kind, name, actions, ip)),
-            key=lambda rule: rule[:4],
-            default=None,
+            (rule for rule in rules if rule.fits(kind, name, actions, ip)), key=lambda rule: rule[:4], default=None
         )
 
 
@@ -223,11 +209,7 @@ def gained(before: Rights, after: Rights, giver: Rights) -> Gain | None:
     places = _places(all_rules)
     is_unclear = any(_OTHER in rule.name for rule in all_rules)
     _check_looks(LOOKS_MAX + 1 if is_unclear else len(places) * len(others))
-    places = [
-        place
-        for place in places
-        if place in literal or any(rule.concerns(*place) for rule in others)
-    ]
+    places = [place for place in places if place in literal or any(rule.concerns(*place) for rule in others)]
     addresses = _addresses(all_rules)
     looks = before.looks + after.looks + giver.looks
     _check_looks(len(places) * len(addresses) * len(_ASKS) * looks)
@@ -240,9 +222,7 @@ def gained(before: Rights, after: Rights, giver: Rights) -> Gain | None:
 
 def _check_looks(count: int) -> None:
     if count > LOOKS_MAX:
-        raise no_permission(
-            "The policies are too many to find out whether you may give them, a super user may."
-        )
+        raise no_permission("The policies are too many to find out whether you may give them, a super user may.")
 
 
 def _places(rules: Iterable[_Rule]) -> list[tuple[Kind, str]]:

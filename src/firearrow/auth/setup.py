@@ -59,9 +59,7 @@ def credentials_of(text: str) -> Credentials | None:
     return Credentials(found.access_key, found.secret_key, found.security_token)
 
 
-def metadata_of(
-    config: Wishes, directory: Path, events: Events, home: Path | None = None
-) -> Metadata:
+def metadata_of(config: Wishes, directory: Path, events: Events, home: Path | None = None) -> Metadata:
     """Open users and policies below a directory, with the users that a configuration asks for.
 
     Those that it names are super users; those of ACL 1 are below ``home``. One that is there
@@ -79,8 +77,7 @@ def metadata_of(
         if config.migrate_auth_from_v1_enabled:
             if home is None:
                 raise ConfigError(
-                    "migrateAuthFromV1Enabled=true needs ROCKETMQ_HOME: the directory with "
-                    f"{FILE} of RocketMQ 4"
+                    f"migrateAuthFromV1Enabled=true needs ROCKETMQ_HOME: the directory with {FILE} of RocketMQ 4"
                 )
             migrate(metadata, accounts_below(home))
         metadata.sync()

@@ -34,14 +34,7 @@ from firearrow.auth.metadata import Metadata
 from firearrow.auth.model import Action, Kind, UserStatus, no_permission
 from firearrow.auth.setup import credentials_of, metadata_of
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.named import (
-    LMQ_MARK,
-    Finder,
-    Named,
-    fields_naming,
-    finder_of,
-    text_field_of,
-)
+from firearrow.broker.named import LMQ_MARK, Finder, Named, fields_naming, finder_of, text_field_of
 from firearrow.broker.requests import Check
 from firearrow.broker.senders import NOBODY, Senders
 from firearrow.clock import Clock, SystemClock
@@ -65,11 +58,7 @@ ALLOWED_MAX: Final = 10_000  # that are remembered for each code
 REVIEW_SECONDS: Final = 0.004  # for requests that wait, in one turn of the event loop
 NAMED_MAX: Final = 10_000  # topics and groups in one request; each is looked up, in 2 µs
 
-_KINDS: Final = {
-    Resource.CLUSTER: Kind.CLUSTER,
-    Resource.TOPIC: Kind.TOPIC,
-    Resource.GROUP: Kind.GROUP,
-}
+_KINDS: Final = {Resource.CLUSTER: Kind.CLUSTER, Resource.TOPIC: Kind.TOPIC, Resource.GROUP: Kind.GROUP}
 _CHANGES: Final = requests.Action.CREATE | requests.Action.UPDATE | requests.Action.DELETE
 
 Ext = Mapping[str, str]
@@ -105,9 +94,7 @@ class _Pass(Admitted):
 
     __slots__ = ("_authorize", "_ext", "_ip", "_known", "_password", "control")
 
-    def __init__(
-        self, control: AccessControl, username: str, ip: str, ext: Ext, authorize: _Authorize | None
-    ) -> None:
+    def __init__(self, control: AccessControl, username: str, ip: str, ext: Ext, authorize: _Authorize | None) -> None:
         super().__init__(username)
         self.control = control
         self._password = control.authentication.password_of(username)
@@ -142,10 +129,7 @@ def access_of(config: BrokerConfig) -> Access:
 
 
 def ha_access_of(
-    config: BrokerConfig,
-    users: Callable[[], Metadata | None],
-    events: Events,
-    before: HaAccess | None = None,
+    config: BrokerConfig, users: Callable[[], Metadata | None], events: Events, before: HaAccess | None = None
 ) -> HaAccess:
     """The way in at the port for slaves of other brokers of a name; ConfigError if a file can't
     be used. ``before`` is that of the last role: a change of the role does not fail for a file."""
@@ -177,12 +161,7 @@ class AccessControl(Senders):
     """Checks of requests by their codes. ``metadata`` are the users and what they may do."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        store: MessageStore,
-        clock: Clock,
-        events: Events,
+        self, config: BrokerConfig, metadata: Metadata, store: MessageStore, clock: Clock, events: Events
     ) -> None:
         self._config = config
         self.asks_rights = config.authorization_enabled
@@ -239,9 +218,7 @@ class AccessControl(Senders):
         """Tell whether requests of a code need no signature, and whether no permission."""
         config, number = self._config, str(int(code))
         may_anyone = number in _listed(config.authorization_whitelist)
-        return number in _listed(config.authentication_whitelist), (
-            may_anyone or not config.authorization_enabled
-        )
+        return number in _listed(config.authentication_whitelist), (may_anyone or not config.authorization_enabled)
 
     def condition(self, row: Row) -> Check | None:
         """What is asked before a request of a code is handled; None if nothing is."""
@@ -302,9 +279,7 @@ class AccessControl(Senders):
         finder = finder_of(row, self._store, self._cluster)
         topic_fields, group_fields = fields_naming(row)
         text = text_field_of(row)
-        is_change = requests.Trait.READS not in row.traits and any(
-            ask.actions in _CHANGES for ask in row.asks
-        )
+        is_change = requests.Trait.READS not in row.traits and any(ask.actions in _CHANGES for ask in row.asks)
         find = finder or _in_fields(topic_fields, group_fields)
         remembered = (finder is None or text is not None) and not is_change
         fields = (*topic_fields, *group_fields) if remembered else None
@@ -358,12 +333,7 @@ class Holder(Protocol):
         ...
 
 
-def review_of(
-    holders: Iterable[Holder],
-    events: Events,
-    scheduler: Scheduler,
-    monotonic: Callable[[], float],
-) -> None:
+def review_of(holders: Iterable[Holder], events: Events, scheduler: Scheduler, monotonic: Callable[[], float]) -> None:
     """Have requests that wait refused as soon as a change of users or policies forbids them.
 
     That takes turns of some milliseconds; what is answered meanwhile is decided by `Peer.resume`.
@@ -452,19 +422,11 @@ def _listed(text: str) -> set[str]:
 def metadata_for(config: BrokerConfig, root: Path, events: Events) -> Metadata | None:
     """Open users and policies if the configuration asks for them; ConfigError if it can't be."""
     home = os.environ.get("ROCKETMQ_HOME")
-    return (
-        metadata_of(config, root / "config", events, Path(home) if home else None)
-        if config.has_users
-        else None
-    )
+    return metadata_of(config, root / "config", events, Path(home) if home else None) if config.has_users else None
 
 
 def senders_of(
-    config: BrokerConfig,
-    metadata: Metadata | None,
-    store: MessageStore,
-    clock: Clock,
-    events: Events,
+    config: BrokerConfig, metadata: Metadata | None, store: MessageStore, clock: Clock, events: Events
 ) -> Senders:
     """Make the part that decides about senders: access control, if it is wanted."""
     if metadata is None or not config.authentication_enabled:

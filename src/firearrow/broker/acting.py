@@ -220,9 +220,7 @@ class Acting(Service):
         log.info("broker is online", extra={"broker_id": own, "smallest_id": self._lowest})
         return True
 
-    async def _repeat(
-        self, interval_ms: int, step: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
+    async def _repeat(self, interval_ms: int, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             with suppress(OSError, FirearrowError):  # the registration says what is wrong
@@ -232,9 +230,7 @@ class Acting(Service):
 
     async def _meet_master(self, address: str) -> None:
         """Be connected to a master; raises an error if that can't be."""
-        said = await self._client.call(
-            address, RequestCode.EXCHANGE_BROKER_HA_INFO, timeout_seconds=CALL_SECONDS_MAX
-        )
+        said = await self._client.call(address, RequestCode.EXCHANGE_BROKER_HA_INFO, timeout_seconds=CALL_SECONDS_MAX)
         self._note_flushed(fields_of(said, ExchangeHaInfo).master_flush_offset)
         ha_address = (said.ext or {}).get("masterHaAddress")
         if ha_address:
@@ -253,10 +249,7 @@ class Acting(Service):
             if broker_id in self._taken_back:
                 continue
             await self._client.call(
-                address,
-                RequestCode.EXCHANGE_BROKER_HA_INFO,
-                told,
-                timeout_seconds=CALL_SECONDS_MAX,
+                address, RequestCode.EXCHANGE_BROKER_HA_INFO, told, timeout_seconds=CALL_SECONDS_MAX
             )
             host, _ = host_and_port(address)
 
@@ -295,9 +288,7 @@ class Acting(Service):
         seconds = self._config.send_heartbeat_timeout_millis / 1000
         await asyncio.gather(
             *(
-                self._client.send(
-                    address, RequestCode.BROKER_HEARTBEAT, fields, timeout_seconds=seconds
-                )
+                self._client.send(address, RequestCode.BROKER_HEARTBEAT, fields, timeout_seconds=seconds)
                 for address in self._name_servers
             ),
             return_exceptions=True,
@@ -319,9 +310,7 @@ class Acting(Service):
 
         async def asked(address: str) -> dict[int, str]:
             code = RequestCode.GET_BROKER_MEMBER_GROUP
-            answer = await self._client.call(
-                address, code, fields, timeout_seconds=CALL_SECONDS_MAX
-            )
+            answer = await self._client.call(address, code, fields, timeout_seconds=CALL_SECONDS_MAX)
             group = fastjson.decode(answer.body or b"{}", MemberGroupBody).broker_member_group
             return {} if group is None else dict(group.broker_addrs)
 
@@ -398,9 +387,7 @@ class Acting(Service):
 
     async def _noticed(self, header: MinBrokerId) -> None:
         with suppress(OSError, FirearrowError):  # the next look says the same
-            await self._lowest_is(
-                header.min_broker_id, header.min_broker_addr or "", header.ha_broker_addr
-            )
+            await self._lowest_is(header.min_broker_id, header.min_broker_addr or "", header.ha_broker_addr)
 
     def exchange(self, peer: Peer, request: AnyCommand) -> Answer:
         """906: where slaves connect; a master that is not online yet says it, a slave asks."""

@@ -67,12 +67,7 @@ from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.processors.transactions import TransactionProcessor
 from firearrow.broker.puts import Puts
 from firearrow.broker.reconciling import adopt_queues, load_deliveries, pass_pops, place_groups
-from firearrow.broker.registration import (
-    Registration,
-    addresses_of,
-    identity_of,
-    registration_of,
-)
+from firearrow.broker.registration import Registration, addresses_of, identity_of, registration_of
 from firearrow.broker.replicas import SYNC_MASTER, Replicas, check_role
 from firearrow.broker.requests import (
     NOTING,
@@ -212,10 +207,7 @@ class Broker:
         for service in self.services:
             await service.start()
         self._is_started = True
-        log.info(
-            "broker serves",
-            extra={"broker_name": self.config.broker_name, "address": self.address},
-        )
+        log.info("broker serves", extra={"broker_name": self.config.broker_name, "address": self.address})
         return bound
 
     async def _make(self, host: str, asked_port: int, port: int) -> None:
@@ -244,9 +236,7 @@ class Broker:
         clock, events = self._clock, self.events
         # Who asks for the configuration is told the port that was found, not that any would do.
         config = self.config = structs.replace(config, listen_port=port)
-        self.settings = Settings(
-            clock, config, self._store_config, file=self._config_file, events=events
-        )
+        self.settings = Settings(clock, config, self._store_config, file=self._config_file, events=events)
         in_database = self._store_config.store_type == "defaultRocksDB"
         self.topics = TopicTable(self.settings, clock, root, in_database=in_database, events=events)
         tally = Tally() if self._measures else None
@@ -310,9 +300,7 @@ class Broker:
         self.locks = QueueLocks(clock)
         self.filters = ConsumerFilters(self.settings, clock, root)
         keys = self._store_config
-        self._timers = TimerStore(
-            root, keys.mapped_file_size_timer_log, keys.timer_precision_ms, self._fs
-        )
+        self._timers = TimerStore(root, keys.mapped_file_size_timer_log, keys.timer_precision_ms, self._fs)
         self._timer_counts = TimerCounts(self._timers, clock, root / "config")
 
     def _flush_pops(self) -> None:
@@ -374,9 +362,7 @@ class Broker:
 
     def _progress(self) -> Iterable[Consumed]:
         """How far the consumer groups are."""
-        return self.offsets.progress(
-            self.groups.has, lambda topic: self.topics.read_queues(topic) or 0
-        )
+        return self.offsets.progress(self.groups.has, lambda topic: self.topics.read_queues(topic) or 0)
 
     def _open_timers(self) -> None:
         """Bring the timer's files in line with the log."""
@@ -670,12 +656,7 @@ class Broker:
         self._identity = identity_of(self.config, self.address, ha_port)
         on_master = self._master_is if self.replicas.is_slave else None
         return registration_of(
-            self.settings,
-            self.topics,
-            self._name_servers(),
-            self._identity,
-            rights.access_of(self.config),
-            on_master,
+            self.settings, self.topics, self._name_servers(), self._identity, rights.access_of(self.config), on_master
         )
 
     def _name_servers(self) -> list[str]:

@@ -17,9 +17,7 @@ from firearrow.wire.client_bodies import MessageQueue
 ANY_QUEUE: Final = -1
 
 
-def shared_for_pop(
-    strategy: Strategy, queues: Queues, clients: Sequence[str], client: str, share: int
-) -> Queues:
+def shared_for_pop(strategy: Strategy, queues: Queues, clients: Sequence[str], client: str, share: int) -> Queues:
     """Give the client what it may pop from.
 
     Each queue goes to a client and the ``share`` before it; with 0 or less, or where that would be

@@ -63,9 +63,7 @@ class ColdReads(Service):
         if threads is not None:
             await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
-    def hold(
-        self, peer: Peer, request: AnyCommand, stretches: Sequence[Stretch], again: Again
-    ) -> None:
+    def hold(self, peer: Peer, request: AnyCommand, stretches: Sequence[Stretch], again: Again) -> None:
         """Keep a pull until the stretches are in memory, then answer it by ``again``.
 
         Raises BrokerError if too many wait.
@@ -74,8 +72,7 @@ class ColdReads(Service):
         assert self._scheduler is not None, "there are threads only with it"
         if len(self._waiting) >= WAITING_MAX:
             raise BrokerError(
-                ResponseCode.SYSTEM_BUSY,
-                f"{WAITING_MAX} pulls wait for the disk, start flow control for a while",
+                ResponseCode.SYSTEM_BUSY, f"{WAITING_MAX} pulls wait for the disk, start flow control for a while"
             )
         self._number += 1
         number, scheduler = self._number, self._scheduler

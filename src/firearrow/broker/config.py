@@ -47,9 +47,7 @@ Permission = Annotated[int, Meta(ge=0, le=7)]
 CodeList = Annotated[str, Meta(pattern=r"[\d, ]*", title="request codes, separated by ,")]
 ReviveQueues = Annotated[int, Meta(ge=1, le=1024)]  # each is looked at every second
 ErrorPercent = Annotated[int, Meta(ge=1, le=99)]
-TopicName = Annotated[
-    str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")
-]
+TopicName = Annotated[str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")]
 
 
 class BrokerConfig(MetricsKeys, frozen=True):

@@ -149,19 +149,13 @@ class Control(Running):
     def _fail(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
         if self._trouble != text:
-            log.warning(
-                "broker can't do what controllers decide: it is tried again",
-                extra={"error": text},
-            )
+            log.warning("broker can't do what controllers decide: it is tried again", extra={"error": text})
         self._trouble = text
         self._asked_at = NEVER  # what could not be done is heard of again at once
 
     def _well(self) -> None:
         if self._trouble:
-            log.info(
-                "broker does what controllers decide",
-                extra={"broker_id": self._player.place.number},
-            )
+            log.info("broker does what controllers decide", extra={"broker_id": self._player.place.number})
         self._trouble = ""
 
     async def _turn(self) -> float:
@@ -261,9 +255,7 @@ class Control(Running):
             return self._agree_from - now
         place = self._player.place
         try:
-            agreed = await self._controllers.agree(
-                place.number, place.mastery.epoch, in_sync.wanted, in_sync.version
-            )
+            agreed = await self._controllers.agree(place.number, place.mastery.epoch, in_sync.wanted, in_sync.version)
         except BrokerError:
             self._agree_from = now + RETRY_SECONDS
             await self._adopt(await self._controllers.master())

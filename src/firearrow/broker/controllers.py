@@ -101,9 +101,7 @@ class Controllers:
     async def find_leader(self) -> None:
         """Ask who leads. Raises ConnectionError if nobody says it."""
         self._leader = ""
-        self._leader = await first_answer(
-            self.addresses, self._leader_by, wanted="controller says who leads"
-        )
+        self._leader = await first_answer(self.addresses, self._leader_by, wanted="controller says who leads")
 
     async def _leader_by(self, address: str) -> str:
         answer = await self._client.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
@@ -112,9 +110,7 @@ class Controllers:
             raise ConnectionError(f"{address} knows no leader")
         return leader
 
-    async def ask(
-        self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b""
-    ) -> AnyCommand:
+    async def ask(self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b"") -> AnyCommand:
         """Ask the one that leads, whoever that is by now.
 
         Raises BrokerError for a refusal, ConnectionError or TimeoutError if it can't be asked.
@@ -156,9 +152,7 @@ class Controllers:
             return await self.master()
         return mastery_of(answer)
 
-    async def agree(
-        self, broker_id: int, epoch: int, members: frozenset[int], version: int
-    ) -> SyncStateSet:
+    async def agree(self, broker_id: int, epoch: int, members: frozenset[int], version: int) -> SyncStateSet:
         """1001: propose who is in sync; get who is."""
         fields: dict[str, FieldValue] = {"masterBrokerId": broker_id, "masterEpoch": epoch}
         body = fastjson.dumps(SyncStateSet(sorted(members), version))
@@ -183,10 +177,7 @@ class Controllers:
                 code = f"{self._address};{self._clock.now_ms()}"
                 number = Numbered(*own, next_id, code)
                 file.apply(number)
-            fields: dict[str, FieldValue] = {
-                "appliedBrokerId": number.broker_id,
-                "registerCheckCode": number.code,
-            }
+            fields: dict[str, FieldValue] = {"appliedBrokerId": number.broker_id, "registerCheckCode": number.code}
             try:
                 await self.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, fields)
             except BrokerError as error:
@@ -204,9 +195,7 @@ class Controllers:
         """Tell all controllers from now on, again and again, that the broker lives."""
         for address in self.addresses:
             if address not in self._beating:
-                self._beating[address] = self._tasks.start(
-                    self._beat(address, fields), f"signs of life to {address}"
-                )
+                self._beating[address] = self._tasks.start(self._beat(address, fields), f"signs of life to {address}")
         for address in self._beating.keys() - set(self.addresses):
             self._beating.pop(address).cancel()
 

@@ -85,9 +85,7 @@ class OpQueue:
     broker's own address, packed.
     """
 
-    def __init__(
-        self, puts: Puts, host: bytes, settings: Settings, clock: Clock, scheduler: Scheduler
-    ) -> None:
+    def __init__(self, puts: Puts, host: bytes, settings: Settings, clock: Clock, scheduler: Scheduler) -> None:
         self._puts = puts
         self._host = host
         self._settings = settings
@@ -136,8 +134,7 @@ class OpQueue:
             self.trouble = str(error)
             if before is None:
                 log.error(
-                    "decisions on transactions can't be written: that will be tried again",
-                    extra={"error": error},
+                    "decisions on transactions can't be written: that will be tried again", extra={"error": error}
                 )
             self._write_later()
         else:

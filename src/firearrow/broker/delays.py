@@ -371,8 +371,7 @@ class DelayedDelivery(Service):
             return
         if self._topics.get(topic) is None and self._is_news(topic):
             log.warning(
-                "delayed messages are delivered into a topic that is not there any more",
-                extra={"topic": topic},
+                "delayed messages are delivered into a topic that is not there any more", extra={"topic": topic}
             )
         stored = content.properties
         if properties.lacks(stored, _LMQS):  # nearly all: what it waited with is what it has

@@ -32,14 +32,7 @@ from firearrow.errors import MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import Content
 from firearrow.message.sysflag import HOSTS_V6_MASK
-from firearrow.store import (
-    Boundary,
-    MessageStore,
-    QueueEntry,
-    TimerStore,
-    delivered_copies,
-    timed_copies,
-)
+from firearrow.store import Boundary, MessageStore, QueueEntry, TimerStore, delivered_copies, timed_copies
 
 LOG_BYTES_MAX: Final = 1 << 30
 """Of the log's end, that is looked through, a second or two: what was delivered within a minute."""
@@ -246,9 +239,7 @@ class DeliveredTimers:
         return _READ_BYTES + 2 * len(copy.body)
 
 
-def _in_steps(
-    runs: Iterable[Iterable[tuple[int, int]]], note: Callable[[int, int], int]
-) -> Iterator[None]:
+def _in_steps(runs: Iterable[Iterable[tuple[int, int]]], note: Callable[[int, int], int]) -> Iterator[None]:
     """Note copies, each with the place of its message and its own; a step ends with a run, and
     within one when ``note`` has read enough bytes."""
     spent = 0
@@ -268,9 +259,7 @@ def _waiting(message: Content) -> _Identity:
     return _identity(message, found, topic, found.get(properties.REAL_QUEUE_ID, ""))
 
 
-def _identity(
-    message: Content, found: dict[str, str], topic: str | None = None, queue_id: str = ""
-) -> _Identity:
+def _identity(message: Content, found: dict[str, str], topic: str | None = None, queue_id: str = "") -> _Identity:
     for name in _CHANGED:
         found.pop(name, None)
     return _Identity(

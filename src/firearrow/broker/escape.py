@@ -164,12 +164,7 @@ class EscapingPuts(Puts, Service):
     # --- what is put ---
 
     def put_waiting(
-        self,
-        queue: ConsumeQueue,
-        body: bytes,
-        stored: bytes,
-        waits: WaitsElsewhere | None,
-        now_ms: int,
+        self, queue: ConsumeQueue, body: bytes, stored: bytes, waits: WaitsElsewhere | None, now_ms: int
     ) -> int:
         """Send what is noted of pops to another broker, where it waits for its time; raises as
         `put_again`. What was sent is known for a while, so it may be put once more."""
@@ -192,9 +187,7 @@ class EscapingPuts(Puts, Service):
         queue, body, stored, flag, sys_flag, born_ms, _, times, _ = message
         found = properties.parse(stored)
         _wait_no_more(found)
-        self._put_away(
-            _Message(queue.topic, queue.queue_id, body, found, flag, sys_flag, born_ms, times)
-        )
+        self._put_away(_Message(queue.topic, queue.queue_id, body, found, flag, sys_flag, born_ms, times))
 
     def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
         found = properties.parse(draft.stored) | draft.properties
@@ -211,10 +204,9 @@ class EscapingPuts(Puts, Service):
             _wait_no_more(found)
         self._put_away(
             _Message(
-                topic, queue_id, draft.body, found,
-                draft.flag, draft.sys_flag, draft.born_ms, draft.reconsume_times,
+                topic, queue_id, draft.body, found, draft.flag, draft.sys_flag, draft.born_ms, draft.reconsume_times
             )
-        )  # fmt: skip
+        )
         return _NOWHERE
 
     def _put_away(self, message: _Message, known: _Key | None = None) -> None:
@@ -271,9 +263,7 @@ class EscapingPuts(Puts, Service):
 
     async def _answer(self, peer: Peer, request: AnyCommand, handler: Handler) -> None:
         """Run a handler until it needs to wait for nothing."""
-        answer: Finished = Response(
-            ResponseCode.SERVICE_NOT_AVAILABLE, "no other master has noted it in time"
-        )
+        answer: Finished = Response(ResponseCode.SERVICE_NOT_AVAILABLE, "no other master has noted it in time")
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 while True:
@@ -353,9 +343,7 @@ class EscapingPuts(Puts, Service):
             anywhere = _elsewhere(await self._route(names.AUTO_CREATE_TOPIC), own)
             masters = [master._replace(queue_nums=1) for master in anywhere]
         if not masters:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"no other master has the topic {message.topic}"
-            )
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no other master has the topic {message.topic}")
         master = masters[(message.queue_id + self._turns) % len(masters)]
         return _Target(master.address, master.broker_name, message.queue_id % master.queue_nums)
 

@@ -78,12 +78,7 @@ def _again(stored: bytes) -> PlainCopy | None:
     at = stored.rfind(_RETRY_TOPIC) + 1
     again = _NOTES.fullmatch(stored, at) if at else None
     kept = stored[:at]
-    if (
-        again is None
-        or kept.count(_WAIT) != 1
-        or kept.find(_WAITS_NOT) < 0
-        or not _asks_nothing(kept)
-    ):
+    if again is None or kept.count(_WAIT) != 1 or kept.find(_WAITS_NOT) < 0 or not _asks_nothing(kept):
         return None
     return kept + again[1], str(again[2], "utf-8", "replace")
 

@@ -125,11 +125,7 @@ LINES: Final = (
     ),
     _line(
         "consumers",
-        (
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            RequestCode.QUERY_CONSUMER_OFFSET,
-        ),
+        (RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.QUERY_CONSUMER_OFFSET),
         lambda config: config.consumer_manager_thread_pool_queue_capacity,
     ),
     ADMINISTRATION,
@@ -140,9 +136,7 @@ _LINE_OF: Final = {code: line for line in LINES for code in line.codes}
 class FlowControl(Patience):
     """Decides by the configuration as it is now. ``log_end`` is where the CommitLog ends."""
 
-    def __init__(
-        self, settings: Callable[[], Settings], log_end: Callable[[], int], clock: Clock
-    ) -> None:
+    def __init__(self, settings: Callable[[], Settings], log_end: Callable[[], int], clock: Clock) -> None:
         self._settings = settings
         self._log_end = log_end
         self._clock = clock

@@ -39,9 +39,7 @@ ASK_SECONDS_MAX: Final = 1.0  # Java: AdminBrokerProcessor#lockBatchMQ
 class GroupLocks(Service):
     """Serves 41 and 42 in strict mode; all else is left to ``alone``, the usual handlers."""
 
-    def __init__(
-        self, context: BrokerContext, alone: Mapping[int, Handler], access: Access = OPEN
-    ) -> None:
+    def __init__(self, context: BrokerContext, alone: Mapping[int, Handler], access: Access = OPEN) -> None:
         super().__init__("group locks")
         self._settings = context.settings
         self._locks = context.locks
@@ -58,10 +56,7 @@ class GroupLocks(Service):
 
     def handlers(self) -> dict[int, Handler]:
         """The handlers of both codes."""
-        return {
-            int(RequestCode.LOCK_BATCH_MQ): self.lock,
-            int(RequestCode.UNLOCK_BATCH_MQ): self.unlock,
-        }
+        return {int(RequestCode.LOCK_BATCH_MQ): self.lock, int(RequestCode.UNLOCK_BATCH_MQ): self.unlock}
 
     @property
     def _quorum(self) -> int:
@@ -111,9 +106,7 @@ class GroupLocks(Service):
 
     async def _ask_one(self, address: str, code: RequestCode, body: bytes) -> AnyCommand | None:
         try:
-            return await self._client.call(
-                address, code, body=body, timeout_seconds=ASK_SECONDS_MAX
-            )
+            return await self._client.call(address, code, body=body, timeout_seconds=ASK_SECONDS_MAX)
         except (OSError, FirearrowError) as error:
             log.warning("broker gives no locks", extra={"address": address, "error": error})
             return None

@@ -21,16 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from firearrow.broker.puts import (
-    Draft,
-    Placed,
-    Puts,
-    Redirection,
-    again,
-    asks_nothing,
-    draft_of,
-    wait_elsewhere,
-)
+from firearrow.broker.puts import Draft, Placed, Puts, Redirection, again, asks_nothing, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError
 from firearrow.message import names, properties
@@ -38,12 +29,7 @@ from firearrow.message.hosts import unpack_host
 from firearrow.message.ids import encode_offset_id
 from firearrow.message.model import MessageView
 from firearrow.message.record import Content, decode_record, encode_record
-from firearrow.message.sysflag import (
-    TRANSACTION_COMMIT,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    transaction_type,
-)
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED, transaction_type
 from firearrow.store import ConsumeQueue, NewMessage
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, FieldValue, request
@@ -55,9 +41,7 @@ QUEUE_ID: Final = 0
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _REAL_TOPIC: Final = b"\x02REAL_TOPIC\x01"
-_REAL_PLACE: Final = re.compile(
-    rb"REAL_TOPIC\x01([\x03-\x7f]+)\x02REAL_QID\x01([+-]?[0-9]{1,18})\x02"
-)
+_REAL_PLACE: Final = re.compile(rb"REAL_TOPIC\x01([\x03-\x7f]+)\x02REAL_QID\x01([+-]?[0-9]{1,18})\x02")
 _IMMUNITY: Final = properties.CHECK_IMMUNITY_SEC.encode()
 # Every property that asks for more than to be stored has an underscore in its name, or is DELAY.
 # ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
@@ -229,8 +213,7 @@ def waits_as_half(settings: Settings) -> Redirection:
         if broker.reject_transaction_message:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{broker.broker_ip1}] sending transaction message is forbidden "
-                "(rejectTransactionMessage)",
+                f"the broker[{broker.broker_ip1}] sending transaction message is forbidden (rejectTransactionMessage)",
             )
         found = draft.properties
         for name in _NOTES:

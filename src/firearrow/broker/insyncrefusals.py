@@ -25,9 +25,7 @@ _HEADERS: Final[dict[int, type[SendMessage | SendMessageV2] | None]] = {
 }
 
 
-def refused_alone(
-    needed: Callable[[], int], in_sync_count: Callable[[], int], key: str
-) -> Condition:
+def refused_alone(needed: Callable[[], int], in_sync_count: Callable[[], int], key: str) -> Condition:
     """Give the condition by which a master takes messages only if as many as are needed, itself
     among them, are in sync; ``key`` says how many. Those with ``WAIT=false`` wait for nobody.
 
@@ -45,10 +43,7 @@ def refused_alone(
                 return
             if header is not None and _WAITS_FOR_NOBODY in fields_of(request, header).properties:
                 return
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"in-sync replicas not enough: {count}, {key} is {least}",
-            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"in-sync replicas not enough: {count}, {key} is {least}")
 
         return check
 

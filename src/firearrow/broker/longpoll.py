@@ -23,9 +23,7 @@ HELD_PULLS_MAX: Final = 200_000  # about 100 MB; beyond, a pull is answered at o
 SWEEP_SECONDS: Final = 0.5  # between two
 OVER_SECONDS: Final = 0.001  # behind a deadline, when it has passed by any clock
 EXPIRED_MAX: Final = 128  # waits that are ended in one turn, and those of one queue; some ms
-HELD_PULLS_OF_PEER_MAX: Final = (
-    16_384  # a client has one for each of its queues; leaves room for all
-)
+HELD_PULLS_OF_PEER_MAX: Final = 16_384  # a client has one for each of its queues; leaves room for all
 FILTER_CHARS_MAX: Final = 4 << 20
 """Of the expressions of all pulls that wait, as if each were another; some 200 MB at most."""
 LOOKS_MAX: Final = 4  # pulls by filters in one turn of the event loop; each takes up to some ms
@@ -55,9 +53,7 @@ class HeldPull(NamedTuple):
 class HeldPulls(Service):
     """All waiting pulls. The store is told whether there are any."""
 
-    def __init__(
-        self, store: MessageStore, clock: Clock, scheduler: Scheduler | None = None
-    ) -> None:
+    def __init__(self, store: MessageStore, clock: Clock, scheduler: Scheduler | None = None) -> None:
         super().__init__("held pulls")
         self._store = store
         self._monotonic = clock.monotonic
@@ -118,14 +114,7 @@ class HeldPulls(Service):
             if waiting is not None:
                 self._arrived(topic, queue_id, first_offset, max_offset, waiting)
 
-    def _arrived(
-        self,
-        topic: str,
-        queue_id: int,
-        first_offset: int,
-        max_offset: int,
-        waiting: list[HeldPull],
-    ) -> None:
+    def _arrived(self, topic: str, queue_id: int, first_offset: int, max_offset: int, waiting: list[HeldPull]) -> None:
         codes: set[int] | None = None
         stay: list[HeldPull] = []
         wake: list[HeldPull] = []

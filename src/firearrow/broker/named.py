@@ -39,9 +39,7 @@ from firearrow.wire.headers import Header
 from firearrow.wire.requests import Row
 
 _TOPIC_FIELDS: Final = frozenset({"topic", "b", "parentTopic"})
-_GROUP_FIELDS: Final = frozenset(
-    {"consumerGroup", "group", "groupName", "srcGroup", "destGroup", "compareGroup"}
-)
+_GROUP_FIELDS: Final = frozenset({"consumerGroup", "group", "groupName", "srcGroup", "destGroup", "compareGroup"})
 _TOPIC_LIST: Final = "topicList"  # joined by `;`
 _TOPIC_LIST_CHARS_MAX: Final = 128 * 1024  # a thousand topics with long names
 

@@ -49,8 +49,6 @@ class MemberNotices:
         if self._groups:
             self._soon(self._tell)
         for group in filter(None, map(self._clients.consumer_group, changed)):
-            command = request(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True
-            )
+            command = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True)
             for channel in list(group.members):
                 channel.push(command)

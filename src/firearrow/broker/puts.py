@@ -31,14 +31,7 @@ from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_pr
 from firearrow.message.model import MessageView
 from firearrow.message.record import Content
 from firearrow.message.sysflag import HOSTS_V6_MASK
-from firearrow.store import (
-    ConsumeQueue,
-    MessageStore,
-    MultiDispatch,
-    NewMessage,
-    QueueEnd,
-    lmq_names,
-)
+from firearrow.store import ConsumeQueue, MessageStore, MultiDispatch, NewMessage, QueueEnd, lmq_names
 from firearrow.wire.codes import ResponseCode
 
 
@@ -75,14 +68,7 @@ class Placed(NamedTuple):
 
 # Whatever redirections and `Puts` look at: but for what is about a transaction, which is over when
 # its message is put again.
-_ASKING: Final = (
-    b"DELAY",
-    b"TIMER_",
-    b"INNER_MULTI_",
-    b"REAL_",
-    b"TRAN_PREPARED_",
-    b"TRANSACTION_CHECK_",
-)
+_ASKING: Final = (b"DELAY", b"TIMER_", b"INNER_MULTI_", b"REAL_", b"TRAN_PREPARED_", b"TRANSACTION_CHECK_")
 
 Redirection = Callable[[Draft, int], None]
 """May change a draft that is about to be put, at a time in ms, by what its properties ask for;
@@ -231,12 +217,7 @@ class Puts:
         return self._add(draft, queue, now_ms)
 
     def put_waiting(
-        self,
-        queue: ConsumeQueue,
-        body: bytes,
-        stored: bytes,
-        waits: WaitsElsewhere | None,
-        now_ms: int,
+        self, queue: ConsumeQueue, body: bytes, stored: bytes, waits: WaitsElsewhere | None, now_ms: int
     ) -> int:
         """Add a message of the broker's own, whose properties are formatted, to the queue that it
         belongs to at present; ``waits`` says so if it is to wait there.
@@ -257,9 +238,7 @@ class Puts:
         Raises MessageError or DiskFull, having added nothing.
         """
         queue, body, stored, flag, sys_flag, born_ms, born_host, times, prepared = message
-        self._store.put(
-            queue, body, stored, flag, sys_flag, born_ms, born_host, now_ms, times, prepared
-        )
+        self._store.put(queue, body, stored, flag, sys_flag, born_ms, born_host, now_ms, times, prepared)
 
     def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
         store, stored = self._store, draft.stored
@@ -298,8 +277,7 @@ class Puts:
         count = max(config.read_queue_nums, config.write_queue_nums)
         if not 0 <= queue_id < count:
             raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic {topic} has {count} queues",
+                ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, topic {topic} has {count} queues"
             )
         return self._store.queue(topic, queue_id)
 
@@ -331,8 +309,7 @@ class Puts:
         if together is None:
             most = self._store.config.max_lmq_consume_queue_num
             raise BrokerError(
-                ResponseCode.LMQ_QUOTA_EXCEEDED,
-                f"there are {most} LMQs already (maxLmqConsumeQueueNum): {lmq}",
+                ResponseCode.LMQ_QUOTA_EXCEEDED, f"there are {most} LMQs already (maxLmqConsumeQueueNum): {lmq}"
             )
         return together
 

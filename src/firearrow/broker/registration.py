@@ -168,10 +168,7 @@ class Registration(Service):
             async with asyncio.timeout(START_SECONDS_MAX):
                 await asyncio.gather(*(keeper.tried.wait() for keeper in self._keepers))
         except TimeoutError:
-            log.warning(
-                "not registered yet: name servers are silent",
-                extra={"addresses": self.missing},
-            )
+            log.warning("not registered yet: name servers are silent", extra={"addresses": self.missing})
 
     @property
     def missing(self) -> list[str]:
@@ -240,12 +237,8 @@ class Registration(Service):
         async with asyncio.timeout(UNREGISTER_SECONDS_MAX):
             await self._call(address, RequestCode.UNREGISTER_BROKER, fields, b"")
 
-    async def _call(
-        self, address: str, code: int, fields: dict[str, str | int | bool], body: bytes
-    ) -> AnyCommand:
-        return await self._client.call(
-            address, code, fields, body, timeout_seconds=self._timeout_seconds
-        )
+    async def _call(self, address: str, code: int, fields: dict[str, str | int | bool], body: bytes) -> AnyCommand:
+        return await self._client.call(address, code, fields, body, timeout_seconds=self._timeout_seconds)
 
     @property
     def period_seconds(self) -> float:
@@ -269,17 +262,12 @@ class Registration(Service):
             self._whole_of = state
         return self._whole
 
-    def _encode(
-        self, topics: dict[str, TopicConfig], version: DataVersion, allowed: int
-    ) -> tuple[bytes, int]:
+    def _encode(self, topics: dict[str, TopicConfig], version: DataVersion, allowed: int) -> tuple[bytes, int]:
         if allowed & _ALL != _ALL:
-            topics = {
-                name: msgspec.structs.replace(topic, perm=topic.perm & allowed)
-                for name, topic in topics.items()
-            }
-        body = RegisterBody(
-            TopicConfigTable(version, topics, DataVersion(timestamp=version.timestamp), {}, {})
-        ).encode(self._compressed)
+            topics = {name: msgspec.structs.replace(topic, perm=topic.perm & allowed) for name, topic in topics.items()}
+        body = RegisterBody(TopicConfigTable(version, topics, DataVersion(timestamp=version.timestamp), {}, {})).encode(
+            self._compressed
+        )
         return body, body_crc32(body)
 
 
@@ -338,8 +326,7 @@ class _Keeper:
         except (OSError, FirearrowError) as error:
             if not self._failing:
                 log.warning(
-                    "name server can't be told: it is tried again",
-                    extra={"address": self.address, "error": error},
+                    "name server can't be told: it is tried again", extra={"address": self.address, "error": error}
                 )
             self._failing = True
             return False

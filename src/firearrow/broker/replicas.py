@@ -57,9 +57,7 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
     if store.broker_role == SLAVE and broker.broker_id == 0:
         raise ConfigError("brokerRole=SLAVE needs a brokerId above 0: 0 is the master's")
     if store.broker_role != SLAVE and broker.broker_id != 0:
-        raise ConfigError(
-            f"brokerId={broker.broker_id} needs brokerRole=SLAVE: the number of a master is 0"
-        )
+        raise ConfigError(f"brokerId={broker.broker_id} needs brokerRole=SLAVE: the number of a master is 0")
 
 
 class Replicas:
@@ -168,9 +166,7 @@ class Replicas:
         """
         wanted = self._wanted(asked_port, port)
         try:
-            self._server = await listen(
-                self._gate.connection, host, wanted, self._access.server_tls
-            )
+            self._server = await listen(self._gate.connection, host, wanted, self._access.server_tls)
         except CannotListen as error:
             wants = self._config.ha_listen_port or self._config.broker_role == SYNC_MASTER
             if wants and not self.is_slave:
@@ -202,9 +198,7 @@ class Replicas:
         assert self._sender is not None, "slaves are taken when all is there"
         return self._sender.connection()
 
-    def begin(
-        self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None
-    ) -> Service:
+    def begin(self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None) -> Service:
         """Make the master's part or the slave's, as a service; a simulation gives its loop."""
         loop = loop or asyncio.get_running_loop()
         self._sender = Master(store, self._config, clock, loop, self._server)

@@ -67,19 +67,11 @@ def message_handlers_of(sends: SendProcessor, pulls: PullProcessor) -> dict[int,
 def reply_handlers_of(context: BrokerContext, sends: SendProcessor) -> dict[int, Handler]:
     """The handlers of what consumers answer to messages."""
     replies = ReplyProcessor(context, sends)
-    return _by_number(
-        {
-            RequestCode.SEND_REPLY_MESSAGE: replies.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
-        }
-    )
+    return _by_number({RequestCode.SEND_REPLY_MESSAGE: replies.reply, RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply})
 
 
 def bulk_handlers_of(
-    sends: SendProcessor,
-    transactions: TransactionProcessor,
-    pops: PopProcessor,
-    acks: AckProcessor,
+    sends: SendProcessor, transactions: TransactionProcessor, pops: PopProcessor, acks: AckProcessor
 ) -> dict[int, BulkHandler]:
     """The handlers of several requests of one code at once."""
     return {
@@ -183,29 +175,18 @@ def _admin_handlers_of(context: BrokerContext) -> dict[int, Handler]:
 def transaction_handlers_of(transactions: TransactionProcessor) -> dict[int, Handler]:
     """The handlers of what is asked of transactions."""
     return _by_number(
-        {
-            RequestCode.END_TRANSACTION: transactions.end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.resume,
-        }
+        {RequestCode.END_TRANSACTION: transactions.end, RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.resume}
     )
 
 
 NOTING: Final = frozenset(
-    {
-        int(RequestCode.ACK_MESSAGE),
-        int(RequestCode.BATCH_ACK_MESSAGE),
-        int(RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
-    }
+    {int(RequestCode.ACK_MESSAGE), int(RequestCode.BATCH_ACK_MESSAGE), int(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)}
 )
 """What is said of popped messages."""
 
 
 def pop_handlers_of(
-    context: BrokerContext,
-    books: Books,
-    lite: LiteTopics,
-    pops: PopProcessor,
-    acks: AckProcessor,
+    context: BrokerContext, books: Books, lite: LiteTopics, pops: PopProcessor, acks: AckProcessor
 ) -> dict[int, Handler]:
     """The handlers of pops and of what becomes of popped messages."""
     lites = LiteProcessor(context, lite)
@@ -233,9 +214,7 @@ def pop_handlers_of(
     )
 
 
-def auth_handlers_of(
-    metadata: Metadata, config: BrokerConfig, *, follows: bool = False
-) -> dict[int, Handler]:
+def auth_handlers_of(metadata: Metadata, config: BrokerConfig, *, follows: bool = False) -> dict[int, Handler]:
     """The handlers of requests about users and what they may do; a slave ``follows``."""
     auth = AuthProcessor(metadata, config, follows=follows)
     return _by_number(

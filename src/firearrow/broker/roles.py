@@ -173,9 +173,7 @@ class ControlledBroker(Broker):
     def _make_replicas(self) -> Replicas:
         before = self._ha_access
         self._ha_access = ha_access_of(self.config, lambda: self._users, self.events, before)
-        replicas = SwitchReplicas(
-            self._store_config, self.place, self._asked_ha_port, self._ha_access
-        )
+        replicas = SwitchReplicas(self._store_config, self.place, self._asked_ha_port, self._ha_access)
         replicas.cut_wanted.listen(self._cut_wanted)
         return replicas
 
@@ -261,11 +259,7 @@ class ControlledBroker(Broker):
         return Response(
             body=fastjson.dumps(
                 EpochsOfBroker(
-                    config.broker_cluster_name,
-                    config.broker_name,
-                    config.broker_id,
-                    epochs,
-                    self.max_offset,
+                    config.broker_cluster_name, config.broker_name, config.broker_id, epochs, self.max_offset
                 )
             )
         )
@@ -340,9 +334,7 @@ class ControlledBroker(Broker):
         await self._end()
         host, asked_port, port = self._listens
         self.place.mastery = mastery
-        self.config = structs.replace(
-            self.settings.broker, broker_id=0 if role == SYNC_MASTER else self.place.number
-        )
+        self.config = structs.replace(self.settings.broker, broker_id=0 if role == SYNC_MASTER else self.place.number)
         self._store_config = structs.replace(self.settings.store, broker_role=role)
         self._cut_at = cut_at
         try:

@@ -179,9 +179,7 @@ class TopicRoutes(Service):
         now = self._monotonic()
         if now >= self._say_again_at:
             self._say_again_at = now + LINE_SECONDS_MIN
-            log.warning(
-                "no name server says where a topic is", extra={"topic": topic, "error": error}
-            )
+            log.warning("no name server says where a topic is", extra={"topic": topic, "error": error})
 
 
 def readable(topic: str, route: Route) -> Queues:

@@ -22,16 +22,7 @@ from typing import Final, Protocol
 
 from firearrow.broker.state.persistence import Rest, StateFile
 from firearrow.net.gathering import Answers as BulkAnswers
-from firearrow.net.server import (
-    FINISHED,
-    Answer,
-    BulkHandler,
-    Finished,
-    Handler,
-    Peer,
-    PeerRequest,
-    Steps,
-)
+from firearrow.net.server import FINISHED, Answer, BulkHandler, Finished, Handler, Peer, PeerRequest, Steps
 from firearrow.services import Alarm, Scheduler, Service
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
@@ -66,10 +57,7 @@ class Saving(Service):
     """
 
     def __init__(
-        self,
-        kept: Sequence[Kept],
-        name: str = "saving",
-        confirming: Mapping[int, Confirming] = MappingProxyType({}),
+        self, kept: Sequence[Kept], name: str = "saving", confirming: Mapping[int, Confirming] = MappingProxyType({})
     ) -> None:
         super().__init__(name)
         self._confirming = confirming

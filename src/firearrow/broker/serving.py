@@ -32,9 +32,7 @@ class Serving(Service):
         """
         if self._second is None:
             port = config.listen_port - SECOND_PORT
-            self._second = asyncio.get_running_loop().create_task(
-                self._server.serve_also(config.bind_address, port)
-            )
+            self._second = asyncio.get_running_loop().create_task(self._server.serve_also(config.bind_address, port))
 
     async def stop(self) -> None:
         """Let answers leave and close every connection."""

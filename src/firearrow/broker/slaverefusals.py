@@ -13,15 +13,11 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import Row, Trait
 
-_NO_CHANGE: Final = (
-    "Can't modify topic or subscription group from slave broker, please execute it from master "
-    "broker."
-)
+_NO_CHANGE: Final = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 _NO_RESET: Final = "Can not reset offset in slave broker"
 _NO_PUT: Final = "the broker is a slave: only its master takes messages"
 _NO_POP_NOW: Final = (
-    "the broker is a slave: it notes pops only while it acts for its master, with "
-    "enableRemoteEscape=true"
+    "the broker is a slave: it notes pops only while it acts for its master, with enableRemoteEscape=true"
 )
 _NO_POP_IN_DATABASE: Final = (
     "the broker is a slave that notes pops in RocksDB (popConsumerKVServiceInit), which no other "

@@ -98,9 +98,7 @@ class _Groups(Body, frozen=True):
     """What is read of the answer to 201; RocketMQ leaves out the second table."""
 
     data_version: DataVersion = DataVersion()
-    subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(
-        default_factory=dict
-    )
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(default_factory=dict)
     forbidden_table: dict[str, dict[str, int]] | None = None
 
 
@@ -122,9 +120,7 @@ class _Delays(Body, frozen=True):
 class _Modes(Body, frozen=True):
     """The answer to 402."""
 
-    message_request_mode_map: dict[str, dict[str, RequestMode]] = msgspec.field(
-        default_factory=dict
-    )
+    message_request_mode_map: dict[str, dict[str, RequestMode]] = msgspec.field(default_factory=dict)
 
 
 class _Change(Body, frozen=True):
@@ -314,13 +310,7 @@ class SlaveSync(Running):
     async def _ask_often(self) -> None:
         """Ask for what a slave must know that acts for its master, or takes its place."""
         tables = {"topics": self._ask_new_topics, "groups": self._ask_new_groups}
-        await self._ask_some(
-            {
-                **({} if self.watches else tables),
-                "delays": self._ask_delays,
-                "timer": self._ask_timer,
-            }
-        )
+        await self._ask_some({**({} if self.watches else tables), "delays": self._ask_delays, "timer": self._ask_timer})
 
     async def _ask_some(self, steps: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         for what, step in steps.items():
@@ -365,11 +355,7 @@ class SlaveSync(Running):
         return None
 
     async def _ask_news(self, life: str, version: int) -> StateNews:
-        fields: dict[str, FieldValue] = {
-            "brokerId": self._broker_id,
-            "life": life,
-            "version": version,
-        }
+        fields: dict[str, FieldValue] = {"brokerId": self._broker_id, "life": life, "version": version}
         return news_of(await self._call(RequestCode.FOLLOW_STATE, fields))
 
     async def _watch(self, life: str, version: int) -> None:
@@ -425,14 +411,10 @@ class SlaveSync(Running):
             if groups.after != self._groups.data_version:
                 return False
             new = groups.new
-            self._groups.follow_change(
-                new.subscription_group_table, new.forbidden_table, groups.gone, new.data_version
-            )
+            self._groups.follow_change(new.subscription_group_table, new.forbidden_table, groups.gone, new.data_version)
         elif state in (statefeed.OFFSETS, statefeed.COMMITS):
             offsets = fastjson.decode(text, _OffsetsChange)
-            self._offsets.follow_change(
-                offsets.new.offset_table, offsets.gone.get("offsetTable", ())
-            )
+            self._offsets.follow_change(offsets.new.offset_table, offsets.gone.get("offsetTable", ()))
             if state == statefeed.OFFSETS:  # commits go to the file with what is asked for
                 self._saving.write(self._offsets.file)
         elif state == statefeed.DELETED:
@@ -457,9 +439,7 @@ class SlaveSync(Running):
             "totalGroupNum", _Groups, lambda page: page.subscription_group_table,
         )  # fmt: skip
         if found.data_version != self._groups.data_version:
-            self._groups.follow(
-                total, found.forbidden_table, found.data_version, also_empty=self._is_right
-            )
+            self._groups.follow(total, found.forbidden_table, found.data_version, also_empty=self._is_right)
 
     async def _ask_new_topics(self) -> None:
         first: dict[str, FieldValue] = {"topicSeq": 0, "maxTopicNum": 1, "dataVersion": ""}
@@ -503,16 +483,13 @@ class SlaveSync(Running):
             return
         if not all(user.password for user in users):
             raise RemoteProtocolError(
-                "the master tells no passwords: innerClientAuthenticationCredentials must be those "
-                "of a super user"
+                "the master tells no passwords: innerClientAuthenticationCredentials must be those of a super user"
             )
         self._users.follow(map(User.of, users), _acls_of(acls))
 
     async def _ask_timer_counts(self) -> None:
         if self._timer_counts is not None:
-            self._timer_counts.follow(
-                await self._ask(RequestCode.GET_TIMER_METRICS, {}, TimerMetrics)
-            )
+            self._timer_counts.follow(await self._ask(RequestCode.GET_TIMER_METRICS, {}, TimerMetrics))
 
     async def _ask_timer(self) -> None:
         """In this order: all that was put for what is delivered is before the end of the log."""
@@ -551,12 +528,8 @@ class SlaveSync(Running):
 
     # --- how it is asked ---
 
-    async def _call(
-        self, code: RequestCode, fields: Mapping[str, FieldValue], address: str = ""
-    ) -> AnyCommand:
-        return await self._client.call(
-            address or self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX
-        )
+    async def _call(self, code: RequestCode, fields: Mapping[str, FieldValue], address: str = "") -> AnyCommand:
+        return await self._client.call(address or self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX)
 
     async def _ask(
         self,
@@ -586,11 +559,7 @@ class SlaveSync(Running):
         version = ""
         found: dict[str, Any] = {}
         for _ in range(PAGES_MAX):
-            asked: dict[str, FieldValue] = {
-                start_field: len(found),
-                most_field: PAGE_ENTRIES,
-                "dataVersion": version,
-            }
+            asked: dict[str, FieldValue] = {start_field: len(found), most_field: PAGE_ENTRIES, "dataVersion": version}
             answer = await self._call(code, asked)
             page = fastjson.decode(answer.body or b"{}", type_)
             entries = entries_of(page)
@@ -609,9 +578,7 @@ class SlaveSync(Running):
                 return page, found
             if len(found) == before:
                 break
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR, f"the master's pages of {code.name} do not end"
-        )
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the master's pages of {code.name} do not end")
 
 
 def _acls_of(infos: Iterable[AuthAcl]) -> list[Acl]:

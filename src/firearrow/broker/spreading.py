@@ -107,9 +107,7 @@ class Spreading(OneByOne[TopicConfig]):
         """Have a master create a topic that it lacks; one that it has stays as it is."""
         topic = {"topic": config.topic_name or ""}
         try:
-            await self._client.call(
-                address, RequestCode.GET_TOPIC_CONFIG, topic, timeout_seconds=CALL_SECONDS_MAX
-            )
+            await self._client.call(address, RequestCode.GET_TOPIC_CONFIG, topic, timeout_seconds=CALL_SECONDS_MAX)
         except TopicNotFound:
             await self._client.call(
                 address,
@@ -129,6 +127,4 @@ class Spreading(OneByOne[TopicConfig]):
 
 
 def _say(topic: TopicConfig, error: Exception) -> None:
-    log.warning(
-        "topic is not created on all brokers", extra={"topic": topic.topic_name, "error": error}
-    )
+    log.warning("topic is not created on all brokers", extra={"topic": topic.topic_name, "error": error})

@@ -141,12 +141,7 @@ class StateFeed(Service):
     ``life`` tells this start of the broker from all others."""
 
     def __init__(
-        self,
-        replicas: Replicas,
-        chance: Random,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-        wait_seconds: float,
+        self, replicas: Replicas, chance: Random, clock: Clock, loop: asyncio.AbstractEventLoop, wait_seconds: float
     ) -> None:
         super().__init__("changes for slaves")
         self.life = f"{chance.getrandbits(64):x}"
@@ -179,12 +174,7 @@ class StateFeed(Service):
         return {int(RequestCode.FOLLOW_STATE): self._follow}
 
     def watch_all(
-        self,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
-        modes: RequestModes,
-        events: Events,
+        self, topics: TopicTable, groups: GroupTable, offsets: ConsumerOffsets, modes: RequestModes, events: Events
     ) -> None:
         """Tell slaves of all changes of a broker's state that they can't see in the log."""
         self.watch(DELETED, topics.deleted.file.changed, topics.deleted.whole)
@@ -196,9 +186,7 @@ class StateFeed(Service):
         events.listen(RightsChanged, lambda _: self.note(RIGHTS))
         events.listen(ConnectionClosed, self.closed)
 
-    def watch(
-        self, state: str, changed: Event[Change], whole: Callable[[], Change] | None = None
-    ) -> None:
+    def watch(self, state: str, changed: Event[Change], whole: Callable[[], Change] | None = None) -> None:
         """Tell slaves of all changes of a table; who asks for the first time is given ``whole``,
         where no other request has it."""
         changed.listen(lambda change: self.note(state, change))

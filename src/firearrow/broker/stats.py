@@ -87,9 +87,7 @@ class Series:
         """Give the last minute, hour and day."""
         minute = list(self._minutes)[-_MINUTE - 1 :]
         return BrokerStatsData(
-            _snapshot(minute, measure),
-            _snapshot(self._hours, measure),
-            _snapshot(self._days, measure),
+            _snapshot(minute, measure), _snapshot(self._hours, measure), _snapshot(self._days, measure)
         )
 
 
@@ -98,9 +96,7 @@ def _snapshot(notes: Sequence[Note], measure: Measure) -> StatsSnapshot:
     total = getattr(last, measure) - getattr(first, measure)
     seconds = (last.at_ms - first.at_ms) / 1000
     count = last.messages - first.messages
-    return StatsSnapshot(
-        total, total / seconds if seconds > 0 else 0.0, total / count if count > 0 else 0.0
-    )
+    return StatsSnapshot(total, total / seconds if seconds > 0 else 0.0, total / count if count > 0 else 0.0)
 
 
 class DayTotals(NamedTuple):
@@ -155,9 +151,7 @@ class Stalls:
         """Return the time that a share of some puts took at most, in ms."""
         left = puts * (1 - share)
         for bound_ms, count in zip(
-            reversed((*self.BOUNDS_MS, self.put_ms_max)),
-            reversed(self.put_times(puts)),
-            strict=True,
+            reversed((*self.BOUNDS_MS, self.put_ms_max)), reversed(self.put_times(puts)), strict=True
         ):
             left -= count
             if left < 0:
@@ -198,9 +192,7 @@ class BrokerStats:
         self._deleted_puts = (0, 0)
         self._get_count = 0
         self._get_bytes = 0
-        self.puts, self.gets, self.found, self.missed = (
-            Series(self.boot_ms, _TEN_MINUTES) for _ in range(4)
-        )
+        self.puts, self.gets, self.found, self.missed = (Series(self.boot_ms, _TEN_MINUTES) for _ in range(4))
         self._series: dict[str, dict[str, Series]] = {
             "topics": {},
             "groups": {},

@@ -74,13 +74,7 @@ class Place:
 class SwitchReplicas(Replicas):
     """The broker's part in replication; ``cut_wanted`` is told where a slave's log is to end."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        place: Place,
-        asked_ha_port: int,
-        access: HaAccess = OPEN,
-    ) -> None:
+    def __init__(self, config: StoreConfig, place: Place, asked_ha_port: int, access: HaAccess = OPEN) -> None:
         super().__init__(config, access)
         self.place = place
         self.cut_wanted: Event[int] = Event()
@@ -100,17 +94,13 @@ class SwitchReplicas(Replicas):
         self._server = await listen(self._gate.connection, host, 0, self._access.server_tls)
         return port_of(self._server)
 
-    def begin(
-        self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None
-    ) -> Service:
+    def begin(self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None) -> Service:
         """Make the master's part or the slave's, as a service."""
         loop = loop or asyncio.get_running_loop()
         place, config = self.place, self._config
         self._opened_end = store.log_end_offset
         if self.is_slave:
-            slave = SwitchSlave(
-                store, config, clock, loop, place.epochs, self._greeting, self._access
-            )
+            slave = SwitchSlave(store, config, clock, loop, place.epochs, self._greeting, self._access)
             slave.ahead.listen(self.cut_wanted)
             self.slave = slave
             sending = partial(
@@ -159,9 +149,7 @@ class SwitchReplicas(Replicas):
 
     def _greeting(self) -> Greeting:
         config = self._config
-        return Greeting(
-            self.place.number, config.async_learner, config.sync_from_last_file, has_state=True
-        )
+        return Greeting(self.place.number, config.async_learner, config.sync_from_last_file, has_state=True)
 
     @property
     def switch_master(self) -> SwitchMaster | None:

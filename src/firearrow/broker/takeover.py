@@ -19,13 +19,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from firearrow.broker.pop.records import (
-    CHECKPOINT_TAG,
-    Acknowledgement,
-    Checkpoint,
-    acknowledgement_of,
-    checkpoint_of,
-)
+from firearrow.broker.pop.records import CHECKPOINT_TAG, Acknowledgement, Checkpoint, acknowledgement_of, checkpoint_of
 from firearrow.broker.state.offsets import ConsumerOffsets
 from firearrow.broker.state.topics import TopicTable
 from firearrow.errors import MessageError
@@ -88,9 +82,7 @@ class _Count:
         if wheel is not None and units <= RECORDS_MAX:
             of_pop += self._pop_on(wheel)
         is_known = (wheel is not None or not new) and max(units, len(new)) <= RECORDS_MAX
-        timers = Waiting(
-            "messages with a delivery time", units + len(new) - len(of_pop), _up_to(is_known)
-        )
+        timers = Waiting("messages with a delivery time", units + len(new) - len(of_pop), _up_to(is_known))
         for topic in self._revive_topics:
             for queue_id in self._queue_ids(topic):
                 done = self._offsets.query(names.REVIVE_GROUP, topic, queue_id)

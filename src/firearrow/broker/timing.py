@@ -44,11 +44,7 @@ from firearrow.config.table import INT_MAX
 from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
-from firearrow.message.sysflag import (
-    TRANSACTION_COMMIT,
-    TRANSACTION_NONE,
-    transaction_type,
-)
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
 from firearrow.services import Alarm, Scheduler, Service
 from firearrow.store import (
     DELETE,
@@ -129,12 +125,9 @@ class TimerRedirection:
         config = self._settings.store
         if not config.timer_wheel_enable:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                "accurate timer message is not enabled, timerWheelEnable is false",
+                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
             )
-        too_late = (
-            deliver_ms is not None and deliver_ms - now_ms > config.timer_max_delay_sec * 1000
-        )
+        too_late = deliver_ms is not None and deliver_ms - now_ms > config.timer_max_delay_sec * 1000
         if deliver_ms is None or too_late or (deletes and deliver_ms <= now_ms):
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -195,12 +188,7 @@ def _queue_of(store: MessageStore) -> TimedQueue:
 class TimedMessages(Service):
     """Puts messages on the wheel, and when they are due into their topics; in steps."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        flush: TimerFlush,
-        scheduler: Scheduler,
-    ) -> None:
+    def __init__(self, context: BrokerContext, flush: TimerFlush, scheduler: Scheduler) -> None:
         super().__init__("timed messages")
         self._store = context.store
         self._timers = context.timers
@@ -563,9 +551,7 @@ class TimedMessages(Service):
         topic = view.properties.get(properties.REAL_TOPIC, "")
         topic_hash = names.java_hash(topic)
         self._counts.note(topic_hash, topic)
-        unit = TimerUnit(
-            -1, magic, now_ms, delay_ms, view.physical_offset, view.store_size, topic_hash
-        )
+        unit = TimerUnit(-1, magic, now_ms, delay_ms, view.physical_offset, view.store_size, topic_hash)
         try:
             self._note_late(due_ms)
             timers.place(unit, queue_offset)
@@ -687,10 +673,7 @@ class TimedMessages(Service):
             draft.topic = found.get(properties.REAL_TOPIC, "")
             draft.queue_id = self._queue_id(draft.topic, found.get(properties.REAL_QUEUE_ID, ""))
         now_ms = self._clock.now_ms()
-        noted = found | {
-            properties.TIMER_ENQUEUE_MS: str(unit.written_ms),
-            properties.TIMER_DEQUEUE_MS: str(now_ms),
-        }
+        noted = found | {properties.TIMER_ENQUEUE_MS: str(unit.written_ms), properties.TIMER_DEQUEUE_MS: str(now_ms)}
         put = self._puts.deliver
         if unit.magic & ROLL:
             times = found.get(properties.TIMER_ROLL_TIMES, "")

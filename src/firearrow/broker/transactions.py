@@ -111,9 +111,7 @@ class _Verdict(Enum):
 class Transactions(Service):
     """Decides halves, and asks for decisions by time."""
 
-    def __init__(
-        self, context: BrokerContext, open_counts: OpenCounts, scheduler: Scheduler
-    ) -> None:
+    def __init__(self, context: BrokerContext, open_counts: OpenCounts, scheduler: Scheduler) -> None:
         super().__init__("transactions")
         self._context = context
         self._open_counts = open_counts
@@ -146,9 +144,7 @@ class Transactions(Service):
         """Know of no half."""
         context = self._context
         self._decided = Decided()
-        self._ops = OpQueue(
-            context.puts, context.store.store_host, context.settings, context.clock, self._scheduler
-        )
+        self._ops = OpQueue(context.puts, context.store.store_host, context.settings, context.clock, self._scheduler)
         self._last_copies: dict[int, int] = {}
 
     async def start(self) -> None:
@@ -386,8 +382,7 @@ class Transactions(Service):
     def _end_round(self) -> None:
         if self._given_up:
             log.warning(
-                "transactions that nobody decided went to TRANS_CHECK_MAX_TIME_TOPIC",
-                extra={"count": self._given_up},
+                "transactions that nobody decided went to TRANS_CHECK_MAX_TIME_TOPIC", extra={"count": self._given_up}
             )
         self._decided.forget_before(self._next)
         if self._next > self._saved[0]:
@@ -432,9 +427,7 @@ class Transactions(Service):
                     held.append(entry.physical_offset)
                 elif verdict is _Verdict.DUE:
                     yield from self._put_held_again(held)
-                    self._see_to(
-                        half, self._move if self._replicas.is_slave else self._ask_or_give_up
-                    )
+                    self._see_to(half, self._move if self._replicas.is_slave else self._ask_or_give_up)
             at += 1
             if held and at - self._next >= HELD_BEHIND_MAX:
                 yield from self._put_held_again(held)
@@ -480,10 +473,7 @@ class Transactions(Service):
         try:
             act(half)
         except MessageError as error:
-            log.error(
-                "a half can't be checked",
-                extra={"physical_offset": half.view.physical_offset, "error": error},
-            )
+            log.error("a half can't be checked", extra={"physical_offset": half.view.physical_offset, "error": error})
 
     def _put_held_again(self, held: list[int]) -> Iterator[int]:
         """Put halves again that are not to be checked yet, so that the queue can move on.
@@ -509,9 +499,7 @@ class Transactions(Service):
         if copy is None:
             return
         draft, placed = copy
-        asking = check_request(
-            half, draft, placed, self._store.store_host, self._settings.broker.broker_name
-        )
+        asking = check_request(half, draft, placed, self._store.store_host, self._settings.broker.broker_name)
         members, senders = self._context.clients.producers(half.producer_group), self._senders
         tried = 0
         for _ in members:

@@ -34,7 +34,6 @@ NOT_YET: Final[Mapping[int, str]] = {
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _COLD,
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "there are no static topics",
-    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "a broker that stops leaves JSON files beside its "
-    "databases",
+    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "a broker that stops leaves JSON files beside its databases",
 }
 """Why a broker does not serve a code that RocketMQ's does."""

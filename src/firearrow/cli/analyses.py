@@ -16,25 +16,11 @@ from typing import Any, Final, Generic, TypeVar
 import pyspark.sql.functions as fn
 from pyspark.sql import DataFrame, SparkSession
 
-from firearrow.cli.joboptions import (
-    Accounting,
-    Backlog,
-    Deadletters,
-    Duplicates,
-    Latency,
-    Transactions,
-)
+from firearrow.cli.joboptions import Accounting, Backlog, Deadletters, Duplicates, Latency, Transactions
 from firearrow.cli.reports import Bars, Cell, Lines, Table
 from firearrow.cli.sparkoptions import RunOptions
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs import (
-    accounting,
-    backlog,
-    deadletters,
-    duplicates,
-    latency,
-    transactions,
-)
+from firearrow.spark.jobs import accounting, backlog, deadletters, duplicates, latency, transactions
 from firearrow.spark.jobs.reading import Reader
 
 PREVIEW_CHARACTERS: Final = 120
@@ -64,13 +50,7 @@ class ReportRun(Generic[Asked]):
     how: RunOptions
     now_ms: int
 
-    def table(
-        self,
-        title: str,
-        frame: DataFrame,
-        note: str = "",
-        chart: Bars | Lines | None = None,
-    ) -> Table:
+    def table(self, title: str, frame: DataFrame, note: str = "", chart: Bars | Lines | None = None) -> Table:
         """Collect the first rows of a DataFrame, and those that its chart shows."""
         top = self.how.top or ROWS_MAX
         wanted = max(top, POINTS_MAX if isinstance(chart, Lines) else 0)
@@ -225,9 +205,7 @@ def report_deadletters(run: ReportRun[Deadletters]) -> list[Table]:
 
 
 def _previews(chosen: DataFrame) -> DataFrame:
-    text = fn.coalesce(
-        fn.try_validate_utf8(chosen["body"].cast("string")), fn.hex(fn.substring("body", 1, 60))
-    )
+    text = fn.coalesce(fn.try_validate_utf8(chosen["body"].cast("string")), fn.hex(fn.substring("body", 1, 60)))
     return chosen.orderBy("deadTimestamp", *deadletters.COORDINATES).select(
         "consumerGroup", "originTopic", "keys", "tags", "retries",
         fn.substring(text, 1, PREVIEW_CHARACTERS).alias("body"), "deadTimestamp", "producer",
@@ -250,13 +228,7 @@ def _resend(run: ReportRun[Deadletters], chosen: DataFrame) -> list[Table]:
     planned = deadletters.audited(left, number, "planned")
     planned.write.mode("append").parquet(options.audit)
     _require_noted(run.spark.read.schema(planned.schema).parquet(options.audit), left, number)
-    (
-        deadletters.resend(left)
-        .write.format("rocketmq")
-        .options(**options.sink())
-        .mode("append")
-        .save()
-    )
+    (deadletters.resend(left).write.format("rocketmq").options(**options.sink()).mode("append").save())
     deadletters.audited(left, number, "sent").write.mode("append").parquet(options.audit)
     done = run.spark.read.parquet(options.audit).where(fn.col("run") == number)
     sent = deadletters.outcomes(done).select(*AUDIT, "run", "at")

@@ -33,9 +33,7 @@ def build_app() -> App:
 def group(name: str, summary: str) -> App:
     """Make a group of commands; `App.command` adds one."""
     last_counts = Parameter(allow_repeating=True)  # so that scripts may add to what they were given
-    return App(
-        name=name, help=summary, help_flags=HELP, version_flags=(), default_parameter=last_counts
-    )
+    return App(name=name, help=summary, help_flags=HELP, version_flags=(), default_parameter=last_counts)
 
 
 def run_app(words: Sequence[str]) -> int:

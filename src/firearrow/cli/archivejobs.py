@@ -125,13 +125,9 @@ def _steps(steps: list[Step]) -> list[Table]:
         count[0] += file.rows
         count[1] += 1
         count[2] += file.size_bytes
-    rows: list[list[Cell]] = [
-        [topic, *count] for topic, count in sorted(counts.items(), key=lambda item: -item[1][0])
-    ]
+    rows: list[list[Cell]] = [[topic, *count] for topic, count in sorted(counts.items(), key=lambda item: -item[1][0])]
     gaps: list[list[Cell]] = [
-        [gap.topic, gap.broker, gap.queue_id, gap.start, gap.end, gap.missing]
-        for step in steps
-        for gap in step.gaps
+        [gap.topic, gap.broker, gap.queue_id, gap.start, gap.end, gap.missing] for step in steps for gap in step.gaps
     ]
     return [
         Table("Archived", ["topic", "messages", "files", "bytes"], rows,

@@ -41,13 +41,9 @@ class LoadOptions:
     """How much."""
 
     topic: Annotated[str, valued("TOPIC", f"made if it is not there (default: {TOPIC})")] = TOPIC
-    seconds: Annotated[
-        float, valued("N", "it ends after so many seconds (default: 10)", positive)
-    ] = 10.0
+    seconds: Annotated[float, valued("N", "it ends after so many seconds (default: 10)", positive)] = 10.0
     count: Annotated[int | None, valued("N", "or when so many are done", whole)] = None
-    in_flight: Annotated[int, valued("N", "so many are under way at once (default: 64)", whole)] = (
-        64
-    )
+    in_flight: Annotated[int, valued("N", "so many are under way at once (default: 64)", whole)] = 64
 
     def plan(self, per_second: float | None = None) -> Plan:
         """Give it; ConfigError for what can't be."""
@@ -59,20 +55,13 @@ USUAL: Final = LoadOptions()
 Rate = Annotated[
     float | None,
     valued(
-        "N",
-        "so many a second, each measured from when it was due (default: as many as go)",
-        positive,
-        name="--rate",
+        "N", "so many a second, each measured from when it was due (default: as many as go)", positive, name="--rate"
     ),
 ]
 Size = Annotated[int, valued("BYTES", "of a body (default: 128)", whole, name="--size")]
 Group = Annotated[
     str | None,
-    valued(
-        "GROUP",
-        "consumer group (default: one for this run, which is deleted in the end)",
-        name="--group",
-    ),
+    valued("GROUP", "consumer group (default: one for this run, which is deleted in the end)", name="--group"),
 ]
 
 
@@ -81,9 +70,7 @@ async def _opened(cluster: ClusterOptions, topic: str) -> AsyncIterator[tuple[Ad
     target = cluster.target()
     async with (
         cluster.admin() as admin,
-        Session(
-            target.name_servers, credentials=target.credentials, tls=target.tls or False
-        ) as session,
+        Session(target.name_servers, credentials=target.credentials, tls=target.tls or False) as session,
     ):
         await loads.ensure_topic(admin, topic)
         yield admin, session
@@ -94,10 +81,7 @@ async def _consuming(
     cluster: ClusterOptions, topic: str, consumer_group: str | None
 ) -> AsyncIterator[tuple[Session, str]]:
     """The session, and the group that consumes in it."""
-    async with (
-        _opened(cluster, topic) as (admin, session),
-        loads.own_group(admin, topic, consumer_group) as name,
-    ):
+    async with _opened(cluster, topic) as (admin, session), loads.own_group(admin, topic, consumer_group) as name:
         yield session, name
 
 
@@ -119,11 +103,7 @@ async def produce(
 
 @app.command
 async def consume(
-    *,
-    load: LoadOptions = USUAL,
-    consumer_group: Group = None,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
+    *, load: LoadOptions = USUAL, consumer_group: Group = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
     """Consume a topic from its first message on; measured is how old messages are by then."""
     async with _consuming(cluster, load.topic, consumer_group) as (session, name):
@@ -133,11 +113,7 @@ async def consume(
 
 @app.command
 async def pop(
-    *,
-    load: LoadOptions = USUAL,
-    consumer_group: Group = None,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
+    *, load: LoadOptions = USUAL, consumer_group: Group = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
     """Pop and acknowledge; measured is from a request until all that it got is acknowledged."""
     async with _consuming(cluster, load.topic, consumer_group) as (session, name):

@@ -19,10 +19,7 @@ from firearrow.client.admin.many import gathered
 from firearrow.errors import FirearrowError
 
 LIST: Final = ("cluster", "broker", "brokerNumber", "address", "version", "state")
-STATS: Final = (
-    "broker", "puts", "gets", "putsToday", "getsToday", "putRate", "getRate", "bytesInLog",
-    "diskShare",
-)  # fmt: skip
+STATS: Final = ("broker", "puts", "gets", "putsToday", "getsToday", "putRate", "getRate", "bytesInLog", "diskShare")
 
 Broker = Annotated[str, Parameter(help="the broker's name, or its address")]
 
@@ -31,9 +28,7 @@ app.default(run_broker)
 
 
 @app.command(name="list")
-async def list_brokers(
-    *, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def list_brokers(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """List brokers, slaves too, and whether they answer."""
     async with cluster.admin() as admin:
         info = await admin.cluster()
@@ -61,9 +56,7 @@ async def runtime_or_none(admin: Admin, server: Server) -> dict[str, str] | None
 
 
 @app.command(name="show")
-async def show_broker(
-    broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show everything that a broker counts."""
     async with cluster.admin() as admin:
         servers = named(await admin.cluster(), broker)
@@ -77,9 +70,7 @@ async def show_broker(
 
 
 @app.command(name="stats")
-async def show_stats(
-    *, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def show_stats(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show what each master has stored and handed out."""
     async with cluster.admin() as admin:
         masters = masters_in(await admin.cluster(), of_cluster)

@@ -59,9 +59,7 @@ def _bars(table: Table, chart: Bars) -> str:
 def _lines(table: Table, chart: Lines) -> str:
     names = table.points(chart.series) if chart.series else [""] * len(table.points(chart.time))
     series: dict[str, list[tuple[float, float]]] = {}
-    for name, time, value in zip(
-        names, table.points(chart.time), table.points(chart.value), strict=True
-    ):
+    for name, time, value in zip(names, table.points(chart.time), table.points(chart.value), strict=True):
         if isinstance(time, datetime):
             series.setdefault(_label(name), []).append((time.timestamp(), _value(value)))
     points = [point for line in series.values() for point in line]
@@ -114,9 +112,7 @@ def _up(y: float, most: float) -> float:
 
 def _svg(height: float, title: str, parts: Sequence[str]) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
-        + "".join(parts)
-        + "</svg>"
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">' + "".join(parts) + "</svg>"
     )
 
 

@@ -15,22 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from firearrow.cli.joboptions import (
-    ArchiveJob,
-    Deadletters,
-    Latency,
-    Reading,
-    Replay,
-    Restore,
-    Sink,
-    WatchJob,
-)
+from firearrow.cli.joboptions import ArchiveJob, Deadletters, Latency, Reading, Replay, Restore, Sink, WatchJob
 from firearrow.cli.sparkoptions import RunOptions
 from firearrow.errors import ConfigError, FirearrowError
 
-_MASTERS: Final = re.compile(
-    r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+"
-)
+_MASTERS: Final = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
 MASTER_SECONDS: Final = 10  # to answer; as for a name server
 _RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_option")
 _CLOSING: Final = {"(": ")", "[": "]"}
@@ -49,10 +38,7 @@ def check(job: str, options: Reading, how: RunOptions) -> None:
 def check_master(option: str, master: str) -> None:
     """Raise ConfigError for what is no Spark, where ``option`` names one."""
     if not _MASTERS.fullmatch(master):
-        raise ConfigError(
-            f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or "
-            "k8s://URL"
-        )
+        raise ConfigError(f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL")
 
 
 def check_places(given: Mapping[str, object]) -> None:
@@ -127,8 +113,7 @@ def require(module: str, extra: str) -> None:
     """Raise ConfigError, saying what to install, unless a module is there."""
     if find_spec(module) is None:
         raise ConfigError(
-            f"--{extra} needs the package {module}: install Firearrow with the extra {extra} "
-            "(docs/start.md)"
+            f"--{extra} needs the package {module}: install Firearrow with the extra {extra} (docs/start.md)"
         )
 
 

@@ -85,12 +85,7 @@ def _sum(facts: Iterable[Mapping[str, str] | None], name: str) -> float:
 
 @app.command(name="drain")
 async def drain_broker(
-    broker: Broker,
-    /,
-    *,
-    how: DrainOptions = USUAL,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
+    broker: Broker, /, *, how: DrainOptions = USUAL, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
     """Have nobody send to a broker any more, and wait until consumers have read what is there."""
     time = asyncio.get_running_loop().time
@@ -110,9 +105,7 @@ async def drain_broker(
 
 
 @app.command(name="undrain")
-async def undrain_broker(
-    broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def undrain_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Have clients send to a broker again that was drained."""
     async with cluster.admin() as admin:
         master = one_master(named(await admin.cluster(), broker))
@@ -122,10 +115,7 @@ async def undrain_broker(
 
 @app.command(name="restart")
 async def restart_brokers(
-    *brokers: Broker,
-    how: DrainOptions = USUAL,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
+    *brokers: Broker, how: DrainOptions = USUAL, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
     """Restart brokers that `serve --brokers` runs on this machine: one by one, drained first.
 
@@ -150,9 +140,7 @@ async def _drained(admin: Admin, master: Server, how: DrainOptions) -> Left:
     return await drain(admin, master, how, _say)
 
 
-async def _restarted(
-    admin: Admin, server: Server, how: DrainOptions, states: dict[Server, str]
-) -> list[Cell]:
+async def _restarted(admin: Admin, server: Server, how: DrainOptions, states: dict[Server, str]) -> list[Cell]:
     """Restart one; raises ConfigError where nobody would start it again."""
     time = asyncio.get_running_loop().time
     began, left = time(), ""

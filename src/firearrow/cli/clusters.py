@@ -43,14 +43,11 @@ class ClusterOptions:
         str | None,
         valued(
             "HOST:PORT;...",
-            f"name servers of the cluster (default: {ENVIRONMENT}, else the context in use, "
-            f"else {HERE})",
+            f"name servers of the cluster (default: {ENVIRONMENT}, else the context in use, else {HERE})",
             name=("-n", "--name-server"),
         ),
     ] = None
-    context: Annotated[
-        str | None, valued("NAME", "the cluster of this name: see `firearrow context`")
-    ] = None
+    context: Annotated[str | None, valued("NAME", "the cluster of this name: see `firearrow context`")] = None
 
     def target(self) -> Target:
         """Give the cluster; ConfigError if what is given can't be used."""

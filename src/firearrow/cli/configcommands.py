@@ -18,14 +18,7 @@ from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.parameters import switch, valued
 from firearrow.cli.refusals import WrongCommandLine
 from firearrow.cli.reports import Cell, Table
-from firearrow.cli.undofiles import (
-    FromFile,
-    Undo,
-    UndoFile,
-    circumstances,
-    read_undo,
-    write_undo,
-)
+from firearrow.cli.undofiles import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
 from firearrow.cli.values import pair
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import servers_in
@@ -33,9 +26,7 @@ from firearrow.client.admin.cluster import servers_in
 GET: Final = ("server", "key", "value")
 SET: Final = ("server", "key", "before", "after", "state")
 
-OfBroker = Annotated[
-    str | None, valued("NAME", "this broker: its name, or its address", name="--broker")
-]
+OfBroker = Annotated[str | None, valued("NAME", "this broker: its name, or its address", name="--broker")]
 OfNameServers = Annotated[bool, switch("all name servers", name="--name-servers")]
 
 
@@ -60,9 +51,7 @@ app = group("config", "look at the configuration of servers, and change it")
 
 @app.command(name="get")
 async def get_config(
-    pattern: Annotated[
-        str | None, Parameter(help="keys that match this, with * and ? (default: all)")
-    ] = None,
+    pattern: Annotated[str | None, Parameter(help="keys that match this, with * and ? (default: all)")] = None,
     /,
     *,
     broker: OfBroker = None,
@@ -157,9 +146,7 @@ async def _change(
     return FAILED if any(row[-1] == "failed" for row in rows) else 0
 
 
-async def _carry_out(
-    admin: Admin, keys: Sequence[Key], name_servers: bool, undo_file: Path | None
-) -> str:
+async def _carry_out(admin: Admin, keys: Sequence[Key], name_servers: bool, undo_file: Path | None) -> str:
     """Change what is to be another; give a line that says how that is undone."""
     others = [it for it in keys if it.before != it.after]
     if not others:

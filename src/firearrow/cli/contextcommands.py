@@ -34,25 +34,13 @@ def list_contexts(*, output: Output = PLAIN) -> None:
 class ContextOptions:
     """How a cluster is reached."""
 
-    name_server: Annotated[
-        str, valued("HOST:PORT;...", "name servers of the cluster", name=("-n", "--name-server"))
-    ]
-    access_key: Annotated[
-        str | None, valued("NAME", "the user, for servers with access control")
-    ] = None
-    secret_env: Annotated[
-        str | None, valued("VARIABLE", "variable of the environment with the user's secret")
-    ] = None
-    secret_file: Annotated[
-        Path | None, valued("FILE", "file with the user's secret, which only you can read")
-    ] = None
+    name_server: Annotated[str, valued("HOST:PORT;...", "name servers of the cluster", name=("-n", "--name-server"))]
+    access_key: Annotated[str | None, valued("NAME", "the user, for servers with access control")] = None
+    secret_env: Annotated[str | None, valued("VARIABLE", "variable of the environment with the user's secret")] = None
+    secret_file: Annotated[Path | None, valued("FILE", "file with the user's secret, which only you can read")] = None
     tls: Annotated[bool, switch("encrypt connections")] = False
-    tls_ca: Annotated[
-        Path | None, valued("FILE", "authorities to trust (default: the system's)")
-    ] = None
-    tls_certificate: Annotated[
-        Path | None, valued("FILE", "certificate to show to the servers")
-    ] = None
+    tls_ca: Annotated[Path | None, valued("FILE", "authorities to trust (default: the system's)")] = None
+    tls_certificate: Annotated[Path | None, valued("FILE", "certificate to show to the servers")] = None
     tls_key: Annotated[Path | None, valued("FILE", "key of that certificate")] = None
     tls_any: Annotated[bool, switch("take any certificate, as RocketMQ's clients do")] = False
 

@@ -120,9 +120,7 @@ def as_toml(contexts: Contexts) -> str:
     lines = [] if contexts.use is None else [f"use = {_quoted(contexts.use)}"]
     for name, context in sorted(contexts.contexts.items()):
         lines += ["", f"[contexts.{_quoted(name)}]"]
-        lines += [
-            f"{key} = {_quoted(value)}" for key, value in msgspec.to_builtins(context).items()
-        ]
+        lines += [f"{key} = {_quoted(value)}" for key, value in msgspec.to_builtins(context).items()]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 

@@ -57,9 +57,7 @@ def described(app: App, name: str) -> Described:
     return Described(
         name,
         _as_summary(app.help),
-        [_option(argument) for argument in app.assemble_argument_collection() if argument.show]
-        if takes
-        else [],
+        [_option(argument) for argument in app.assemble_argument_collection() if argument.show] if takes else [],
         [(command, summary(app, command)) for command in subcommands(app)],
     )
 
@@ -90,13 +88,7 @@ def _option(argument: Argument) -> Option:
     value = "" if is_flag else parameter.metavar or "|".join(choices or ())
     if not value and not is_flag:
         value = argument.name.lstrip("-").upper().replace("-", "_")
-    return Option(
-        names,
-        value,
-        parameter.help or "",
-        argument.required,
-        argument.token_count()[1],
-    )
+    return Option(names, value, parameter.help or "", argument.required, argument.token_count()[1])
 
 
 def _short_first(name: str) -> tuple[bool, bool]:

@@ -28,25 +28,18 @@ from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
 
 LIST: Final = ("group", "letters", "lastAt")
-INSPECT: Final = (
-    "deadAt", "messageId", "originTopic", "tag", "keys", "retries", "producer", "place", "body",
-)  # fmt: skip
+INSPECT: Final = ("deadAt", "messageId", "originTopic", "tag", "keys", "retries", "producer", "place", "body")
 BODY_CHARACTERS: Final = 200
 
 Group = Annotated[str, Parameter(help="the group's name")]
 Limit = Annotated[int, valued("N", "largest number of letters; 0 for all (default: 100)")]
-Since = Annotated[
-    int | None,
-    valued("TIME", "dead since this time; TIME is ISO 8601 (UTC) or ms since 1970", moment),
-]
+Since = Annotated[int | None, valued("TIME", "dead since this time; TIME is ISO 8601 (UTC) or ms since 1970", moment)]
 
 app = group_of_commands("dlq", "look at dead letters, and send them again")
 
 
 @app.command(name="list")
-async def list_groups(
-    pattern: Pattern = None, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def list_groups(pattern: Pattern = None, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """List the groups that have dead letters."""
 
     async def row(topic: str) -> list[Cell]:
@@ -64,13 +57,7 @@ async def list_groups(
 
 @app.command(name="inspect")
 async def inspect(
-    group: Group,
-    /,
-    *,
-    since: Since = None,
-    limit: Limit = 100,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
+    group: Group, /, *, since: Since = None, limit: Limit = 100, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> None:
     """Show the dead letters of a group, and where each comes from."""
     async with cluster.admin() as admin:
@@ -97,17 +84,13 @@ async def resend(
     group: Group,
     /,
     *,
-    ids: Annotated[
-        tuple[str, ...], repeated("ID", "with this id; may be repeated", name="--id")
-    ] = (),
+    ids: Annotated[tuple[str, ...], repeated("ID", "with this id; may be repeated", name="--id")] = (),
     key: Annotated[tuple[str, ...], repeated("WORD", "with this key; may be repeated")] = (),
     tag: Annotated[tuple[str, ...], repeated(None, "with this tag; may be repeated")] = (),
     containing: Annotated[str | None, valued("TEXT", "with this text in the body")] = None,
     all_letters: Annotated[bool, switch("all of them", name="--all")] = False,
     since: Since = None,
-    to: Annotated[
-        str | None, valued("TOPIC", "where to send them (default: where they come from)")
-    ] = None,
+    to: Annotated[str | None, valued("TOPIC", "where to send them (default: where they come from)")] = None,
     apply: Apply = False,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,

@@ -25,9 +25,7 @@ TEXT_COLUMNS_MAX: Final = 100
 
 async def doctor(
     group: Annotated[str, valued("GROUP", f"the group that does not consume; or `{SENDS}`")],
-    topic: Annotated[
-        str | None, valued("TOPIC", "only this topic (default: all that the group consumes)")
-    ] = None,
+    topic: Annotated[str | None, valued("TOPIC", "only this topic (default: all that the group consumes)")] = None,
     /,
     *,
     cluster: ClusterOptions = ANY,
@@ -35,9 +33,7 @@ async def doctor(
 ) -> int:
     """Say why a group does not consume, or why sends are slow: exit code 1 if there is a reason."""
     async with cluster.admin() as admin:
-        found, summary = await (
-            _of_sends(admin, topic) if group == SENDS else _of_group(admin, group, topic)
-        )
+        found, summary = await (_of_sends(admin, topic) if group == SENDS else _of_group(admin, group, topic))
     found = by_gravity(found)
     if output.json or output.csv or output.table:
         output.show(rows_of(found))

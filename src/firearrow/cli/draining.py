@@ -51,19 +51,13 @@ class DrainOptions:
     """How long is waited, and for what."""
 
     deadline: Annotated[
-        float,
-        valued(
-            "SECONDS",
-            "wait no longer than this for what there is to read (default: 120)",
-            _seconds,
-        ),
+        float, valued("SECONDS", "wait no longer than this for what there is to read (default: 120)", _seconds)
     ] = DEADLINE_SECONDS
     route_seconds: Annotated[
         float,
         valued(
             "SECONDS",
-            "how long clients may not notice that they are to send elsewhere (default: 35; "
-            "RocketMQ's look each 30 s)",
+            "how long clients may not notice that they are to send elsewhere (default: 35; RocketMQ's look each 30 s)",
             _seconds,
         ),
     ] = ROUTE_SECONDS
@@ -93,9 +87,7 @@ def check_others(info: ClusterInfo, master: Server) -> None:
     """Raise ConfigError where no other master could take what is sent."""
     others = [it for it in masters_in(info, master.cluster) if it.broker != master.broker]
     if not others:
-        raise ConfigError(
-            f"{master.broker} is the only master of {master.cluster}: without it nobody can send"
-        )
+        raise ConfigError(f"{master.broker} is the only master of {master.cluster}: without it nobody can send")
 
 
 def one_master(servers: Sequence[Server]) -> Server:
@@ -117,9 +109,7 @@ async def drain(admin: Admin, master: Server, how: DrainOptions, tell: Tell) -> 
         before, puts = puts, await _puts(admin, master)
         left = Left(await _lags(admin, master), puts != before)
         waited = time() - began
-        if waited >= how.route_seconds and (
-            left.nothing or waited >= how.route_seconds + how.deadline
-        ):
+        if waited >= how.route_seconds and (left.nothing or waited >= how.route_seconds + how.deadline):
             return left
         if str(left) != told and not left.nothing:
             told = str(left)
@@ -131,8 +121,7 @@ async def fill(admin: Admin, broker: str) -> None:
     """Have clients send to a broker again; a name server that fails is told when all were asked."""
     servers = admin.name_servers
     answers = await asyncio.gather(
-        *(servers.add_write_perm(address, broker) for address in servers.addresses),
-        return_exceptions=True,
+        *(servers.add_write_perm(address, broker) for address in servers.addresses), return_exceptions=True
     )
     for answer in answers:
         if isinstance(answer, BaseException):

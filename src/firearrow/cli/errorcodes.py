@@ -21,9 +21,7 @@ TEXT_COLUMNS_MAX: Final = 100
 
 
 def errors(
-    code: Annotated[
-        str | None, Parameter(metavar="CODE", help="number or name of the code (default: all)")
-    ] = None,
+    code: Annotated[str | None, Parameter(metavar="CODE", help="number or name of the code (default: all)")] = None,
     /,
     *,
     output: Output = PLAIN,
@@ -63,8 +61,6 @@ def _text(code: ResponseCode) -> str:
         [
             f"{code} {code.name} (raised as {raised_as(code)})",
             textwrap.fill(meaning.cause, width, initial_indent="  ", subsequent_indent="  "),
-            textwrap.fill(
-                f"-> {meaning.cure}", width, initial_indent="  ", subsequent_indent="     "
-            ),
+            textwrap.fill(f"-> {meaning.cure}", width, initial_indent="  ", subsequent_indent="     "),
         ]
     )

@@ -19,10 +19,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow serve --ephemeral --until-stdin-closes",
         "firearrow serve --brokers 3 --set broker-b.flushDiskType=SYNC_FLUSH",
     ),
-    "firearrow namesrv": (
-        "firearrow namesrv",
-        "firearrow namesrv -c namesrv.conf --port 9877",
-    ),
+    "firearrow namesrv": ("firearrow namesrv", "firearrow namesrv -c namesrv.conf --port 9877"),
     "firearrow controller": (
         "firearrow controller -c controller.conf",
         "firearrow controller -c controller.conf --set controllerDLegerSelfId=n1 --host 10.0.0.2",
@@ -35,30 +32,18 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow broker list": ("firearrow broker list --json",),
     "firearrow broker show": ("firearrow broker show broker-a",),
     "firearrow broker stats": ("firearrow broker stats --cluster DefaultCluster",),
-    "firearrow topic": (
-        "firearrow topic list",
-        "firearrow topic create orders --queues 4",
-    ),
-    "firearrow topic list": (
-        "firearrow topic list",
-        "firearrow topic list 'order*' --csv",
-    ),
+    "firearrow topic": ("firearrow topic list", "firearrow topic create orders --queues 4"),
+    "firearrow topic list": ("firearrow topic list", "firearrow topic list 'order*' --csv"),
     "firearrow topic show": ("firearrow topic show orders",),
     "firearrow topic create": (
         "firearrow topic create orders --queues 4",
         "firearrow topic create payments --type TRANSACTION",
     ),
-    "firearrow topic delete": (
-        "firearrow topic delete orders",
-        "firearrow topic delete orders --apply",
-    ),
+    "firearrow topic delete": ("firearrow topic delete orders", "firearrow topic delete orders --apply"),
     "firearrow topic undo": ("firearrow topic undo firearrow-undo-orders-20260131T080000Z.json",),
     "firearrow topic stats": ("firearrow topic stats orders",),
     "firearrow topic routes": ("firearrow topic routes orders -n 10.0.0.1:9876",),
-    "firearrow group": (
-        "firearrow group list",
-        "firearrow group clients billing",
-    ),
+    "firearrow group": ("firearrow group list", "firearrow group clients billing"),
     "firearrow group list": ("firearrow group list 'bill*'",),
     "firearrow group show": ("firearrow group show billing --json",),
     "firearrow group create": (
@@ -66,9 +51,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow group create billing --disabled",
     ),
     "firearrow group delete": ("firearrow group delete billing --apply",),
-    "firearrow group undo": (
-        "firearrow group undo firearrow-undo-billing-20260131T080000Z.json --apply",
-    ),
+    "firearrow group undo": ("firearrow group undo firearrow-undo-billing-20260131T080000Z.json --apply",),
     "firearrow group clients": ("firearrow group clients billing",),
     "firearrow message": (
         "firearrow message send orders '{\"id\": 17}' --tag paid --key o-17",
@@ -88,66 +71,38 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow message get --topic orders --key o-17",
     ),
     "firearrow message trace": ("firearrow message trace 7F000001004218B4AAC216E4F3D60000",),
-    "firearrow message resend": (
-        "firearrow message resend 7F000001004218B4AAC216E4F3D60000 --topic orders --apply",
-    ),
-    "firearrow lag": (
-        "firearrow lag",
-        "firearrow lag billing --by queue",
-        "firearrow lag billing --filtered --json",
-    ),
-    "firearrow offset": (
-        "firearrow offset get billing",
-        "firearrow offset reset billing orders --to latest",
-    ),
+    "firearrow message resend": ("firearrow message resend 7F000001004218B4AAC216E4F3D60000 --topic orders --apply",),
+    "firearrow lag": ("firearrow lag", "firearrow lag billing --by queue", "firearrow lag billing --filtered --json"),
+    "firearrow offset": ("firearrow offset get billing", "firearrow offset reset billing orders --to latest"),
     "firearrow offset get": ("firearrow offset get billing --topic orders",),
-    "firearrow offset seek": (
-        "firearrow offset seek billing orders 4711 --broker broker-a --queue 0 --apply",
-    ),
+    "firearrow offset seek": ("firearrow offset seek billing orders 4711 --broker broker-a --queue 0 --apply",),
     "firearrow offset reset": (
         "firearrow offset reset billing orders --to 2026-01-31T08:00:00",
         "firearrow offset reset billing orders --to latest --apply --undo-file undo.json",
     ),
     "firearrow offset clone": ("firearrow offset clone billing billing2 --apply",),
     "firearrow offset undo": ("firearrow offset undo undo.json --apply",),
-    "firearrow dlq": (
-        "firearrow dlq list",
-        "firearrow dlq resend billing --key o-17 --apply",
-    ),
+    "firearrow dlq": ("firearrow dlq list", "firearrow dlq resend billing --key o-17 --apply"),
     "firearrow dlq list": ("firearrow dlq list",),
     "firearrow dlq inspect": ("firearrow dlq inspect billing --limit 10",),
     "firearrow dlq resend": (
         "firearrow dlq resend billing --containing timeout",
         "firearrow dlq resend billing --all --to orders-again --apply",
     ),
-    "firearrow cluster": (
-        "firearrow cluster list",
-        "firearrow cluster restart",
-    ),
+    "firearrow cluster": ("firearrow cluster list", "firearrow cluster restart"),
     "firearrow cluster list": ("firearrow cluster list --context production",),
     "firearrow cluster drain": ("firearrow cluster drain broker-b --deadline 600",),
     "firearrow cluster undrain": ("firearrow cluster undrain broker-b",),
-    "firearrow cluster restart": (
-        "firearrow cluster restart",
-        "firearrow cluster restart broker-b --deadline 30",
-    ),
-    "firearrow config": (
-        "firearrow config get 'flush*'",
-        "firearrow config set fileReservedTime=48 --all-brokers",
-    ),
+    "firearrow cluster restart": ("firearrow cluster restart", "firearrow cluster restart broker-b --deadline 30"),
+    "firearrow config": ("firearrow config get 'flush*'", "firearrow config set fileReservedTime=48 --all-brokers"),
     "firearrow config get": (
         "firearrow config get 'flush*' --broker broker-a",
         "firearrow config get --name-servers --json",
     ),
     "firearrow config set": ("firearrow config set fileReservedTime=48 --all-brokers --apply",),
-    "firearrow config undo": (
-        "firearrow config undo firearrow-undo-config-20260131T080000Z.json --apply",
-    ),
+    "firearrow config undo": ("firearrow config undo firearrow-undo-config-20260131T080000Z.json --apply",),
     "firearrow completion": ("firearrow completion bash",),
-    "firearrow context": (
-        "firearrow context add local --name-server 127.0.0.1:9876 --use",
-        "firearrow context list",
-    ),
+    "firearrow context": ("firearrow context add local --name-server 127.0.0.1:9876 --use", "firearrow context list"),
     "firearrow context list": ("firearrow context list --json",),
     "firearrow context add": (
         "firearrow context add production --name-server '10.0.0.1:9876;10.0.0.2:9876'",
@@ -180,14 +135,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow bench pop": ("firearrow bench pop --in-flight 16",),
     "firearrow bench round-trip": ("firearrow bench round-trip --rate 1000 --seconds 30",),
     "firearrow bench transaction": ("firearrow bench transaction --in-flight 16",),
-    "firearrow mqadmin": (
-        "firearrow mqadmin clusterList -n 10.0.0.1:9876",
-        "firearrow mqadmin help topicStatus",
-    ),
-    "firearrow store": (
-        "firearrow store stat data/store",
-        "firearrow store verify data/store",
-    ),
+    "firearrow mqadmin": ("firearrow mqadmin clusterList -n 10.0.0.1:9876", "firearrow mqadmin help topicStatus"),
+    "firearrow store": ("firearrow store stat data/store", "firearrow store verify data/store"),
     "firearrow store stat": ("firearrow store stat data/store --queues",),
     "firearrow store cat": (
         "firearrow store cat data/store --topic Orders --limit 10",
@@ -208,16 +157,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "firearrow store salvage": ("firearrow store salvage data/store --to /tmp/saved",),
     "firearrow store diff": ("firearrow store diff data/store /backup/store --logical",),
-    "firearrow store why-not-deleted": (
-        "firearrow store why-not-deleted data/store -c broker.conf",
-    ),
+    "firearrow store why-not-deleted": ("firearrow store why-not-deleted data/store -c broker.conf",),
     "firearrow pipeline": (
         "firearrow pipeline backlog --path data/store",
         "firearrow pipeline archive --path data/store --to /archive",
     ),
-    "firearrow pipeline backlog": (
-        "firearrow pipeline backlog --path data/store --report backlog.html",
-    ),
+    "firearrow pipeline backlog": ("firearrow pipeline backlog --path data/store --report backlog.html",),
     "firearrow pipeline accounting": ("firearrow pipeline accounting --path data/store --top 5",),
     "firearrow pipeline deadletters": (
         "firearrow pipeline deadletters --path data/store --where \"text LIKE '%timeout%'\"",
@@ -226,20 +171,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow pipeline duplicates": (
         "firearrow pipeline duplicates --name-server 10.0.0.1:9876 --option subscribe=Orders",
     ),
-    "firearrow pipeline latency": (
-        "firearrow pipeline latency --path data/store --option subscribe=Orders",
-    ),
-    "firearrow pipeline archive": (
-        "firearrow pipeline archive --name-server 10.0.0.1:9876 --to /archive --follow",
-    ),
+    "firearrow pipeline latency": ("firearrow pipeline latency --path data/store --option subscribe=Orders",),
+    "firearrow pipeline archive": ("firearrow pipeline archive --name-server 10.0.0.1:9876 --to /archive --follow",),
     "firearrow pipeline compact": ("firearrow pipeline compact --archive /archive",),
     "firearrow pipeline expire": ("firearrow pipeline expire --archive /archive --keep 365",),
     "firearrow pipeline take-over": ("firearrow pipeline take-over --archive /archive",),
     "firearrow pipeline restore": (
-        (
-            "firearrow pipeline restore --archive /archive --to-name-server 10.0.0.1:9876 "
-            "--job /jobs/restore"
-        ),
+        ("firearrow pipeline restore --archive /archive --to-name-server 10.0.0.1:9876 --job /jobs/restore"),
     ),
     "firearrow pipeline replay": (
         (
@@ -247,7 +185,5 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
             "--to-topic Again --to-name-server 10.0.0.1:9876 --job /jobs/replay"
         ),
     ),
-    "firearrow pipeline watch": (
-        "firearrow pipeline watch --name-server 10.0.0.1:9876 --alert 'deadLetters > 0'",
-    ),
+    "firearrow pipeline watch": ("firearrow pipeline watch --name-server 10.0.0.1:9876 --alert 'deadLetters > 0'",),
 }

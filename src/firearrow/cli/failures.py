@@ -62,9 +62,7 @@ _CHATTER: Final = re.compile(
 _ERRNO: Final = re.compile(r"\[Errno -?\d+\] (?:(.+): '(.+)'$)?")
 
 
-def carried_out(
-    command: Callable[[], int], failed: int | Callable[[Exception], int], *, as_json: bool = False
-) -> int:
+def carried_out(command: Callable[[], int], failed: int | Callable[[Exception], int], *, as_json: bool = False) -> int:
     """Do what a command line asks, and give the exit code: ``failed`` for any exception, or what
     it gives for one.
 

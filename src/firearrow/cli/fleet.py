@@ -17,12 +17,8 @@ from firearrow.client.admin.many import gathered
 from firearrow.client.routequeues import MASTER
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
 
-Pattern = Annotated[
-    str | None, Parameter(help="names that match this, with * and ? (default: all)")
-]
-OfCluster = Annotated[
-    str | None, valued("NAME", "brokers of this cluster (default: all)", name="--cluster")
-]
+Pattern = Annotated[str | None, Parameter(help="names that match this, with * and ? (default: all)")]
+OfCluster = Annotated[str | None, valued("NAME", "brokers of this cluster (default: all)", name="--cluster")]
 Apply = Annotated[bool, switch("do it; without, it is only shown what would be done")]
 PREVIEW: Final = "Nothing is changed yet: --apply does it."
 

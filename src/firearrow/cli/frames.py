@@ -32,11 +32,7 @@ def report_of(traffic: Traffic, time: str, notes: Sequence[str] = ()) -> Report:
     return Report(
         "Firearrow top",
         facts,
-        [
-            _brokers(traffic),
-            Table("Groups", GROUPS, groups),
-            Table("Topics", TOPICS, traffic.topics),
-        ],
+        [_brokers(traffic), Table("Groups", GROUPS, groups), Table("Topics", TOPICS, traffic.topics)],
     )
 
 

@@ -11,15 +11,7 @@ from cyclopts import Parameter
 from firearrow.cli.app import group as group_of_commands
 from firearrow.cli.clusters import ANY, ClusterOptions
 from firearrow.cli.failures import FAILED, NothingFound
-from firearrow.cli.fleet import (
-    PREVIEW,
-    Apply,
-    OfCluster,
-    Pattern,
-    masters_in,
-    matches,
-    told_by_masters,
-)
+from firearrow.cli.fleet import PREVIEW, Apply, OfCluster, Pattern, masters_in, matches, told_by_masters
 from firearrow.cli.groupundo import GroupUndo, group_now, made_again
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.parameters import either, switch, valued
@@ -31,11 +23,7 @@ from firearrow.client.admin.cluster import Server
 from firearrow.client.admin.many import gathered
 from firearrow.errors import BrokerError
 from firearrow.message import names
-from firearrow.wire.client_bodies import (
-    CONSUME_ACTIVELY,
-    ConsumerConnection,
-    SubscriptionGroupConfig,
-)
+from firearrow.wire.client_bodies import CONSUME_ACTIVELY, ConsumerConnection, SubscriptionGroupConfig
 from firearrow.wire.codes import ResponseCode, version_name
 
 LIST: Final = ("group", "brokers", "clients", "type", "model", "isEnabled", "retries")
@@ -87,9 +75,7 @@ async def _clients(admin: Admin, name: str, master: Server) -> ConsumerConnectio
 
 
 def _listed(
-    name: str,
-    configs: list[tuple[Server, SubscriptionGroupConfig]],
-    clients: ConsumerConnection | None,
+    name: str, configs: list[tuple[Server, SubscriptionGroupConfig]], clients: ConsumerConnection | None
 ) -> list[Cell]:
     kind: Cell = None
     if clients is not None:
@@ -106,9 +92,7 @@ def _listed(
 
 
 @app.command(name="show")
-async def show_group(
-    name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def show_group(name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show how a group is configured on each broker."""
     async with cluster.admin() as admin:
         output.show(await _configured(admin, name))
@@ -142,15 +126,9 @@ async def create_group(
     name: Group,
     /,
     *,
-    retries: Annotated[
-        int | None, valued("N", "tries before a message is a dead letter (new: 16)")
-    ] = None,
-    ordered: Annotated[
-        bool | None, either("consumes in order: brokers lend queues to one client")
-    ] = None,
-    disabled: Annotated[
-        bool | None, either("gets no messages for the time being", off="--enabled")
-    ] = None,
+    retries: Annotated[int | None, valued("N", "tries before a message is a dead letter (new: 16)")] = None,
+    ordered: Annotated[bool | None, either("consumes in order: brokers lend queues to one client")] = None,
+    disabled: Annotated[bool | None, either("gets no messages for the time being", off="--enabled")] = None,
     broadcast: Annotated[bool | None, either("clients may each get all (new: yes)")] = None,
     undo_file: UndoFile = None,
     of_cluster: OfCluster = None,
@@ -212,12 +190,7 @@ async def delete_group(
 
 @app.command(name="undo")
 async def undo(
-    file: FromFile,
-    /,
-    *,
-    apply: Apply = False,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
+    file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
     """Make a consumer group again that was deleted, where it was, or set what a change set."""
     undone = read_undo(file, GroupUndo)
@@ -228,9 +201,7 @@ async def undo(
 
 
 @app.command(name="clients")
-async def list_clients(
-    name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def list_clients(name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """List the clients of a group, and what it subscribes to."""
     async with cluster.admin() as admin:
         masters = masters_in(await admin.cluster())

@@ -19,9 +19,7 @@ from firearrow.client.admin.many import gathered
 from firearrow.errors import NotFound
 from firearrow.wire.client_bodies import MessageQueue, SubscriptionGroupConfig
 
-COLUMNS: Final = (
-    "group", "broker", "topic", "queueId", "beforeOffset", "afterOffset", "state",
-)  # fmt: skip
+COLUMNS: Final = ("group", "broker", "topic", "queueId", "beforeOffset", "afterOffset", "state")
 GONE: Final = "queue is gone"
 
 
@@ -62,9 +60,7 @@ async def group_now(admin: Admin, group: str, *, with_offsets: bool) -> GroupUnd
         At(queue.topic, queue.broker_name, queue.queue_id, offset)
         for queue, offset in (await _offsets(admin, group) if with_offsets else {}).items()
     ]
-    return GroupUndo(
-        group=group, configs=configs, forbidden=forbidden, offsets=offsets, **circumstances(admin)
-    )
+    return GroupUndo(group=group, configs=configs, forbidden=forbidden, offsets=offsets, **circumstances(admin))
 
 
 async def _offsets(admin: Admin, group: str) -> Mapping[MessageQueue, int]:
@@ -80,16 +76,13 @@ async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
         table = await admin.groups.configs(addresses[broker])
         return table.subscription_group_table.get(undo.group)
 
-    async def put(
-        broker: str, config: SubscriptionGroupConfig, now: SubscriptionGroupConfig | None
-    ) -> None:
+    async def put(broker: str, config: SubscriptionGroupConfig, now: SubscriptionGroupConfig | None) -> None:
         attributes = changes(now.attributes if now else {}, config.attributes)
         await admin.groups.create(addresses[broker], replace(config, attributes=attributes))
 
     states = await given_back(undo.configs, ask, put, apply=apply)
     rows: list[list[Cell]] = [
-        [undo.group, had.broker, None, None, None, None, state]
-        for had, state in zip(undo.configs, states, strict=True)
+        [undo.group, had.broker, None, None, None, None, state] for had, state in zip(undo.configs, states, strict=True)
     ]
     if apply:
         for had in undo.forbidden:
@@ -99,9 +92,7 @@ async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
     return Table("Group", COLUMNS, rows)
 
 
-async def _moved_back(
-    admin: Admin, undo: GroupUndo, addresses: Mapping[str, str], *, apply: bool
-) -> list[list[Cell]]:
+async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str], *, apply: bool) -> list[list[Cell]]:
     """Move the group to where it was in each queue, as far as the queue is there."""
     ends = await _ends(admin, undo.offsets, addresses)
     before = await _offsets(admin, undo.group)

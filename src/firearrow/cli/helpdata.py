@@ -42,17 +42,11 @@ def command_in(words: Sequence[str]) -> Described:
             break
         name = f"{name} {word}"
     summary, options, commands = data[name]
-    told = [
-        Option(tuple(names), value, text, is_needed, is_many)
-        for names, value, text, is_needed, is_many in options
-    ]
+    told = [Option(tuple(names), value, text, is_needed, is_many) for names, value, text, is_needed, is_many in options]
     return Described(name, summary, told, [(command, what) for command, what in commands])
 
 
 def as_json(commands: Iterable[Described]) -> bytes:
     """Give the file's contents: a line for each command."""
-    lines = [
-        f"{json.dumps(one.name)}: {json.dumps([one.summary, one.options, one.commands])}"
-        for one in commands
-    ]
+    lines = [f"{json.dumps(one.name)}: {json.dumps([one.summary, one.options, one.commands])}" for one in commands]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()

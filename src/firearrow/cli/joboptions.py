@@ -19,18 +19,11 @@ Paths = tuple[str, ...]
 _PATH: Final = "a store's directory, or a URI such as s3://bucket/store; several may be given"
 Format = Annotated[
     Pairs,
-    repeated(
-        "KEY=VALUE",
-        "an option of the format rocketmq, for example subscribe=Orders; may be repeated",
-        pair,
-    ),
+    repeated("KEY=VALUE", "an option of the format rocketmq, for example subscribe=Orders; may be repeated", pair),
 ]
 _ARCHIVE: Final = "an archive's directory, or a URI such as s3://bucket/archive"
 Now = Annotated[
-    int | None,
-    valued(
-        "TIME", "the time that counts as the present, in ISO 8601 (default: the clock's)", moment
-    ),
+    int | None, valued("TIME", "the time that counts as the present, in ISO 8601 (default: the clock's)", moment)
 ]
 
 
@@ -80,9 +73,7 @@ class OfMessages(Reading):
 
     places: ClassVar[tuple[str, ...]] = ("path", "name_server")
     path: Annotated[Paths, repeated("DIR", _PATH)] = ()
-    name_server: Annotated[
-        str | None, valued("HOST:PORT;...", "read from the brokers of this cluster")
-    ] = None
+    name_server: Annotated[str | None, valued("HOST:PORT;...", "read from the brokers of this cluster")] = None
     option: Format = ()
 
 
@@ -109,10 +100,7 @@ def _window(text: str) -> Parameter:
     return valued("SECONDS", text, whole_seconds)
 
 
-Retention = Annotated[
-    float,
-    valued("N", f"fileReservedTime of the brokers (default: {RETENTION_HOURS:g})", positive),
-]
+Retention = Annotated[float, valued("N", f"fileReservedTime of the brokers (default: {RETENTION_HOURS:g})", positive)]
 
 
 @options
@@ -121,25 +109,14 @@ class Backlog(OfFiles):
 
     now: Now = None
     retention_hours: Retention = RETENTION_HOURS
-    window: Annotated[
-        int, _window("time span for the rate of arriving messages (default: 3600)")
-    ] = 3600
+    window: Annotated[int, _window("time span for the rate of arriving messages (default: 3600)")] = 3600
     parts: Annotated[int, valued("N", "values of each part (default: 10)", count)] = 10
     sample: Annotated[
         float | None,
-        valued(
-            "SECONDS",
-            "read committed offsets twice, this far apart, to measure how fast groups consume",
-            seconds,
-        ),
+        valued("SECONDS", "read committed offsets twice, this far apart, to measure how fast groups consume", seconds),
     ] = None
     consume_rate: Annotated[
-        float | None,
-        valued(
-            "N",
-            "assume that each group consumes this many messages of a topic per second",
-            positive,
-        ),
+        float | None, valued("N", "assume that each group consumes this many messages of a topic per second", positive)
     ] = None
 
     def check(self) -> None:
@@ -154,8 +131,7 @@ class Accounting(OfMessages):
     now: Now = None
     retention_hours: Retention = RETENTION_HOURS
     free_bytes: Annotated[
-        int | None,
-        valued("N", "free space on the disk (default: that of the disk of --path)", count),
+        int | None, valued("N", "free space on the disk (default: that of the disk of --path)", count)
     ] = None
 
 
@@ -170,9 +146,7 @@ class Transactions(OfFiles):
 class Duplicates(OfMessages):
     """Options of `duplicates`."""
 
-    window: Annotated[
-        int, _window("how long a consumer remembers what it has received (default: 600)")
-    ] = 600
+    window: Annotated[int, _window("how long a consumer remembers what it has received (default: 600)")] = 600
 
 
 @options
@@ -180,9 +154,7 @@ class Latency(OfMessages):
     """Options of `latency`."""
 
     now: Now = None
-    delay_levels: Annotated[
-        str | None, valued("TEXT", "messageDelayLevel of the brokers (default: RocketMQ's)")
-    ] = None
+    delay_levels: Annotated[str | None, valued("TEXT", "messageDelayLevel of the brokers (default: RocketMQ's)")] = None
 
 
 @options
@@ -192,10 +164,7 @@ class Sink:
     to_topic: Annotated[str | None, valued("TOPIC", "the topic to send to")] = None
     to_name_server: Annotated[str | None, valued("HOST:PORT;...", "the cluster to send to")] = None
     sink_option: Annotated[
-        Pairs,
-        repeated(
-            "KEY=VALUE", "an option of the sink, for example accessKey=...; may be repeated", pair
-        ),
+        Pairs, repeated("KEY=VALUE", "an option of the sink, for example accessKey=...; may be repeated", pair)
     ] = ()
 
     def sink(self) -> dict[str, str]:
@@ -209,22 +178,14 @@ class Deadletters(Sink, OfMessages):
     """Options of `deadletters`."""
 
     where: Annotated[
-        str | None,
-        valued("SQL", "a condition that selects letters, on their columns and `text` (the body)"),
+        str | None, valued("SQL", "a condition that selects letters, on their columns and `text` (the body)")
     ] = None
     resend: Annotated[
-        bool,
-        switch(
-            "send the selected letters again, to --to-topic or to the topic that each came from"
-        ),
+        bool, switch("send the selected letters again, to --to-topic or to the topic that each came from")
     ] = False
     dry_run: Annotated[bool, switch("with --resend: only show what would be sent")] = False
     audit: Annotated[
-        str | None,
-        valued(
-            "DIR",
-            "Parquet table of the letters that were sent; a letter in it is not sent again",
-        ),
+        str | None, valued("DIR", "Parquet table of the letters that were sent; a letter in it is not sent again")
     ] = None
 
 
@@ -235,21 +196,12 @@ _KEEP: Final = "remove from the archive what was stored more days (in UTC) befor
 class ArchiveJob(OfMessages):
     """Options of `archive`."""
 
-    to: Annotated[
-        str,
-        valued("DIR", "the archive's directory, or a URI such as s3://bucket/archive", needed=True),
-    ] = ""
+    to: Annotated[str, valued("DIR", "the archive's directory, or a URI such as s3://bucket/archive", needed=True)] = ""
     follow: Annotated[
-        bool,
-        switch(
-            "continue with new messages, until interrupted, and join small files as they pile up"
-        ),
+        bool, switch("continue with new messages, until interrupted, and join small files as they pile up")
     ] = False
     interval: Annotated[
-        float,
-        valued(
-            "SECONDS", "with --follow: how often to check for new messages (default: 60)", seconds
-        ),
+        float, valued("SECONDS", "with --follow: how often to check for new messages (default: 60)", seconds)
     ] = 60.0
     compact: Annotated[bool, switch("at the end, join small files of a topic and day")] = False
     keep: Annotated[int | None, valued("DAYS", _KEEP, count)] = None
@@ -275,16 +227,9 @@ class Sending(Sink):
     """Options of a job that sends many messages, and may be continued."""
 
     job: Annotated[
-        str,
-        valued(
-            "DIR",
-            "directory for the job's progress; run again with the same one to continue",
-            needed=True,
-        ),
+        str, valued("DIR", "directory for the job's progress; run again with the same one to continue", needed=True)
     ] = ""
-    rate: Annotated[
-        float | None, valued("N", "largest number of messages per second", positive)
-    ] = None
+    rate: Annotated[float | None, valued("N", "largest number of messages per second", positive)] = None
     dry_run: Annotated[bool, switch("only show what would be sent")] = False
 
 
@@ -294,10 +239,7 @@ class Restore(Sending, OfArchive):
 
     topic: Annotated[
         tuple[str, ...],
-        repeated(
-            "TOPIC[=NAME]",
-            "a topic to restore, and its new name (default: all topics); may be repeated",
-        ),
+        repeated("TOPIC[=NAME]", "a topic to restore, and its new name (default: all topics); may be repeated"),
     ] = ()
 
 
@@ -307,8 +249,7 @@ class Replay(Sending, OfAnything):
 
     since: Annotated[int | None, valued("TIME", "stored at this time or later", moment)] = None
     until: Annotated[
-        int | None,
-        valued("TIME", "stored before that time; TIME is ISO 8601 (UTC) or ms since 1970", moment),
+        int | None, valued("TIME", "stored before that time; TIME is ISO 8601 (UTC) or ms since 1970", moment)
     ] = None
     tag: Annotated[tuple[str, ...], repeated("TAG", "with this tag; may be repeated")] = ()
     key: Annotated[tuple[str, ...], repeated("KEY", "with this key or id; may be repeated")] = ()
@@ -334,19 +275,12 @@ class WatchJob(Sink, OfMessages):
     alert: Annotated[
         tuple[str, ...],
         repeated(
-            "RULE",
-            "METRIC > NUMBER, for example 'deadLetters > 0' or 'lag > 10000'; may be repeated",
-            needed=True,
+            "RULE", "METRIC > NUMBER, for example 'deadLetters > 0' or 'lag > 10000'; may be repeated", needed=True
         ),
     ] = ()
     webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL")] = None
     checkpoint: Annotated[
-        str | None,
-        valued("DIR", "directory from which the query continues after a restart (default: none)"),
+        str | None, valued("DIR", "directory from which the query continues after a restart (default: none)")
     ] = None
-    interval: Annotated[
-        float, valued("SECONDS", "how often to check lag and lost (default: 10)", seconds)
-    ] = 10.0
-    once: Annotated[bool, switch("read everything that is there, from the beginning, and end")] = (
-        False
-    )
+    interval: Annotated[float, valued("SECONDS", "how often to check lag and lost (default: 10)", seconds)] = 10.0
+    once: Annotated[bool, switch("read everything that is there, from the beginning, and end")] = False

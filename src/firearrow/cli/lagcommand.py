@@ -26,9 +26,7 @@ WILD: Final = frozenset("*?[")
 
 
 async def lag(
-    group: Annotated[
-        str | None, Parameter(help="a group, or groups that match this (default: all)")
-    ] = None,
+    group: Annotated[str | None, Parameter(help="a group, or groups that match this (default: all)")] = None,
     /,
     *,
     topic: Annotated[str | None, valued("NAME", "in this topic")] = None,
@@ -40,8 +38,7 @@ async def lag(
     filtered: Annotated[
         bool,
         switch(
-            "also count the messages that a group's tags or expression select, exactly: looks "
-            "at all that is behind"
+            "also count the messages that a group's tags or expression select, exactly: looks at all that is behind"
         ),
     ] = False,
     at_least: Annotated[int, valued("N", "rows with this lag or more (default: 0)")] = 0,
@@ -63,9 +60,7 @@ async def lag(
     output.show(lag_table(found, kind, filtered=filtered, at_least=at_least))
 
 
-def lag_table(
-    found: Sequence[Progress], kind: str, *, filtered: bool = False, at_least: int = 0
-) -> Table:
+def lag_table(found: Sequence[Progress], kind: str, *, filtered: bool = False, at_least: int = 0) -> Table:
     """Give the lag by group, topic or queue; of several queues messages are added up, and the
     oldest message counts."""
     key = _KEYS[kind]

@@ -44,9 +44,7 @@ class Output:
                 sys.stdout.write(as_list(table, width, colored=has_colors()))
             sys.stdout.flush()
 
-    def show_row(
-        self, columns: Sequence[str], row: Sequence[Cell], line: str, *, first: bool
-    ) -> None:
+    def show_row(self, columns: Sequence[str], row: Sequence[Cell], line: str, *, first: bool) -> None:
         """Print one row of what has no end: a line, with `--json` an object a line."""
         with naming_output():
             if self.json:

@@ -45,9 +45,7 @@ async def live(refresh: Callable[[], Awaitable[Draw]], seconds: float) -> None:
             loop.remove_reader(sys.stdin.fileno())
 
 
-async def _show(
-    refresh: Callable[[], Awaitable[Draw]], seconds: float, keys: _Keys, wake: asyncio.Event
-) -> None:
+async def _show(refresh: Callable[[], Awaitable[Draw]], seconds: float, keys: _Keys, wake: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     while not keys.wants_end:
         draw = await refresh()

@@ -16,12 +16,7 @@ from firearrow.cli.clusters import ANY, ClusterOptions
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import Apply
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.messagerows import (
-    COLUMNS,
-    fields_of,
-    line_of,
-    row_of,
-)
+from firearrow.cli.messagerows import COLUMNS, fields_of, line_of, row_of
 from firearrow.cli.mqadmin.traces import seen_in
 from firearrow.cli.parameters import options, repeated, valued
 from firearrow.cli.queuereading import ALL, follow, places, read, span
@@ -49,12 +44,7 @@ OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")
 InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
 Since = Annotated[int | None, valued("TIME", "stored at this time or later", moment)]
 Until = Annotated[
-    int | None,
-    valued(
-        "TIME",
-        "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970",
-        moment,
-    ),
+    int | None, valued("TIME", "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970", moment)
 ]
 
 app = group("message", "send, read, find, trace and resend messages")
@@ -68,14 +58,11 @@ class SendOptions:
     tag: Annotated[str | None, Parameter(help="what subscriptions filter on")] = None
     key: Annotated[tuple[str, ...], repeated("WORD", "word to find it by; may be repeated")] = ()
     properties: Annotated[
-        tuple[tuple[str, str], ...],
-        repeated("KEY=VALUE", "a property; may be repeated", pair, name="--property"),
+        tuple[tuple[str, str], ...], repeated("KEY=VALUE", "a property; may be repeated", pair, name="--property")
     ] = ()
     delay: Annotated[float | None, valued("SECONDS", "deliver it so much later", seconds)] = None
     deliver_at: Annotated[int | None, valued("TIME", "deliver it at this time", moment)] = None
-    sharding_key: Annotated[
-        str | None, valued("WORD", "messages with the same one keep their order")
-    ] = None
+    sharding_key: Annotated[str | None, valued("WORD", "messages with the same one keep their order")] = None
     broker: Annotated[str | None, valued("NAME", "to this broker, with --queue")] = None
     queue: Annotated[int | None, valued("ID", "to this queue, with --broker")] = None
 
@@ -94,9 +81,7 @@ NO_OPTIONS: Final = SendOptions()
 @app.command(name="send")
 async def send(
     topic: Topic,
-    body: Annotated[
-        str | None, Parameter(help="the body (default: that of --file, else standard input)")
-    ] = None,
+    body: Annotated[str | None, Parameter(help="the body (default: that of --file, else standard input)")] = None,
     /,
     *,
     options: SendOptions = NO_OPTIONS,
@@ -110,10 +95,7 @@ async def send(
     at, later = options.deliver_at, options.delay
     target = cluster.target()
     async with Producer(
-        target.name_servers,
-        group=SEND_GROUP,
-        credentials=target.credentials,
-        tls=target.tls or False,
+        target.name_servers, group=SEND_GROUP, credentials=target.credentials, tls=target.tls or False
     ) as producer:
         receipt = await producer.send(
             topic,
@@ -157,9 +139,7 @@ async def cat(
     queue: InQueue = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[
-        int, valued("N", "largest number of messages; 0 for all (default: 100)")
-    ] = 100,
+    limit: Annotated[int, valued("N", "largest number of messages; 0 for all (default: 100)")] = 100,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
@@ -168,9 +148,7 @@ async def cat(
     printed = 0
     async with cluster.admin() as admin:
         for place in await places(admin, topic, broker, queue):
-            async with aclosing(
-                read(admin, place, *await span(admin, place, since, until), tags)
-            ) as messages:
+            async with aclosing(read(admin, place, *await span(admin, place, since, until), tags)) as messages:
                 async for found in messages:
                     _print(output, found.message, found.broker, first=not printed)
                     printed += 1
@@ -208,14 +186,10 @@ def _print(output: Output, message: MessageView, broker: str, *, first: bool) ->
 
 @app.command(name="get")
 async def get(
-    message_id: Annotated[
-        str | None, Parameter(name="ID", help="its id: the sender's, or that by offset")
-    ] = None,
+    message_id: Annotated[str | None, Parameter(name="ID", help="its id: the sender's, or that by offset")] = None,
     /,
     *,
-    topic: Annotated[
-        str | None, valued("NAME", "its topic; not needed with an id by offset")
-    ] = None,
+    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset")] = None,
     key: Annotated[str | None, valued("WORD", "with this key, in --topic")] = None,
     limit: Annotated[int, valued("N", "largest number of messages (default: 64)")] = 64,
     cluster: ClusterOptions = ANY,
@@ -252,9 +226,7 @@ async def message_of(admin: Admin, message_id: str, topic: str | None) -> Messag
     try:
         decode_offset_id(message_id)
     except MessageError:
-        raise WrongCommandLine(
-            f"{message_id!r} is no id by offset: a sender's id needs --topic"
-        ) from None
+        raise WrongCommandLine(f"{message_id!r} is no id by offset: a sender's id needs --topic") from None
     return await admin.messages.view(message_id)
 
 
@@ -263,9 +235,7 @@ async def trace(
     message_id: Annotated[str, Parameter(name="ID", help="the sender's id of the message")],
     /,
     *,
-    trace_topic: Annotated[
-        str, valued("NAME", f"where traces are (default: {TRACE_TOPIC})")
-    ] = TRACE_TOPIC,
+    trace_topic: Annotated[str, valued("NAME", f"where traces are (default: {TRACE_TOPIC})")] = TRACE_TOPIC,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
@@ -276,14 +246,7 @@ async def trace(
     if not seen:
         raise NothingFound(f"no trace tells of message {message_id}")
     rows: list[list[Cell]] = [
-        [
-            "sent" if it.kind == "Pub" else "consumed",
-            it.group,
-            it.host,
-            as_moment(it.time_ms),
-            it.cost_ms,
-            it.succeeded,
-        ]
+        ["sent" if it.kind == "Pub" else "consumed", it.group, it.host, as_moment(it.time_ms), it.cost_ms, it.succeeded]
         for it in sorted(seen, key=lambda it: (it.kind != "Pub", it.time_ms))
     ]
     output.show(Table("Trace", TRACE, rows))
@@ -291,14 +254,10 @@ async def trace(
 
 @app.command(name="resend")
 async def resend(
-    message_id: Annotated[
-        str, Parameter(name="ID", help="its id: the sender's, or that by offset")
-    ],
+    message_id: Annotated[str, Parameter(name="ID", help="its id: the sender's, or that by offset")],
     /,
     *,
-    topic: Annotated[
-        str | None, valued("NAME", "its topic; not needed with an id by offset")
-    ] = None,
+    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset")] = None,
     to: Annotated[str | None, valued("TOPIC", "where to send it (default: its topic)")] = None,
     apply: Apply = False,
     cluster: ClusterOptions = ANY,

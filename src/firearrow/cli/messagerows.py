@@ -58,11 +58,7 @@ def line_of(message: MessageView, broker: str | None) -> str:
     said = f"({len(body)} bytes)" if is_base64 else cut(shown("body", text), LINE_CHARACTERS)
     place = f"{broker or message.store_host}/{message.queue_id}/{message.queue_offset}"
     names = [message.tags or "", *message.keys]
-    parts = [
-        shown("", as_moment(message.store_timestamp_ms)),
-        place,
-        *(shown("", name) for name in names if name),
-    ]
+    parts = [shown("", as_moment(message.store_timestamp_ms)), place, *(shown("", name) for name in names if name)]
     return f"{'  '.join(parts)}  {said}"
 
 

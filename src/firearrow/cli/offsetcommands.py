@@ -46,12 +46,7 @@ app = group_of_commands("offset", "look at where groups are in queues, and move 
 
 @app.command(name="get")
 async def get_offsets(
-    group: Group,
-    /,
-    *,
-    topic: InTopic = None,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
+    group: Group, /, *, topic: InTopic = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> None:
     """Show where a group is in each queue."""
     async with cluster.admin() as admin:
@@ -173,9 +168,7 @@ async def undo(
         return await _show_moved(admin, undone.group, after, apply, undo_file, output)
 
 
-async def _ends(
-    admin: Admin, topic: str, broker: str | None, queue: int | None
-) -> dict[MessageQueue, TopicOffset]:
+async def _ends(admin: Admin, topic: str, broker: str | None, queue: int | None) -> dict[MessageQueue, TopicOffset]:
     """The queues that are meant, and what they hold; NothingFound if there are none."""
     stats = await admin.topic_stats(topic)
     found = {
@@ -189,18 +182,10 @@ async def _ends(
 
 
 async def _show_moved(
-    admin: Admin,
-    group: str,
-    after: dict[MessageQueue, int],
-    apply: bool,
-    undo_file: Path | None,
-    output: Output,
+    admin: Admin, group: str, after: dict[MessageQueue, int], apply: bool, undo_file: Path | None, output: Output
 ) -> int:
     before = await offsets_now(admin, group)
-    moves = [
-        Move(it.topic, it.broker_name, it.queue_id, before.get(it), offset)
-        for it, offset in after.items()
-    ]
+    moves = [Move(it.topic, it.broker_name, it.queue_id, before.get(it), offset) for it, offset in after.items()]
     moves.sort(key=lambda move: (move.topic, move.broker, move.queue_id))
     table = await carry_out(admin, group, moves, apply=apply, undo_file=undo_file)
     output.show(table)

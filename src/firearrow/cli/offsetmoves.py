@@ -20,8 +20,7 @@ from firearrow.errors import BrokerError, NotFound
 from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import ResponseCode
 
-COLUMNS: Final = ("group", "topic", "broker", "queueId", "beforeOffset", "afterOffset", "messages",
-                  "state")  # fmt: skip
+COLUMNS: Final = ("group", "topic", "broker", "queueId", "beforeOffset", "afterOffset", "messages", "state")
 
 
 class Move(msgspec.Struct, frozen=True, rename="camel"):
@@ -46,9 +45,7 @@ class OffsetUndo(Undo, frozen=True, kw_only=True, tag="offset"):
     offsets: list[Move]
 
 
-async def offsets_now(
-    admin: Admin, group: str, topic: str | None = None
-) -> dict[MessageQueue, int]:
+async def offsets_now(admin: Admin, group: str, topic: str | None = None) -> dict[MessageQueue, int]:
     """Give where a group is, in the queues that it has begun with; none if it has in none."""
     try:
         found = await of_group(admin, group, topic)
@@ -57,9 +54,7 @@ async def offsets_now(
     return {it.queue: it.offset for it in found if it.offset >= 0}
 
 
-async def carry_out(
-    admin: Admin, group: str, moves: Sequence[Move], *, apply: bool, undo_file: Path | None
-) -> Table:
+async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: bool, undo_file: Path | None) -> Table:
     """Show what would be moved, or move it; raises NothingFound where there is nothing to move, and
     for a group that brokers do not know, as they refuse its offsets."""
     if not moves:
@@ -93,9 +88,7 @@ async def _require_known(admin: Admin, group: str, addresses: Mapping[str, str])
         raise NothingFound(f"group {group!r} is unknown to {where}{like or f': {made}'}")
 
 
-async def move_all(
-    admin: Admin, group: str, moves: Sequence[Move], addresses: Mapping[str, str]
-) -> None:
+async def move_all(admin: Admin, group: str, moves: Sequence[Move], addresses: Mapping[str, str]) -> None:
     """Move a group, which brokers know; consumers that are online are told."""
     online = await _is_online(admin, group, sorted(set(addresses.values())))
 
@@ -121,16 +114,7 @@ async def _is_online(admin: Admin, group: str, addresses: Sequence[str]) -> bool
 
 def _table(group: str, moves: Sequence[Move], states: Sequence[str], note: str) -> Table:
     rows: list[list[Cell]] = [
-        [
-            group,
-            move.topic,
-            move.broker,
-            move.queue_id,
-            move.before,
-            move.after,
-            move.after - (move.before or 0),
-            state,
-        ]
+        [group, move.topic, move.broker, move.queue_id, move.before, move.after, move.after - (move.before or 0), state]
         for move, state in zip(moves, states, strict=True)
     ]
     return Table("Offsets", COLUMNS, rows, note)

@@ -45,9 +45,7 @@ svg { width: 100%; max-width: 45rem; height: auto; margin: .5rem 0 1rem; display
 svg text { font: 12px system-ui, sans-serif; } .label { fill: var(--ink); }
 .value { fill: var(--faint); } .grid { stroke: var(--rule); }
 polyline { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
-""" + "\n".join(
-    f".s{n} {{ fill: var(--c{n}); }} .l{n} {{ stroke: var(--c{n}); }}" for n in range(6)
-)
+""" + "\n".join(f".s{n} {{ fill: var(--c{n}); }} .l{n} {{ stroke: var(--c{n}); }}" for n in range(6))
 
 
 def write_page(report: Report, path: Path) -> None:
@@ -60,8 +58,7 @@ def write_page(report: Report, path: Path) -> None:
 def as_html(report: Report) -> str:
     """Give a report as a page."""
     facts = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(shown('', value))}</dd></div>"
-        for name, value in report.facts.items()
+        f"<div><dt>{escape(name)}</dt><dd>{escape(shown('', value))}</dd></div>" for name, value in report.facts.items()
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -86,23 +83,14 @@ def _section(table: Table) -> str:
 
 def _table(table: Table) -> str:
     kinds = [_kind(table, name) for name in table.columns]
-    head = "".join(
-        f"<th{kind}>{escape(heading(name))}</th>"
-        for kind, name in zip(kinds, table.columns, strict=True)
-    )
+    head = "".join(f"<th{kind}>{escape(heading(name))}</th>" for kind, name in zip(kinds, table.columns, strict=True))
     rows = "\n".join(
         "<tr>"
-        + "".join(
-            _cell(kind, shown(name, cell))
-            for kind, name, cell in zip(kinds, table.columns, row, strict=True)
-        )
+        + "".join(_cell(kind, shown(name, cell)) for kind, name, cell in zip(kinds, table.columns, row, strict=True))
         + "</tr>"
         for row in table.rows
     )
-    return (
-        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody>\n</table></div>"
-    )
+    return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
 
 
 def _cell(kind: str, text: str) -> str:

@@ -70,15 +70,7 @@ def _declared(
     converter: Callable[[Any, Sequence[Token]], Any] | None,
 ) -> Parameter:
     of_words: dict[str, Any] = {"n_tokens": 1, "accepts_keys": False} if converter else {}
-    return Parameter(
-        name=name,
-        metavar=value,
-        help=text,
-        required=needed,
-        negative="",
-        converter=converter,
-        **of_words,
-    )
+    return Parameter(name=name, metavar=value, help=text, required=needed, negative="", converter=converter, **of_words)
 
 
 def _one(read: Callable[[str], T]) -> Callable[[Any, Sequence[Token]], T]:

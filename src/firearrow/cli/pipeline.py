@@ -115,11 +115,7 @@ def session(order: Order, ending: Ending | None = None) -> Iterator[SparkSession
 
 @contextmanager
 def started(
-    options: SessionOptions,
-    ending: Ending | None,
-    *,
-    progress: bool | None = None,
-    is_small: bool = False,
+    options: SessionOptions, ending: Ending | None, *, progress: bool | None = None, is_small: bool = False
 ) -> Iterator[SparkSession]:
     """Have the Spark of ``options``, which name its master.
 
@@ -196,10 +192,7 @@ JOBS: Final = (
         "analyses:report_transactions",
     ),
     Job(
-        "duplicates",
-        "find messages that are there more than once",
-        joboptions.Duplicates,
-        "analyses:report_duplicates",
+        "duplicates", "find messages that are there more than once", joboptions.Duplicates, "analyses:report_duplicates"
     ),
     Job(
         "latency",
@@ -219,9 +212,7 @@ JOBS: Final = (
         joboptions.OfArchive,
         "archivejobs:report_compact",
     ),
-    Job(
-        "expire", "remove old days from an archive", joboptions.Expire, "archivejobs:report_expire"
-    ),
+    Job("expire", "remove old days from an archive", joboptions.Expire, "archivejobs:report_expire"),
     Job(
         "take-over",
         "make an archive of an earlier version a Delta table",
@@ -234,12 +225,7 @@ JOBS: Final = (
         joboptions.Restore,
         "sending:report_restore",
     ),
-    Job(
-        "replay",
-        "send selected messages to a topic again, never twice",
-        joboptions.Replay,
-        "sending:report_replay",
-    ),
+    Job("replay", "send selected messages to a topic again, never twice", joboptions.Replay, "sending:report_replay"),
     Job(
         "watch",
         "send alerts from a stream of messages to a topic, a webhook or the terminal",
@@ -279,9 +265,7 @@ def report_of(order: Order, spark: SparkSession) -> Report:
     job, options, how = order.job, order.options, order.how
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
     with shown(spark, job.name, wanted=how.progress):
-        report: Callable[[ReportRun[Any]], list[Table]] = resolve_name(
-            f"firearrow.cli.{job.report}"
-        )
+        report: Callable[[ReportRun[Any]], list[Table]] = resolve_name(f"firearrow.cli.{job.report}")
         found = report(ReportRun(spark, Reader(spark, options.source()), options, how, now_ms))
     tables = [table.at_most(how.top) if how.top else table for table in found]
     return Report.of(job.name, options.named(), now_ms, tables)
@@ -314,9 +298,7 @@ def _settings(master: str, directory: str, *, is_small: bool) -> dict[str, str]:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= SMALL if is_small else {"spark.sql.shuffle.partitions": "8"}
         settings["spark.local.dir"] = directory
-        settings[_JAVA_OPTIONS] = " ".join(
-            [f"-Djava.io.tmpdir={directory}", *([_QUICK_JVM] if is_small else [])]
-        )
+        settings[_JAVA_OPTIONS] = " ".join([f"-Djava.io.tmpdir={directory}", *([_QUICK_JVM] if is_small else [])])
     return settings
 
 
@@ -325,9 +307,7 @@ def _with_class_data(
 ) -> dict[str, str]:
     """Let the JVM of a driver that runs here have its classes from a file, or make it."""
     quick = dict(settings)
-    if _JAVA_OPTIONS in quick and not {_JAVA_OPTIONS, "spark.driver.extraClassPath"} & set(
-        dict(given)
-    ):
+    if _JAVA_OPTIONS in quick and not {_JAVA_OPTIONS, "spark.driver.extraClassPath"} & set(dict(given)):
         quick[_JAVA_OPTIONS] = " ".join([quick[_JAVA_OPTIONS], *class_data.options()])
     return quick
 
@@ -363,9 +343,7 @@ def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[S
         try:
             spark.stop()
         except (Py4JError, OSError) as error:  # there is nobody to stop
-            raise FirearrowError(
-                f"Spark's JVM has ended: {said() or 'its log does not say why'}"
-            ) from error
+            raise FirearrowError(f"Spark's JVM has ended: {said() or 'its log does not say why'}") from error
 
 
 @contextmanager

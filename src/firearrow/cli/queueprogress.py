@@ -11,13 +11,7 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.many import gathered
 from firearrow.client.queues import Queue
 from firearrow.message.names import is_system_group
-from firearrow.wire.client_bodies import (
-    ConsumeStats,
-    MessageQueue,
-    OffsetWrapper,
-    SubscriptionData,
-    is_by_tags,
-)
+from firearrow.wire.client_bodies import ConsumeStats, MessageQueue, OffsetWrapper, SubscriptionData, is_by_tags
 
 ALL_SECONDS: Final = 50.0  # for all groups of a broker, as upstream's tools wait
 ENTRIES: Final = 1000  # of a queue that are asked for at once
@@ -55,9 +49,7 @@ async def found_of(admin: Admin, group: str, topic: str | None = None) -> list[P
     Its retry topic, by whose route RocketMQ's tools go, is not there before a client of it is.
     """
     masters = masters_in(await admin.cluster())
-    parts = await gathered(
-        masters, lambda master: admin.offsets.progress(master.address, group, topic)
-    )
+    parts = await gathered(masters, lambda master: admin.offsets.progress(master.address, group, topic))
     return _in_order(one for stats in parts for one in _of(group, stats))
 
 
@@ -66,10 +58,7 @@ async def of_all(admin: Admin, wanted: Callable[[str], bool]) -> list[Progress]:
     masters = masters_in(await admin.cluster())
     found: list[Progress] = []
     for progress in await gathered(
-        masters,
-        lambda master: admin.offsets.all_progress(
-            master.address, ordered=False, seconds=ALL_SECONDS
-        ),
+        masters, lambda master: admin.offsets.all_progress(master.address, ordered=False, seconds=ALL_SECONDS)
     ):
         for groups in progress.consume_stats_list:
             for group, parts in groups.items():
@@ -87,10 +76,7 @@ def _one(group: str, queue: MessageQueue, at: OffsetWrapper) -> Progress:
 
 
 def _in_order(found: Iterable[Progress]) -> list[Progress]:
-    return sorted(
-        found,
-        key=lambda it: (it.group, it.queue.topic, it.queue.broker_name, it.queue.queue_id),
-    )
+    return sorted(found, key=lambda it: (it.group, it.queue.topic, it.queue.broker_name, it.queue.queue_id))
 
 
 async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
@@ -106,9 +92,7 @@ async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
     delays: dict[tuple[str, MessageQueue], int] = {}
     for part in await gathered([it for it in places if it[2] in addresses], ask):
         delays |= part
-    return [
-        it._replace(behind_ms=delays.get((it.group, it.queue)) if it.lag else 0) for it in found
-    ]
+    return [it._replace(behind_ms=delays.get((it.group, it.queue)) if it.lag else 0) for it in found]
 
 
 async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:

@@ -40,9 +40,7 @@ class Found(NamedTuple):
     broker: str
 
 
-async def places(
-    admin: Admin, topic: str, broker: str | None = None, queue_id: int | None = None
-) -> list[Place]:
+async def places(admin: Admin, topic: str, broker: str | None = None, queue_id: int | None = None) -> list[Place]:
     """Give the queues of a topic that may be read; NothingFound if there are none."""
     route = await admin.topics.route(topic)
     addresses = {it.broker_name: address_of(it) for it in route.broker_datas if it.broker_addrs}
@@ -58,9 +56,7 @@ async def places(
     return found
 
 
-async def span(
-    admin: Admin, place: Place, since_ms: int | None = None, until_ms: int | None = None
-) -> tuple[int, int]:
+async def span(admin: Admin, place: Place, since_ms: int | None = None, until_ms: int | None = None) -> tuple[int, int]:
     """Give the offsets of a queue's messages that were stored in a time, the last one excluded."""
     offsets, queue = admin.offsets, place.at_broker
     start = await offsets.earliest(place.address, queue)
@@ -91,9 +87,7 @@ async def read(
         start = pulled.next_offset
 
 
-async def follow(
-    admin: Admin, found: Sequence[Place], last: int, tags: str = ALL
-) -> AsyncGenerator[Found, None]:
+async def follow(admin: Admin, found: Sequence[Place], last: int, tags: str = ALL) -> AsyncGenerator[Found, None]:
     """Give the ``last`` messages of each queue and then what comes, without an end."""
     ready: asyncio.Queue[Found | Exception] = asyncio.Queue(BATCH)
 
@@ -117,13 +111,9 @@ async def follow(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _follow(
-    admin: Admin, place: Place, at: int, tags: str, ready: asyncio.Queue[Found | Exception]
-) -> None:
+async def _follow(admin: Admin, place: Place, at: int, tags: str, ready: asyncio.Queue[Found | Exception]) -> None:
     while True:
-        pulled = await admin.messages.pull(
-            place.address, place.queue, at, BATCH, tags=tags, wait_ms=WAIT_MS
-        )
+        pulled = await admin.messages.pull(place.address, place.queue, at, BATCH, tags=tags, wait_ms=WAIT_MS)
         for message in chosen(pulled.messages, tags):
             await ready.put(Found(message, place.queue.broker))
         at = pulled.next_offset

@@ -23,8 +23,7 @@ USAGE_OF: Final = {"firearrow check": 3}  # to monitoring, 2 means that the clus
 
 
 MOVED: Final = {
-    f"firearrow pipeline {name}": f"firearrow store {name} DIR --spark URL"
-    for name in ("verify", "rebuild")
+    f"firearrow pipeline {name}": f"firearrow store {name} DIR --spark URL" for name in ("verify", "rebuild")
 }
 
 

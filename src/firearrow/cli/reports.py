@@ -60,10 +60,7 @@ class Table:
     def objects(self) -> list[dict[str, Any]]:
         """The rows as what a JSON encoder takes, each by the names of the columns; times are in
         ISO 8601."""
-        return [
-            {name: plain(cell) for name, cell in zip(self.columns, row, strict=True)}
-            for row in self.rows
-        ]
+        return [{name: plain(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
 
     def values(self, column: str) -> list[Cell]:
         """One column."""
@@ -98,10 +95,7 @@ class Report:
         return {
             "report": self.title,
             **self.facts,
-            "tables": [
-                {"title": table.title, "more": table.more, "rows": table.objects()}
-                for table in self.tables
-            ],
+            "tables": [{"title": table.title, "more": table.more, "rows": table.objects()} for table in self.tables],
         }
 
 
@@ -123,10 +117,7 @@ def heading(column: str) -> str:
 
 def is_number(table: Table, column: str) -> bool:
     """Tell whether a column is aligned to the right."""
-    return any(
-        isinstance(value, int | float) and not isinstance(value, bool)
-        for value in table.values(column)
-    )
+    return any(isinstance(value, int | float) and not isinstance(value, bool) for value in table.values(column))
 
 
 def shown(column: str, cell: Cell) -> str:

@@ -42,9 +42,7 @@ class Resend(NamedTuple):
 async def resend_all(target: Target, chosen: Sequence[Resend], *, apply: bool) -> Table:
     """Show what would be sent, or send it; what could not be sent is shown as failed."""
     if not apply:
-        return Table(
-            "Messages", COLUMNS, [_row(it, None, "would be sent") for it in chosen], PREVIEW
-        )
+        return Table("Messages", COLUMNS, [_row(it, None, "would be sent") for it in chosen], PREVIEW)
     rows: list[list[Cell]] = []
     notes: list[str] = []
     async with Producer(

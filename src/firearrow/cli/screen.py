@@ -94,9 +94,7 @@ def _fitting(table: Table, columns_max: int, cell_max: int) -> tuple[list[list[s
 
 
 def _wrapped(text: str, columns_max: int, indent: str = "  ") -> str:
-    return textwrap.fill(
-        text, columns_max, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-    )
+    return textwrap.fill(text, columns_max, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _total(columns: Sequence[Sequence[str]]) -> int:

@@ -109,9 +109,7 @@ def _chosen(run: ReportRun[Replay]) -> DataFrame:
     if options.key:
         words = fn.array(*(fn.lit(key) for key in options.key))
         keys = fn.split(fn.coalesce("keys", fn.lit("")), " ")
-        frame = frame.where(
-            fn.arrays_overlap(keys, words) | fn.array_contains(words, fn.col("msgId"))
-        )
+        frame = frame.where(fn.arrays_overlap(keys, words) | fn.array_contains(words, fn.col("msgId")))
     return frame.where(options.where) if options.where else frame
 
 

@@ -151,8 +151,7 @@ async def _serve(
         loop.add_signal_handler(number, stop.set)
     for note in plan.notes:
         log.warning(
-            "key of the configuration has no effect",
-            extra={"key": note.key, "kind": note.effect, "note": note.text},
+            "key of the configuration has no effect", extra={"key": note.key, "kind": note.effect, "note": note.text}
         )
     async with AsyncExitStack() as stack:
         served = await _start(plan, options, SystemClock(), stack)
@@ -190,9 +189,7 @@ def _stop_signals() -> list[signal.Signals]:
     return [it for it in STOP_SIGNALS if it is not signal.SIGHUP or not ignores_hangup]
 
 
-async def _start(
-    plan: ServerPlan, options: ServerOptions | None, clock: Clock, stack: AsyncExitStack
-) -> Served:
+async def _start(plan: ServerPlan, options: ServerOptions | None, clock: Clock, stack: AsyncExitStack) -> Served:
     served = Served()
     if plan.namesrv is not None:
         served.namesrv = await _start_name_server(plan.namesrv, clock, stack)
@@ -209,9 +206,7 @@ async def _start(
     return served
 
 
-async def _start_brokers(
-    plan: ServerPlan, options: ServerOptions, served: Served, stack: AsyncExitStack
-) -> None:
+async def _start_brokers(plan: ServerPlan, options: ServerOptions, served: Served, stack: AsyncExitStack) -> None:
     from firearrow.cli.supervisor import Supervisor
 
     namesrv = served.namesrv or ""
@@ -253,9 +248,7 @@ async def _start_controller(config: ControllerConfig, clock: Clock, stack: Async
     return address
 
 
-async def _start_broker(
-    config: BrokerConfig, plan: ServerPlan, clock: Clock, stack: AsyncExitStack
-) -> Broker:
+async def _start_broker(config: BrokerConfig, plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> Broker:
     from firearrow.broker.roles import broker_of
 
     assert plan.store is not None, "a broker has a store"

@@ -35,12 +35,7 @@ class ServerOptions:
     file: Annotated[Path | None, valued("FILE", "RocketMQ's properties file", name="-c")] = None
     pairs: Annotated[
         Pairs,
-        repeated(
-            "KEY=VALUE",
-            "sets one configuration key; may be repeated; overrides the file",
-            pair,
-            name="--set",
-        ),
+        repeated("KEY=VALUE", "sets one configuration key; may be repeated; overrides the file", pair, name="--set"),
     ] = ()
     print_only: Annotated[bool, switch("print the configuration and exit", name="-p")] = False
     log_level: Annotated[
@@ -48,8 +43,7 @@ class ServerOptions:
         Parameter(help="lowest level of log records to write (default: info)"),
     ] = "info"
     log_format: Annotated[
-        Literal["text", "json"],
-        Parameter(help="key=value lines, or one JSON object per line (default: text)"),
+        Literal["text", "json"], Parameter(help="key=value lines, or one JSON object per line (default: text)")
     ] = "text"
 
     def given(self) -> Mapping[str, str | int | None]:
@@ -61,10 +55,9 @@ class ServerOptions:
 class NamesrvOptions(ServerOptions):
     """Those of `namesrv`."""
 
-    port: Annotated[
-        int | None,
-        _port("--port", "port to listen on, 0 for a free one (default: listenPort, 9876)"),
-    ] = None
+    port: Annotated[int | None, _port("--port", "port to listen on, 0 for a free one (default: listenPort, 9876)")] = (
+        None
+    )
     host: Host = None
 
     def given(self) -> Mapping[str, str | int | None]:
@@ -80,8 +73,7 @@ class ControllerOptions(ServerOptions):
         str | None,
         valued(
             "DIR",
-            "directory of what the controllers have agreed on (default: controllerStorePath, "
-            "~/DLedgerController)",
+            "directory of what the controllers have agreed on (default: controllerStorePath, ~/DLedgerController)",
         ),
     ] = None
     host: Host = None
@@ -95,15 +87,10 @@ class ControllerOptions(ServerOptions):
 class BrokerOptions(ServerOptions):
     """Those of `broker`."""
 
-    namesrv_addr: Annotated[
-        str | None, valued("HOST:PORT;...", "name servers to register with", name="-n")
-    ] = None
-    store: Annotated[
-        str | None, valued("DIR", "store directory (default: storePathRootDir, ~/store)")
-    ] = None
+    namesrv_addr: Annotated[str | None, valued("HOST:PORT;...", "name servers to register with", name="-n")] = None
+    store: Annotated[str | None, valued("DIR", "store directory (default: storePathRootDir, ~/store)")] = None
     broker_port: Annotated[
-        int | None,
-        _port("--broker-port", "port of the broker, 0 for a free one (default: listenPort, 10911)"),
+        int | None, _port("--broker-port", "port of the broker, 0 for a free one (default: listenPort, 10911)")
     ] = None
     host: Host = None
 
@@ -122,26 +109,19 @@ class ServeOptions(BrokerOptions):
     """Those of `serve`."""
 
     store: Annotated[
-        str | None,
-        valued("DIR", f"store directory (default: storePathRootDir, else ./{EMBEDDED_STORE})"),
+        str | None, valued("DIR", f"store directory (default: storePathRootDir, else ./{EMBEDDED_STORE})")
     ] = None
     host: Annotated[
-        str | None,
-        Parameter(help="address to listen on (default: bindAddress if set, else 127.0.0.1)"),
+        str | None, Parameter(help="address to listen on (default: bindAddress if set, else 127.0.0.1)")
     ] = None
     ephemeral: Annotated[
-        bool,
-        switch(
-            "for tests: free ports, and a small store in a temporary directory, which is "
-            "removed at the end"
-        ),
+        bool, switch("for tests: free ports, and a small store in a temporary directory, which is removed at the end")
     ] = False
     until_stdin_closes: Annotated[
         bool, switch("stop when standard input ends, too: as soon as who started it is gone")
     ] = False
     namesrv_port: Annotated[
-        int | None,
-        _port("--namesrv-port", "port of the name server, 0 for a free one (default: 9876)"),
+        int | None, _port("--namesrv-port", "port of the name server, 0 for a free one (default: 9876)")
     ] = None
     brokers: Annotated[
         int,

@@ -10,13 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from firearrow.cli.refusals import WrongCommandLine
-from firearrow.cli.serveroptions import (
-    BrokerOptions,
-    ControllerOptions,
-    NamesrvOptions,
-    ServeOptions,
-    ServerOptions,
-)
+from firearrow.cli.serveroptions import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
 
 _SERVE = ServeOptions()
 _NAMESRV = NamesrvOptions()
@@ -75,8 +69,5 @@ def _ephemeral_store(options: ServeOptions) -> Iterator[ServeOptions]:
 
     from firearrow.files import thrown_away
 
-    with (
-        tempfile.TemporaryDirectory(prefix="firearrow-") as directory,
-        thrown_away(Path(directory)),
-    ):
+    with tempfile.TemporaryDirectory(prefix="firearrow-") as directory, thrown_away(Path(directory)):
         yield replace(options, store=str(Path(directory) / "store"))

@@ -19,26 +19,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.serveroptions import (
-    BrokerOptions,
-    ControllerOptions,
-    NamesrvOptions,
-    ServeOptions,
-    ServerOptions,
-)
+from firearrow.cli.serveroptions import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
 from firearrow.cli.several import OneBroker, apart, check_alone, check_several, several
 from firearrow.config import properties
 from firearrow.config.demands import refuse, refuse_of_jvm, shown
-from firearrow.config.table import (
-    Note,
-    ServerConfig,
-    as_properties,
-    keys,
-    load,
-    public_properties,
-    review,
-    take,
-)
+from firearrow.config.table import Note, ServerConfig, as_properties, keys, load, public_properties, review, take
 from firearrow.config.tls import TLS_FIELDS, with_tls
 from firearrow.errors import ConfigError
 from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
@@ -98,11 +83,7 @@ class ServerPlan(msgspec.Struct, frozen=True):
             "broker": self.broker,
             "store": self.store,
         }
-        parts = [
-            f"# {title}\n{_described(config)}"
-            for title, config in servers.items()
-            if config is not None
-        ]
+        parts = [f"# {title}\n{_described(config)}" for title, config in servers.items() if config is not None]
         for one in self.brokers:
             alone = of_broker(one.pairs)
             assert alone.broker is not None, "it is a broker's"
@@ -127,9 +108,7 @@ def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
     broker, rest = take(BrokerConfig, rest)
     namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
     controller, rest = _in_name_server(namesrv, pairs, rest)
-    notes = review(
-        rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=KEY_GROUPS + NAMESRV_GROUPS
-    )
+    notes = review(rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=KEY_GROUPS + NAMESRV_GROUPS)
     check_alone(store.root_path)
     return ServerPlan(
         namesrv=_beside(namesrv, options, broker),
@@ -230,9 +209,7 @@ def _in_name_server(
 
     controller, _ = take(ControllerConfig, pairs)
     store = Path(controller.controller_store_path)
-    controller = msgspec.structs.replace(
-        controller, config_store_path=str(store / "controller.properties")
-    )
+    controller = msgspec.structs.replace(controller, config_store_path=str(store / "controller.properties"))
     controller.members()
     return controller, {key: rest[key] for key in rest if key not in keys(ControllerConfig)}
 
@@ -263,9 +240,7 @@ def of_broker(pairs: Mapping[str, str], file: Path | SharedFile | None = None) -
     broker, rest = take(BrokerConfig, rest)
     notes = review(rest, StoreConfig, BrokerConfig, servers=KEY_GROUPS)
     broker = _complete(msgspec.structs.replace(broker, extra=rest))
-    return ServerPlan(
-        namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file
-    )
+    return ServerPlan(namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file)
 
 
 def _present(values: Mapping[str, str | int | None]) -> dict[str, str]:
@@ -275,10 +250,7 @@ def _present(values: Mapping[str, str | int | None]) -> dict[str, str]:
 def _in_store(store: StoreConfig) -> dict[str, str]:
     """Keep the files of an embedded name server with the store, not in the home directory."""
     directory = store.root_path.absolute() / "namesrv"
-    return {
-        "kvConfigPath": str(directory / "kvConfig.json"),
-        "configStorePath": str(directory / "namesrv.properties"),
-    }
+    return {"kvConfigPath": str(directory / "kvConfig.json"), "configStorePath": str(directory / "namesrv.properties")}
 
 
 def _absolute(store: StoreConfig) -> StoreConfig:
@@ -292,9 +264,7 @@ def _absolute(store: StoreConfig) -> StoreConfig:
 def _complete(broker: BrokerConfig) -> BrokerConfig:
     """Settle the addresses that a broker announces."""
     address = broker.broker_ip1 or reachable(broker.bind_address)
-    return msgspec.structs.replace(
-        broker, broker_ip1=address, broker_ip2=broker.broker_ip2 or address
-    )
+    return msgspec.structs.replace(broker, broker_ip1=address, broker_ip2=broker.broker_ip2 or address)
 
 
 def reachable(host: str) -> str:

@@ -65,9 +65,7 @@ def apart(pairs: Mapping[str, str], count: int) -> tuple[dict[str, str], dict[st
         raise ConfigError(f"brokerName={pairs['brokerName']} can't be the name of a directory")
     names = [f"{stem}-{letter}" for letter in string.ascii_lowercase[:count]]
     own = {name: _with_prefix(pairs, f"{name}.") for name in names}
-    shared = {
-        key: text for key, text in pairs.items() if not any(key.startswith(f"{it}.") for it in own)
-    }
+    shared = {key: text for key, text in pairs.items() if not any(key.startswith(f"{it}.") for it in own)}
     return shared, own
 
 
@@ -76,11 +74,7 @@ def _with_prefix(pairs: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def several(
-    shared: Mapping[str, str],
-    own: Mapping[str, Mapping[str, str]],
-    root: Path,
-    *,
-    thrown_away: bool,
+    shared: Mapping[str, str], own: Mapping[str, Mapping[str, str]], root: Path, *, thrown_away: bool
 ) -> tuple[OneBroker, ...]:
     """Give what each broker is told; ConfigError for what none can be told."""
     brokers = []
@@ -96,8 +90,7 @@ def several(
                 pairs[key] = str(int(first) + number * step)
         if "storePathRootDir" in mine:
             raise ConfigError(
-                f"{name}.storePathRootDir can't be set: its store is {root / name}, which may be a "
-                "symbolic link"
+                f"{name}.storePathRootDir can't be set: its store is {root / name}, which may be a symbolic link"
             )
         refuse(mine)
         brokers.append(OneBroker(name, pairs | dict(mine), thrown_away))
@@ -115,10 +108,7 @@ def registering_with(namesrv: str | None, configured: str) -> str:
 def told(brokers: Sequence[OneBroker], namesrv: str, file: Path) -> list[OneBroker]:
     """Give brokers that register with a name server of this process, too, and write what is changed
     at run time to a file."""
-    return [
-        msgspec.structs.replace(it, pairs=_with(it.pairs, namesrv), file=str(file))
-        for it in brokers
-    ]
+    return [msgspec.structs.replace(it, pairs=_with(it.pairs, namesrv), file=str(file)) for it in brokers]
 
 
 def _with(pairs: Mapping[str, str], namesrv: str) -> dict[str, str]:
@@ -146,9 +136,7 @@ def check_alone(root: Path) -> None:
     """Raise ConfigError if a directory has stores of several brokers: one would not see them."""
     names = _stores_in(root)
     if names:
-        raise ConfigError(
-            f"{root} has the stores of {', '.join(names)}: serve it with --brokers {len(names)}"
-        )
+        raise ConfigError(f"{root} has the stores of {', '.join(names)}: serve it with --brokers {len(names)}")
 
 
 def check_several(root: Path, names: Iterable[str]) -> None:

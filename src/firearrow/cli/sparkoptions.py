@@ -11,8 +11,7 @@ from firearrow.cli.parameters import NOT_ASKED, Pairs, options, repeated, switch
 from firearrow.cli.values import count, pair
 
 Progress = Annotated[
-    bool | None,
-    Parameter(n_tokens=0, help="show progress on standard error (default: on a terminal)"),
+    bool | None, Parameter(n_tokens=0, help="show progress on standard error (default: on a terminal)")
 ]
 Page = Annotated[Path | None, valued("FILE", "also write an HTML page with charts")]
 
@@ -24,10 +23,7 @@ class SessionOptions:
     master: Annotated[str | None, NOT_ASKED] = None
     conf: Annotated[Pairs, repeated("KEY=VALUE", "a setting of Spark; may be repeated", pair)] = ()
     spark_log: Annotated[
-        Path | None,
-        valued(
-            "FILE", "file for Spark's own messages (default: only its error, if it does not start)"
-        ),
+        Path | None, valued("FILE", "file for Spark's own messages (default: only its error, if it does not start)")
     ] = None
 
 
@@ -36,15 +32,9 @@ class RunOptions(SessionOptions):
     """Where Spark runs, and how a report is shown."""
 
     master: Annotated[
-        str,
-        valued(
-            "URL", "where Spark runs: local[N], spark://..., yarn, k8s://... (default: local[*])"
-        ),
+        str, valued("URL", "where Spark runs: local[N], spark://..., yarn, k8s://... (default: local[*])")
     ] = "local[*]"
-    top: Annotated[
-        int,
-        valued("N", "largest number of rows to show of a table; 0 for all (default: 20)", count),
-    ] = 20
+    top: Annotated[int, valued("N", "largest number of rows to show of a table; 0 for all (default: 20)", count)] = 20
     json: Annotated[bool, switch("print one JSON object")] = False
     report: Page = None
     progress: Progress = None

@@ -49,10 +49,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        brokers: Sequence[OneBroker],
-        again: Callable[[], Sequence[OneBroker]],
-        log_as: tuple[str, str],
+        self, brokers: Sequence[OneBroker], again: Callable[[], Sequence[OneBroker]], log_as: tuple[str, str]
     ) -> None:
         root = Path(brokers[0].pairs["storePathRootDir"]).parent
         self.log_as = log_as
@@ -174,10 +171,7 @@ class _Keeper:
             except (OSError, DidNotStart) as error:
                 log.error("broker does not start", extra={**fields, "error": error})
             else:
-                log.info(
-                    "broker serves again",
-                    extra={"broker_name": self.broker.name, "pid": self._process.pid},
-                )
+                log.info("broker serves again", extra={"broker_name": self.broker.name, "pid": self._process.pid})
 
     async def stop(self) -> None:
         """End the process in order, if there is one."""

@@ -27,8 +27,7 @@ INTERVAL_SECONDS: Final = 2.0
 async def top(
     *,
     interval: Annotated[
-        float,
-        valued("SECONDS", f"time between two looks (default: {INTERVAL_SECONDS:g})", seconds),
+        float, valued("SECONDS", f"time between two looks (default: {INTERVAL_SECONDS:g})", seconds)
     ] = INTERVAL_SECONDS,
     once: Annotated[bool, switch("print one screen, after two looks, and end")] = False,
     json: Annotated[bool, switch("print one report as a JSON object, and end")] = False,

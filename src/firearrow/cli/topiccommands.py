@@ -11,16 +11,7 @@ from cyclopts import Parameter
 from firearrow.cli.app import group
 from firearrow.cli.clusters import ANY, ClusterOptions
 from firearrow.cli.failures import FAILED
-from firearrow.cli.fleet import (
-    PREVIEW,
-    Apply,
-    OfCluster,
-    Pattern,
-    masters_in,
-    matches,
-    perm_text,
-    told_by_masters,
-)
+from firearrow.cli.fleet import PREVIEW, Apply, OfCluster, Pattern, masters_in, matches, perm_text, told_by_masters
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.parameters import either, repeated, switch, valued
 from firearrow.cli.reports import Cell, Table, as_moment
@@ -40,9 +31,7 @@ PERMS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE}
 LIST: Final = ("topic", "type", "brokers", "readQueues", "writeQueues", "perm")
 SHOW: Final = ("topic", "broker", "readQueues", "writeQueues", "perm", "isOrdered", "attributes")
 STATS: Final = ("topic", "broker", "queueId", "minOffset", "maxOffset", "messages", "lastStoredAt")
-ROUTES: Final = (
-    "topic", "cluster", "broker", "brokerNumber", "address", "readQueues", "writeQueues", "perm",
-)  # fmt: skip
+ROUTES: Final = ("topic", "cluster", "broker", "brokerNumber", "address", "readQueues", "writeQueues", "perm")
 
 Topic = Annotated[str, Parameter(help="the topic's name")]
 
@@ -55,8 +44,7 @@ async def list_topics(
     /,
     *,
     all_topics: Annotated[
-        bool,
-        switch("also the brokers' own topics, and those of retries and dead letters", name="--all"),
+        bool, switch("also the brokers' own topics, and those of retries and dead letters", name="--all")
     ] = False,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,
@@ -71,9 +59,7 @@ async def list_topics(
     found: dict[str, list[TopicConfig]] = defaultdict(list)
     for table in tables:
         for topic, config in table.topic_config_table.items():
-            if matches(topic, pattern) and (
-                all_topics or (_is_of_users(topic) and topic not in servers)
-            ):
+            if matches(topic, pattern) and (all_topics or (_is_of_users(topic) and topic not in servers)):
                 found[topic].append(config)
     rows = [_listed(topic, configs) for topic, configs in sorted(found.items())]
     output.show(Table("Topics", LIST, rows))
@@ -81,10 +67,7 @@ async def list_topics(
 
 def _is_of_users(topic: str) -> bool:
     return not (
-        names.is_system_topic(topic)
-        or names.is_retry(topic)
-        or names.is_dlq(topic)
-        or topic.endswith("_REPLY_TOPIC")
+        names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic) or topic.endswith("_REPLY_TOPIC")
     )
 
 
@@ -101,9 +84,7 @@ def _listed(topic: str, configs: list[TopicConfig]) -> list[Cell]:
 
 
 @app.command(name="show")
-async def show_topic(
-    topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def show_topic(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show how a topic is configured on each broker."""
     async with cluster.admin() as admin:
         output.show(await _configured(admin, topic))
@@ -136,17 +117,14 @@ async def create_topic(
     /,
     *,
     queues: Annotated[int | None, valued("N", "queues on each broker (new: 8)")] = None,
-    perm: Annotated[
-        Literal["rw", "r", "w"] | None, Parameter(help="may be read, written or both (new: rw)")
-    ] = None,
+    perm: Annotated[Literal["rw", "r", "w"] | None, Parameter(help="may be read, written or both (new: rw)")] = None,
     message_type: Annotated[
         Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"] | None,
         Parameter(name="--type", help="kind of messages that it is for"),
     ] = None,
     ordered: Annotated[bool | None, either("senders keep to the queues that they know")] = None,
     attribute: Annotated[
-        tuple[tuple[str, str], ...],
-        repeated("KEY=VALUE", "sets one of the topic's attributes; may be repeated", pair),
+        tuple[tuple[str, str], ...], repeated("KEY=VALUE", "sets one of the topic's attributes; may be repeated", pair)
     ] = (),
     undo_file: UndoFile = None,
     of_cluster: OfCluster = None,
@@ -155,9 +133,7 @@ async def create_topic(
 ) -> None:
     """Make a topic on each broker, or change what is given of it."""
     attributes = dict(attribute) | ({TYPE: message_type} if message_type else {})
-    given = given_of(
-        read_queue_nums=queues, write_queue_nums=queues, perm=perm and PERMS[perm], order=ordered
-    )
+    given = given_of(read_queue_nums=queues, write_queue_nums=queues, perm=perm and PERMS[perm], order=ordered)
     note = ""
     async with cluster.admin() as admin:
         was = await topic_now(admin, topic)
@@ -196,37 +172,25 @@ async def delete_topic(
             for name in sorted({master.cluster for master in masters_in(info)}):
                 await admin.delete_topic(topic, name)
     state = "deleted" if apply else "would be deleted"
-    rows: list[list[Cell]] = [
-        [topic, broker, count, state] for broker, count in sorted(counts.items())
-    ]
+    rows: list[list[Cell]] = [[topic, broker, count, state] for broker, count in sorted(counts.items())]
     output.show(Table("Topic", ("topic", "broker", "messages", "state"), rows, note=note))
 
 
 @app.command(name="undo")
 async def undo(
-    file: FromFile,
-    /,
-    *,
-    apply: Apply = False,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
+    file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
     """Make a topic again that was deleted, without its messages, or set what a change set."""
     undone = read_undo(file, TopicUndo)
     async with cluster.admin() as admin:
         states = await made_again(admin, undone, apply=apply)
-    rows = [
-        [*_shown(undone.topic, had.broker, had.config), states[had.broker]]
-        for had in undone.configs
-    ]
+    rows = [[*_shown(undone.topic, had.broker, had.config), states[had.broker]] for had in undone.configs]
     output.show(Table("Topic", (*SHOW, "state"), rows, note="" if apply else PREVIEW))
     return FAILED if "failed" in states.values() else 0
 
 
 @app.command(name="stats")
-async def show_stats(
-    topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show what each queue of a topic holds."""
     async with cluster.admin() as admin:
         stats = await admin.topic_stats(topic)
@@ -247,9 +211,7 @@ async def show_stats(
 
 
 @app.command(name="routes")
-async def show_routes(
-    topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> None:
+async def show_routes(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show where clients find a topic, as name servers tell them."""
     async with cluster.admin() as admin:
         route = await admin.topics.route(topic)

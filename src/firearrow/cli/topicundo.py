@@ -37,11 +37,7 @@ async def topic_now(admin: Admin, topic: str) -> TopicUndo:
 
     masters = masters_in(await admin.cluster())
     found = await gathered(masters, lambda it: config_or_none(admin, it.address, topic))
-    configs = [
-        Had(master.broker, config)
-        for master, config in zip(masters, found, strict=True)
-        if config is not None
-    ]
+    configs = [Had(master.broker, config) for master, config in zip(masters, found, strict=True) if config is not None]
     try:
         order = await admin.name_servers.value(ORDER_NAMESPACE, topic)
     except NotFound:

@@ -23,8 +23,7 @@ from firearrow.errors import ConfigError
 from firearrow.files import for_the_user_alone, name_of_file, naming, sync_directory
 
 UndoFile = Annotated[
-    Path | None,
-    valued("FILE", "the file that undoes it (default: firearrow-undo-NAME-TIME.json here)"),
+    Path | None, valued("FILE", "the file that undoes it (default: firearrow-undo-NAME-TIME.json here)")
 ]
 FromFile = Annotated[Path, valued(None, "a file that `--apply` has written")]
 

@@ -31,17 +31,12 @@ def report_watch(run: ReportRun[WatchJob]) -> list[Table]:
         told.extend(alerts)
 
     late = _watch(run, Watch(rules, tell_and_keep), _lags(run, rules))
-    rows: list[list[Cell]] = [
-        [alert.window, alert.rule, alert.subject, alert.value, alert.id] for alert in told
-    ]
+    rows: list[list[Cell]] = [[alert.window, alert.rule, alert.subject, alert.value, alert.id] for alert in told]
     return [Table("Alerts", COLUMNS, rows, _late(late) if late else "")]
 
 
 def _late(count: int) -> str:
-    return (
-        f"Not evaluated: {count} minutes of topics, whose messages came more than {watch.LATE} "
-        "after others."
-    )
+    return f"Not evaluated: {count} minutes of topics, whose messages came more than {watch.LATE} after others."
 
 
 def _watch(run: ReportRun[WatchJob], seen: Watch, lags: Lags) -> int:

@@ -34,11 +34,7 @@ class QueueSource:
     keeps_order = False
 
     def __init__(
-        self,
-        member: Member,
-        assigned: AssignedQueue,
-        tasks: Tasks,
-        resubmit: Callable[[Source, list[Message]], None],
+        self, member: Member, assigned: AssignedQueue, tasks: Tasks, resubmit: Callable[[Source, list[Message]], None]
     ) -> None:
         self._member = member
         self._assigned = assigned

@@ -78,9 +78,7 @@ class AskedTable:
         code, group = asked.command.code, group_of(asked.command)
         handler = self._table.get((code, group)) or self._table.get((code, ANY_GROUP))
         if handler is None:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"group {group!r} of this client does not answer {code}"
-            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"group {group!r} of this client does not answer {code}")
         answer = handler(asked)
         if not isinstance(answer, Coroutine):
             return answer

@@ -60,12 +60,7 @@ class Assignment:
         if self._in_order is None:
             self._tasks.every(LOOK_SECONDS, self._end_long_runners, "handlers that do not end")
         elif self._member.is_clustering:
-            self._tasks.every(
-                LOCK_EVERY_SECONDS,
-                self._in_order.lock_all,
-                "locks",
-                first_seconds=LOCK_FIRST_SECONDS,
-            )
+            self._tasks.every(LOCK_EVERY_SECONDS, self._in_order.lock_all, "locks", first_seconds=LOCK_FIRST_SECONDS)
 
     async def end(self) -> None:
         """Begin nothing more, wait for handlers, commit, and give all queues back."""
@@ -143,11 +138,7 @@ class Assignment:
     async def _add(self, queue: Queue) -> bool:
         member = self._member
         assigned = AssignedQueue(queue)
-        if (
-            self._in_order is not None
-            and member.is_clustering
-            and not await self._in_order.lock(assigned)
-        ):
+        if self._in_order is not None and member.is_clustering and not await self._in_order.lock(assigned):
             return False
         member.queues[queue] = assigned
         submit = self._submit if self._in_order is None else self._in_order.submit
@@ -241,9 +232,7 @@ class Assignment:
             if workers is not None:
                 workers.submit(source, some)
             else:
-                log.warning(
-                    "messages have no handler", extra={"topic": name, "messages": len(some)}
-                )
+                log.warning("messages have no handler", extra={"topic": name, "messages": len(some)})
                 source.done(some)
 
     async def _end_long_runners(self) -> None:

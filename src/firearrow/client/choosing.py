@@ -45,9 +45,7 @@ class FaultTable:
         self._until_ms: dict[str, int] = {}
         self._unreachable: set[str] = set()
 
-    def note(
-        self, broker: str, latency_ms: int, now_ms: int, *, failed: bool = False, gone: bool = False
-    ) -> None:
+    def note(self, broker: str, latency_ms: int, now_ms: int, *, failed: bool = False, gone: bool = False) -> None:
         """Take note of how long a broker took; ``failed``: for nothing; ``gone``: it should not
         even be tried for lack of better ones."""
         alone = left_alone_ms(FAILED_LATENCY_MS if failed else latency_ms)
@@ -122,13 +120,8 @@ def choose(
         return turns.next(queues, lambda queue: queue.broker != avoided) or turns.any(queues)
     table = faults
     return (
-        turns.next(
-            queues,
-            lambda queue: queue.broker != avoided and table.is_available(queue.broker, now_ms),
-        )
-        or turns.next(
-            queues, lambda queue: queue.broker != avoided and table.is_reachable(queue.broker)
-        )
+        turns.next(queues, lambda queue: queue.broker != avoided and table.is_available(queue.broker, now_ms))
+        or turns.next(queues, lambda queue: queue.broker != avoided and table.is_reachable(queue.broker))
         or choose(queues, turns, avoided=avoided)
     )
 

@@ -23,9 +23,7 @@ SPANS_OF_HOUR: Final = 360
 class _Span:
     """What happened in ten seconds, which end at ``ends``."""
 
-    __slots__ = (
-        "call_seconds", "calls", "consumed", "ends", "failed", "pull_seconds", "pulled", "pulls",
-    )  # fmt: skip
+    __slots__ = ("call_seconds", "calls", "consumed", "ends", "failed", "pull_seconds", "pulled", "pulls")
 
     def __init__(self, ends: float) -> None:
         self.ends = ends

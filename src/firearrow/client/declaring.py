@@ -20,9 +20,7 @@ def admin_of(session: Session) -> Admin:
     return Admin(session.client, session.name_servers.addresses)
 
 
-async def declare_topic(
-    session: Session, topic: str, queues: int, message_type: str | None = None
-) -> None:
+async def declare_topic(session: Session, topic: str, queues: int, message_type: str | None = None) -> None:
     """Have a topic be on every master, with so many queues, unless some broker has it already.
 
     Raises OSError, BrokerError, or ClientError if there is no broker or no route comes of it.
@@ -37,11 +35,7 @@ async def declare_topic(
 async def _create(session: Session, name: str, queues: int, message_type: str | None) -> None:
     admin = admin_of(session)
     brokers = (await admin.cluster()).broker_addr_table
-    masters = {
-        broker: data.broker_addrs[MASTER]
-        for broker, data in brokers.items()
-        if MASTER in data.broker_addrs
-    }
+    masters = {broker: data.broker_addrs[MASTER] for broker, data in brokers.items() if MASTER in data.broker_addrs}
     if not masters:
         raise ClientError(f"topic {name!r} can't be made: no broker is registered")
     attributes = {"+message.type": message_type} if message_type is not None else {}

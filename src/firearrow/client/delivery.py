@@ -77,8 +77,7 @@ class Delivery(Message, eq=False, gc=True):
         """
         if self._source is not None and not self._source.keeps_order:
             raise ClientError(
-                f"message {self.message_id} of topic {self.topic!r} can't be rolled back: its "
-                "consumer keeps no order"
+                f"message {self.message_id} of topic {self.topic!r} can't be rolled back: its consumer keeps no order"
             )
         await self.fail(Failure(RolledBack(seconds=seconds)))
 

@@ -26,9 +26,7 @@ ANSWER_SECONDS_MAX: Final = 0.2  # Java: detectTimeout
 class Detecting:
     """Asks those that ``faults`` has as unreachable; ``queue_of`` gives some queue of a broker."""
 
-    def __init__(
-        self, session: Session, faults: FaultTable, queue_of: Callable[[str], Queue | None]
-    ) -> None:
+    def __init__(self, session: Session, faults: FaultTable, queue_of: Callable[[str], Queue | None]) -> None:
         self._session = session
         self._faults = faults
         self._queue_of = queue_of
@@ -56,9 +54,7 @@ class Detecting:
             return
         fields: dict[str, FieldValue] = {"topic": queue.topic, "queueId": queue.queue_id}
         try:
-            await self._session.call(
-                broker, RequestCode.GET_MAX_OFFSET, fields, timeout_seconds=ANSWER_SECONDS_MAX
-            )
+            await self._session.call(broker, RequestCode.GET_MAX_OFFSET, fields, timeout_seconds=ANSWER_SECONDS_MAX)
         except BrokerError:
             pass  # that is an answer
         except OSError:

@@ -148,19 +148,14 @@ def check_body(topic: str, body: bytes, bytes_max: int = BODY_BYTES_MAX) -> None
     if not body:
         raise MessageError(f"a message to topic {topic!r} is empty", "body")
     if len(body) > bytes_max:
-        raise MessageError(
-            f"a message to topic {topic!r} has {len(body)} bytes, the limit is {bytes_max}", "body"
-        )
+        raise MessageError(f"a message to topic {topic!r} has {len(body)} bytes, the limit is {bytes_max}", "body")
 
 
 class Compressor:
     """Compresses bodies from a size on; without a kind, none."""
 
     def __init__(
-        self,
-        kind: Compression | str | None,
-        level: int = LEVEL,
-        from_bytes: int = COMPRESS_FROM_BYTES,
+        self, kind: Compression | str | None, level: int = LEVEL, from_bytes: int = COMPRESS_FROM_BYTES
     ) -> None:
         self._kind = _kind_of(kind)
         self._level = level

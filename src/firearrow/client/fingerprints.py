@@ -48,19 +48,8 @@ class Fingerprints:
 def fingerprint(body: Heartbeat) -> int:
     """The number of a heartbeat, which is never 0: that means version 1."""
     consumers = [
-        replace(
-            consumer,
-            subscription_data_set=[
-                replace(one, sub_version=0) for one in consumer.subscription_data_set
-            ],
-        )
+        replace(consumer, subscription_data_set=[replace(one, sub_version=0) for one in consumer.subscription_data_set])
         for consumer in body.consumer_data_set
     ]
-    plain = replace(
-        body,
-        client_id="",
-        consumer_data_set=consumers,
-        heartbeat_fingerprint=0,
-        without_sub=False,
-    )
+    plain = replace(body, client_id="", consumer_data_set=consumers, heartbeat_fingerprint=0, without_sub=False)
     return java_hash(fastjson.dumps(plain).decode()) or 1

@@ -114,9 +114,7 @@ class GroupCalls:
         if with_subscription:
             fields["subscription"] = subscription.sub_string
         code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
-        answer = await session.client.answer(
-            address, code, fields, timeout_seconds=PULL_SECONDS_MAX
-        )
+        answer = await session.client.answer(address, code, fields, timeout_seconds=PULL_SECONDS_MAX)
         return self._pulled(answer, queue, address)
 
     def _pulled(self, answer: AnyCommand, queue: Queue, address: str) -> Pulled:
@@ -148,10 +146,7 @@ class GroupCalls:
             "bname": queue.broker,
         }
         await self.session.call(
-            queue.broker,
-            RequestCode.CONSUMER_SEND_MSG_BACK,
-            fields,
-            timeout_seconds=SEND_BACK_SECONDS_MAX,
+            queue.broker, RequestCode.CONSUMER_SEND_MSG_BACK, fields, timeout_seconds=SEND_BACK_SECONDS_MAX
         )
 
     # --- offsets ---
@@ -159,9 +154,7 @@ class GroupCalls:
     async def committed(self, queue: Queue) -> int:
         """14: how far the group is in a queue; `NOT_STORED` if nobody has committed."""
         try:
-            answer = await self._of_queue(
-                queue, RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=self.group
-            )
+            answer = await self._of_queue(queue, RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=self.group)
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return NOT_STORED
@@ -172,17 +165,13 @@ class GroupCalls:
         """15, one-way: how far the group is now."""
         fields = self._fields(queue, consumerGroup=self.group, commitOffset=queue_offset)
         broker = await self._broker_of(queue)
-        await self.session.tell(
-            broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields, any_will_do=True
-        )
+        await self.session.tell(broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields, any_will_do=True)
 
     async def commit_and_wait(self, queue: Queue, queue_offset: int) -> None:
         """15: the same, and wait until the broker has it."""
         fields = self._fields(queue, consumerGroup=self.group, commitOffset=queue_offset)
         broker = await self._broker_of(queue)
-        await self.session.call(
-            broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields, any_will_do=True
-        )
+        await self.session.call(broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields, any_will_do=True)
 
     async def first_offset(self, queue: Queue) -> int:
         """31: the first message that a queue holds."""
@@ -219,9 +208,7 @@ class GroupCalls:
         """38: the clients of the group, as some broker of a topic knows them, sorted."""
         route = await self.session.route(topic)
         answer = await self.session.client.call(
-            self.session.any_address(route),
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-            {"consumerGroup": self.group},
+            self.session.any_address(route), RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group}
         )
         return sorted(read_body(answer, ConsumerIdList, "members of a group").consumer_id_list)
 
@@ -230,31 +217,23 @@ class GroupCalls:
         route = await self.session.route(topic)
         body = AssignmentQuery(topic, self.group, self.session.client_id, CLUSTERING, strategy)
         answer = await self.session.client.call(
-            self.session.any_address(route),
-            RequestCode.QUERY_ASSIGNMENT,
-            body=fastjson.dumps(body),
+            self.session.any_address(route), RequestCode.QUERY_ASSIGNMENT, body=fastjson.dumps(body)
         )
         return read_body(answer, Assignments, "assignment").message_queue_assignments
 
     async def check(self, subscription: SubscriptionData) -> None:
         """46: have a broker read an expression; BrokerError says what is wrong with it."""
         route = await self.session.route(subscription.topic)
-        body = CheckClient(
-            self.session.client_id, self.group, self.session.namespace or None, subscription
-        )
+        body = CheckClient(self.session.client_id, self.group, self.session.namespace or None, subscription)
         await self.session.client.call(
-            self.session.any_address(route),
-            RequestCode.CHECK_CLIENT_CONFIG,
-            body=fastjson.dumps(body),
+            self.session.any_address(route), RequestCode.CHECK_CLIENT_CONFIG, body=fastjson.dumps(body)
         )
 
     async def lock(self, queues: Iterable[Queue]) -> set[Queue]:
         """41: lock queues of one broker for this client; gives those that it holds now."""
         queues = list(queues)
         answer = await self.session.call(
-            self.session.broker_of(queues[0]),
-            RequestCode.LOCK_BATCH_MQ,
-            body=self._lock_body(queues),
+            self.session.broker_of(queues[0]), RequestCode.LOCK_BATCH_MQ, body=self._lock_body(queues)
         )
         held = read_body(answer, LockResult, "locked queues").lock_ok_mq_set
         return {Queue(one.topic, one.broker_name, one.queue_id) for one in held}

@@ -88,9 +88,7 @@ class Registration:
         self.call: Callable[[Any], Awaitable[Any]] = handler
         """What is awaited for each message, or for each list."""
         if not is_coroutine(handler):
-            self._threads = ThreadPoolExecutor(
-                concurrency, f"consume {subscription.topic}", leave_signals
-            )
+            self._threads = ThreadPoolExecutor(concurrency, f"consume {subscription.topic}", leave_signals)
             self.call = partial(_in_thread, self._threads, leaving_signals(handler))
 
     async def handle(self, messages: Sequence[Message]) -> Failure | None:

@@ -81,9 +81,7 @@ class Holder:
 
     def __init__(self, invisible: timedelta) -> None:
         if invisible < INVISIBLE_MIN:
-            raise ConfigError(
-                f"messages can't be invisible for {invisible}: {INVISIBLE_MIN} at least"
-            )
+            raise ConfigError(f"messages can't be invisible for {invisible}: {INVISIBLE_MIN} at least")
         self.invisible = invisible
         self.held: set[Held] = set()
         self._ready: deque[Held] = deque()
@@ -98,9 +96,7 @@ class Holder:
         for place in await consumer.places():
             key = consumer.group, place
             if key not in self._pops:
-                self._pops[key] = self._tasks.start(
-                    self._pop(consumer, place, count), f"receive {place.topic}"
-                )
+                self._pops[key] = self._tasks.start(self._pop(consumer, place, count), f"receive {place.topic}")
 
     async def answered(self) -> None:
         """Wait until a broker has answered, be it with nothing; then ask again."""
@@ -151,8 +147,7 @@ class Holder:
             self._ready.extend(some)
         except (OSError, FirearrowError) as error:
             log.warning(
-                "messages are not received",
-                extra={"group": consumer.group, "topic": place.topic, "error": error},
+                "messages are not received", extra={"group": consumer.group, "topic": place.topic, "error": error}
             )
             await asyncio.sleep(AGAIN_SECONDS)
         finally:

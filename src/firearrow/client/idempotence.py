@@ -76,9 +76,7 @@ def once(store: KeyStore, key: Callable[[T], str | None]) -> Callable[[Work[T]],
                 return
             claim = await store.claim(name)
             if claim is Claim.BUSY:
-                raise ConsumeFailed(
-                    ResponseCode.SYSTEM_ERROR, f"another consumer works on key {name!r}"
-                )
+                raise ConsumeFailed(ResponseCode.SYSTEM_ERROR, f"another consumer works on key {name!r}")
             if claim is Claim.GRANTED:
                 await _work(handler, message, store, name)
 
@@ -100,10 +98,7 @@ class MemoryKeys:
     """Remembers keys in memory: those used last, and nothing beyond the process."""
 
     def __init__(
-        self,
-        keys_max: int = KEYS_MAX,
-        claim_seconds: float = CLAIM_SECONDS,
-        clock: Clock | None = None,
+        self, keys_max: int = KEYS_MAX, claim_seconds: float = CLAIM_SECONDS, clock: Clock | None = None
     ) -> None:
         self._keys: OrderedDict[str, float] = OrderedDict()  # until when; for ever if done
         self._keys_max = keys_max
@@ -140,12 +135,7 @@ class MemoryKeys:
 class SqliteKeys:
     """Remembers keys in a file that the consumers of a machine share."""
 
-    def __init__(
-        self,
-        path: Path | str,
-        claim_seconds: float = CLAIM_SECONDS,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, path: Path | str, claim_seconds: float = CLAIM_SECONDS, clock: Clock | None = None) -> None:
         self._claim_ms = int(claim_seconds * 1000)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()

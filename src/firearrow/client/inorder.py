@@ -70,8 +70,7 @@ class InOrder:
     def __init__(self, member: Member) -> None:
         self._member = member
         self._free: dict[str, asyncio.Semaphore] = {
-            topic: asyncio.Semaphore(registration.concurrency)
-            for topic, registration in member.registrations.items()
+            topic: asyncio.Semaphore(registration.concurrency) for topic, registration in member.registrations.items()
         }
 
     @staticmethod
@@ -111,11 +110,7 @@ class InOrder:
         return not assigned.is_dropped and (not self._member.is_clustering or assigned.is_locked)
 
     async def _settle(
-        self,
-        assigned: AssignedQueue,
-        registration: Registration,
-        messages: list[Message],
-        failure: Failure | None,
+        self, assigned: AssignedQueue, registration: Registration, messages: list[Message], failure: Failure | None
     ) -> float | None:
         """Note what became of messages; gives for how long the queue is to wait, if it is."""
         suspend = self._member.settings.suspend

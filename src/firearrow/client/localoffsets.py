@@ -64,7 +64,4 @@ class LocalOffsets:
 
 def _parse(data: bytes) -> dict[Queue, int]:
     table = fastjson.decode(data, ResetOffsets).offset_table
-    return {
-        Queue(queue.topic, queue.broker_name, queue.queue_id): offset
-        for queue, offset in table.items()
-    }
+    return {Queue(queue.topic, queue.broker_name, queue.queue_id): offset for queue, offset in table.items()}

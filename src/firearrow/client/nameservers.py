@@ -49,18 +49,12 @@ class NameServers:
         try:
             answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         except TopicNotFound as error:
-            raise TopicNotFound(
-                error.code, f"topic {topic!r} has no route: no broker has it", error.address
-            ) from None
+            raise TopicNotFound(error.code, f"topic {topic!r} has no route: no broker has it", error.address) from None
         return read_route(answer, topic)
 
-    async def ask(
-        self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b""
-    ) -> AnyCommand:
+    async def ask(self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b"") -> AnyCommand:
         """Ask one after another; ConnectionError when none answers, BrokerError as it refuses."""
         return await first_answer(
             self._addresses,
-            lambda address: self._client.call(
-                address, code, fields, body, timeout_seconds=ASK_SECONDS_MAX
-            ),
+            lambda address: self._client.call(address, code, fields, body, timeout_seconds=ASK_SECONDS_MAX),
         )

@@ -48,9 +48,7 @@ class Offsets:
                     bound = Bound(ends.min_offset, latest, ends.last_update_timestamp)
                     yield Queue(topic, broker, place.queue_id), bound
 
-    def _begin_ends(
-        self, routes: Iterable[tuple[str, Route]]
-    ) -> Iterator[tuple[str, str, int, Pending]]:
+    def _begin_ends(self, routes: Iterable[tuple[str, Route]]) -> Iterator[tuple[str, str, int, Pending]]:
         """Ask the brokers of each topic; with the number of queues that can be read there."""
         for topic, route in routes:
             for queues in route.queue_datas:
@@ -71,9 +69,7 @@ class Offsets:
         first = self._offset(queue, RequestCode.GET_MIN_OFFSET)
         end = self._offset(queue, RequestCode.GET_MAX_OFFSET)
         guess = self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=timestamp_ms)
-        found = partition_point(
-            lambda offset: self._stored_ms(queue, offset) >= timestamp_ms, first, end, guess
-        )
+        found = partition_point(lambda offset: self._stored_ms(queue, offset) >= timestamp_ms, first, end, guess)
         return found if found < end else None
 
     def offsets_at(self, queues: Iterable[Queue], timestamp_ms: int) -> dict[Queue, int]:
@@ -167,9 +163,7 @@ class Offsets:
                 log.warning("offset is not committed", extra={**queue.fields, "error": error})
 
 
-def in_turns(
-    queues: Iterable[Queue], ask: Callable[[Queue], Pending]
-) -> Iterator[tuple[Queue, Pending]]:
+def in_turns(queues: Iterable[Queue], ask: Callable[[Queue], Pending]) -> Iterator[tuple[Queue, Pending]]:
     """Ask about each queue, some hundred at a time, and give what is under way, in order."""
     left = list(queues)
     for first in range(0, len(left), UNDER_WAY_MAX):

@@ -111,17 +111,11 @@ class PopCalls:
             raise BrokerError.of(answer.code, answer.remark, address)
         return Popped([], is_full=answer.code == ResponseCode.POLLING_FULL)
 
-    def _messages(
-        self, answer: AnyCommand, queue: Queue, address: str, popping: Popping
-    ) -> list[Message]:
+    def _messages(self, answer: AnyCommand, queue: Queue, address: str, popping: Popping) -> list[Message]:
         session, ext = self._session, answer.ext
         pop_ms = read_number(answer, "popTime", address)
         handles = _Handles(
-            queue,
-            pop_ms,
-            read_number(answer, "invisibleTime", address),
-            read_number(answer, "reviveQid", address),
-            ext,
+            queue, pop_ms, read_number(answer, "invisibleTime", address), read_number(answer, "reviveQid", address), ext
         )
         counts = parse_order_counts(ext.get("orderCountInfo", "")) if popping.attempt else {}
         messages = messages_in(answer.body, queue.broker, session.namespace)
@@ -142,11 +136,7 @@ class PopCalls:
         fields = self._fields(topic, handle)
         try:
             await self._session.call(
-                handle.broker_name,
-                RequestCode.ACK_MESSAGE,
-                fields,
-                any_will_do=True,
-                timeout_seconds=ACK_SECONDS_MAX,
+                handle.broker_name, RequestCode.ACK_MESSAGE, fields, any_will_do=True, timeout_seconds=ACK_SECONDS_MAX
             )
         except BrokerError as error:
             if error.code in GONE:
@@ -186,11 +176,7 @@ class PopCalls:
         fields = self._fields(topic, handle) | {"invisibleTime": invisible_ms}
         broker = handle.broker_name
         answer = await self._session.call(
-            broker,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            fields,
-            any_will_do=True,
-            timeout_seconds=ACK_SECONDS_MAX,
+            broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, any_will_do=True, timeout_seconds=ACK_SECONDS_MAX
         )
         return handle._replace(
             pop_ms=read_number(answer, "popTime", broker),
@@ -214,12 +200,7 @@ class _Handles:
     """Makes the handles of one answer."""
 
     def __init__(
-        self,
-        queue: Queue,
-        pop_ms: int,
-        invisible_ms: int,
-        revive_queue_id: int,
-        ext: Mapping[str, str],
+        self, queue: Queue, pop_ms: int, invisible_ms: int, revive_queue_id: int, ext: Mapping[str, str]
     ) -> None:
         self._queue = queue
         self._times = pop_ms, invisible_ms, revive_queue_id
@@ -243,9 +224,7 @@ class _Handles:
         """The offset in the LMQ: the record has that of its topic's queue."""
         offsets = self._offsets.get((0, 0), [])
         if self._lmq_seen >= len(offsets):
-            raise RemoteProtocolError(
-                f"{self._queue.broker} sent more messages of {self._queue.topic} than offsets"
-            )
+            raise RemoteProtocolError(f"{self._queue.broker} sent more messages of {self._queue.topic} than offsets")
         self._lmq_seen += 1
         return offsets[self._lmq_seen - 1]
 
@@ -265,10 +244,6 @@ def _times(message: Message, counts: Mapping[tuple[int, str], int]) -> int:
     return found or message.reconsume_times
 
 
-_NOTHING: Final[Sequence[int]] = (
-    ResponseCode.PULL_NOT_FOUND,
-    ResponseCode.POLLING_TIMEOUT,
-    ResponseCode.POLLING_FULL,
-)
+_NOTHING: Final[Sequence[int]] = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)
 GONE: Final[Sequence[int]] = (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL)
 """Of what was popped: its time was over."""

@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-POP_DELAYS_SECONDS: Final = (
-    10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
-)  # fmt: skip
+POP_DELAYS_SECONDS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """By the level that the handler asks for, else by the failures before; the last from there on."""
 
 
-def delay_seconds(
-    reconsume_times: int, level: int = 0, delays: Sequence[int] = POP_DELAYS_SECONDS
-) -> int:
+def delay_seconds(reconsume_times: int, level: int = 0, delays: Sequence[int] = POP_DELAYS_SECONDS) -> int:
     """Give the delay after a failure; ``level`` 0 follows from the failures before."""
     return delays[min(max(level or reconsume_times, 0), len(delays) - 1)]
 

@@ -17,11 +17,7 @@ from firearrow.client.handlers import DEAD_LETTER, Failure
 from firearrow.client.member import Member
 from firearrow.client.message import Message
 from firearrow.client.popcalls import PopCalls, Popping, handle_of
-from firearrow.client.popdelays import (
-    POP_DELAYS_SECONDS,
-    delay_seconds,
-    exhausted_delay_seconds,
-)
+from firearrow.client.popdelays import POP_DELAYS_SECONDS, delay_seconds, exhausted_delay_seconds
 from firearrow.client.pulling import FAILED_SECONDS, FULL_SECONDS, PAUSED_SECONDS
 from firearrow.client.queues import Queue
 from firearrow.client.startoffset import StartFrom
@@ -44,9 +40,7 @@ class PopQueue:
 
     keeps_order = False
 
-    def __init__(
-        self, member: Member, calls: PopCalls, queue: Queue, tasks: Tasks, submit: Submit
-    ) -> None:
+    def __init__(self, member: Member, calls: PopCalls, queue: Queue, tasks: Tasks, submit: Submit) -> None:
         self.queue = queue
         self.is_dropped = False
         self._member = member
@@ -77,8 +71,7 @@ class PopQueue:
             return
         settings = member.settings
         popping = Popping(
-            invisible_ms=int(settings.invisible * 1000),
-            from_first=settings.start_from is StartFrom.FIRST,
+            invisible_ms=int(settings.invisible * 1000), from_first=settings.start_from is StartFrom.FIRST
         )
         time = asyncio.get_running_loop().time
         began = time()

@@ -65,9 +65,7 @@ class Blocking(Generic[A]):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         given = [it.inner if isinstance(it, Blocking) else it for it in arguments]
-        self.inner: A = type(self).kind(
-            *given, **{name: _in_thread(value) for name, value in options.items()}
-        )
+        self.inner: A = type(self).kind(*given, **{name: _in_thread(value) for name, value in options.items()})
         self._portal: LoopThread | None = None
         self._lock = threading.Lock()
 
@@ -88,10 +86,7 @@ class Blocking(Generic[A]):
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -133,9 +128,7 @@ class Blocking(Generic[A]):
         await inner.__aexit__(None, None, None)
 
 
-def waiting(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Blocking[A], P], T]:
+def waiting(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Blocking[A], P], T]:
     """The method that waits for one of asyncio."""
 
     @wraps(method)
@@ -145,9 +138,7 @@ def waiting(
     return call
 
 
-def at_once(
-    method: Callable[Concatenate[A, P], T],
-) -> Callable[Concatenate[Blocking[A], P], T]:
+def at_once(method: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[Blocking[A], P], T]:
     """The method that does what one without ``await`` does: once it is open, on the loop's
     thread."""
 
@@ -190,9 +181,7 @@ async def _entering(context: AbstractAsyncContextManager[T]) -> T:
     return await context.__aenter__()
 
 
-async def _leaving(
-    context: AbstractAsyncContextManager[Any], error: BaseException | None
-) -> bool | None:
+async def _leaving(context: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool | None:
     if error is None:
         return await context.__aexit__(None, None, None)
     try:

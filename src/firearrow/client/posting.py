@@ -122,9 +122,7 @@ class Poster:
         self._topics: dict[str, _Topic] = {}
         self._faults = FaultTable() if rules.avoids_slow else None
         self._detecting = (
-            Detecting(session, self._faults, self._queue_of)
-            if self._faults is not None and rules.detects
-            else None
+            Detecting(session, self._faults, self._queue_of) if self._faults is not None and rules.detects else None
         )
         self._refreshing: set[str] = set()
         self._stop_listening = session.on_route(self._route_changed)
@@ -193,12 +191,7 @@ class Poster:
         raise self._failed(draft, chosen, tries, failure, seconds) from failure
 
     async def post_one_way(
-        self,
-        draft: Draft,
-        *,
-        sys_flag: int = 0,
-        body: bytes | None = None,
-        place: Place = ANYWHERE,
+        self, draft: Draft, *, sys_flag: int = 0, body: bytes | None = None, place: Place = ANYWHERE
     ) -> None:
         """Send a message that no broker answers; SendFailed if it could not even be written."""
         fields = self._fields(draft, RequestCode.SEND_MESSAGE_V2, sys_flag)
@@ -207,9 +200,7 @@ class Poster:
             chosen = self._choose(await self._topic(draft.topic), place, None)
             fields["e"], fields["n"] = str(chosen.queue.queue_id), chosen.broker
             data = draft.body if body is None else body
-            await self._session.client.send(
-                chosen.address, RequestCode.SEND_MESSAGE_V2, fields, data
-            )
+            await self._session.client.send(chosen.address, RequestCode.SEND_MESSAGE_V2, fields, data)
         except (OSError, BrokerError) as error:
             raise self._failed(draft, chosen, 1, error, 0) from error
 
@@ -264,21 +255,13 @@ class Poster:
         return chosen._replace(topic=topic.queues[0].topic)
 
     async def _try(
-        self,
-        draft: Draft,
-        chosen: _Try,
-        code: int,
-        fields: dict[str, FieldValue],
-        body: bytes,
-        seconds: float,
+        self, draft: Draft, chosen: _Try, code: int, fields: dict[str, FieldValue], body: bytes, seconds: float
     ) -> Posted:
         session = self._session
         fields["e"], fields["n"] = str(chosen.queue.queue_id), chosen.broker
         began = session.clock.monotonic()
         try:
-            answer = await session.client.answer(
-                chosen.address, code, fields, body, timeout_seconds=seconds
-            )
+            answer = await session.client.answer(chosen.address, code, fields, body, timeout_seconds=seconds)
         except OSError:
             self._note(chosen, began, failed=True)
             raise
@@ -309,9 +292,7 @@ class Poster:
                     return queue
         return None
 
-    def _receipt(
-        self, draft: Draft, chosen: _Try, status: SendStatus, answer: AnyCommand
-    ) -> Receipt:
+    def _receipt(self, draft: Draft, chosen: _Try, status: SendStatus, answer: AnyCommand) -> Receipt:
         ext: Mapping[str, str] = answer.ext or {}
         queue, queue_id = chosen.queue, read_number(answer, "queueId", chosen.address)
         if queue.queue_id != queue_id or queue.topic != draft.topic:
@@ -339,12 +320,7 @@ class Poster:
             await asyncio.sleep(max(0.0, min(PAUSE_SECONDS * 2**tried, left)))
 
     def _failed(
-        self,
-        draft: Draft,
-        chosen: _Try | None,
-        tries: int,
-        failure: Exception | None,
-        seconds: float,
+        self, draft: Draft, chosen: _Try | None, tries: int, failure: Exception | None, seconds: float
     ) -> SendFailed:
         reason = str(failure) if failure is not None else f"there was no time left of {seconds:g} s"
         code = failure.code if isinstance(failure, BrokerError) else None
@@ -360,9 +336,7 @@ class Poster:
             route, queues_max = await self._route(name)
             queues = publish_queues(name, route, queues_max)
             if not queues:
-                raise NotPermitted(
-                    ResponseCode.NO_PERMISSION, f"no broker allows writing to topic {name!r}"
-                )
+                raise NotPermitted(ResponseCode.NO_PERMISSION, f"no broker allows writing to topic {name!r}")
             turns = Turns(self._session.chance.getrandbits(31))
             known = self._topics[name] = _Topic(queues, turns)
         return known

@@ -40,13 +40,7 @@ from firearrow.client.session import Session, SessionOptions
 from firearrow.client.spans import SendSpan, Spans
 from firearrow.client.tracing import Tracer
 from firearrow.client.transactions import PREPARED, Check, Decision, Halves, Transaction
-from firearrow.errors import (
-    BrokerError,
-    ClientError,
-    MessageError,
-    NoReply,
-    SendFailed,
-)
+from firearrow.errors import BrokerError, ClientError, MessageError, NoReply, SendFailed
 from firearrow.message import properties as keys_of
 from firearrow.message.batch import encode_batch
 from firearrow.message.compress import LEVEL, Compression
@@ -112,10 +106,7 @@ class Producer:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
 
@@ -197,10 +188,7 @@ class Producer:
         ):
             options = _NO_OPTIONS
         else:
-            options = Options(
-                key, tag, properties, delay, delay_level, deliver_at, priority, lite_topic,
-                sharding_key,
-            )  # fmt: skip
+            options = Options(key, tag, properties, delay, delay_level, deliver_at, priority, lite_topic, sharding_key)
         draft = self._draft(topic, body, options)
         place = _place(queue, selector, sharding_key, draft)
         accumulator = self._accumulator
@@ -252,8 +240,7 @@ class Producer:
         for draft in drafts:
             if draft.waits or is_retry(draft.topic):
                 raise MessageError(
-                    f"topic {topic!r}: a batch has no messages with a delay, or for retry topics",
-                    "batch",
+                    f"topic {topic!r}: a batch has no messages with a delay, or for retry topics", "batch"
                 )
         place = Place(queue, selector, sharding_key)
         return await self._send_drafts(drafts, place, timeout_seconds)
@@ -374,9 +361,7 @@ class Producer:
 
     def _started(self) -> Poster:
         if self._poster is None:
-            raise ClientError(
-                f"producer {self.group!r} is not running: use it in `async with`, or start it"
-            )
+            raise ClientError(f"producer {self.group!r} is not running: use it in `async with`, or start it")
         return self._poster
 
     def _span(self, drafts: Sequence[Draft]) -> AbstractContextManager[SendSpan | None]:
@@ -400,16 +385,13 @@ class Producer:
             draft.properties[keys_of.INSTANCE_ID] = self.session.namespace
         return draft
 
-    def _post(
-        self, draft: Draft, place: Place, timeout_seconds: float | None, sys_flag: int = 0
-    ) -> Awaitable[Posted]:
+    def _post(self, draft: Draft, place: Place, timeout_seconds: float | None, sys_flag: int = 0) -> Awaitable[Posted]:
         packed, packing = self._compressor.packed(draft.body)
         is_reply = draft.properties.get(keys_of.MESSAGE_TYPE) == REPLY_TYPE
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2
         posting = self._started().post(
-            draft, code=code, sys_flag=sys_flag | packing, body=packed, place=place,
-            timeout_seconds=timeout_seconds,
-        )  # fmt: skip
+            draft, code=code, sys_flag=sys_flag | packing, body=packed, place=place, timeout_seconds=timeout_seconds
+        )
         is_noted = self._spans is not None or self._records is not None
         return self._noted(draft, posting, sys_flag) if is_noted else posting
 
@@ -433,9 +415,8 @@ class Producer:
             check_body(self.session.bare(topic), body, self._body_bytes_max)
             outer = Draft(topic, body, {keys_of.UNIQUE_KEY: self.session.ids.next()}, 0)
             posted = await self._started().post(
-                outer, code=RequestCode.SEND_BATCH_MESSAGE, place=place,
-                timeout_seconds=timeout_seconds,
-            )  # fmt: skip
+                outer, code=RequestCode.SEND_BATCH_MESSAGE, place=place, timeout_seconds=timeout_seconds
+            )
             if span is not None:
                 span.sent(posted.receipt)
         receipts = _receipts(drafts, posted.receipt)
@@ -444,9 +425,7 @@ class Producer:
         return receipts
 
 
-def _place(
-    queue: Queue | None, selector: Selector | None, sharding_key: str | None, draft: Draft
-) -> Place:
+def _place(queue: Queue | None, selector: Selector | None, sharding_key: str | None, draft: Draft) -> Place:
     if queue is None and selector is None and sharding_key is None:
         return ANYWHERE
     if queue is not None:

@@ -21,11 +21,7 @@ from datetime import datetime
 from typing import Final, Unpack
 
 from firearrow.client.consumerlife import ConsumerLife
-from firearrow.client.consumeroffsets import (
-    PERSIST_FIRST_SECONDS,
-    PERSIST_SECONDS,
-    BrokerOffsets,
-)
+from firearrow.client.consumeroffsets import PERSIST_FIRST_SECONDS, PERSIST_SECONDS, BrokerOffsets
 from firearrow.client.groupcalls import GroupCalls
 from firearrow.client.litepulls import LitePulls
 from firearrow.client.member import AssignedQueue, Member, Settings
@@ -42,13 +38,7 @@ from firearrow.errors import ClientError, ConfigError
 from firearrow.net.client import Asked
 from firearrow.net.tasks import Tasks
 from firearrow.wire.allocation import AVG, Strategy
-from firearrow.wire.client_bodies import (
-    CLUSTERING,
-    CONSUME_ACTIVELY,
-    PAUSED,
-    SUBSCRIBE_ALL,
-    ConsumerData,
-)
+from firearrow.wire.client_bodies import CLUSTERING, CONSUME_ACTIVELY, PAUSED, SUBSCRIBE_ALL, ConsumerData
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 
@@ -82,9 +72,7 @@ class PullConsumer(ConsumerLife):
         start_from, start_at_ms = to_start(start)
         if start_at_ms is None:
             start_at_ms = self.session.clock.now_ms() - HALF_AN_HOUR_MS
-        settings = Settings(
-            start_from=start_from, start_at_ms=start_at_ms, limits=limits or Limits()
-        )
+        settings = Settings(start_from=start_from, start_at_ms=start_at_ms, limits=limits or Limits())
         self.member = Member(calls, settings, BrokerOffsets(calls))
         self._tasks = Tasks()
         self._rebalancing = Rebalancing(self.member, strategy, self._update)
@@ -114,9 +102,7 @@ class PullConsumer(ConsumerLife):
         is_paused = bool(pulls) and all(one.is_paused for one in pulls)
         settings = {"autoCommit": str(self._auto_commit).lower(), PAUSED: str(is_paused).lower()}
         queues = [one.assigned for one in pulls]
-        return running_info(
-            self.member, CONSUME_ACTIVELY, self._started_ms, settings, queues, asked
-        )
+        return running_info(self.member, CONSUME_ACTIVELY, self._started_ms, settings, queues, asked)
 
     # --- its life ---
 
@@ -124,15 +110,10 @@ class PullConsumer(ConsumerLife):
         self._committed_at = asyncio.get_running_loop().time()
         self.session.add_consumer(self)
         self._started_ms = self.session.clock.now_ms()
-        self.session.on(
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda _: self._rebalancing.soon(), self.group
-        )
+        self.session.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda _: self._rebalancing.soon(), self.group)
         self.session.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info, self.group)
         self._tasks.every(
-            PERSIST_SECONDS,
-            self._persist_changed,
-            f"offsets of {self.group}",
-            first_seconds=PERSIST_FIRST_SECONDS,
+            PERSIST_SECONDS, self._persist_changed, f"offsets of {self.group}", first_seconds=PERSIST_FIRST_SECONDS
         )
 
     async def _end(self) -> None:
@@ -150,9 +131,7 @@ class PullConsumer(ConsumerLife):
 
     # --- what is wanted ---
 
-    async def subscribe(
-        self, topic: str, *, tags: str | Iterable[str] = SUBSCRIBE_ALL, sql: str = ""
-    ) -> None:
+    async def subscribe(self, topic: str, *, tags: str | Iterable[str] = SUBSCRIBE_ALL, sql: str = "") -> None:
         """Poll a topic, of which the members of the group share the queues."""
         self._check_running()
         if self._pulls and not self._divides:

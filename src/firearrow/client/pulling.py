@@ -138,8 +138,7 @@ class Pulling:
         """The queue does not hold the offset: begin anew where the broker says."""
         member, queue = self._member, self._assigned.queue
         log.warning(
-            "queue goes on elsewhere",
-            extra={**queue.fields, "offset": self._offset, "next_offset": pulled.next_offset},
+            "queue goes on elsewhere", extra={**queue.fields, "offset": self._offset, "next_offset": pulled.next_offset}
         )
         self._assigned.is_dropped = True
         member.offsets.freeze(queue, pulled.next_offset)

@@ -90,9 +90,7 @@ class _Stretch:
 class Pulls:
     """One range of one queue."""
 
-    def __init__(
-        self, client: BlockingClient, addresses: Addresses, asking: Asking, queue: Queue, span: Span
-    ) -> None:
+    def __init__(self, client: BlockingClient, addresses: Addresses, asking: Asking, queue: Queue, span: Span) -> None:
         self._client = client
         self._addresses = addresses
         self._asking = asking
@@ -179,9 +177,7 @@ class Pulls:
                 self._lost(stretch.start, min(first, stretch.end), "are deleted")
         elif self._is_lost(stretch, answer, next_offset):
             self._under_way.clear()
-            self._at = self._asked = (
-                min(next_offset, self._end) if next_offset > self._at else self._end
-            )
+            self._at = self._asked = min(next_offset, self._end) if next_offset > self._at else self._end
             return b""
         self._at = min(next_offset, stretch.end)
         if next_offset < stretch.end:
@@ -195,9 +191,7 @@ class Pulls:
         if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.remark != _REMOVING:
             if next_offset > start:
                 return False
-            raise RemoteProtocolError(
-                f"{self._address} does not continue from offset {start} of {_named(self._queue)}"
-            )
+            raise RemoteProtocolError(f"{self._address} does not continue from offset {start} of {_named(self._queue)}")
         if next_offset > start:
             self._lost(start, min(next_offset, self._end), "are deleted")
         else:
@@ -210,12 +204,7 @@ class Pulls:
             raise DataLost(f"{text} (failOnDataLoss=false skips them)")
         log.warning(
             "messages are skipped",
-            extra={
-                **self._queue.fields,
-                "queue_offset": start,
-                "end_queue_offset": end,
-                "reason": how,
-            },
+            extra={**self._queue.fields, "queue_offset": start, "end_queue_offset": end, "reason": how},
         )
 
     def _adapt(self, stretch: _Stretch, next_offset: int) -> None:

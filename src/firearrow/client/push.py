@@ -166,15 +166,7 @@ class PushConsumer(ConsumerLife):
         """Have the decorated function get the messages of a topic; see ``subscribe``."""
 
         def decorate(handler: H) -> H:
-            self.subscribe(
-                topic,
-                handler,
-                tags=tags,
-                sql=sql,
-                concurrency=concurrency,
-                batch=batch,
-                manual=manual,
-            )
+            self.subscribe(topic, handler, tags=tags, sql=sql, concurrency=concurrency, batch=batch, manual=manual)
             return handler
 
         return decorate
@@ -205,9 +197,7 @@ class PushConsumer(ConsumerLife):
             raise ConfigError(f"group {self.group!r} has a handler for topic {topic!r} already")
         now_ms = self.session.clock.now_ms()
         subscription = subscription_to(name, now_ms, tags=tags, sql=sql)
-        self.member.registrations[name] = Registration(
-            subscription, handler, concurrency, batch, manual=manual
-        )
+        self.member.registrations[name] = Registration(subscription, handler, concurrency, batch, manual=manual)
         self.member.subscriptions[name] = subscription
 
     def consumer_data(self) -> ConsumerData:
@@ -249,9 +239,7 @@ class PushConsumer(ConsumerLife):
             retry = member.own_retry_topic
             member.subscriptions[retry] = subscription_to(retry, self.started_ms)
         self._assignment = Assignment(member, self._tasks)
-        self._rebalancing = Rebalancing(
-            member, self._strategy, self._assignment.update, by_broker=self._mode != "pull"
-        )
+        self._rebalancing = Rebalancing(member, self._strategy, self._assignment.update, by_broker=self._mode != "pull")
         member.rebalance_soon = self._rebalancing.soon
         self._begin_trace()
         self._begin_rates()
@@ -265,10 +253,7 @@ class PushConsumer(ConsumerLife):
         self.session.on_connected(lambda _: self.divide_soon())
         self._tasks.start(self._rebalancing.run(), f"queues of {self.group}")
         self._tasks.every(
-            PERSIST_SECONDS,
-            member.persist_changed,
-            f"offsets of {self.group}",
-            first_seconds=PERSIST_FIRST_SECONDS,
+            PERSIST_SECONDS, member.persist_changed, f"offsets of {self.group}", first_seconds=PERSIST_FIRST_SECONDS
         )
         self._assignment.start()
 
@@ -299,9 +284,7 @@ class PushConsumer(ConsumerLife):
         except NotPermitted:
             raise
         except BrokerError as error:
-            raise ConfigError(
-                f"topic {topic!r}: the broker refuses {subscription.sub_string!r}: {error}"
-            ) from error
+            raise ConfigError(f"topic {topic!r}: the broker refuses {subscription.sub_string!r}: {error}") from error
 
     async def _ask_for_pop(self) -> None:
         """401: have the brokers know that the group pops."""
@@ -310,9 +293,7 @@ class PushConsumer(ConsumerLife):
             mode = RequestMode(self.group, POP, 0, topic)
             for broker in route.broker_datas if route is not None else ():
                 await self.session.call(
-                    broker.broker_name,
-                    RequestCode.SET_MESSAGE_REQUEST_MODE,
-                    body=fastjson.dumps(mode),
+                    broker.broker_name, RequestCode.SET_MESSAGE_REQUEST_MODE, body=fastjson.dumps(mode)
                 )
 
     async def stop(self) -> None:

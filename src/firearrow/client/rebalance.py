@@ -36,9 +36,7 @@ Update = Callable[[str, set[Queue], set[Queue]], Awaitable[bool]]
 class Rebalancing:
     """The division of a member's topics."""
 
-    def __init__(
-        self, member: Member, strategy: Strategy, update: Update, *, by_broker: bool = False
-    ) -> None:
+    def __init__(self, member: Member, strategy: Strategy, update: Update, *, by_broker: bool = False) -> None:
         self._member = member
         self._strategy = strategy
         self._update = update
@@ -100,9 +98,7 @@ class Rebalancing:
         clients = await member.calls.members(topic)
         if not queues or not clients:
             return bool(queues)
-        own = self._strategy(
-            [MessageQueue(*queue) for queue in queues], clients, member.calls.session.client_id
-        )
+        own = self._strategy([MessageQueue(*queue) for queue in queues], clients, member.calls.session.client_id)
         return await self._update(topic, _as_queues(own), set())
 
     async def _ask_broker(self, topic: str) -> bool:

@@ -25,9 +25,7 @@ async def send_retry_copy(session: Session, group: str, message: Message, times_
     """Send it; SendFailed says why that failed."""
     view = message.view
     poster = Poster(session, GROUP, Rules())
-    draft = Draft(
-        retry_topic(group), view.body, _properties(session, message, times_max), view.flag
-    )
+    draft = Draft(retry_topic(group), view.body, _properties(session, message, times_max), view.flag)
     try:
         await poster.post(draft, sys_flag=view.sys_flag & _KEPT)
     finally:

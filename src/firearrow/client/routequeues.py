@@ -65,9 +65,7 @@ def broker_addresses(route: Route) -> dict[str, dict[int, str]]:
     return {broker.broker_name: dict(broker.broker_addrs) for broker in route.broker_datas}
 
 
-def address_of_id(
-    addresses: Mapping[int, str], broker_id: int = MASTER, *, any_will_do: bool = False
-) -> str | None:
+def address_of_id(addresses: Mapping[int, str], broker_id: int = MASTER, *, any_will_do: bool = False) -> str | None:
     """The address of a broker's id. For a slave that is gone its next will do; if it is no matter
     which, the one with the lowest id."""
     found = addresses.get(broker_id)

@@ -36,13 +36,9 @@ class Cluster:
     def route(self, topic: str) -> Route:
         """Where a topic's queues are; TopicNotFound if no broker has registered the topic."""
         try:
-            answer = self._ask(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": True}
-            )
+            answer = self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": True})
         except TopicNotFound as error:
-            raise TopicNotFound(
-                error.code, f"topic {topic!r} has no route: no broker has it", error.address
-            ) from None
+            raise TopicNotFound(error.code, f"topic {topic!r} has no route: no broker has it", error.address) from None
         return read_route(answer, topic)
 
     def topics(self) -> list[str]:
@@ -149,11 +145,7 @@ def writable(route: Route, queues_max: int | None = None) -> list[Target]:
 
 
 def create_topic(
-    client: BlockingClient,
-    address: str,
-    topic: str,
-    queues: int,
-    perm: int = PERM_READ | PERM_WRITE,
+    client: BlockingClient, address: str, topic: str, queues: int, perm: int = PERM_READ | PERM_WRITE
 ) -> None:
     """Make a topic on a broker, or give it so many queues; raises as ``BlockingClient.call``."""
     fields: dict[str, FieldValue] = {

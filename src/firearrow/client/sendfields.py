@@ -13,14 +13,7 @@ _NEW_TOPIC_QUEUES: Final = str(NEW_TOPIC_QUEUES)
 
 
 def send_fields(
-    group: str,
-    queue: Queue,
-    now_ms: int,
-    *,
-    batch: bool,
-    sys_flag: int = 0,
-    flag: int = 0,
-    properties: str = "",
+    group: str, queue: Queue, now_ms: int, *, batch: bool, sys_flag: int = 0, flag: int = 0, properties: str = ""
 ) -> dict[str, FieldValue]:
     """The fields of a send in their short form; those of a batch have no flags.
 

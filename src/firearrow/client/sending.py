@@ -105,13 +105,7 @@ class Sender:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        *,
-        retries: int,
-        broker_name: str | None = None,
-        clock: Clock | None = None,
+        self, cluster: Cluster, group: str, *, retries: int, broker_name: str | None = None, clock: Clock | None = None
     ) -> None:
         self._cluster = cluster
         self._group = group
@@ -181,9 +175,7 @@ class Sender:
         try:
             flight.pending.result()
         except NotDurable:
-            self._not_durable += (
-                batch.piece.messages
-            )  # stored and seen; again it would be there twice
+            self._not_durable += batch.piece.messages  # stored and seen; again it would be there twice
         except (*MAY_PASS, *_TRY_ELSEWHERE) as error:
             self._note_failure(batch, error, flight.target.broker_name)
             self._launch(batch)
@@ -240,15 +232,11 @@ class Sender:
         place = Queue(piece.topic, target.broker_name, target.queue_id)
         fields = send_fields(self._group, place, now_ms, batch=not piece.alone)
         if not piece.alone:
-            return self._cluster.client.begin(
-                target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members
-            )
+            return self._cluster.client.begin(target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members)
         [member] = split_batch(piece.members)
         fields["h"] = member.flag
         fields["i"] = member.properties.decode("utf-8", "replace")
-        return self._cluster.client.begin(
-            target.address, RequestCode.SEND_MESSAGE_V2, fields, member.body
-        )
+        return self._cluster.client.begin(target.address, RequestCode.SEND_MESSAGE_V2, fields, member.body)
 
     # --- where to ---
 
@@ -265,8 +253,7 @@ class Sender:
                 if (target.broker_name, target.queue_id) == (name, queue_id):
                     return target
             raise BrokerUnavailable(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"queue {queue_id} of {name} can't be written to any more",
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"queue {queue_id} of {name} can't be written to any more"
             )
         others = [target for target in targets if target.broker_name != batch.failed_on]
         self._turn += 1
@@ -306,9 +293,7 @@ class Sender:
             targets = [target for target in targets if target.broker_name == self._broker_name]
         if not targets:
             only = "" if self._broker_name is None else f" named {self._broker_name!r}"
-            raise NotPermitted(
-                ResponseCode.NO_PERMISSION, f"no broker{only} allows writing to topic {topic!r}"
-            )
+            raise NotPermitted(ResponseCode.NO_PERMISSION, f"no broker{only} allows writing to topic {topic!r}")
         return targets
 
 

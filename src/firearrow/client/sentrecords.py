@@ -14,11 +14,7 @@ from firearrow.client.transactions import Decision
 from firearrow.message import properties as keys_of
 from firearrow.message.sysflag import TRANSACTION_PREPARED
 
-_STATES = {
-    Decision.COMMIT: "COMMIT_MESSAGE",
-    Decision.ROLLBACK: "ROLLBACK_MESSAGE",
-    Decision.UNKNOWN: "UNKNOW",
-}
+_STATES = {Decision.COMMIT: "COMMIT_MESSAGE", Decision.ROLLBACK: "ROLLBACK_MESSAGE", Decision.UNKNOWN: "UNKNOW"}
 
 
 class SentRecords:
@@ -29,9 +25,7 @@ class SentRecords:
         self._group = group
         self._add = add
 
-    def sent(
-        self, drafts: Sequence[Draft], receipts: Sequence[Receipt], posted: Posted, sys_flag: int
-    ) -> None:
+    def sent(self, drafts: Sequence[Draft], receipts: Sequence[Receipt], posted: Posted, sys_flag: int) -> None:
         """A message, or a batch, was taken; brokers may want no record of that."""
         whole = posted.receipt
         if not whole.trace_on:

@@ -29,12 +29,7 @@ from firearrow.client.identity import UniqueIds, client_id, instance_name, local
 from firearrow.client.nameservers import NameServers
 from firearrow.client.queues import Queue
 from firearrow.client.routecache import RouteCache, RouteListener
-from firearrow.client.routequeues import (
-    LOGICAL_BROKER,
-    MASTER,
-    address_of_id,
-    hosts_of_logical,
-)
+from firearrow.client.routequeues import LOGICAL_BROKER, MASTER, address_of_id, hosts_of_logical
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotPermitted
 from firearrow.message.names import validate_group, with_namespace, without_namespace
@@ -160,9 +155,7 @@ class Session:
         self.ids = UniqueIds(self.ip, self.clock, self.chance)
 
     @staticmethod
-    def of(
-        cluster: Session | str | Sequence[str] | None, **options: Unpack[SessionOptions]
-    ) -> tuple[Session, bool]:
+    def of(cluster: Session | str | Sequence[str] | None, **options: Unpack[SessionOptions]) -> tuple[Session, bool]:
         """The session that a producer or consumer uses, and whether it is its own, which it has
         to start and to close. ConfigError for options beside a session, which has its own."""
         if not isinstance(cluster, Session):
@@ -179,10 +172,7 @@ class Session:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
 
@@ -198,18 +188,10 @@ class Session:
         self._state = "running"
         if self._address_server is not None:
             self.tasks.every(
-                ADDRESSES_SECONDS,
-                self._find_name_servers,
-                "name servers",
-                first_seconds=ADDRESSES_FIRST_SECONDS,
+                ADDRESSES_SECONDS, self._find_name_servers, "name servers", first_seconds=ADDRESSES_FIRST_SECONDS
             )
         self.tasks.every(self._poll_seconds, self.routes.refresh_all, "routes")
-        self.tasks.every(
-            self._heartbeat_seconds,
-            self._keep_up,
-            "heartbeats",
-            first_seconds=HEARTBEAT_FIRST_SECONDS,
-        )
+        self.tasks.every(self._heartbeat_seconds, self._keep_up, "heartbeats", first_seconds=HEARTBEAT_FIRST_SECONDS)
 
     async def _find_name_servers(self) -> None:
         assert self._address_server is not None
@@ -281,9 +263,7 @@ class Session:
 
     def address_of(self, broker: str, broker_id: int = MASTER, *, any_will_do: bool = False) -> str:
         """The address of a broker; ConnectionError if no route in use names it."""
-        found = address_of_id(
-            self.routes.brokers.get(broker, {}), broker_id, any_will_do=any_will_do
-        )
+        found = address_of_id(self.routes.brokers.get(broker, {}), broker_id, any_will_do=any_will_do)
         if found is None:
             what = "no broker" if any_will_do else "no master" if not broker_id else "no slave"
             raise ConnectionError(f"{what} of the name {broker!r} is in any route that is in use")
@@ -432,9 +412,7 @@ class Session:
         if self._prints is not None:
             body = self._prints.mark(address, body)
         try:
-            answer = await self.client.call(
-                address, RequestCode.HEART_BEAT, body=fastjson.dumps(body)
-            )
+            answer = await self.client.call(address, RequestCode.HEART_BEAT, body=fastjson.dumps(body))
             if self._prints is not None:
                 self._prints.answered(address, body, answer.ext or {})
         except (OSError, FirearrowError) as error:

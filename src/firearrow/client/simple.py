@@ -23,14 +23,7 @@ from typing import Final, Unpack
 from firearrow.client.consumerlife import ConsumerLife
 from firearrow.client.groupcalls import GroupCalls
 from firearrow.client.message import Message
-from firearrow.client.popcalls import (
-    ANY_QUEUE,
-    POP_MESSAGES_MAX,
-    PopCalls,
-    Popped,
-    Popping,
-    handle_of,
-)
+from firearrow.client.popcalls import ANY_QUEUE, POP_MESSAGES_MAX, PopCalls, Popped, Popping, handle_of
 from firearrow.client.queues import Queue
 from firearrow.client.routequeues import subscribe_queues
 from firearrow.client.session import Session, SessionOptions
@@ -38,12 +31,7 @@ from firearrow.client.startoffset import StartFrom
 from firearrow.client.subscription import subscription_to, wanted_of
 from firearrow.errors import ConfigError
 from firearrow.message import properties as keys_of
-from firearrow.wire.client_bodies import (
-    CLUSTERING,
-    SUBSCRIBE_ALL,
-    ConsumerData,
-    SubscriptionData,
-)
+from firearrow.wire.client_bodies import CLUSTERING, SUBSCRIBE_ALL, ConsumerData, SubscriptionData
 
 WAIT_SECONDS: Final = 15.0
 INVISIBLE: Final = timedelta(seconds=60)
@@ -87,11 +75,7 @@ class SimpleConsumer(ConsumerLife):
     def consumer_data(self) -> ConsumerData:
         """What the heartbeat says of it."""
         return ConsumerData(
-            self.group,
-            "CONSUME_POP",
-            CLUSTERING,
-            self._start_from.value,
-            list(self._subscriptions.values()),
+            self.group, "CONSUME_POP", CLUSTERING, self._start_from.value, list(self._subscriptions.values())
         )
 
     # --- its life ---
@@ -139,17 +123,11 @@ class SimpleConsumer(ConsumerLife):
         """
         self._check_running()
         if not 1 <= max_messages <= POP_MESSAGES_MAX:
-            raise ConfigError(
-                f"group {self.group!r}: {max_messages} messages, a broker gives 1 to "
-                f"{POP_MESSAGES_MAX}"
-            )
+            raise ConfigError(f"group {self.group!r}: {max_messages} messages, a broker gives 1 to {POP_MESSAGES_MAX}")
         queue = await self._next() if place is None else place
         subscription = self._subscriptions[queue.topic]
         popping = Popping(
-            max_messages,
-            int(invisible.total_seconds() * 1000),
-            int(wait * 1000),
-            self._start_from is StartFrom.FIRST,
+            max_messages, int(invisible.total_seconds() * 1000), int(wait * 1000), self._start_from is StartFrom.FIRST
         )
         popped = await self._pops.pop(queue, subscription, popping)
         if popped.is_full:

@@ -33,9 +33,7 @@ class SendSpan:
         """Say where the message is."""
         queue = receipt.queue
         self._span.set_attribute("messaging.message.id", receipt.message_id)
-        self._span.set_attribute(
-            "messaging.destination.partition.id", f"{queue.broker}/{queue.queue_id}"
-        )
+        self._span.set_attribute("messaging.destination.partition.id", f"{queue.broker}/{queue.queue_id}")
 
 
 class Spans:
@@ -46,9 +44,7 @@ class Spans:
             self._trace = import_module("opentelemetry.trace")
             self._propagate = import_module("opentelemetry.propagate")
         except ImportError as error:
-            raise ConfigError(
-                "spans need OpenTelemetry: install Firearrow with the extra otel"
-            ) from error
+            raise ConfigError("spans need OpenTelemetry: install Firearrow with the extra otel") from error
         self._tracer = self._trace.get_tracer("firearrow")
         self._session = session
         self._group = group
@@ -64,9 +60,7 @@ class Spans:
         if len(drafts) > 1:
             attributes["messaging.batch.message_count"] = len(drafts)
         kind = self._trace.SpanKind.PRODUCER
-        with self._tracer.start_as_current_span(
-            f"send {topic}", kind=kind, attributes=attributes
-        ) as span:
+        with self._tracer.start_as_current_span(f"send {topic}", kind=kind, attributes=attributes) as span:
             for draft in drafts:
                 self._propagate.inject(draft.properties)
             yield SendSpan(span)

@@ -44,7 +44,6 @@ def _frames_of_task(task: asyncio.Task[Any]) -> list[FrameType]:
 
 def _stack_text(name: str, what: str, frames: Iterable[FrameType]) -> str:
     lines = [
-        f"{name:<40}{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})\n"
-        for frame in frames
+        f"{name:<40}{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})\n" for frame in frames
     ]
     return f"{name:<40}{what}\n{''.join(lines)}"

@@ -144,9 +144,7 @@ def end_transaction(
     return _record(topic, message_id, keys, "EndTransaction", *fields, *rest)
 
 
-def recall(
-    *, time_ms: int, region: str, group: str, topic: str, message_id: str, success: bool
-) -> Record:
+def recall(*, time_ms: int, region: str, group: str, topic: str, message_id: str, success: bool) -> Record:
     """A message that waited for its time was taken back."""
     fields = time_ms, region, group, topic, message_id, success
     return _record(topic, message_id, None, "Recall", *fields)

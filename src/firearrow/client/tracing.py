@@ -36,9 +36,7 @@ _RULES: Final = Rules(timeout_seconds=5.0)
 class Tracer:
     """The trace of one producer or consumer; ``kind`` is ``PRODUCE`` or ``CONSUME``."""
 
-    def __init__(
-        self, session: Session, group: str, kind: str, trace_topic: str = TRACE_TOPIC
-    ) -> None:
+    def __init__(self, session: Session, group: str, kind: str, trace_topic: str = TRACE_TOPIC) -> None:
         self._session = session
         self._topic = trace_topic
         self._poster = Poster(session, f"_INNER_TRACE_PRODUCER-{group}-{kind}", _RULES)
@@ -118,9 +116,6 @@ class Tracer:
 
     def _draft(self, records: list[Record]) -> Draft:
         keys = dict.fromkeys(key for record in records for key in record.keys)
-        found = {
-            keys_of.KEYS: " ".join(keys),
-            keys_of.UNIQUE_KEY: self._session.ids.next(),
-        }
+        found = {keys_of.KEYS: " ".join(keys), keys_of.UNIQUE_KEY: self._session.ids.next()}
         body = "".join(record.text for record in records).encode()
         return Draft(self._session.topic(self._topic), body, found, 0)

@@ -85,10 +85,7 @@ class Transaction:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
             self.decision = Decision.UNKNOWN
@@ -132,9 +129,7 @@ class Halves:
     async def _asked(self, asked: Asked) -> None:
         """39: say what became of a half, to the broker that asks."""
         ext = asked.command.ext
-        message = Message.received(
-            decode_record(asked.command.body), ext.get("bname", ""), self._session.namespace
-        )
+        message = Message.received(decode_record(asked.command.body), ext.get("bname", ""), self._session.namespace)
         decision = Decision(await self._check(message))  # if it raises, the broker asks again
         address = asked.address
         unique = message.properties.get(keys_of.UNIQUE_KEY) or message.offset_message_id

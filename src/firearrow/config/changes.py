@@ -39,9 +39,7 @@ def read(body: bytes) -> dict[str, str]:
     return pairs
 
 
-def acceptable(
-    pairs: Mapping[str, str], *configs: ServerConfig, servers: Iterable[str]
-) -> dict[str, str]:
+def acceptable(pairs: Mapping[str, str], *configs: ServerConfig, servers: Iterable[str]) -> dict[str, str]:
     """Give the pairs that these configurations may take; keys that nobody knows are left out.
 
     ``servers`` are the groups of RocketMQ's keys that belong here. Raises `ConfigError` for a pair

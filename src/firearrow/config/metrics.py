@@ -14,21 +14,9 @@ from firearrow.config.table import OptionalHost, Port, PositiveLong
 from firearrow.errors import ConfigError
 
 _LABEL: Final = r"[a-zA-Z_][a-zA-Z0-9_]*:[^,:\x00-\x1f\x7f]*"
-MetricsLabels = Annotated[
-    str,
-    Meta(
-        pattern=rf"({_LABEL}(,{_LABEL})*)?",
-        title="name:value, several separated by ,",
-    ),
-]
+MetricsLabels = Annotated[str, Meta(pattern=rf"({_LABEL}(,{_LABEL})*)?", title="name:value, several separated by ,")]
 _HEADER: Final = r"[A-Za-z0-9_-]+:[^,:\x00-\x1f\x7f]*"
-MetricsHeaders = Annotated[
-    str,
-    Meta(
-        pattern=rf"({_HEADER}(,{_HEADER})*)?",
-        title="name:value, several separated by ,",
-    ),
-]
+MetricsHeaders = Annotated[str, Meta(pattern=rf"({_HEADER}(,{_HEADER})*)?", title="name:value, several separated by ,")]
 
 
 class MetricsKeys(ListeningKeys, frozen=True):

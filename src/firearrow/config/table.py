@@ -48,29 +48,17 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 _LINE = r"[^\x00-\x1f\x7f\x85\u2028\u2029]"
 _ADDRESS = r"(\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):[0-9]{1,5}"
 Name = Annotated[str, Meta(pattern=f"{_LINE}{{1,255}}", title="1 to 255 characters")]
-OptionalName = Annotated[
-    str, Meta(pattern=f"{_LINE}{{0,255}}", title="up to 255 characters, or nothing")
-]
+OptionalName = Annotated[str, Meta(pattern=f"{_LINE}{{0,255}}", title="up to 255 characters, or nothing")]
 FilePath = Annotated[str, Meta(pattern=f"{_LINE}+", title="a path")]
 OptionalPath = Annotated[str, Meta(pattern=f"{_LINE}*", title="a path, or nothing")]
 Host = Annotated[str, Meta(pattern=r"[^\s;,/]+", title="the name or address of a host")]
-OptionalHost = Annotated[
-    str, Meta(pattern=r"[^\s;,/]*", title="the name or address of a host, or nothing")
-]
+OptionalHost = Annotated[str, Meta(pattern=r"[^\s;,/]*", title="the name or address of a host, or nothing")]
 ServerList = Annotated[
-    str,
-    Meta(
-        pattern=rf"[\s;]*({_ADDRESS}(\s*;[\s;]*{_ADDRESS})*[\s;]*)?",
-        title="host:port, several separated by ;",
-    ),
+    str, Meta(pattern=rf"[\s;]*({_ADDRESS}(\s*;[\s;]*{_ADDRESS})*[\s;]*)?", title="host:port, several separated by ;")
 ]
 _PEER = rf"[\w.]+-{_ADDRESS}"
 PeerList = Annotated[
-    str,
-    Meta(
-        pattern=rf"[\s;]*({_PEER}(\s*;[\s;]*{_PEER})*[\s;]*)?",
-        title="name-host:port, several separated by ;",
-    ),
+    str, Meta(pattern=rf"[\s;]*({_PEER}(\s*;[\s;]*{_PEER})*[\s;]*)?", title="name-host:port, several separated by ;")
 ]
 KeyList = Annotated[str, Meta(pattern=r"[\w.; -]*", title="names of keys, separated by ;")]
 
@@ -192,9 +180,7 @@ def take(struct_type: type[C], pairs: Mapping[str, str]) -> tuple[C, dict[str, s
     return struct_type(**own), {name: pairs[name] for name in pairs if name not in table}
 
 
-def load(
-    struct_type: type[C], pairs: Mapping[str, str], *, servers: Iterable[str] = ()
-) -> tuple[C, list[Note]]:
+def load(struct_type: type[C], pairs: Mapping[str, str], *, servers: Iterable[str] = ()) -> tuple[C, list[Note]]:
     """Build the struct and keep in its `extra` what it has no field for, with a note on each.
 
     `servers` names the groups of RocketMQ's keys that are no mistake in this place, as the table
@@ -232,9 +218,7 @@ def public_properties(config: ServerConfig) -> dict[str, str]:
     return {key: text for key, text in pairs.items() if not is_secret(key, text)}
 
 
-def review(
-    rest: Mapping[str, str], *struct_types: type[ServerConfig], servers: Iterable[str] = ()
-) -> list[Note]:
+def review(rest: Mapping[str, str], *struct_types: type[ServerConfig], servers: Iterable[str] = ()) -> list[Note]:
     """Say of each pair that no struct took whether RocketMQ would have.
 
     A key that RocketMQ has and that is given its default changes nothing anywhere: no note.

@@ -55,8 +55,7 @@ class TlsKeys(ServerConfig, frozen=True):
         if self.tls_server_mode == "enforcing" and not has_certificate:
             # Java: TlsHelper makes a certificate of its own unless tls.test.mode.enable is false.
             raise ConfigError(
-                "tls.server.mode=enforcing needs tls.server.certPath (or, for trials, "
-                "tls.test.mode.enable=true)"
+                "tls.server.mode=enforcing needs tls.server.certPath (or, for trials, tls.test.mode.enable=true)"
             )
         if self.tls_server_need_client_auth != "none" and not self.tls_server_trust_cert_path:
             need = self.tls_server_need_client_auth
@@ -79,8 +78,4 @@ def with_tls(pairs: Mapping[str, str], environment: Mapping[str, str]) -> dict[s
     if path == Path(CONFIG_FILE) and not path.is_file():
         return found
     own = properties.load(path)
-    return found | {
-        key: value
-        for key, value in own.items()
-        if key.startswith("tls.") and key not in _NOT_IN_FILE
-    }
+    return found | {key: value for key, value in own.items() if key.startswith("tls.") and key not in _NOT_IN_FILE}

@@ -55,10 +55,7 @@ LOG_BYTES_MAX: Final = 4 << 20  # then the state takes its place; some ten thous
 UNSENT_MAX: Final = 64  # messages to a controller that can't be reached
 SEND_SECONDS_MAX: Final = 1.0
 STRANGER: Final = "this is of another group of controllers, or of one with other members"
-WAY_BACK: Final = (
-    "Stop all controllers, copy the directory of the one that led to the place of this one, and "
-    "start all"
-)
+WAY_BACK: Final = "Stop all controllers, copy the directory of the one that led to the place of this one, and start all"
 
 Waiter = Callable[[bool], None]
 """Called once: whether what was waited for is agreed on. If not, it may still come to be."""
@@ -288,9 +285,7 @@ class Agreement:
                 _, waiter = self._waiters.popleft()
                 self._loop.call_soon(waiter, True)
 
-    def _in_thread(
-        self, write: Callable[[Saved], None], saved: Saved, then: Callable[[], None]
-    ) -> None:
+    def _in_thread(self, write: Callable[[Saved], None], saved: Saved, then: Callable[[], None]) -> None:
         self._writing = self._loop.run_in_executor(None, write, saved)
         self._writing.add_done_callback(partial(self._written, then))
 
@@ -306,10 +301,7 @@ class Agreement:
     def _halt(self, error: BaseException) -> None:
         """Say and do nothing more: nobody knows what the disk, or the state, has."""
         self._trouble = f"{type(error).__name__}: {error}"
-        log.critical(
-            "controller takes no part any more: it can't keep what is agreed on",
-            extra={"error": error},
-        )
+        log.critical("controller takes no part any more: it can't keep what is agreed on", extra={"error": error})
         self._note_whether_it_leads()
 
     def _note_whether_it_leads(self) -> None:
@@ -386,7 +378,5 @@ class _Line(Running):
         if why is None and self._why is not None:
             log.info("controller is reached again", extra={"address": self._address})
         elif why is not None and self._why is None:
-            log.warning(
-                "controller can't be reached", extra={"address": self._address, "reason": why}
-            )
+            log.warning("controller can't be reached", extra={"address": self._address, "reason": why})
         self._why = why

@@ -65,13 +65,7 @@ class Controller:
         self._tally = tally = Tally(clock.monotonic)
         self._council = Council(state, self._agreement, tally.now, tally.agreed_on)
         self._processor = Processor(
-            config,
-            self._agreement,
-            self._council,
-            self._heartbeats,
-            self._tell_brokers,
-            tally,
-            credentials,
+            config, self._agreement, self._council, self._heartbeats, self._tell_brokers, tally, credentials
         )
         events = Events()
         events.listen(ConnectionClosed, lambda closed: self._lose(closed.peer))
@@ -106,9 +100,7 @@ class Controller:
             access,
         )
 
-    def _by_etcd(
-        self, config: ControllerConfig, state: ReplicaState, clock: Clock
-    ) -> EtcdAgreement:
+    def _by_etcd(self, config: ControllerConfig, state: ReplicaState, clock: Clock) -> EtcdAgreement:
         return EtcdAgreement(
             _etcd_of(config),
             f"{config.controller_etcd_prefix.rstrip('/')}/{config.controller_d_leger_group}",
@@ -177,9 +169,7 @@ class Controller:
 
     def _reasons_against(self) -> list[str]:
         """Why brokers are not served as they should be."""
-        reasons = [
-            f"{service.name}: {service.trouble}" for service in self.services if service.trouble
-        ]
+        reasons = [f"{service.name}: {service.trouble}" for service in self.services if service.trouble]
         if not self._agreement.leader:
             reasons.append("agreement: no controller is known to lead")
         return reasons
@@ -239,10 +229,7 @@ class Controller:
 
         def decide(sets: Sets) -> Decision:
             return decisions.elect_master(
-                sets,
-                self._heartbeats,
-                header,
-                is_unclean_allowed=self.config.enable_elect_unclean_master,
+                sets, self._heartbeats, header, is_unclean_allowed=self.config.enable_elect_unclean_master
             )
 
         def then(decision: Decision) -> None:
@@ -253,9 +240,7 @@ class Controller:
             elif decision.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE and tries > 1:
                 self._elect(name, tries - 1)
             elif decision.code != ResponseCode.CONTROLLER_NOT_LEADER:
-                log.warning(
-                    "no master is elected", extra={"broker": name, "reason": decision.remark}
-                )
+                log.warning("no master is elected", extra={"broker": name, "reason": decision.remark})
 
         self._council.decide(decide, then)
 

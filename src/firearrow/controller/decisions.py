@@ -28,13 +28,7 @@ from firearrow.wire import fastjson, headers
 from firearrow.wire.bodies import MemberGroup
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
-from firearrow.wire.controller_bodies import (
-    ElectedBody,
-    Replica,
-    Replicas,
-    ReplicasTable,
-    SyncStateSet,
-)
+from firearrow.wire.controller_bodies import ElectedBody, Replica, Replicas, ReplicasTable, SyncStateSet
 
 ID_APPLIED_MAX: Final = 2**31 - 1
 # That are known, of all names. Each has a kilobyte at most, and all of them are one message to a
@@ -79,8 +73,7 @@ def apply_broker_id(sets: Sets, header: headers.ApplyBrokerId) -> Decision:
     if found is None and broker_id != FIRST_ID:
         return _refused(
             ResponseCode.CONTROLLER_BROKER_ID_INVALID,
-            f"Broker-set: {name} hasn't been registered in controller, but broker try to apply "
-            f"brokerId: {broker_id}",
+            f"Broker-set: {name} hasn't been registered in controller, but broker try to apply brokerId: {broker_id}",
             _named(header),
         )
     member = None if found is None else found.members.get(broker_id)
@@ -110,17 +103,13 @@ def register_broker(sets: Sets, lives: Lives, header: headers.RegisterToControll
         return _unregistered(f"Broker-set: {name} hasn't been registered in controller", header)
     member = found.members.get(broker_id)
     if member is None:
-        return _unregistered(
-            f"BrokerId: {broker_id} hasn't been registered in broker-set: {name}", header
-        )
+        return _unregistered(f"BrokerId: {broker_id} hasn't been registered in broker-set: {name}", header)
     fields = _named(header)
     if found.master is not None and lives.is_alive(header.cluster_name, name, found.master):
         fields |= _master(found)
     moved = AddressChanged(name, broker_id, header.broker_address)
     return Decision(
-        fields=fields,
-        body=_set_body(found),
-        events=[] if member.address == header.broker_address else [moved],
+        fields=fields, body=_set_body(found), events=[] if member.address == header.broker_address else [moved]
     )
 
 
@@ -138,18 +127,14 @@ def _named(
 # --- the set of those in sync ----------------------------------------------------------------
 
 
-def alter_sync_state_set(
-    sets: Sets, lives: Lives, header: headers.AlterSyncStateSet, told: SyncStateSet
-) -> Decision:
+def alter_sync_state_set(sets: Sets, lives: Lives, header: headers.AlterSyncStateSet, told: SyncStateSet) -> Decision:
     """1001."""
     name, found = header.broker_name, sets.get(header.broker_name)
     if found is None:
         return _not_altered("Broker metadata is not existed")
     in_sync = frozenset(told.sync_state_set)
     if in_sync == found.in_sync:
-        return _not_altered(
-            "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
-        )
+        return _not_altered("The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet")
     rejected = "Rejecting alter syncStateSet request because the"
     if found.master is None or found.master != header.master_broker_id:
         master = "null" if found.master is None else found.master
@@ -159,31 +144,25 @@ def alter_sync_state_set(
         )
     if header.master_epoch != found.master_epoch:
         return _not_altered(
-            f"{rejected} current master epoch is:{{{found.master_epoch}}}, "
-            f"not {{{header.master_epoch}}}",
+            f"{rejected} current master epoch is:{{{found.master_epoch}}}, not {{{header.master_epoch}}}",
             ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
         )
     if told.sync_state_set_epoch != found.in_sync_epoch:
         return _not_altered(
-            f"{rejected} current syncStateSet epoch is:{{{found.in_sync_epoch}}}, "
-            f"not {{{told.sync_state_set_epoch}}}",
+            f"{rejected} current syncStateSet epoch is:{{{found.in_sync_epoch}}}, not {{{told.sync_state_set_epoch}}}",
             ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
         )
     for broker_id in sorted(in_sync):
         if broker_id not in found.members:
             return _not_altered(
-                f"{rejected} replicas {{{broker_id}}} don't exist",
-                ResponseCode.CONTROLLER_INVALID_REPLICAS,
+                f"{rejected} replicas {{{broker_id}}} don't exist", ResponseCode.CONTROLLER_INVALID_REPLICAS
             )
         if not lives.is_alive(found.cluster, name, broker_id):
             return _not_altered(
-                f"{rejected} replicas {{{broker_id}}} don't alive",
-                ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+                f"{rejected} replicas {{{broker_id}}} don't alive", ResponseCode.CONTROLLER_BROKER_NOT_ALIVE
             )
     if found.master not in in_sync:
-        return _not_altered(
-            f"{rejected} newSyncStateSet don't contains origin leader {{{found.master}}}"
-        )
+        return _not_altered(f"{rejected} newSyncStateSet don't contains origin leader {{{found.master}}}")
     epoch = found.in_sync_epoch + 1
     return Decision(
         fields={"newSyncStateSetEpoch": epoch},
@@ -192,30 +171,23 @@ def alter_sync_state_set(
     )
 
 
-def _not_altered(
-    remark: str, code: ResponseCode = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
-) -> Decision:
+def _not_altered(remark: str, code: ResponseCode = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED) -> Decision:
     return _refused(code, remark, {"newSyncStateSetEpoch": 0})
 
 
 # --- elections -------------------------------------------------------------------------------
 
 
-def elect_master(
-    sets: Sets, lives: Living, header: headers.ElectMaster, *, is_unclean_allowed: bool
-) -> Decision:
+def elect_master(sets: Sets, lives: Living, header: headers.ElectMaster, *, is_unclean_allowed: bool) -> Decision:
     """1002, and what a controller asks itself when a master is lost."""
     name, found = header.broker_name, sets.get(header.broker_name)
     if found is None:
-        return _refused(
-            ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered"
-        )
+        return _refused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
     master = elected(name, found, lives, header, is_unclean_allowed=is_unclean_allowed)
     if master is not None and master == found.master:
         return _refused(
             ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
-            f"The old master {master} is still alive, not need to elect new master for broker "
-            f"{name}",
+            f"The old master {master} is still alive, not need to elect new master for broker {name}",
             _master(found),
             fastjson.dumps(ElectedBody(sorted(found.in_sync))),
         )
@@ -235,8 +207,7 @@ def elect_master(
         )
     if header.broker_id == NOBODY_ASKED:  # that the last one is lost has to be known
         return _refused(
-            ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
-            "Old master has down and failed to elect a new broker master",
+            ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, "Old master has down and failed to elect a new broker master"
         )._replace(events=[MasterElected(name, None)])
     return _refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
 
@@ -262,9 +233,7 @@ def replica_info(sets: Sets, header: headers.BrokerNameHeader) -> Decision:
     """1004."""
     found = sets.get(header.broker_name)
     if found is None:
-        return _refused(
-            ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed"
-        )
+        return _refused(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
     fields = _master(found)
     del fields["syncStateSetEpoch"]
     return Decision(fields=fields, body=_set_body(found))
@@ -310,9 +279,7 @@ def clean_broker_data(sets: Sets, lives: Lives, header: headers.CleanBrokerData)
         broker_ids = frozenset(int(one) for one in ids.split(";") if one)
         for broker_id in sorted(broker_ids):
             if lives.is_alive(header.cluster_name or "", name, broker_id):
-                return _not_cleaned(
-                    f"Broker [{name},  {broker_id}] is still alive, clean up failure"
-                )
+                return _not_cleaned(f"Broker [{name},  {broker_id}] is still alive, clean up failure")
     if found is None:
         return _not_cleaned(f"Broker {name} is not existed,clean broker data failure.")
     return Decision(events=[Cleaned(name, broker_ids)])
@@ -339,9 +306,6 @@ def _set_body(found: BrokerSet) -> bytes:
 
 
 def _refused(
-    code: ResponseCode,
-    remark: str,
-    fields: Mapping[str, FieldValue | None] | None = None,
-    body: bytes = b"",
+    code: ResponseCode, remark: str, fields: Mapping[str, FieldValue | None] | None = None, body: bytes = b""
 ) -> Decision:
     return Decision(code, remark, fields or {}, body)

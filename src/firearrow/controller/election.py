@@ -40,9 +40,7 @@ class Living(Protocol):
         ...
 
 
-def elected(
-    name: str, found: BrokerSet, lives: Living, header: ElectMaster, *, is_unclean_allowed: bool
-) -> int | None:
+def elected(name: str, found: BrokerSet, lives: Living, header: ElectMaster, *, is_unclean_allowed: bool) -> int | None:
     """The id of who is to be master, which may be who it is; None: nobody can be."""
     is_first = found.master_epoch == 0 and header.broker_id != NOBODY_ASKED
     if is_first and header.broker_id in found.members:
@@ -58,18 +56,14 @@ def elected(
     return None
 
 
-def _chosen(
-    name: str, found: BrokerSet, lives: Living, group: Iterable[int], wanted: int | None
-) -> int | None:
+def _chosen(name: str, found: BrokerSet, lives: Living, group: Iterable[int], wanted: int | None) -> int | None:
     candidates = [one for one in sorted(group) if lives.is_alive(found.cluster, name, one)]
     if wanted is not None:
         return wanted if wanted in candidates else None
     if found.master in candidates:
         return found.master
     # Java: DefaultElectPolicy compares offsets by an int, so that one more than 2 GiB ahead loses.
-    return min(
-        candidates, key=lambda one: _rank(lives.standing(found.cluster, name, one)), default=None
-    )
+    return min(candidates, key=lambda one: _rank(lives.standing(found.cluster, name, one)), default=None)
 
 
 def _rank(standing: Standing) -> tuple[int, int, int]:

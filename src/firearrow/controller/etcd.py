@@ -32,15 +32,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from firearrow.controller.agreement import Waiter
-from firearrow.controller.etcdclient import (
-    Etcd,
-    Kept,
-    KeyValue,
-    Lease,
-    Nothing,
-    Range,
-    Transaction,
-)
+from firearrow.controller.etcdclient import Etcd, Kept, KeyValue, Lease, Nothing, Range, Transaction
 from firearrow.controller.replicas import BrokerSet, ReplicaState, Sets, after_all, decode_events
 from firearrow.errors import BrokerError
 from firearrow.net.running import Running
@@ -261,10 +253,7 @@ class EtcdAgreement:
         change = self._change = self._change or self._next_change()
         found = self._found
         request = {
-            "compare": [
-                self._compared("CREATE", found.create_revision),
-                self._compared("VERSION", found.version),
-            ],
+            "compare": [self._compared("CREATE", found.create_revision), self._compared("VERSION", found.version)],
             "success": [self._own_key(), *change.operations],
             "failure": [{"requestRange": {"key": self._leader_key}}],
         }

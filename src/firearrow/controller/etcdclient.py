@@ -114,9 +114,7 @@ class Etcd:
                 self._endpoints.rotate(-1)
         raise ConnectionError("; ".join(whys))
 
-    async def _call(
-        self, endpoint: str, path: str, request: Mapping[str, Any], answer: type[T]
-    ) -> T:
+    async def _call(self, endpoint: str, path: str, request: Mapping[str, Any], answer: type[T]) -> T:
         had_token = bool(self._token)
         try:
             return await self._authenticated(endpoint, path, request, answer)
@@ -126,18 +124,14 @@ class Etcd:
                 raise
         return await self._authenticated(endpoint, path, request, answer)
 
-    async def _authenticated(
-        self, endpoint: str, path: str, request: Mapping[str, Any], answer: type[T]
-    ) -> T:
+    async def _authenticated(self, endpoint: str, path: str, request: Mapping[str, Any], answer: type[T]) -> T:
         name, password = self._credentials
         if name and not self._token:
             user = {"name": name, "password": password}
             self._token = (await self._post(endpoint, "auth/authenticate", user, _Token)).token
         return await self._post(endpoint, path, request, answer)
 
-    async def _post(
-        self, endpoint: str, path: str, request: Mapping[str, Any], answer: type[T]
-    ) -> T:
+    async def _post(self, endpoint: str, path: str, request: Mapping[str, Any], answer: type[T]) -> T:
         found = await ask(
             f"{endpoint}/v3/{path}",
             body=msgspec.json.encode(request),

@@ -65,11 +65,7 @@ class Heartbeats:
         pulse.channel = channel
         pulse.heard_at = self._clock.monotonic()
         pulse.timeout_ms = _or(header.heartbeat_timeout_millis, TIMEOUT_MS)
-        told = Standing(
-            _or(header.epoch, -1),
-            _or(header.max_offset, -1),
-            _or(header.election_priority, INT_MAX),
-        )
+        told = Standing(_or(header.epoch, -1), _or(header.max_offset, -1), _or(header.election_priority, INT_MAX))
         # What a broker has does not become less: an older heartbeat may come later.
         epoch, offset = max(pulse.standing[:2], told[:2])
         pulse.standing = Standing(epoch, offset, told.priority)

@@ -172,19 +172,10 @@ ROWS: Final[tuple[tuple[Family, Reading], ...]] = (
     (Family("role", "gauge", "1 candidate, 2 follower, 3 leader"), _role),
     (Family("dledger_disk_usage_bytes", "gauge", "Bytes of what was agreed on"), _disk),
     (Family("active_broker_num", "gauge", "Brokers that live", _SET), _brokers),
-    (
-        Family("request_total", "counter", "Requests", (*_TYPE, "request_handle_status")),
-        _requests,
-    ),
-    (
-        Family("request_latency_microseconds", "histogram", "How long requests take", _TYPE),
-        _latency,
-    ),
+    (Family("request_total", "counter", "Requests", (*_TYPE, "request_handle_status")), _requests),
+    (Family("request_latency_microseconds", "histogram", "How long requests take", _TYPE), _latency),
     (Family("dledger_op_total", "counter", "Entries to be agreed on", _OPERATION), _agreed),
-    (
-        Family("dledger_op_latency_microseconds", "histogram", "How long that takes", _OPERATION),
-        _agreed_latency,
-    ),
+    (Family("dledger_op_latency_microseconds", "histogram", "How long that takes", _OPERATION), _agreed_latency),
     (Family("election_total", "counter", "Elections", (*_SET, "election_result")), _elections),
 )
 

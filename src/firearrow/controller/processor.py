@@ -103,17 +103,13 @@ class Processor:
     def register_broker(self, peer: Peer, request: AnyCommand) -> Answer:
         """1003."""
         header, lives = _named(fields_of(request, headers.RegisterToController)), self._heartbeats
-        return self._asked(
-            peer, request, lambda sets: decisions.register_broker(sets, lives, header)
-        )
+        return self._asked(peer, request, lambda sets: decisions.register_broker(sets, lives, header))
 
     def heartbeat(self, peer: Peer, request: AnyCommand) -> Answer:
         """904."""
         header = _named(fields_of(request, headers.BrokerHeartbeat))
         if header.broker_id is None:
-            raise BrokerError(
-                ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId"
-            )
+            raise BrokerError(ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId")
         self._heartbeats.beat(header, peer)
         return Response(remark="Heart beat success")
 
@@ -121,9 +117,7 @@ class Processor:
         """1001."""
         header, lives = fields_of(request, headers.AlterSyncStateSet), self._heartbeats
         told = body_of(request, SyncStateSet)
-        return self._decided(
-            peer, request, lambda sets: decisions.alter_sync_state_set(sets, lives, header, told)
-        )
+        return self._decided(peer, request, lambda sets: decisions.alter_sync_state_set(sets, lives, header, told))
 
     def elect_master(self, peer: Peer, request: AnyCommand) -> Answer:
         """1002."""
@@ -131,9 +125,7 @@ class Processor:
         is_unclean_allowed = self.config.enable_elect_unclean_master
 
         def decide(sets: Sets) -> Decision:
-            return decisions.elect_master(
-                sets, lives, header, is_unclean_allowed=is_unclean_allowed
-            )
+            return decisions.elect_master(sets, lives, header, is_unclean_allowed=is_unclean_allowed)
 
         def tell(decision: Decision) -> None:
             self._tally.elected(header.cluster_name or "", header.broker_name, decision.code)
@@ -154,20 +146,14 @@ class Processor:
         names = body_of(request, list[str]) if request.body else []
         if not 0 < len(names) <= _NAMES_MAX:
             # Java: ControllerRequestProcessor answers no names with an error that has no text.
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"1 to {_NAMES_MAX} names, these are {len(names)}"
-            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"1 to {_NAMES_MAX} names, these are {len(names)}")
         lives = self._heartbeats
-        return self._asked(
-            peer, request, lambda sets: decisions.sync_state_data(sets, lives, names)
-        )
+        return self._asked(peer, request, lambda sets: decisions.sync_state_data(sets, lives, names))
 
     def clean_broker_data(self, peer: Peer, request: AnyCommand) -> Answer:
         """1011."""
         header, lives = fields_of(request, headers.CleanBrokerData), self._heartbeats
-        return self._decided(
-            peer, request, lambda sets: decisions.clean_broker_data(sets, lives, header)
-        )
+        return self._decided(peer, request, lambda sets: decisions.clean_broker_data(sets, lives, header))
 
     def get_metadata(self, peer: Peer, request: AnyCommand) -> Answer:
         """1005: whom to ask; also those tell it who do not lead."""
@@ -178,10 +164,7 @@ class Processor:
             "peers": "".join(f"{name}:{at};" for name, at in self._members.items()),
         }
         if leader:
-            fields |= {
-                "controllerLeaderId": leader,
-                "controllerLeaderAddress": self._members[leader],
-            }
+            fields |= {"controllerLeaderId": leader, "controllerLeaderAddress": self._members[leader]}
         return Response(fields=fields)
 
     # --- the controller's own configuration -------------------------------------------------

@@ -130,11 +130,7 @@ def _changed(found: BrokerSet, event: AnyEvent) -> BrokerSet | None:
         case MasterElected(_, master):
             if master not in found.members:
                 return found
-            return replace(
-                _in_sync(found, frozenset((master,))),
-                master=master,
-                master_epoch=found.master_epoch + 1,
-            )
+            return replace(_in_sync(found, frozenset((master,))), master=master, master_epoch=found.master_epoch + 1)
         case InSyncChanged():
             return _in_sync(found, event.in_sync)
         case Cleaned():

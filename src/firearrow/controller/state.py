@@ -18,9 +18,7 @@ from firearrow.controller.replicas import NO_SETS, ReplicaState, Sets, after_all
 from firearrow.wire.codes import ResponseCode
 
 AnyAgreement = Agreement | EtcdAgreement
-NOT_LEADER: Final = Decision(
-    ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state"
-)
+NOT_LEADER: Final = Decision(ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
 
 
 class Council:
@@ -57,11 +55,7 @@ class Council:
         self._ahead = self._state.sets
 
     def decide(
-        self,
-        decide: Callable[[Sets], Decision],
-        then: Callable[[Decision], None],
-        *,
-        is_agreed_on: bool = False,
+        self, decide: Callable[[Sets], Decision], then: Callable[[Decision], None], *, is_agreed_on: bool = False
     ) -> None:
         """Decide a request, and call ``then`` once its answer may leave.
 

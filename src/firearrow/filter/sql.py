@@ -75,10 +75,7 @@ _TOKEN: Final = (
 _NEXT: Final = re.compile(f"(?:{_GAP}|{_LINE_COMMENT}|(?!))*+(?:{_TOKEN})", re.DOTALL)
 _NEXT_ON_LAST_LINE: Final = re.compile(f"(?:{_GAP}|(?!))*+(?:{_TOKEN})", re.DOTALL)
 _KEYWORDS: Final = frozenset(
-    [
-        *("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"),
-        *("CONTAINS", "STARTSWITH", "ENDSWITH"),
-    ]
+    [*("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"), *("CONTAINS", "STARTSWITH", "ENDSWITH")]
 )
 
 _LAST: Final = frozenset({")", "end"})
@@ -132,9 +129,7 @@ def compile_sql(expression: str) -> SqlFilter:
     What was read lately is not read again, be it right or wrong.
     """
     if len(expression) > SQL_CHARS_MAX:
-        raise FilterError(
-            f"the expression has {len(expression)} characters, the limit is {SQL_CHARS_MAX}"
-        )
+        raise FilterError(f"the expression has {len(expression)} characters, the limit is {SQL_CHARS_MAX}")
     found = _read(expression)
     if isinstance(found, _Fault):
         raise FilterError(found.reason, found.position, after_end=found.after_end)
@@ -358,9 +353,7 @@ class _Parser:
             self._fail(f"the expression is deeper than {SQL_DEPTH_MAX}")
         self._parts += 1
         if self._parts > SQL_PARTS_MAX:
-            self._fail(
-                f"the expression has more than {SQL_PARTS_MAX} terms, parentheses, signs and NOTs"
-            )
+            self._fail(f"the expression has more than {SQL_PARTS_MAX} terms, parentheses, signs and NOTs")
         if self._skip("+"):
             part = self._unary()
         elif self._skip("-"):
@@ -524,9 +517,7 @@ def _membership(operand: Evaluate, texts: frozenset[bytes], negated: bool) -> Ev
     return evaluate
 
 
-def _text_test(
-    operand: Evaluate, holds: Callable[[bytes, bytes], bool], wanted: bytes, negated: bool
-) -> Evaluate:
+def _text_test(operand: Evaluate, holds: Callable[[bytes, bytes], bool], wanted: bytes, negated: bool) -> Evaluate:
     """Of what is no text the answer is false, and of an empty one, negated or not."""
 
     def evaluate(text: bytes) -> Value:

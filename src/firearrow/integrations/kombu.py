@@ -136,9 +136,7 @@ class Channel(virtual.Channel):
     def _purge(self, queue: str) -> int:
         return self.queues.purge(queue)
 
-    def queue_delete(
-        self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
-    ) -> None:
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> None:
         """Delete a queue, its messages and its bindings."""
         if if_empty and self._size(queue):
             return
@@ -149,22 +147,13 @@ class Channel(virtual.Channel):
 
     def get_table(self, exchange: str) -> list[tuple[str, str | None, str]]:
         """The bindings of an exchange."""
-        return [
-            (it.routing_key, it.pattern, it.queue)
-            for it in self.queues.bindings()
-            if it.exchange == exchange
-        ]
+        return [(it.routing_key, it.pattern, it.queue) for it in self.queues.bindings() if it.exchange == exchange]
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         self.queues.bind(Binding(exchange, routing_key, pattern, queue))
 
     def queue_unbind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: Any = None,
-        **_: Any,
+        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **_: Any
     ) -> None:
         """Have an exchange pass no more on to a queue."""
         name = exchange or "amq.direct"
@@ -180,9 +169,7 @@ class Channel(virtual.Channel):
         body = dumps(message).encode()
         self.queues.put(queue, body, priority, headers.get("id"), headers.get("task"))
 
-    def _put_fanout(
-        self, exchange: str, message: dict[str, Any], routing_key: str, **options: Any
-    ) -> None:
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **options: Any) -> None:
         for queue in sorted({queue for _, _, queue in self.get_table(exchange)}):
             self._put(queue, message, **options)
 
@@ -272,9 +259,7 @@ class Transport(virtual.Transport):
         BrokerError,
         MessageError,
     )
-    implements = virtual.Transport.implements.extend(
-        exchange_type=frozenset(["direct", "topic", "fanout"])
-    )
+    implements = virtual.Transport.implements.extend(exchange_type=frozenset(["direct", "topic", "fanout"]))
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
@@ -328,9 +313,7 @@ class Transport(virtual.Transport):
 
     def _deliver_arrived(self) -> int:
         """Deliver what there is room for; gives how many that were."""
-        consuming = {
-            queue: channel for channel in self.channels for queue in channel._active_queues
-        }
+        consuming = {queue: channel for channel in self.channels for queue in channel._active_queues}
         delivered, waiting_still = 0, []
         try:
             while self._arrived:

@@ -76,19 +76,14 @@ class Queues:
             await stack.enter_async_context(self._session)
             self._admin = admin_of(self._session)
             await self._admin.cluster()
-            self._producer = await stack.enter_async_context(
-                Producer(self._session, group=PRODUCERS)
-            )
+            self._producer = await stack.enter_async_context(Producer(self._session, group=PRODUCERS))
             self._holder = Holder(self._invisible)
             stack.push_async_callback(self._holder.close)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
 
@@ -181,9 +176,7 @@ class Queues:
 
     # --- messages ---
 
-    async def put(
-        self, queue: str, body: bytes, priority: int, key: str | None, tag: str | None
-    ) -> None:
+    async def put(self, queue: str, body: bytes, priority: int, key: str | None, tag: str | None) -> None:
         """Send a message to a queue, which is made if it is not there."""
         if self._session.routes.known(self._session.topic(self.topic(queue))) is None:
             await self.declare(queue)
@@ -200,9 +193,7 @@ class Queues:
         consumer = await self._consumer(queue)
         return await self._holder.look(consumer)
 
-    async def receive(
-        self, wanted: Mapping[str, int], wait: float | None
-    ) -> list[tuple[str, Held]]:
+    async def receive(self, wanted: Mapping[str, int], wait: float | None) -> list[tuple[str, Held]]:
         """Wait for messages of these queues, each with how many are wanted; maybe there are none,
         maybe they are of a queue that was asked for before."""
         for queue, count in wanted.items():
@@ -269,6 +260,4 @@ def _key_of(binding: Binding) -> str:
     return msgspec.json.encode(binding).decode()
 
 
-_NO_GROUP: Final = frozenset(
-    {ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.CONSUMER_NOT_ONLINE}
-)
+_NO_GROUP: Final = frozenset({ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.CONSUMER_NOT_ONLINE})

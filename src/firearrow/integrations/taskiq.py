@@ -189,9 +189,7 @@ class _Open:
         """The time by the session's clock."""
         return datetime.fromtimestamp(self._session.clock.now_ms() / 1000, UTC)
 
-    async def receiving(
-        self, group: str, topic: str, invisible: timedelta
-    ) -> tuple[SimpleConsumer, Holder]:
+    async def receiving(self, group: str, topic: str, invisible: timedelta) -> tuple[SimpleConsumer, Holder]:
         if self._receiving is None:
             consumer = SimpleConsumer(self._session, group=group, topics=[topic])
             await self.stack.enter_async_context(consumer)

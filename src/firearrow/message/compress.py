@@ -152,8 +152,7 @@ def _package(module: str) -> ModuleType:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ConfigError(
-            f"the body needs the package {package!r}: install Firearrow with the extra compress "
-            "(docs/start.md)"
+            f"the body needs the package {package!r}: install Firearrow with the extra compress (docs/start.md)"
         ) from error
 
 

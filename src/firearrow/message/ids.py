@@ -36,14 +36,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from firearrow.errors import MessageError
-from firearrow.message.hosts import (
-    HOST_V4_BYTES,
-    HOST_V6_BYTES,
-    Host,
-    pack_address,
-    pack_host,
-    unpack_host,
-)
+from firearrow.message.hosts import HOST_V4_BYTES, HOST_V6_BYTES, Host, pack_address, pack_host, unpack_host
 
 OFFSET_ID_LENGTHS = (2 * (HOST_V4_BYTES + 8), 2 * (HOST_V6_BYTES + 8))
 

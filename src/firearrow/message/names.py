@@ -215,10 +215,7 @@ def takes_lmqs(topic: str) -> bool:
 
     Java: MixAll#topicAllowsLMQ. What was retried keeps the property, but went there before.
     """
-    return (
-        not topic.startswith((RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX))
-        and topic != SCHEDULE_TOPIC
-    )
+    return not topic.startswith((RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)) and topic != SCHEDULE_TOPIC
 
 
 def validate_lmq(name: str) -> str | None:

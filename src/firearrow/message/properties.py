@@ -132,8 +132,7 @@ OF_APPLICATION: Final = frozenset(
 
 OF_BROKER: Final = tuple(
     sorted(
-        (RESERVED - {BUYER_ID, PRIORITY, LITE_TOPIC})
-        | {TIMER_ROLL_LABEL, TRANSACTION_CHECK_TIMES, TRANSACTION_OFFSET}
+        (RESERVED - {BUYER_ID, PRIORITY, LITE_TOPIC}) | {TIMER_ROLL_LABEL, TRANSACTION_CHECK_TIMES, TRANSACTION_OFFSET}
     )
 )
 """The properties that a copy of a message must not carry with it: its way through brokers, and what
@@ -231,9 +230,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
     except UnicodeEncodeError as error:
         raise MessageError("a lone surrogate cannot be stored", "properties") from error
     if len(encoded) > PROPERTIES_BYTES_MAX:
-        raise MessageError(
-            f"{len(encoded)} bytes exceed the limit of {PROPERTIES_BYTES_MAX}", "properties"
-        )
+        raise MessageError(f"{len(encoded)} bytes exceed the limit of {PROPERTIES_BYTES_MAX}", "properties")
     return encoded
 
 

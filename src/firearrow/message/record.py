@@ -246,9 +246,7 @@ def read_frame(record: bytes) -> Frame:
     )
 
 
-def decode_record(
-    buffer: Buffer, at: int = 0, end: int | None = None, *, check_body_crc: bool = False
-) -> MessageView:
+def decode_record(buffer: Buffer, at: int = 0, end: int | None = None, *, check_body_crc: bool = False) -> MessageView:
     """Read the record at a position.
 
     ``end`` is where readable bytes stop, by default the end of the buffer. ``check_body_crc``
@@ -296,9 +294,7 @@ def record_heads(buffer: bytes) -> Iterator[RecordHead]:
     known, topic, known_bytes = b"\xff\xff", "", 2  # of the topic's field, its length included
     while at < size:
         if size - at >= RECORD_BYTES_MIN:
-            total, magic, queue_id, queue_offset, sys_flag, reconsume_times, body_bytes = unpack(
-                buffer, at
-            )
+            total, magic, queue_id, queue_offset, sys_flag, reconsume_times, body_bytes = unpack(buffer, at)
             end, body_at = at + total, at + usual
             topic_at = body_at + body_bytes
             is_usual = magic == MAGIC_V1 and not sys_flag & HOSTS_V6_MASK and body_bytes >= 0
@@ -351,9 +347,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     properties: bytes
 
 
-def contents_in(
-    buffer: bytes | mmap.mmap, base: int, physical_offsets: Iterable[int], limit: int
-) -> list[Content]:
+def contents_in(buffer: bytes | mmap.mmap, base: int, physical_offsets: Iterable[int], limit: int) -> list[Content]:
     """Read of some records of a log what is needed to make others, in a third of the time of
     `decode_record`. ``buffer`` is a part of the log that begins at ``base``.
 
@@ -449,9 +443,7 @@ def locate(buffer: mmap.mmap, at: int, end: int) -> Located | None:
     start = tail[0] + 3
     if start > len(tail) or tail[start - 2] << 8 | tail[start - 1] != len(tail) - start:
         return None
-    return Located(
-        size, head[3], head[5], head[6], sys_flag, head[10], tail[1 : start - 2], tail[start:]
-    )
+    return Located(size, head[3], head[5], head[6], sys_flag, head[10], tail[1 : start - 2], tail[start:])
 
 
 def properties_in(buffer: bytes | mmap.mmap, at: int, end: int) -> bytes | None:
@@ -559,9 +551,7 @@ def readdress(record: bytes, topic: str, name: str, value: str) -> bytes:
         stored = added + stored
     body = record[8:topic_at]
     size = 8 + len(body) + len(topic_bytes) + 2 + len(stored)
-    return b"".join(
-        (_SIZE_AND_MAGIC.pack(size, magic), body, topic_bytes, _I16.pack(len(stored)), stored)
-    )
+    return b"".join((_SIZE_AND_MAGIC.pack(size, magic), body, topic_bytes, _I16.pack(len(stored)), stored))
 
 
 def has_crc_property(properties: bytes) -> bool:

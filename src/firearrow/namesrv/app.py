@@ -62,9 +62,7 @@ class NameServer:
         # Who asks for the configuration is told the port that was found, not that any would do.
         self._processor.config = structs.replace(self.config, listen_port=bound)
         seconds = self.config.scan_not_active_broker_interval / 1000
-        self.services = [
-            Every("silent brokers", seconds, self._forget_silent, asyncio.get_running_loop())
-        ]
+        self.services = [Every("silent brokers", seconds, self._forget_silent, asyncio.get_running_loop())]
         for service in self.services:
             await service.start()
         return bound

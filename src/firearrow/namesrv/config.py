@@ -6,14 +6,7 @@ from typing import Annotated
 from msgspec import field
 
 from firearrow.config.listening import ListeningKeys
-from firearrow.config.table import (
-    LIVE,
-    CountInt,
-    FilePath,
-    KeyList,
-    Port,
-    PositiveLong,
-)
+from firearrow.config.table import LIVE, CountInt, FilePath, KeyList, Port, PositiveLong
 
 # The groups of RocketMQ's keys that belong to a name server, see `firearrow.config.table.load`.
 KEY_GROUPS = ("namesrv", "server", "client")

@@ -48,9 +48,7 @@ class KvConfig:
     def _take(self, table: dict[str, dict[str, str]]) -> None:
         self._table = table
         self._chars = sum(
-            _chars_of(namespace, key, value)
-            for namespace, pairs in table.items()
-            for key, value in pairs.items()
+            _chars_of(namespace, key, value) for namespace, pairs in table.items() for key, value in pairs.items()
         )
         self.version += 1
 
@@ -71,16 +69,14 @@ class KvConfig:
         if max(len(namespace), len(key)) > NAME_CHARS_MAX or len(value) > VALUE_CHARS_MAX:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
-                f"a namespace or key has more than {NAME_CHARS_MAX} characters, "
-                f"or a value more than {VALUE_CHARS_MAX}",
+                f"a namespace or key has more than {NAME_CHARS_MAX} characters, or a value more than {VALUE_CHARS_MAX}",
             )
         before = self.get(namespace, key)
         chars = self._chars + _chars_of(namespace, key, value)
         chars -= 0 if before is None else _chars_of(namespace, key, before)
         if chars > CHARS_MAX:
             raise BrokerError(
-                ResponseCode.SYSTEM_BUSY,
-                f"all pairs would have {chars} characters, the limit is {CHARS_MAX}",
+                ResponseCode.SYSTEM_BUSY, f"all pairs would have {chars} characters, the limit is {CHARS_MAX}"
             )
         self._replace(namespace, {**self._table.get(namespace, {}), key: value})
 

@@ -22,15 +22,7 @@ from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, Routes
 from firearrow.net.ownconfig import changed, save, text_of
 from firearrow.net.server import Answer, Handler, Peer, Steps
 from firearrow.wire import fastjson, headers
-from firearrow.wire.bodies import (
-    DataVersion,
-    KVTable,
-    MemberGroupBody,
-    RegisterBody,
-    Route,
-    TopicList,
-    body_crc32,
-)
+from firearrow.wire.bodies import DataVersion, KVTable, MemberGroupBody, RegisterBody, Route, TopicList, body_crc32
 from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -75,9 +67,7 @@ class Processor:
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.get_system_topics,
             RequestCode.GET_UNIT_TOPIC_LIST: self._topics_with_flags(UNIT_FLAG),
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._topics_with_flags(UNIT_SUB_FLAG),
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._topics_with_flags(
-                UNIT_SUB_FLAG, UNIT_FLAG
-            ),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._topics_with_flags(UNIT_SUB_FLAG, UNIT_FLAG),
             RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
             RequestCode.GET_NAMESRV_CONFIG: self.get_config,
             RequestCode.QUERY_DATA_VERSION: self.query_data_version,
@@ -97,13 +87,9 @@ class Processor:
         if request.body:
             body = yield from _registration_in(request, header.compressed)
         registered = yield from self._routes.register_in_steps(header, body, peer)
-        fields = {
-            "haServerAddr": registered.ha_server_addr,
-            "masterAddr": registered.master_addr,
-        }
+        fields = {"haServerAddr": registered.ha_server_addr, "masterAddr": registered.master_addr}
         return Response(
-            fields={name: value for name, value in fields.items() if value is not None},
-            body=self._order_config(),
+            fields={name: value for name, value in fields.items() if value is not None}, body=self._order_config()
         )
 
     def _order_config(self) -> bytes:
@@ -115,9 +101,7 @@ class Processor:
     def unregister_broker(self, peer: Peer, request: AnyCommand) -> Answer:
         """104."""
         header = fields_of(request, headers.UnregisterBroker)
-        self._routes.unregister(
-            header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
-        )
+        self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
         return Response()
 
     def query_data_version(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -146,9 +130,7 @@ class Processor:
     def get_route(self, peer: Peer, request: AnyCommand) -> Answer:
         """105."""
         header = fields_of(request, headers.RouteHeader)
-        standard = request.version >= STANDARD_JSON_VERSION or bool(
-            header.accept_standard_json_only
-        )
+        standard = request.version >= STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
         self._check_ready()
         state = (self._routes.version, self._kv.version)
         if state != self._encoded_of:
@@ -170,8 +152,7 @@ class Processor:
         route = self._routes.route(topic)
         if route is None:
             raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {topic}{_HELP}",
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}{_HELP}"
             )
         if self.config.order_message_enable:
             order = self._kv.get(ORDER_TOPIC_NAMESPACE, topic)
@@ -253,9 +234,7 @@ class Processor:
         namespace, key, _ = _kv_of(request)
         value = self._kv.get(namespace, key)
         if value is None:
-            raise BrokerError(
-                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}"
-            )
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
         return Response(fields={"value": value})
 
     def delete_kv(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -269,9 +248,7 @@ class Processor:
         namespace = fields_of(request, headers.KvNamespace).namespace
         pairs = self._kv.pairs(namespace)
         if pairs is None:
-            raise BrokerError(
-                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
-            )
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return Response(body=fastjson.dumps(KVTable(pairs)))
 
     # --- the server's own configuration -----------------------------------------------------
@@ -299,9 +276,7 @@ def _registration_in(request: AnyCommand, compressed: bool) -> Generator[None, N
     try:
         return (yield from RegisterBody.decode_in_steps(request.body, compressed))
     except MessageError as error:
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}"
-        ) from None
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}") from None
 
 
 def _kv_of(request: AnyCommand) -> tuple[str, str, str | None]:

@@ -53,9 +53,7 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers import RegisterBroker
 
 MASTER_ID: Final = 0
-LEASE_SECONDS: Final = (
-    120.0  # Java: DEFAULT_BROKER_CHANNEL_EXPIRED_TIME; two registrations may fail
-)
+LEASE_SECONDS: Final = 120.0  # Java: DEFAULT_BROKER_CHANNEL_EXPIRED_TIME; two registrations may fail
 
 STEP_TOPICS: Final = 2000  # of a registration that are taken at a time; two milliseconds
 NAME_CHARS_MAX: Final = 255  # of a topic, or a filter server's address
@@ -170,11 +168,7 @@ class Routes:
         is_new = before is None or header.broker_id not in addrs
         addrs = dict(sorted({**addrs, header.broker_id: address}.items()))
         broker = BrokerData(
-            before.cluster if before else cluster,
-            name,
-            addrs,
-            bool(header.enable_acting_master),
-            header.zone_name,
+            before.cluster if before else cluster, name, addrs, bool(header.enable_acting_master), header.zone_name
         )
         self._put_broker(cluster, broker)
         known = None if is_new else self._live.get((cluster, address))
@@ -198,9 +192,7 @@ class Routes:
             self._keep(holder, -held)
         self._kept[key] = channel, size
 
-    def _is_outdated(
-        self, cluster: str, holder: str | None, address: str, version: DataVersion
-    ) -> bool:
+    def _is_outdated(self, cluster: str, holder: str | None, address: str, version: DataVersion) -> bool:
         if holder is None or holder == address:
             return False
         live = self._live.get((cluster, holder))
@@ -214,18 +206,12 @@ class Routes:
             self.version += 1
 
     def _put_tables(
-        self,
-        header: RegisterBroker,
-        broker: BrokerData,
-        table: TopicConfigTable,
-        known: Live | None,
+        self, header: RegisterBroker, broker: BrokerData, table: TopicConfigTable, known: Live | None
     ) -> Iterator[None]:
         """Take over the topics of a master, or of the slave that is next to be one."""
         is_master = header.broker_id == MASTER_ID
         knows_acting = header.enable_acting_master is not None
-        is_prime_slave = (
-            knows_acting and not is_master and header.broker_id == min(broker.broker_addrs)
-        )
+        is_prime_slave = knows_acting and not is_master and header.broker_id == min(broker.broker_addrs)
         if not (is_master or is_prime_slave):
             return
         mappings = table.topic_queue_mapping_info_map or {}
@@ -272,23 +258,12 @@ class Routes:
             if not on:
                 del self._topics[topic]
 
-    def _put_live(
-        self,
-        header: RegisterBroker,
-        body: RegisterBody,
-        channel: object,
-        version: DataVersion,
-    ) -> None:
+    def _put_live(self, header: RegisterBroker, body: RegisterBody, channel: object, version: DataVersion) -> None:
         key = (header.cluster_name, header.broker_addr)
         millis = header.heartbeat_timeout_millis
         lease = LEASE_SECONDS if millis is None else millis / 1000
         self._live[key] = Live(
-            header.broker_name,
-            channel,
-            version,
-            header.ha_server_addr,
-            lease,
-            self._clock.monotonic() + lease,
+            header.broker_name, channel, version, header.ha_server_addr, lease, self._clock.monotonic() + lease
         )
         before = self._filter_servers.pop(key, [])
         if body.filter_server_list:
@@ -317,9 +292,7 @@ class Routes:
 
     # --- how it is forgotten ----------------------------------------------------------------
 
-    def unregister(
-        self, cluster: str, broker_name: str, address: str, broker_id: int | None = None
-    ) -> None:
+    def unregister(self, cluster: str, broker_name: str, address: str, broker_id: int | None = None) -> None:
         """Forget an address of a broker name, and with its last one the name and its queues.
 
         With a ``broker_id`` that the address no longer has, nothing is forgotten: what comes late
@@ -379,18 +352,14 @@ class Routes:
         for (cluster, address), live in gone:
             self.unregister(cluster, live.broker_name, address)
 
-    def _tell_min_broker_id(
-        self, broker: BrokerData, offline: str | None, ha_address: str | None
-    ) -> None:
+    def _tell_min_broker_id(self, broker: BrokerData, offline: str | None, ha_address: str | None) -> None:
         if self._on_min_broker_id is None or not self._config().notify_min_broker_id_changed:
             return
         addrs = broker.broker_addrs
         lowest = min(addrs)
         tell_all = offline is not None or len(addrs) == 1
         tell = tuple(addr for key, addr in addrs.items() if tell_all or key != lowest)
-        self._on_min_broker_id(
-            MinBrokerIdChange(broker.broker_name, lowest, addrs[lowest], offline, ha_address, tell)
-        )
+        self._on_min_broker_id(MinBrokerIdChange(broker.broker_name, lowest, addrs[lowest], offline, ha_address, tell))
 
     # --- what administrators change ---------------------------------------------------------
 
@@ -474,9 +443,7 @@ class Routes:
 
     def topics_with_flags(self, having: int, lacking: int = 0) -> list[str]:
         """The topics whose system flag, as their first broker has it, fits."""
-        flags = {
-            topic: next(iter(on.values())).topic_sys_flag for topic, on in self._topics.items()
-        }
+        flags = {topic: next(iter(on.values())).topic_sys_flag for topic, on in self._topics.items()}
         return [topic for topic, flag in flags.items() if flag & having and not flag & lacking]
 
     def system_topics(self) -> tuple[list[str], str | None]:
@@ -494,8 +461,7 @@ def _size_of(body: RegisterBody) -> int:
     longest = max(map(len, chain(names, mappings, body.filter_server_list)), default=0)
     if longest > NAME_CHARS_MAX:
         raise BrokerError(
-            ResponseCode.INVALID_PARAMETER,
-            f"a name has {longest} characters, the limit is {NAME_CHARS_MAX}",
+            ResponseCode.INVALID_PARAMETER, f"a name has {longest} characters, the limit is {NAME_CHARS_MAX}"
         )
     queues = sum(len(mapping.curr_id_map) for mapping in mappings.values())
     text = sum(map(len, names))

@@ -42,9 +42,7 @@ class Tls:
         return context
 
 
-def load_chain(
-    context: ssl.SSLContext, certificate: str, key: str | None, password: str | None
-) -> None:
+def load_chain(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
     """Have a context show a certificate; ValueError for a key with another password, or with one
     where none is given: OpenSSL would ask for it whoever has started the process."""
     asked: list[str] = []

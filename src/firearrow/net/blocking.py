@@ -84,9 +84,7 @@ class Pending:
 class _Connection:
     """One connection to a server."""
 
-    def __init__(
-        self, address: str, connection: socket.socket, clock: Clock, calls_max: int
-    ) -> None:
+    def __init__(self, address: str, connection: socket.socket, clock: Clock, calls_max: int) -> None:
         self.address = address
         self._socket: socket.socket | None = connection
         self._encrypted = isinstance(connection, ssl.SSLSocket)
@@ -248,16 +246,12 @@ class BlockingClient:
         [pending] = self._connection(address).send([command], seconds)
         return pending
 
-    def begin_all(
-        self, address: str, code: int, each: Iterable[Mapping[str, FieldValue]]
-    ) -> list[Pending]:
+    def begin_all(self, address: str, code: int, each: Iterable[Mapping[str, FieldValue]]) -> list[Pending]:
         """Send requests of one kind in one go: as ``begin``, for less than a call of it each."""
         commands = [self._request(code, fields) for fields in each]
         return self._connection(address).send(commands, self._timeout_seconds)
 
-    def _request(
-        self, code: int, fields: Mapping[str, FieldValue], body: bytes = b""
-    ) -> AnyCommand:
+    def _request(self, code: int, fields: Mapping[str, FieldValue], body: bytes = b"") -> AnyCommand:
         command = request(code, fields, body)
         if self._credentials is not None:
             sign(command.ext, body, self._credentials)

@@ -75,11 +75,7 @@ class _Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent, as far as one can know."""
-        return (
-            self._transport is not None
-            and not self._is_retired
-            and not self._transport.is_closing()
-        )
+        return self._transport is not None and not self._is_retired and not self._transport.is_closing()
 
     @property
     def is_idle(self) -> bool:
@@ -341,14 +337,7 @@ class Client:
             del self._connections[connection.address]
         self._on_lost(connection.address)
 
-    def _request(
-        self,
-        code: int,
-        fields: Mapping[str, FieldValue],
-        body: bytes,
-        *,
-        oneway: bool = False,
-    ) -> AnyCommand:
+    def _request(self, code: int, fields: Mapping[str, FieldValue], body: bytes, *, oneway: bool = False) -> AnyCommand:
         command = request(code, fields, body, oneway=oneway)
         if self._extra:
             command.ext.update(self._extra)

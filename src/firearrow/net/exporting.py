@@ -29,12 +29,7 @@ log = logging.getLogger(__name__)
 NS_OF_MS: Final = 1_000_000
 SAY_AGAIN_SECONDS: Final = 600.0  # while a collector stays away
 LAST_SECONDS_MAX: Final = 2.0  # that a stop waits for one
-_UNITS: Final = {
-    "_milliseconds": "milliseconds",
-    "_microseconds": "us",
-    "_seconds": "seconds",
-    "_bytes": "bytes",
-}
+_UNITS: Final = {"_milliseconds": "milliseconds", "_microseconds": "us", "_seconds": "seconds", "_bytes": "bytes"}
 _OWN_UNIT: Final = "_behind_bytes"  # what ends so has its unit in the name itself
 
 
@@ -71,11 +66,7 @@ class Exporting(Running):
     ``send`` in a thread. ``close`` ends what sends, also while it does."""
 
     def __init__(
-        self,
-        seconds: float,
-        metrics: Callable[[], Metrics],
-        send: Send,
-        close: Callable[[], None] = lambda: None,
+        self, seconds: float, metrics: Callable[[], Metrics], send: Send, close: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__("metrics")
         self._seconds = seconds
@@ -169,10 +160,7 @@ def in_deltas(send: Send) -> Send:
             before = taken.get((family.name, frozenset(sample.labels.items())))
             return sample if before is None else sample._replace(value=_since(before, sample.value))
 
-        deltas = [
-            each._replace(samples=[delta(each.family, sample) for sample in each.samples])
-            for each in found
-        ]
+        deltas = [each._replace(samples=[delta(each.family, sample) for sample in each.samples]) for each in found]
         send(labels, deltas)
         taken.clear()
         taken.update(now)
@@ -202,10 +190,7 @@ def log_them(labels: Labels, found: Sequence[Gathered]) -> None:
     for each in found:
         values = [{**sample.labels, **_number_or_sum(sample.value)} for sample in each.samples]
         if values:
-            log.info(
-                "metric",
-                extra={"metric": each.name, "unit": each.unit, "labels": labels, "values": values},
-            )
+            log.info("metric", extra={"metric": each.name, "unit": each.unit, "labels": labels, "values": values})
 
 
 def _number_or_sum(value: Value) -> Mapping[str, object]:
@@ -289,9 +274,7 @@ def _data(each: Gathered, common: Labels, span: _Span) -> Any:
         points = list(_spreads(each.samples, common, span))
         return export.Histogram(points, span.temporality)
     numbers = [
-        export.NumberDataPoint(
-            _attributes(common, sample), span.began_ns, span.now_ns, sample.value
-        )
+        export.NumberDataPoint(_attributes(common, sample), span.began_ns, span.now_ns, sample.value)
         for sample in each.samples
         if not isinstance(sample.value, Histogram)
     ]

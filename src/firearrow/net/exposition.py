@@ -53,9 +53,7 @@ class Metrics(NamedTuple):
 SCOPE: Final = "otel_scope_name"  # the label that names the part of RocketMQ which tells them
 
 
-def common_labels(
-    given: str, families: Iterable[Family], *, in_delta: bool, **fixed: str
-) -> dict[str, str]:
+def common_labels(given: str, families: Iterable[Family], *, in_delta: bool, **fixed: str) -> dict[str, str]:
     """Give the labels that all values have.
 
     ``given`` is ``name:value``, several separated by a comma, of which a name counts that means

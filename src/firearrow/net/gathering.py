@@ -130,9 +130,7 @@ class Gathering(Generic[PeerT]):
                 peer.take_answered(own, answers[at : at + len(own)])
                 at += len(own)
 
-    def _without_late(
-        self, gathered: list[tuple[PeerT, AnyCommand]]
-    ) -> list[tuple[PeerT, AnyCommand]]:
+    def _without_late(self, gathered: list[tuple[PeerT, AnyCommand]]) -> list[tuple[PeerT, AnyCommand]]:
         stalled_ms, now_ms = self._lateness.stalled_ms(), self._now_ms()
         if not stalled_ms:
             return gathered

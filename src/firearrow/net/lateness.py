@@ -68,9 +68,7 @@ class Lateness:
     ``scheduler`` gives the loop, once it is there.
     """
 
-    def __init__(
-        self, patience: Patience, now_ms: Callable[[], int], scheduler: Callable[[], Scheduler]
-    ) -> None:
+    def __init__(self, patience: Patience, now_ms: Callable[[], int], scheduler: Callable[[], Scheduler]) -> None:
         self.patience = patience
         self.late_at_ms = 0  # the first read sets the timer
         self._now_ms = now_ms

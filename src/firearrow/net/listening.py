@@ -12,10 +12,7 @@ from firearrow.errors import CannotListen
 
 
 async def listen(
-    connection: Callable[[], asyncio.BaseProtocol],
-    host: str,
-    port: int,
-    tls: ssl.SSLContext | None = None,
+    connection: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> asyncio.Server:
     """Take ``host:port`` (0: a free port), with ``tls`` for who encrypts; CannotListen without it.
     Nobody is accepted yet."""

@@ -126,11 +126,7 @@ class RpcMeter:
         self._others.clear()
 
     def note(
-        self,
-        request: AnyCommand,
-        answer: Response | bytes | None,
-        open_since: dict[int, int],
-        received_ms: int,
+        self, request: AnyCommand, answer: Response | bytes | None, open_since: dict[int, int], received_ms: int
     ) -> None:
         """A request is answered by itself, or left open (None), which ``open_since`` of its peer
         keeps by its opaque; the last read of the peer was at ``received_ms``."""

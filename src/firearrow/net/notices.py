@@ -27,9 +27,7 @@ class Notices:
         self._what = what
         self._tasks = Tasks()
 
-    def send(
-        self, address: str, code: int, fields: Mapping[str, str | int], body: bytes = b""
-    ) -> None:
+    def send(self, address: str, code: int, fields: Mapping[str, str | int], body: bytes = b"") -> None:
         """Begin to send one."""
         self._tasks.begin(self._send(address, code, fields, body), "a notice")
 
@@ -37,14 +35,9 @@ class Notices:
         """Give up what is under way."""
         await self._tasks.close()
 
-    async def _send(
-        self, address: str, code: int, fields: Mapping[str, str | int], body: bytes
-    ) -> None:
+    async def _send(self, address: str, code: int, fields: Mapping[str, str | int], body: bytes) -> None:
         try:
             async with asyncio.timeout(SECONDS_MAX):
                 await self._client.send(address, code, fields, body)
         except (OSError, TimeoutError, ConfigError) as error:  # any client may name an address
-            log.warning(
-                "notice can't be sent",
-                extra={"what": self._what, "address": address, "error": error},
-            )
+            log.warning("notice can't be sent", extra={"what": self._what, "address": address, "error": error})

@@ -40,9 +40,7 @@ class Operations(Service):
     """Tells metrics as a configuration wants it: answers at its port, from pages by their paths, or
     sends them."""
 
-    def __init__(
-        self, keys: MetricsKeys, pages: Mapping[str, Page], metrics: Callable[[], Metrics]
-    ) -> None:
+    def __init__(self, keys: MetricsKeys, pages: Mapping[str, Page], metrics: Callable[[], Metrics]) -> None:
         super().__init__("operations")
         self._keys = keys
         self._pages = pages
@@ -144,9 +142,7 @@ def pages_of_server(
     }
 
 
-def _connections(
-    server: Server, request: Request, of_peer: Callable[[Peer], Mapping[str, object]]
-) -> Answer:
+def _connections(server: Server, request: Request, of_peer: Callable[[Peer], Mapping[str, object]]) -> Answer:
     try:
         offset = max(0, int(request.query.get("offset", "0")))
         limit = int(request.query.get("limit", str(CONNECTIONS_LISTED_MAX)))

@@ -24,9 +24,7 @@ HELD_BYTES_MAX: Final = 2048
 class Departures:
     """The end of the turn, at which ``last`` are called before what was written leaves."""
 
-    def __init__(
-        self, loop: Callable[[], asyncio.AbstractEventLoop], *last: Callable[[], None]
-    ) -> None:
+    def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop], *last: Callable[[], None]) -> None:
         self._loop = loop
         self._last = list(last)
         self._waiting: list[Outgoing] = []
@@ -66,9 +64,7 @@ class Outgoing:
 
     __slots__ = ("_budget", "_departures", "_frames", "_held_bytes", "_transport")
 
-    def __init__(
-        self, transport: asyncio.Transport, departures: Departures, budget: Budget
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, departures: Departures, budget: Budget) -> None:
         self._transport = transport
         self._departures = departures
         self._budget = budget

@@ -30,9 +30,7 @@ def save(config: ServerConfig, path: str) -> None:
     replace_atomically(Path(path), properties.dumps(pairs).encode())
 
 
-def changed(
-    request: AnyCommand, config: C, black_list: Collection[str], *, servers: Iterable[str]
-) -> C | None:
+def changed(request: AnyCommand, config: C, black_list: Collection[str], *, servers: Iterable[str]) -> C | None:
     """Give the configuration as a request wants it, None if that wants nothing.
 
     All or none: raises BrokerError for a key of the ``black_list`` or one that can't be changed.
@@ -43,9 +41,7 @@ def changed(
     try:
         pairs = changes.read(request.body)
     except (ConfigError, UnicodeDecodeError) as error:
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}"
-        ) from None
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"request {request.code} has a bad body: {error}") from None
     if not pairs.keys().isdisjoint(black_list):
         raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
     if not pairs:

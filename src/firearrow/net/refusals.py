@@ -53,10 +53,7 @@ class Refusals:
     says why it does not serve others; ``seconds`` gives the time."""
 
     def __init__(
-        self,
-        handlers: Mapping[int, object],
-        unserved: Mapping[int, str],
-        seconds: Callable[[], float],
+        self, handlers: Mapping[int, object], unserved: Mapping[int, str], seconds: Callable[[], float]
     ) -> None:
         self._handlers = handlers
         self._unserved = unserved
@@ -82,14 +79,10 @@ class Refusals:
         if isinstance(error, StoreError):
             if not isinstance(error, DiskFull):  # the store has said so, once
                 self._note(error, request.code, address)
-            return Response(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}"
-            )
+            return Response(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}")
         if isinstance(error, KeyError) and request.code not in self._handlers:
             return not_supported(request.code, self._unserved.get(request.code, ""))
-        log.error(
-            "request failed", extra={"code": request.code, "address": address}, exc_info=error
-        )
+        log.error("request failed", extra={"code": request.code, "address": address}, exc_info=error)
         return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def _note(self, error: StoreError, code: int, address: str) -> None:
@@ -100,7 +93,4 @@ class Refusals:
         if len(self._quiet_until) >= _KNOWN_MAX:
             self._quiet_until.clear()
         self._quiet_until[text] = now + QUIET_SECONDS
-        log.error(
-            "request is refused by the store",
-            extra={"code": code, "address": address, "error": error},
-        )
+        log.error("request is refused by the store", extra={"code": code, "address": address, "error": error})

@@ -60,10 +60,7 @@ def self_signed() -> str:
     # SEC 1, C.4: version, key, curve, public key.
     private = _der(
         _SEQUENCE,
-        _integer(1)
-        + _der(_OCTETS, key.to_bytes(32))
-        + _der(0xA0, _der(_OID, _P256))
-        + _der(0xA1, _bits(public)),
+        _integer(1) + _der(_OCTETS, key.to_bytes(32)) + _der(0xA0, _der(_OID, _P256)) + _der(0xA1, _bits(public)),
     )
     return _pem("EC PRIVATE KEY", private) + _pem("CERTIFICATE", certificate)
 

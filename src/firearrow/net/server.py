@@ -624,11 +624,7 @@ class Server:
         )
         self._bulk_handlers = bulk_handlers
         self.gathering = Gathering(
-            bulk_handlers,
-            self._answers_of_several,
-            self.lateness,
-            self.now_ms,
-            lambda: self.departures.plan(),
+            bulk_handlers, self._answers_of_several, self.lateness, self.now_ms, lambda: self.departures.plan()
         )
         self.departures = Departures(lambda: self.loop, self.gathering.answer)
         self.meter = RpcMeter(clock, self.departures) if measures else None

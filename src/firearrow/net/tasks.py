@@ -75,12 +75,7 @@ class Tasks:
             self.start(work, name)
 
     def every(
-        self,
-        seconds: float,
-        call: Callable[[], Awaitable[object]],
-        name: str,
-        *,
-        first_seconds: float | None = None,
+        self, seconds: float, call: Callable[[], Awaitable[object]], name: str, *, first_seconds: float | None = None
     ) -> Running:
         """Do something again and again, with so many seconds after each time."""
         first = seconds if first_seconds is None else first_seconds
@@ -126,9 +121,7 @@ def say_if_failed(task: asyncio.Task[Any]) -> None:
         log.error("task failed", extra={"task": task.get_name()}, exc_info=error)
 
 
-async def _again_and_again(
-    first: float, seconds: float, call: Callable[[], Awaitable[object]], name: str
-) -> None:
+async def _again_and_again(first: float, seconds: float, call: Callable[[], Awaitable[object]], name: str) -> None:
     await asyncio.sleep(first)
     while True:
         try:

@@ -42,11 +42,7 @@ LOOK_SECONDS: Final = 1.0  # between two looks at the files, while clients conne
 SAY_SECONDS: Final = 60.0  # between two lines in the log on clients that can't be served
 READ_BYTES: Final = 64 * 1024
 
-_NEEDS: Final = {
-    "none": ssl.CERT_NONE,
-    "optional": ssl.CERT_OPTIONAL,
-    "require": ssl.CERT_REQUIRED,
-}
+_NEEDS: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
 
 def access_of(keys: TlsKeys, credentials: Credentials | None = None) -> Access:
@@ -77,11 +73,7 @@ class Contexts:
         self._keys = keys
         self._paths = [
             Path(name)
-            for name in (
-                keys.tls_server_cert_path,
-                keys.tls_server_key_path,
-                keys.tls_server_trust_cert_path,
-            )
+            for name in (keys.tls_server_cert_path, keys.tls_server_key_path, keys.tls_server_trust_cert_path)
             if name
         ]
         self._own = "" if keys.tls_server_cert_path else self_signed()
@@ -259,10 +251,7 @@ class Door:
         now = self._loop().time()
         if now >= self._say_again_at:
             self._say_again_at = now + SAY_SECONDS
-            log.warning(
-                "connection is closed: TLS",
-                extra={"address": address, "reason": why, "count": self._unsaid},
-            )
+            log.warning("connection is closed: TLS", extra={"address": address, "reason": why, "count": self._unsaid})
             self._unsaid = 0
 
 

@@ -31,9 +31,7 @@ def choose(context: ssl.SSLContext, protocols: str, ciphers: str) -> None:
     """
     wanted = _listed(protocols) or list(VERSIONS)
     if not_spoken := [name for name in wanted if name not in VERSIONS]:
-        raise ConfigError(
-            f"tls.protocols: {not_spoken[0]!r} is not spoken, {' and '.join(VERSIONS)} are"
-        )
+        raise ConfigError(f"tls.protocols: {not_spoken[0]!r} is not spoken, {' and '.join(VERSIONS)} are")
     if names := _listed(ciphers):
         wanted = _chosen(context, names, wanted)
     versions = [VERSIONS[name] for name in wanted]

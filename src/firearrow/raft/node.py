@@ -296,9 +296,7 @@ class Node:
 
     def _on_vote(self, message: Vote) -> None:
         asked = Role.TRIAL if message.is_trial else Role.CANDIDATE
-        if self.role is asked and message.term - self.term == (
-            message.is_trial and message.is_granted
-        ):
+        if self.role is asked and message.term - self.term == (message.is_trial and message.is_granted):
             self._votes[message.sender] = message.is_granted
             self._count_votes()
 
@@ -339,9 +337,7 @@ class Node:
     def _send_entries(self, name: str, follower: _Follower) -> None:
         previous_term = self.log.term_at(follower.next - 1)
         if previous_term is None:  # the state is small enough to be sent with each heartbeat
-            self._outbox.append(
-                Install(sender=self.name, to=name, term=self.term, snapshot=self.log.snapshot)
-            )
+            self._outbox.append(Install(sender=self.name, to=name, term=self.term, snapshot=self.log.snapshot))
             follower.is_awaited = True
             return
         last = min(self.log.last_index, follower.next + self._message_entries_max - 1)
@@ -443,13 +439,7 @@ class Node:
             self._answer_append(message, 0, 0)
         elif isinstance(message, AskVote) and message.is_trial:
             self._outbox.append(
-                Vote(
-                    sender=self.name,
-                    to=message.sender,
-                    term=self.term,
-                    is_granted=False,
-                    is_trial=True,
-                )
+                Vote(sender=self.name, to=message.sender, term=self.term, is_granted=False, is_trial=True)
             )
 
 

@@ -121,9 +121,7 @@ class Epochs:
 
     def cut_start(self, log_start: int) -> None:
         """Forget the epochs of which the log has nothing left."""
-        self._become(
-            [it for it in self.entries[:-1] if self.end_of(it) >= log_start] + self.entries[-1:]
-        )
+        self._become([it for it in self.entries[:-1] if self.end_of(it) >= log_start] + self.entries[-1:])
 
     def _become(self, entries: list[Epoch]) -> None:
         if entries != self.entries:

@@ -58,11 +58,7 @@ class Source(NamedTuple):
 
 
 def fetch(
-    address: str,
-    physical_offset: int,
-    size: int,
-    history: History | None = None,
-    access: HaAccess = OPEN,
+    address: str, physical_offset: int, size: int, history: History | None = None, access: HaAccess = OPEN
 ) -> bytes:
     """Give bytes of the log that the broker with this port for slaves has; fewer, if its log ends
     before or begins behind. NoReplica if it can't be asked, or has another log.

@@ -318,9 +318,7 @@ class Connection(asyncio.Protocol):
         self._heard_at = self._monotonic()
         sending, is_first = self.sending, self.sending.next_offset is None
         try:
-            reports = sending.receive(
-                data, self._store.log_end_offset, self._store.log_start_offset
-            )
+            reports = sending.receive(data, self._store.log_end_offset, self._store.log_start_offset)
         except RemoteProtocolError as error:
             if self._master.is_news("other", self.address):
                 log.error(
@@ -337,10 +335,7 @@ class Connection(asyncio.Protocol):
             return
         if is_first:
             self._master.unfit_hosts.discard(self.address.rpartition(":")[0])
-            log.info(
-                "slave follows",
-                extra={"address": self.address, "physical_offset": sending.next_offset},
-            )
+            log.info("slave follows", extra={"address": self.address, "physical_offset": sending.next_offset})
             self._master.began(self)
             self._master.wake()
             return

@@ -217,8 +217,7 @@ class HaAccess:
 
 OPEN: Final = HaAccess()
 _REFUSED: Final = (
-    "the master does not take the proof: innerClientAuthenticationCredentials must be those of a "
-    "super user there"
+    "the master does not take the proof: innerClientAuthenticationCredentials must be those of a super user there"
 )
 
 

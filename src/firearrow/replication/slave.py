@@ -141,10 +141,7 @@ class Slave(Running):
         if self._trouble:
             log.info(
                 "slave follows its master",
-                extra={
-                    "address": self.master_address,
-                    "end_physical_offset": self.store.log_end_offset,
-                },
+                extra={"address": self.master_address, "end_physical_offset": self.store.log_end_offset},
             )
         self._trouble = ""
 
@@ -271,8 +268,7 @@ class Following(asyncio.Protocol):
         stuck = self._is_ahead and now - self._moved_at > self._heartbeat_seconds
         if stuck or now - self._heard_at > self._silence_seconds_max:
             self._slave.fail(
-                f"the log goes on to {self._store.log_end_offset} here, the master's ends at "
-                f"{self._end_there}"
+                f"the log goes on to {self._store.log_end_offset} here, the master's ends at {self._end_there}"
                 if stuck and self._has_heard
                 else "the master is silent"
             )

@@ -149,10 +149,7 @@ class Receiving:
         if not 0 <= size <= FRAME_DATA_BYTES_MAX or physical_offset < 0:
             raise RemoteProtocolError(f"no frame of a log has {size} bytes at {physical_offset}")
         if self.end_offset and physical_offset != self.end_offset:
-            raise Mismatch(
-                f"the master sends the log from {physical_offset} on, it ends at "
-                f"{self.end_offset} here"
-            )
+            raise Mismatch(f"the master sends the log from {physical_offset} on, it ends at {self.end_offset} here")
         if size:  # the first one of an empty log says where that begins
             self.end_offset = physical_offset
         self._missing = size

@@ -124,12 +124,7 @@ class SwitchSending(Sending):
     """
 
     def __init__(
-        self,
-        file_bytes: int,
-        epochs: Epochs,
-        confirmed: Callable[[], int],
-        *,
-        for_readers: bool = False,
+        self, file_bytes: int, epochs: Epochs, confirmed: Callable[[], int], *, for_readers: bool = False
     ) -> None:
         super().__init__(file_bytes)
         self._for_readers = for_readers
@@ -284,14 +279,9 @@ class SwitchReceiving:
                 f"no frame of a log begins with {state} and has {size} bytes at {physical_offset}"
             )
         if size and (physical_offset < 0 or epoch < 0 or start < 0):
-            raise RemoteProtocolError(
-                f"there is no byte of a log at {physical_offset}, of epoch {epoch} from {start}"
-            )
+            raise RemoteProtocolError(f"there is no byte of a log at {physical_offset}, of epoch {epoch} from {start}")
         if size and self.end_offset and physical_offset != self.end_offset:
-            raise Mismatch(
-                f"the master sends the log from {physical_offset} on, it ends at "
-                f"{self.end_offset} here"
-            )
+            raise Mismatch(f"the master sends the log from {physical_offset} on, it ends at {self.end_offset} here")
         if size:  # the first one of an empty log says where that begins
             self.end_offset = physical_offset
         self._missing = size
@@ -300,8 +290,5 @@ class SwitchReceiving:
 
 def _master_log(data: bytes) -> MasterLog:
     _, size, end, _ = MASTER_HANDSHAKE.unpack_from(data)
-    epochs = Epochs(
-        Epoch(*EPOCH.unpack_from(data, MASTER_HANDSHAKE.size + at))
-        for at in range(0, size, EPOCH.size)
-    )
+    epochs = Epochs(Epoch(*EPOCH.unpack_from(data, MASTER_HANDSHAKE.size + at)) for at in range(0, size, EPOCH.size))
     return MasterLog(max(end, 0), epochs)

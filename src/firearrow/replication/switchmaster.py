@@ -87,9 +87,7 @@ class SwitchMaster(Master):
         for slave in self.following:
             greeting = greeting_of(slave)
             if greeting is not None:
-                found[greeting.broker_id] = max(
-                    slave.sending.acked, found.get(greeting.broker_id, 0)
-                )
+                found[greeting.broker_id] = max(slave.sending.acked, found.get(greeting.broker_id, 0))
         return found
 
     @property

@@ -21,13 +21,7 @@ from firearrow.replication.epochs import Epoch, Epochs
 from firearrow.replication.proof import OPEN, HaAccess
 from firearrow.replication.slave import Following, Slave
 from firearrow.replication.stream import Mismatch
-from firearrow.replication.switching import (
-    FrameHead,
-    Greeting,
-    MasterLog,
-    SwitchReceiving,
-    report,
-)
+from firearrow.replication.switching import FrameHead, Greeting, MasterLog, SwitchReceiving, report
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 

@@ -18,14 +18,10 @@ def access_of(options: Access) -> NetAccess:
         if options.access_key is None or options.secret_key is None:
             missing = "accessKey" if options.access_key is None else "secretKey"
             raise ConfigError(f"option {missing} is missing: accessKey and secretKey go together")
-        credentials = Credentials(
-            options.access_key, options.secret_key, options.security_token or ""
-        )
+        credentials = Credentials(options.access_key, options.secret_key, options.security_token or "")
     tls = None
     if options.tls:
-        tls = Tls(
-            options.tls_ca, options.tls_certificate, options.tls_key, verify=options.tls_verify
-        )
+        tls = Tls(options.tls_ca, options.tls_certificate, options.tls_key, verify=options.tls_verify)
     return NetAccess(credentials, tls)
 
 

@@ -47,9 +47,7 @@ LOGICAL: Final[dict[tuple[str, str], T.DataType]] = {
 WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 # What fastavro raises for bytes that are no datum of a schema.
-NO_DATUM: Final = (
-    EOFError, ValueError, LookupError, TypeError, ArithmeticError, SchemaResolutionError,
-)  # fmt: skip
+NO_DATUM: Final = (EOFError, ValueError, LookupError, TypeError, ArithmeticError, SchemaResolutionError)
 
 Convert = Callable[[Any], Any]
 
@@ -157,11 +155,7 @@ def _type(schema: Any, at: str) -> tuple[T.DataType, Convert | None]:
 def _union(kinds: list[Any], at: str) -> tuple[T.DataType, Convert | None]:
     held = [kind for kind in kinds if kind != "null"]
     if all(isinstance(kind, str) for kind in held):
-        held = (
-            [WIDER.get(frozenset(held), held[0])]
-            if len(held) == 2 and frozenset(held) in WIDER
-            else held
-        )
+        held = [WIDER.get(frozenset(held), held[0])] if len(held) == 2 and frozenset(held) in WIDER else held
     if len(held) != 1:
         raise ConfigError(f"Avro schema: {at} can't be a column: a union of several types")
     found, convert = _type(held[0], at)

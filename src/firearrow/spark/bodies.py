@@ -86,11 +86,7 @@ def decoded(
 
 
 def _require_arguments(
-    body_format: str,
-    schema: str | StructType | None,
-    message: str | None,
-    registry: str | None,
-    subject: str | None,
+    body_format: str, schema: str | StructType | None, message: str | None, registry: str | None, subject: str | None
 ) -> None:
     """Refuse what would be missing, and what would have no effect."""
     if body_format != "json" and isinstance(schema, StructType):
@@ -124,11 +120,7 @@ def _json(messages: DataFrame, text: Column, fields: StructType) -> DataFrame:
     that must come to its end, and as the only element of a list: what could follow in the one can't
     in the other.
     """
-    members = [
-        StructField("value", fields),
-        StructField("end", BooleanType()),
-        StructField("failed", StringType()),
-    ]
+    members = [StructField("value", fields), StructField("end", BooleanType()), StructField("failed", StringType())]
     options = {**STRICT, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "failed"}
     in_object = F.concat(F.lit('{"value":'), text, F.lit(',"end":true}'))
     parsed = F.from_json(in_object, StructType(members), options)
@@ -198,9 +190,7 @@ def _inferred(messages: DataFrame, text: Column, sample: int) -> StructType:
     objects = objects.where(F.ltrim(text).startswith("{")).select(text.alias("body"))
     fields = messages.sparkSession.read.options(**STRICT, mode="DROPMALFORMED").json(objects).schema
     if not fields:
-        raise ConfigError(
-            f"none of the first {sample} messages is a JSON object with fields: give a schema"
-        )
+        raise ConfigError(f"none of the first {sample} messages is a JSON object with fields: give a schema")
     return _fields(fields)  # a sampled object may have a name twice
 
 

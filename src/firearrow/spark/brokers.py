@@ -87,9 +87,7 @@ class BrokerOrigin:
         self._narrow = narrow or PushedFilters()
         self._own_tags: dict[tuple[str, str], bool] = {}
         self._asking = Asking(
-            options.access.consumer_group or GROUP,
-            options.choice.tags,
-            options.reading.fail_on_data_loss,
+            options.access.consumer_group or GROUP, options.choice.tags, options.reading.fail_on_data_loss
         )
 
     @cached_property
@@ -152,9 +150,7 @@ class BrokerOrigin:
                 raise
             return None
         if is_named and not any(queues.perm & PERM_READ for queues in route.queue_datas):
-            raise NotPermitted(
-                ResponseCode.NO_PERMISSION, f"no broker allows reading topic {topic!r}"
-            )
+            raise NotPermitted(ResponseCode.NO_PERMISSION, f"no broker allows reading topic {topic!r}")
         return route
 
     def _wants(self, queue: Queue) -> bool:
@@ -169,10 +165,7 @@ class BrokerOrigin:
             for queue_id in queue_ids:
                 queue = Queue(topic, broker, queue_id)
                 if queue not in found and self._may_be_wanted(queue):
-                    raise ConfigError(
-                        f"option assign: topic {topic!r} has no queue {queue_id} to read on "
-                        f"{broker!r}"
-                    )
+                    raise ConfigError(f"option assign: topic {topic!r} has no queue {queue_id} to read on {broker!r}")
 
     def _may_be_wanted(self, queue: Queue) -> bool:
         return queue.topic in self._narrow.topic and self._wants(queue)
@@ -254,9 +247,7 @@ class BrokerOrigin:
     def _read(self, part: PullRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         source = _Broker(part.queue.broker, part.address)
         batches = Batches(self._options, self._narrow, schema, source)
-        pulls = Pulls(
-            self._client, self._routes, self._asking_for(part.queue), part.queue, part.span
-        )
+        pulls = Pulls(self._client, self._routes, self._asking_for(part.queue), part.queue, part.span)
         for records in _collected(pulls, self._options.reading.batch_bytes):
             at = 0
             while at < len(records):
@@ -287,10 +278,7 @@ class BrokerOrigin:
             except NotSupported:  # by brokers that have no queues of batches either
                 self._own_tags[key] = True
             except (OSError, BrokerError) as error:
-                log.info(
-                    "kind of a topic is not known",
-                    extra={"topic": queue.topic, "error": error},
-                )
+                log.info("kind of a topic is not known", extra={"topic": queue.topic, "error": error})
                 self._own_tags[key] = False
             else:
                 self._own_tags[key] = not read_body(answer, TopicConfig, "a topic").wants_batches
@@ -306,22 +294,16 @@ class BrokerOrigin:
 def _require_messages(options: Options) -> None:
     """Raise ConfigError for what only files have."""
     if options.place.table != "messages":
-        raise ConfigError(
-            f"option table={options.place.table!r}: brokers have messages only; use path"
-        )
+        raise ConfigError(f"option table={options.place.table!r}: brokers have messages only; use path")
     if options.reading.visibility == "log":
-        raise ConfigError(
-            "option visibility='log': brokers show what consumers see; the log needs path"
-        )
+        raise ConfigError("option visibility='log': brokers show what consumers see; the log needs path")
 
 
 def _columns(records: bytes, address: str, at: int = 0) -> Columns:
     """Records that a broker has sent, as many as one scan takes."""
     columns = scan(records, at, len(records))
     if columns.end < len(records) and columns.stop is not Stop.FULL:
-        raise RemoteProtocolError(
-            f"{address} sent bytes that are not messages: {columns.stop.value}"
-        )
+        raise RemoteProtocolError(f"{address} sent bytes that are not messages: {columns.stop.value}")
     return columns
 
 

@@ -14,9 +14,7 @@ from firearrow.spark.options import Choice
 Mask = npt.NDArray[np.bool_]
 
 
-def chosen_rows(
-    choice: Choice, tags: pa.Array, keys: pa.Array, ids: Callable[[], pa.Array]
-) -> Mask:
+def chosen_rows(choice: Choice, tags: pa.Array, keys: pa.Array, ids: Callable[[], pa.Array]) -> Mask:
     """Which messages have one of the tags, and one of the keys, where some are named.
 
     A key may also be the ``msgId``, which ``ids`` gives.

@@ -62,12 +62,7 @@ class Messages:
     """
 
     def __init__(
-        self,
-        columns: Columns,
-        broker: str,
-        *,
-        decompress: bool = True,
-        topic: pa.Array | None = None,
+        self, columns: Columns, broker: str, *, decompress: bool = True, topic: pa.Array | None = None
     ) -> None:
         """``topic`` is the column of topics where that is known already."""
         self.columns = columns

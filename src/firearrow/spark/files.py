@@ -109,9 +109,7 @@ class FileOrigin:
                     bound = Bound(first, end, last_place(stored, end))
                     found[Queue(topic, broker, queue_id)] = bound
             latest = {
-                (queue.topic, queue.queue_id): bound.latest
-                for queue, bound in found.items()
-                if queue.broker == broker
+                (queue.topic, queue.queue_id): bound.latest for queue, bound in found.items() if queue.broker == broker
             }
             self.require_whole(store, latest)
         self._require_topics({queue.topic for queue in found})
@@ -211,9 +209,7 @@ class FileOrigin:
         found: dict[Queue, int] = {}
         for queue, span in spans.items():
             if queue not in self._queues:
-                self._queues[queue] = self.stores[queue.broker].queues.open(
-                    (queue.topic, queue.queue_id)
-                )
+                self._queues[queue] = self.stores[queue.broker].queues.open((queue.topic, queue.queue_id))
             found[queue] = self._queues[queue].first_at_or_after(places[queue.broker], *span)
         return found
 
@@ -260,9 +256,7 @@ class FileOrigin:
         for broker, of_broker in by_broker.items():
             store = self.stores[broker]
             queues = {key: store.queues.open(key) for key, _ in of_broker}
-            needed = [
-                (key, part) for key, span in of_broker for part in self._needed(store, key, span)
-            ]
+            needed = [(key, part) for key, span in of_broker for part in self._needed(store, key, span)]
             parts_min = -(-(reading.partitions_min or 1) // len(by_broker))
             tasks += [
                 QueuePartition(store.root, broker, parts, store.extent(parts))
@@ -293,10 +287,7 @@ class FileOrigin:
         if stretches is None or isinstance(queue, BatchQueue):  # the index has keys of records
             return [Span(start, end)] if start < end else []
         parts = (
-            Span(
-                queue.first_at_or_after(first, start, end),
-                queue.first_at_or_after(behind, start, end),
-            )
+            Span(queue.first_at_or_after(first, start, end), queue.first_at_or_after(behind, start, end))
             for first, behind in stretches
         )
         return [part for part in parts if part.start < part.end]
@@ -330,9 +321,7 @@ class FileOrigin:
             )
         tasks: list[InputPartition] = []
         for broker, store in self.stores.items():
-            tasks += [
-                LogPartition(store.root, broker, stretch) for stretch in self._stretches(store)
-            ]
+            tasks += [LogPartition(store.root, broker, stretch) for stretch in self._stretches(store)]
         return tasks
 
     def _stretches(self, store: Store) -> Iterator[Stretch]:
@@ -418,9 +407,7 @@ class FileOrigin:
             except FileNotFoundError as error:
                 self._lost(f"{store.root}/{file.path} is gone", error)
 
-    def _entries(
-        self, store: Store, parts: Sequence[Part], queues: Sequence[EntryQueue]
-    ) -> InOrder:
+    def _entries(self, store: Store, parts: Sequence[Part], queues: Sequence[EntryQueue]) -> InOrder:
         """The entries of a task that can be wanted, in the order of the log.
 
         In a queue of batches an entry is of the record, and does not say which messages are wanted.
@@ -461,9 +448,7 @@ class FileOrigin:
             return Entries(*(column[:end_row] for column in entries))
         return entries.take(chosen)
 
-    def _by_file(
-        self, store: Store, wanted: InOrder, parts: Sequence[Part]
-    ) -> Iterator[tuple[NumberedFile, InOrder]]:
+    def _by_file(self, store: Store, wanted: InOrder, parts: Sequence[Part]) -> Iterator[tuple[NumberedFile, InOrder]]:
         """The entries by the files that their records are in.
 
         Records are written before their entries, and the log's files are listed after these were
@@ -480,9 +465,7 @@ class FileOrigin:
             at = file.end
         self._require_none_behind(store, wanted.between(at, _NOWHERE), parts, at)
 
-    def _require_none_behind(
-        self, store: Store, behind: InOrder, parts: Sequence[Part], log_end: int
-    ) -> None:
+    def _require_none_behind(self, store: Store, behind: InOrder, parts: Sequence[Part], log_end: int) -> None:
         """Tell of entries that point behind the log: some are damaged, the log has lost others."""
         damaged = 0
         for number, offsets in _by_part(behind).items():

@@ -25,15 +25,12 @@ def index_rows(storage: Storage, file: NumberedFile) -> IndexRows:
     """The entries of one; CorruptStore where its size fits none."""
     if not geometry(file.size_bytes)[0]:
         raise CorruptStore(
-            f"{storage.root}/{file.path}: {file.size_bytes} bytes don't fit a header and "
-            "four entries for each slot"
+            f"{storage.root}/{file.path}: {file.size_bytes} bytes don't fit a header and four entries for each slot"
         )
     return IndexRows(partial(storage.window, file.path), file.size_bytes)
 
 
-def candidates(
-    storage: Storage, topic: str, words: Collection[str], log_end: int
-) -> list[tuple[int, int]]:
+def candidates(storage: Storage, topic: str, words: Collection[str], log_end: int) -> list[tuple[int, int]]:
     """Stretches of the log, in order, where all messages of a topic are that have one of some words
     among their keys or as their unique id.
 

@@ -13,11 +13,7 @@ from pyspark.sql import types as T
 
 from firearrow.errors import ConfigError
 
-PLAIN: Final[dict[object, T.DataType]] = {
-    "integer": T.LongType(),
-    "number": T.DoubleType(),
-    "boolean": T.BooleanType(),
-}
+PLAIN: Final[dict[object, T.DataType]] = {"integer": T.LongType(), "number": T.DoubleType(), "boolean": T.BooleanType()}
 
 
 def struct_of(schema: str) -> T.StructType:

@@ -26,11 +26,7 @@ from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import (
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-    )
+    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
 
 _METRIC = "firearrow_stream_lag_messages"
 

@@ -16,14 +16,7 @@ from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MAX
 from firearrow.spark.storage import NumberedFile, Storage
 from firearrow.store.scan import Buffer, Columns, Stop
-from firearrow.store.snapshot.walk import (
-    WINDOW_BYTES,
-    Look,
-    Piece,
-    find_record,
-    first_of,
-    pieces,
-)
+from firearrow.store.snapshot.walk import WINDOW_BYTES, Look, Piece, find_record, first_of, pieces
 
 _LOOK_BYTES: Final = 64 * 1024
 _LOOK_FAR_BYTES: Final = 4 << 20
@@ -141,8 +134,7 @@ def _behind(storage: Storage, stretch: Stretch, at: int, stop: Stop, skip: bool)
         return after if after is not None and after < end else None
     until = "" if after is None else f"; the next is at {after}"
     raise CorruptStore(
-        f"{storage.root}/{file.path}: the bytes at {at} of the log are not a record{until} "
-        "(onCorrupt=skip skips them)"
+        f"{storage.root}/{file.path}: the bytes at {at} of the log are not a record{until} (onCorrupt=skip skips them)"
     )
 
 
@@ -166,10 +158,7 @@ def _pause() -> None:
 
 def _require_known_end(storage: Storage, stretch: Stretch, at: int) -> None:
     if at < stretch.known_end:
-        raise DataLost(
-            f"the log in {storage.root} ends at {at}, but queues have messages up to "
-            f"{stretch.known_end}"
-        )
+        raise DataLost(f"the log in {storage.root} ends at {at}, but queues have messages up to {stretch.known_end}")
 
 
 def _require_meeting(storage: Storage, stretch: Stretch, reached: int) -> None:

@@ -16,9 +16,7 @@ log = logging.getLogger(__name__)
 def lost(reading: Reading, what: str, cause: Exception | None = None) -> None:
     """Raise DataLost; with ``failOnDataLoss=false`` only warn."""
     if reading.fail_on_data_loss:
-        raise DataLost(
-            f"messages to read are missing: {what} (failOnDataLoss=false skips them)"
-        ) from cause
+        raise DataLost(f"messages to read are missing: {what} (failOnDataLoss=false skips them)") from cause
     log.warning("messages are skipped", extra={"reason": what})
 
 

@@ -86,8 +86,7 @@ class Recognition:
         anew = frozenset(
             queue
             for queue in differing
-            if queue.broker not in others
-            and _agrees(origin, queue.broker, marks[queue]) is not False
+            if queue.broker not in others and _agrees(origin, queue.broker, marks[queue]) is not False
         )
         losses = [_made_again(queue, start[queue]) for queue in sorted(anew)]
         for queue in sorted(differing - anew):
@@ -124,10 +123,7 @@ class Recognition:
                 self._others[broker] = marks
                 log.warning("store is another one", extra={"broker_name": broker, "reason": there})
             else:
-                raise ConfigError(
-                    f"{self.reader} is of another store of broker {broker!r}: {there};"
-                    f" {self.otherwise}"
-                )
+                raise ConfigError(f"{self.reader} is of another store of broker {broker!r}: {there}; {self.otherwise}")
         return found
 
     def _lost_end(self, broker: str, there: str) -> None:
@@ -138,10 +134,7 @@ class Recognition:
             )
 
     def differing(
-        self,
-        offsets: Mapping[Queue, int],
-        marks: Mapping[Queue, Mark],
-        bounds: Mapping[Queue, Bound],
+        self, offsets: Mapping[Queue, int], marks: Mapping[Queue, Mark], bounds: Mapping[Queue, Bound]
     ) -> set[Queue]:
         """Give the queues that have another message before an offset than that of the mark, or end
         before it.

@@ -170,9 +170,7 @@ class Position:
         (``starting...``) or end at the latest (``ending...``). ``timestamp`` may be JSON, too."""
         timestamp_ms: int | Mapping[Queue, int] | None
         if isinstance(timestamp, str):
-            timestamp_ms = parse_times(
-                timestamp, f"option {option.replace('Offsets', 'Timestamp')}"
-            )
+            timestamp_ms = parse_times(timestamp, f"option {option.replace('Offsets', 'Timestamp')}")
         else:
             timestamp_ms = timestamp
         word = _WORDS.get(text.strip().lower())
@@ -180,8 +178,7 @@ class Position:
             return cls(option, word, None, timestamp_ms)
         if not text.lstrip().startswith("{"):
             raise ConfigError(
-                f"option {option}={text!r}: must be earliest, latest or JSON of"
-                " topic, broker, queue id and offset"
+                f"option {option}={text!r}: must be earliest, latest or JSON of topic, broker, queue id and offset"
             )
         offsets = parse(text, f"option {option}", symbolic=True)
         otherwise = LATEST if option.lower().startswith("ending") else EARLIEST
@@ -200,8 +197,7 @@ def require_order(start: Position, end: Position) -> None:
         if first > last:
             where = "" if queue is None else f" in {_name(queue)}"
             raise ConfigError(
-                f"options {names[0]}={first} and {names[1]}={last}{where}: the range ends before it"
-                " begins"
+                f"options {names[0]}={first} and {names[1]}={last}{where}: the range ends before it begins"
             )
 
 
@@ -215,19 +211,13 @@ def _pairs(start: Named, end: Named) -> Iterator[tuple[Queue | None, int, int]]:
     elif start is not None and end is not None:
         queues = {queue for one in (start, end) if not isinstance(one, int) for queue in one}
         for queue in sorted(queues):
-            first, last = (
-                at if isinstance(at, int) else at.get(queue, LATEST) for at in (start, end)
-            )
+            first, last = (at if isinstance(at, int) else at.get(queue, LATEST) for at in (start, end))
             if first >= 0 and last >= 0:
                 yield queue, first, last
 
 
 def resolve(
-    position: Position,
-    bounds: Mapping[Queue, Bound],
-    offset_at: OffsetAt,
-    *,
-    fail_where_none: bool = False,
+    position: Position, bounds: Mapping[Queue, Bound], offset_at: OffsetAt, *, fail_where_none: bool = False
 ) -> dict[Queue, int]:
     """Give the queue offset that a position is in each queue.
 
@@ -272,9 +262,7 @@ def _require_known(option: str, named: Mapping[Queue, int], bounds: Mapping[Queu
         of_topic = sorted(known for known in bounds if known.topic == queue.topic)
         if not of_topic:
             shown = ", ".join(topics[:_SHOWN_MAX]) + (", ..." if len(topics) > _SHOWN_MAX else "")
-            raise ConfigError(
-                f"option {option}: topic {queue.topic!r} is not read; these are: {shown or 'none'}"
-            )
+            raise ConfigError(f"option {option}: topic {queue.topic!r} is not read; these are: {shown or 'none'}")
         shown = ", ".join(f"{q.broker}/{q.queue_id}" for q in of_topic[:_SHOWN_MAX])
         raise ConfigError(
             f"option {option}: topic {queue.topic!r} has no queue {queue.broker}/{queue.queue_id};"
@@ -300,9 +288,7 @@ class StepPlan(NamedTuple):
     losses: list[Loss]
 
 
-def plan(
-    start: Mapping[Queue, int], end: Mapping[Queue, int], bounds: Mapping[Queue, Bound]
-) -> StepPlan:
+def plan(start: Mapping[Queue, int], end: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> StepPlan:
     """Give the spans from ``start`` to ``end``, without what is lost.
 
     A queue that ``start`` lacks is new and begins at its earliest offset. Lost is what retention
@@ -431,9 +417,7 @@ class Limits:
         return found
 
 
-def limit_in_order(
-    spans: Mapping[Queue, Span], limits: Limits, offsets_at: OffsetsAt
-) -> dict[Queue, Span]:
+def limit_in_order(spans: Mapping[Queue, Span], limits: Limits, offsets_at: OffsetsAt) -> dict[Queue, Span]:
     """Shorten spans to what was stored first, across all queues and brokers.
 
     So steps that follow each other are in the order of the log, and no watermark passes what is
@@ -462,16 +446,10 @@ def limit_in_order(
     taken = {queue: Span(spans[queue].start, low[queue]) for queue in spans}
     more = limits.fill(taken, {queue: Span(low[queue], high[queue]) for queue in spans})
     ends = {**low, **{queue: span.end for queue, span in more.items()}}
-    return {
-        queue: Span(span.start, ends[queue])
-        for queue, span in sorted(spans.items())
-        if span.start < ends[queue]
-    }
+    return {queue: Span(span.start, ends[queue]) for queue, span in sorted(spans.items()) if span.start < ends[queue]}
 
 
-def limit_bytes(
-    spans: Mapping[Queue, Span], bytes_max: int, row_bytes: Mapping[Queue, float]
-) -> dict[Queue, Span]:
+def limit_bytes(spans: Mapping[Queue, Span], bytes_max: int, row_bytes: Mapping[Queue, float]) -> dict[Queue, Span]:
     """Shorten spans to about ``bytes_max``, as ``limit_rows`` does; ``row_bytes`` is how large a
     queue's messages are.
 

@@ -193,10 +193,7 @@ _OFFSETS: Final = (
     'earliest, latest or JSON {"topic": {"broker": {"queueId": offset}}} (-2 earliest, -1 latest)',
 )
 
-_TIMES: Final = (
-    _times,
-    'a time, or JSON {"topic": {"broker": {"queueId": time}}}: ISO 8601, or ms since 1970',
-)
+_TIMES: Final = (_times, 'a time, or JSON {"topic": {"broker": {"queueId": time}}}: ISO 8601, or ms since 1970')
 
 # --- the options ----------------------------------------------------------------------------
 
@@ -229,9 +226,8 @@ class Location:
         "are read from it, the others from where they are",
     )
     table: str = _option(
-        "table", *_one_of(*TABLES), "which table; from brokers only `messages`", "messages",
-        "messages",
-    )  # fmt: skip
+        "table", *_one_of(*TABLES), "which table; from brokers only `messages`", "messages", "messages"
+    )
     broker_name: str | None = _option(
         "brokerName",
         *_TEXT,
@@ -289,9 +285,7 @@ class Range:
     starting_offsets: str | None = _option(
         "startingOffsets", *_OFFSETS, "where to begin", None, "earliest; of a stream latest"
     )
-    ending_offsets: str | None = _option(
-        "endingOffsets", *_OFFSETS, "where a batch ends", None, "latest"
-    )
+    ending_offsets: str | None = _option("endingOffsets", *_OFFSETS, "where a batch ends", None, "latest")
     starting_ms: int | str | None = _option(
         "startingTimestamp",
         *_TIMES,
@@ -332,19 +326,11 @@ class Trigger:
         "largest number of messages in a step; it takes those that were stored first",
     )
     bytes_max: int | None = _option(
-        "maxBytesPerTrigger",
-        *_SIZE,
-        "approximate number of bytes in a step; it takes what was stored first",
+        "maxBytesPerTrigger", *_SIZE, "approximate number of bytes in a step; it takes what was stored first"
     )
-    offsets_min: int | None = _option(
-        "minOffsetsPerTrigger", *_POSITIVE, "number of messages that a step waits for"
-    )
+    offsets_min: int | None = _option("minOffsetsPerTrigger", *_POSITIVE, "number of messages that a step waits for")
     delay_max_ms: int = _option(
-        "maxTriggerDelay",
-        *_DURATION,
-        "how long a step waits for minOffsetsPerTrigger",
-        900_000,
-        "15m",
+        "maxTriggerDelay", *_DURATION, "how long a step waits for minOffsetsPerTrigger", 900_000, "15m"
     )
 
 
@@ -375,11 +361,7 @@ class Reading:
         "splitBytes", *_SIZE, "approximate number of bytes of messages in a task", 128 * MiB, "128m"
     )
     batch_bytes: int = _option(
-        "batchBytes",
-        *_SIZE,
-        "approximate number of bytes of messages in an Arrow batch",
-        4 * MiB,
-        "4m",
+        "batchBytes", *_SIZE, "approximate number of bytes of messages in an Arrow batch", 4 * MiB, "4m"
     )
     properties: str = _option(
         "properties",
@@ -389,9 +371,7 @@ class Reading:
         "raw",
         "raw",
     )
-    decompress: bool = _option(
-        "decompress", *_FLAG, "whether compressed bodies are decompressed", True, "true"
-    )
+    decompress: bool = _option("decompress", *_FLAG, "whether compressed bodies are decompressed", True, "true")
     visibility: str = _option(
         "visibility",
         *_one_of("consumer", "log"),
@@ -401,9 +381,7 @@ class Reading:
         "consumer",
         "consumer",
     )
-    verify_crc: bool = _option(
-        "verifyCrc", *_FLAG, "of files: whether the CRC of each body is checked", False, "false"
-    )
+    verify_crc: bool = _option("verifyCrc", *_FLAG, "of files: whether the CRC of each body is checked", False, "false")
     on_corrupt: str = _option(
         "onCorrupt",
         *_one_of("fail", "skip"),
@@ -436,30 +414,18 @@ class Access:
         "firearrow-spark",
     )
     commit_offsets: bool = _option(
-        "commitOffsets",
-        *_FLAG,
-        "whether a stream commits its progress to the brokers",
-        False,
-        "false",
+        "commitOffsets", *_FLAG, "whether a stream commits its progress to the brokers", False, "false"
     )
     access_key: str | None = _option("accessKey", *_TEXT, "access key, if the brokers require one")
-    secret_key: str | None = _option(
-        "secretKey", *_TEXT, "the secret key that belongs to it", secret=True
-    )
+    secret_key: str | None = _option("secretKey", *_TEXT, "the secret key that belongs to it", secret=True)
     security_token: str | None = _option(
         "securityToken", *_TEXT, "security token of temporary credentials", secret=True
     )
     tls: bool = _option("tls", *_FLAG, "whether connections use TLS", False, "false")
-    tls_ca: str | None = _option(
-        "tlsCa", *_TEXT, "file with the CA certificates that brokers are checked against"
-    )
-    tls_certificate: str | None = _option(
-        "tlsCertificate", *_TEXT, "file with the client's certificate"
-    )
+    tls_ca: str | None = _option("tlsCa", *_TEXT, "file with the CA certificates that brokers are checked against")
+    tls_certificate: str | None = _option("tlsCertificate", *_TEXT, "file with the client's certificate")
     tls_key: str | None = _option("tlsKey", *_TEXT, "file with the key of this certificate")
-    tls_verify: bool = _option(
-        "tlsVerify", *_FLAG, "whether the certificates of brokers are checked", True, "true"
-    )
+    tls_verify: bool = _option("tlsVerify", *_FLAG, "whether the certificates of brokers are checked", True, "true")
     timeout_ms: int = _option("timeout", *_DURATION, "timeout of a request", 15_000, "15s")
 
 
@@ -469,29 +435,15 @@ class Sink:
 
     topic: str | None = _option("topic", *_TEXT, "the topic of rows without a column `topic`")
     producer_group: str = _option(
-        "producerGroup",
-        *_TEXT,
-        "the producer group that sends",
-        "firearrow-spark",
-        "firearrow-spark",
+        "producerGroup", *_TEXT, "the producer group that sends", "firearrow-spark", "firearrow-spark"
     )
     order_key: str | None = _option(
-        "orderKey",
-        *_TEXT,
-        "the column that chooses the queue: rows with equal values go to one queue, in order",
+        "orderKey", *_TEXT, "the column that chooses the queue: rows with equal values go to one queue, in order"
     )
-    send_batch: int = _option(
-        "sendBatch", *_POSITIVE, "largest number of messages in a request", 512, "512"
-    )
-    retries: int = _option(
-        "retries", *_COUNT, "how often a failed send is tried again, elsewhere if possible", 3, "3"
-    )
+    send_batch: int = _option("sendBatch", *_POSITIVE, "largest number of messages in a request", 512, "512")
+    retries: int = _option("retries", *_COUNT, "how often a failed send is tried again, elsewhere if possible", 3, "3")
     idempotent: bool = _option(
-        "idempotent",
-        *_FLAG,
-        "whether a repeated task gives its messages the same ids again",
-        False,
-        "false",
+        "idempotent", *_FLAG, "whether a repeated task gives its messages the same ids again", False, "false"
     )
 
 
@@ -541,10 +493,7 @@ def parse(given: Mapping[str, str]) -> Options:
     if place.archive is not None and options.reading.visibility != "consumer":
         raise ConfigError("option archive: it has what consumers see, but visibility=log is more")
     if place.broker_name is not None and len(place.paths) > 1:
-        raise ConfigError(
-            f"option brokerName={place.broker_name!r} names one store, but path names "
-            f"{len(place.paths)}"
-        )
+        raise ConfigError(f"option brokerName={place.broker_name!r} names one store, but path names {len(place.paths)}")
     require_order(*options.range.positions("earliest"))
     chosen = [
         name
@@ -582,14 +531,10 @@ def _read(given: Mapping[str, str]) -> Options:
 
 def _group(group: type, texts: Mapping[str, str]) -> Any:
     values = {
-        known.name: _value(row, texts[row.name.lower()])
-        for known, row in rows(group)
-        if row.name.lower() in texts
+        known.name: _value(row, texts[row.name.lower()]) for known, row in rows(group) if row.name.lower() in texts
     }
     if group is Location:
-        values["paths"] = tuple(
-            dict.fromkeys((*values.get("paths", ()), *values.pop("more_paths", ())))
-        )
+        values["paths"] = tuple(dict.fromkeys((*values.get("paths", ()), *values.pop("more_paths", ()))))
     return group(**values)
 
 

@@ -53,9 +53,7 @@ _MEMBER_BYTES_MIN: Final = 22
 _ID_PREFIX_CHARS: Final = 20
 _ID_NUMBERS: Final = 1 << 48
 _DIGIT_PAIRS: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.dtype("V2"))
-_UNIQUE_PAIR: Final = np.dtype(
-    [("name", "S9"), ("prefix", f"S{_ID_PREFIX_CHARS}"), ("digits", "V2", 6), ("end", "u1")]
-)
+_UNIQUE_PAIR: Final = np.dtype([("name", "S9"), ("prefix", f"S{_ID_PREFIX_CHARS}"), ("digits", "V2", 6), ("end", "u1")])
 _TEXT_ENDS: Final = np.array([1, 2], np.uint8)
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
@@ -111,23 +109,18 @@ def check_columns(schema: pa.Schema, topic: str | None, order_key: str | None) -
     for column in schema:
         known = COLUMNS.get("orderKey" if column.name == order_key else column.name)
         if known is None:
-            raise ConfigError(
-                f"column {column.name!r} can't be written: messages have {', '.join(COLUMNS)}"
-            )
+            raise ConfigError(f"column {column.name!r} can't be written: messages have {', '.join(COLUMNS)}")
         fits, allowed = known
         own = COLUMNS.get(column.name)
         if not fits(column.type) or (own is not None and not own[0](column.type)):
             raise ConfigError(f"column {column.name} is {column.type}; allowed is {allowed}")
     if "body" not in schema.names:
-        raise ConfigError(
-            f"column body is missing; the columns are {', '.join(schema.names) or 'none'}"
-        )
+        raise ConfigError(f"column body is missing; the columns are {', '.join(schema.names) or 'none'}")
     if topic is None and "topic" not in schema.names:
         raise ConfigError("the topic is missing: give option topic, or a column topic")
     if order_key is not None and order_key not in schema.names:
         raise ConfigError(
-            f"option orderKey={order_key!r}: there is no such column; the columns are "
-            f"{', '.join(schema.names)}"
+            f"option orderKey={order_key!r}: there is no such column; the columns are {', '.join(schema.names)}"
         )
 
 
@@ -249,9 +242,8 @@ def _pair(name: str, values: pa.Array, column: str) -> pa.Array:
     _refuse_separators(values, f"column {column}")
     values = pc.if_else(pc.equal(pc.binary_length(values), 0), None, values)
     pair = pc.binary_join_element_wise(
-        pa.scalar(name.encode() + b"\x01", pa.binary()), values, pa.scalar(b"\x02", pa.binary()),
-        _NOTHING,
-    )  # fmt: skip
+        pa.scalar(name.encode() + b"\x01", pa.binary()), values, pa.scalar(b"\x02", pa.binary()), _NOTHING
+    )
     return pair.fill_null(b"") if pair.null_count else pair
 
 
@@ -279,9 +271,7 @@ def _digits(numbers: Ints) -> pa.Array:
 _DELAYING: Final = (properties.DELAY_LEVEL, *properties.DELIVERY_TIMES)
 
 
-def _given_properties(
-    batch: pa.RecordBatch,
-) -> tuple[pa.Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None:
+def _given_properties(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None:
     """The column ``properties`` as strings, which rows have an id there, and which must be alone.
 
     Transactions are not for a sink: a half message that nobody decides would never be seen.
@@ -293,16 +283,13 @@ def _given_properties(
         texts = _strings_of_maps(column)
     else:
         texts = column.cast(pa.binary()).fill_null(b"")
-        open_ended = pc.and_(
-            pc.not_equal(pc.binary_length(texts), 0), pc.invert(pc.ends_with(texts, b"\x02"))
-        )
+        open_ended = pc.and_(pc.not_equal(pc.binary_length(texts), 0), pc.invert(pc.ends_with(texts, b"\x02")))
         texts = _joined(texts, pc.if_else(open_ended, pa.scalar(b"\x02", pa.binary()), _NOTHING))
     prepared = _has(texts, properties.TRANSACTION_PREPARED)
     if prepared.any():
         row = int(prepared.argmax())
         raise MessageError(
-            f"{properties.TRANSACTION_PREPARED} is for producers of transactions",
-            f"column properties, row {row}",
+            f"{properties.TRANSACTION_PREPARED} is for producers of transactions", f"column properties, row {row}"
         )
     alone = np.logical_or.reduce([_has(texts, name) for name in _DELAYING])
     return texts, _has(texts, properties.UNIQUE_KEY), alone

@@ -48,14 +48,9 @@ def as_map(frame: DataFrame, column: str = "properties") -> Column:
     )
     found = fn.transform(pairs, _name_of)
     last = fn.filter(  # a map with a name twice is an error in Spark
-        pairs,
-        lambda pair, at: (
-            fn.array_position(fn.slice(found, at + 2, fn.size(found) + 1), _name_of(pair)) == 0
-        ),
+        pairs, lambda pair, at: fn.array_position(fn.slice(found, at + 2, fn.size(found) + 1), _name_of(pair)) == 0
     )
-    return fn.map_from_entries(
-        fn.transform(last, lambda pair: fn.struct(_name_of(pair), _after_name(pair)))
-    )
+    return fn.map_from_entries(fn.transform(last, lambda pair: fn.struct(_name_of(pair), _after_name(pair))))
 
 
 def _name_of(pair: Column) -> Column:
@@ -69,7 +64,6 @@ def _after_name(pair: Column) -> Column:
 def _any(column: Column, name: str) -> Column:
     start = f"{name}{NAME_END}"
     found = fn.filter(
-        fn.split(column, PAIR_END),
-        lambda pair: fn.startswith(pair, fn.lit(start)) & (fn.length(pair) > len(start)),
+        fn.split(column, PAIR_END), lambda pair: fn.startswith(pair, fn.lit(start)) & (fn.length(pair) > len(start))
     )
     return fn.substring(fn.try_element_at(found, fn.lit(-1)), len(start) + 1, 1 << 30)

@@ -104,9 +104,7 @@ class PropertyText:
         full = end > start
         if np.count_nonzero(full) < len(full):
             start, end = start[full], end[full]
-        if len(start) == self._count and (
-            isinstance(pairs, slice) or _one_each(start, self._bounds)
-        ):
+        if len(start) == self._count and (isinstance(pairs, slice) or _one_each(start, self._bounds)):
             return self._cut(start, end)
         row = self._bounds.searchsorted(start, side="right") - 1
         last = np.append(row[1:] != row[:-1], True)[: len(row)]

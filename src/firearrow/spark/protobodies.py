@@ -84,9 +84,7 @@ class ProtoBodies:
         except (DecodeError, TypeError, ValueError) as error:
             raise ConfigError(f"Protobuf descriptors: {error}") from None
         except KeyError:
-            raise ConfigError(
-                f"Protobuf message {self.message!r} is not in the descriptors"
-            ) from None
+            raise ConfigError(f"Protobuf message {self.message!r} is not in the descriptors") from None
 
 
 def _indexes(descriptor: Descriptor) -> bytes:
@@ -152,10 +150,7 @@ def _field(part: FieldDescriptor, around: tuple[str, ...]) -> tuple[T.DataType, 
     if part.is_repeated:
         return T.ArrayType(kind), lambda message: [read(it) for it in getattr(message, name)]
     if part.has_presence:
-        return (
-            kind,
-            lambda message: read(getattr(message, name)) if message.HasField(name) else None,
-        )
+        return (kind, lambda message: read(getattr(message, name)) if message.HasField(name) else None)
     return kind, lambda message: read(getattr(message, name))
 
 

@@ -98,12 +98,8 @@ class FileQueues:
         """The queue offsets of which a file is missing or cut between two others."""
         files, of_batches = self._files(key)
         if not of_batches:
-            return [Span(one.end // ENTRY_BYTES, other.base // ENTRY_BYTES)
-                    for one, other in _gaps(files)]  # fmt: skip
-        return [
-            Span(self._batches([one]).end, self._batches([other]).first)
-            for one, other in _gaps(files)
-        ]
+            return [Span(one.end // ENTRY_BYTES, other.base // ENTRY_BYTES) for one, other in _gaps(files)]
+        return [Span(self._batches([one]).end, self._batches([other]).first) for one, other in _gaps(files)]
 
     def begin(self, key: QueueKey) -> int | None:
         """The queue offset with which the first file of a queue begins; None if it has none, or is

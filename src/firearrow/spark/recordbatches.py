@@ -123,9 +123,7 @@ class Source(Protocol):
 class Batches:
     """Makes the batches of a task: of exactly ``schema``, without what is not chosen."""
 
-    def __init__(
-        self, options: Options, narrow: PushedFilters, schema: pa.Schema, source: Source
-    ) -> None:
+    def __init__(self, options: Options, narrow: PushedFilters, schema: pa.Schema, source: Source) -> None:
         self._choice = options.choice
         self._reading = options.reading
         self._narrow = narrow
@@ -168,9 +166,7 @@ class Batches:
         if choice.assign:
             broker = self._source.broker
             pairs = zip(number.tolist(), columns.queue_id.tolist(), strict=True)
-            chosen &= np.array(
-                [choice.wants_queue(names[topic], broker, queue) for topic, queue in pairs]
-            )
+            chosen &= np.array([choice.wants_queue(names[topic], broker, queue) for topic, queue in pairs])
         return chosen
 
     def of_queue(self, columns: Columns, queue: Queue, span: Span) -> Iterator[pa.RecordBatch]:
@@ -270,15 +266,11 @@ class Window(NamedTuple):
 class QueueBatches(Batches):
     """Makes the batches of a task from entries of ConsumeQueues: of what consumers see."""
 
-    def __init__(
-        self, options: Options, narrow: PushedFilters, schema: pa.Schema, store: Store
-    ) -> None:
+    def __init__(self, options: Options, narrow: PushedFilters, schema: pa.Schema, store: Store) -> None:
         super().__init__(options, narrow, schema, store)
         self._store = store
 
-    def of_queues(
-        self, file: NumberedFile, wanted: InOrder, parts: Parts
-    ) -> Iterator[pa.RecordBatch]:
+    def of_queues(self, file: NumberedFile, wanted: InOrder, parts: Parts) -> Iterator[pa.RecordBatch]:
         """The records of a file that entries refer to.
 
         Raises CorruptStore where one is not what its entry means, unless such are to be skipped.
@@ -292,9 +284,7 @@ class QueueBatches(Batches):
             for window in self._windows(file, some, held):
                 yield from self._of_window(file, window, parts)
 
-    def _of_window(
-        self, file: NumberedFile, window: Window, parts: Parts
-    ) -> Iterator[pa.RecordBatch]:
+    def _of_window(self, file: NumberedFile, window: Window, parts: Parts) -> Iterator[pa.RecordBatch]:
         buffer, first, wanted = window
         at = 0
         for stop in self._steps(wanted.size):
@@ -320,9 +310,7 @@ class QueueBatches(Batches):
         )
         return wanted.take(good)
 
-    def _windows(
-        self, file: NumberedFile, wanted: Wanted, held: tuple[memoryview, int] | None
-    ) -> Iterator[Window]:
+    def _windows(self, file: NumberedFile, wanted: Wanted, held: tuple[memoryview, int] | None) -> Iterator[Window]:
         """Entries with the bytes that have their records: what is held, or what one call reads."""
         wanted = self._inside(file, wanted)
         places = wanted.physical_offset
@@ -345,12 +333,7 @@ class QueueBatches(Batches):
             at += len(some.size)
 
     def _meant(
-        self,
-        file: NumberedFile,
-        columns: Columns,
-        wanted: Wanted,
-        parts: Parts,
-        first: int,
+        self, file: NumberedFile, columns: Columns, wanted: Wanted, parts: Parts, first: int
     ) -> tuple[Columns, Wanted]:
         """The records that are those that their entries mean: what a broker hands out.
 

@@ -18,9 +18,7 @@ BATCH_BYTES_MAX: Final = 1024 * 1024
 _PLACE_BITS: Final = 30  # a group of rows is numbered by its topic, its queue and whether alone
 
 
-def pieces_of(
-    rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_max: int
-) -> Iterator[BatchBody]:
+def pieces_of(rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_max: int) -> Iterator[BatchBody]:
     """Cut rows into batches of at most ``count_max`` messages.
 
     ``targets_of`` gives the queues of a topic; it is asked only where rows have a queue or an order
@@ -109,8 +107,5 @@ def _named(queue_ids: Ints, topic: str, queues: Sequence[Target]) -> Ints:
     places: Ints = table[np.minimum(queue_ids, len(table) - 1)]
     if (places < 0).any():
         wrong = int(queue_ids[int(np.argmin(places))])
-        raise MessageError(
-            f"topic {topic!r} has no queue {wrong} to write to, but 0 to {max(by_id)}",
-            "column queueId",
-        )
+        raise MessageError(f"topic {topic!r} has no queue {wrong} to write to, but 0 to {max(by_id)}", "column queueId")
     return places

@@ -22,8 +22,7 @@ SETTINGS: Final = {
     "spark.python.daemon.module": "pyspark_firearrow.daemon",
     # the default one asks the local file system for permissions by starting processes
     "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
 
@@ -49,10 +48,7 @@ def require_version() -> None:
     import pyspark
 
     if ".".join(pyspark.__version__.split(".")[:2]) not in VERSIONS:
-        raise ConfigError(
-            f"Firearrow needs PySpark {' or '.join(VERSIONS)}, but {pyspark.__version__} is "
-            "installed"
-        )
+        raise ConfigError(f"Firearrow needs PySpark {' or '.join(VERSIONS)}, but {pyspark.__version__} is installed")
 
 
 def require_java() -> str:

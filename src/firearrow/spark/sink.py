@@ -19,11 +19,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from firearrow.client.sending import Sender, Sent
 from firearrow.clock import SystemClock
@@ -67,12 +63,7 @@ class _Sending:
         ids = self._ids()
         cluster = cluster_of(options.place, options.access)
         try:
-            sender = Sender(
-                cluster,
-                sink.producer_group,
-                retries=sink.retries,
-                broker_name=options.place.broker_name,
-            )
+            sender = Sender(cluster, sink.producer_group, retries=sink.retries, broker_name=options.place.broker_name)
             for batch in batches:
                 rows = rows_of(batch, ids, sink.topic, sink.order_key)
                 sender.send(pieces_of(rows, sender.targets_of, sink.send_batch))
@@ -124,10 +115,7 @@ class StreamWriter(_Sending, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Say what was sent nevertheless."""
-        log.warning(
-            "batch has failed: consumers can see what it sent",
-            extra={"batch_id": batchId, **_told(messages)},
-        )
+        log.warning("batch has failed: consumers can see what it sent", extra={"batch_id": batchId, **_told(messages)})
 
 
 def _prefix(name: str) -> str:

@@ -106,8 +106,7 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
     for column in asked:
         if column.name not in table.names:
             raise ConfigError(
-                f"table {options.place.table} has no column {column.name!r}, "
-                f"but {', '.join(table.names)}"
+                f"table {options.place.table} has no column {column.name!r}, but {', '.join(table.names)}"
             )
         allowed = [table.field(column.name).type]
         if column.name == "properties":
@@ -119,8 +118,7 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
             )
         if table.field(column.name).nullable and not column.nullable:
             raise ConfigError(
-                f"column {column.name} of table {options.place.table} may be null: a schema can't "
-                "declare it NOT NULL"
+                f"column {column.name} of table {options.place.table} may be null: a schema can't declare it NOT NULL"
             )
     return asked
 

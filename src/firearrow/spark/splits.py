@@ -26,10 +26,7 @@ _OVER: Final = 8  # a task may be an eighth larger: 257 MiB are two tasks of 128
 
 
 def cut(
-    queues: Mapping[QueueKey, Queue],
-    spans: Sequence[tuple[QueueKey, Span]],
-    split_bytes: int,
-    splits_min: int,
+    queues: Mapping[QueueKey, Queue], spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int
 ) -> list[list[Part]]:
     """For each task what it reads of each queue; no part and no task is empty."""
     spans = [(key, span) for key, span in spans if span.end > span.start]
@@ -50,10 +47,7 @@ def cut(
 
 
 def _boundaries(
-    queues: Mapping[QueueKey, Queue],
-    spans: Sequence[tuple[QueueKey, Span]],
-    split_bytes: int,
-    splits_min: int,
+    queues: Mapping[QueueKey, Queue], spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int
 ) -> list[int]:
     """Physical offsets that cut what is to be read into pieces of about equal size."""
     total = sum(span.end - span.start for _, span in spans)

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 DATABASE: Final = "rocketmq"
 
 
-def register(
-    spark: SparkSession, options: Mapping[str, str], *, database: str = DATABASE
-) -> dict[str, str]:
+def register(spark: SparkSession, options: Mapping[str, str], *, database: str = DATABASE) -> dict[str, str]:
     """Make a view of each topic that the options of a read choose; give the topics, by their names.
 
     A name has what Spark allows in one: ``orders-eu`` is ``rocketmq.orders_eu``, ``%DLQ%group`` is
@@ -74,8 +72,7 @@ def table_names(topics: Iterable[str]) -> dict[str, str]:
 def _columns(options: Options) -> str:
     columns = from_arrow_schema(table_schema(options))
     return ", ".join(
-        f"{_quoted(column.name)} {column.dataType.simpleString()}"
-        + ("" if column.nullable else " NOT NULL")
+        f"{_quoted(column.name)} {column.dataType.simpleString()}" + ("" if column.nullable else " NOT NULL")
         for column in columns
     )
 

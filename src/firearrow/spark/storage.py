@@ -252,9 +252,7 @@ def why_unreadable(error: OSError) -> str:
     return str(error)
 
 
-def numbered_files(
-    storage: Storage, directory: str, digits: int = NAME_DIGITS
-) -> list[NumberedFile]:
+def numbered_files(storage: Storage, directory: str, digits: int = NAME_DIGITS) -> list[NumberedFile]:
     """The files of one address space, in order."""
     return [
         NumberedFile(f"{directory}/{name}", int(name), size)

@@ -23,13 +23,7 @@ from firearrow.spark.logwalk import Stretch, next_of_log, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
 from firearrow.spark.queueentries import FileQueues, Queues, rocks_queues
-from firearrow.spark.storage import (
-    NumberedFile,
-    Storage,
-    numbered_files,
-    open_storage,
-    why_unreadable,
-)
+from firearrow.spark.storage import NumberedFile, Storage, numbered_files, open_storage, why_unreadable
 from firearrow.spark.undispatched import Extent, QueuesAndAhead
 from firearrow.state import TOPICS, stored_state, table_of, topics_with_batches
 from firearrow.store import inventory
@@ -81,13 +75,9 @@ class Store:
             reason = why_unreadable(error)
             raise ConfigError(f"option path={self.root!r}: {reason}") from None
         if not names:
-            raise ConfigError(
-                f"option path={self.root!r}: the directory does not exist or is empty"
-            )
+            raise ConfigError(f"option path={self.root!r}: the directory does not exist or is empty")
         if not names & _PARTS:
-            raise ConfigError(
-                f"option path={self.root!r}: not a store, it has neither commitlog nor consumequeue"
-            )
+            raise ConfigError(f"option path={self.root!r}: not a store, it has neither commitlog nor consumequeue")
 
     @cached_property
     def broker(self) -> str:
@@ -165,9 +155,7 @@ class Store:
     @cached_property
     def stored_queues(self) -> RocksQueues | FileQueues:
         """The ConsumeQueues as they are on the disk."""
-        return rocks_queues(self.storage) or FileQueues(
-            self.storage, topics_with_batches(self.topics)
-        )
+        return rocks_queues(self.storage) or FileQueues(self.storage, topics_with_batches(self.topics))
 
     @cached_property
     def queues(self) -> Queues:
@@ -291,9 +279,7 @@ class Store:
     def _chosen(self, keys: Iterable[QueueKey], options: Options) -> Iterator[QueueKey]:
         choice, named = options.choice, _named(options)
         for key in keys:
-            if choice.wants_queue(key[0], self.broker, key[1]) and (
-                not is_lmq(key[0]) or key[0] in named
-            ):
+            if choice.wants_queue(key[0], self.broker, key[1]) and (not is_lmq(key[0]) or key[0] in named):
                 yield key
 
     def has_queue(self, key: QueueKey) -> bool:
@@ -427,10 +413,7 @@ def open_stores(options: Options, before: Iterable[Store] = ()) -> list[Store]:
     """
     place = options.place
     known = {store.root: store.found_ahead for store in before}
-    stores = [
-        Store(path, place.broker_name, options.reading, before=known.get(path))
-        for path in place.paths
-    ]
+    stores = [Store(path, place.broker_name, options.reading, before=known.get(path)) for path in place.paths]
     names: dict[str, str] = {}
     for store in stores:
         store.require()

@@ -55,8 +55,7 @@ class TableReader(DataSourceReader):
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         if options.place.name_servers:
             raise ConfigError(
-                f"option table={options.place.table!r} is read from files, by option path; "
-                "brokers have messages only"
+                f"option table={options.place.table!r} is read from files, by option path; brokers have messages only"
             )
         self.options = options
         self.schema = schema
@@ -149,9 +148,7 @@ def _index(store: Store, task: TablePartition, _: Options) -> Iterator[Rows]:
             "slot": hashes % rows.slots,
             "keyHash": hashes,
             "commitLogOffset": entries["physical_offset"].astype(np.int64),
-            "storeTimestamp": timestamps(
-                rows.begin_ms + 1000 * entries["seconds"].astype(np.int64)
-            ),
+            "storeTimestamp": timestamps(rows.begin_ms + 1000 * entries["seconds"].astype(np.int64)),
             "previous": entries["previous"].astype(np.int64),
         }
 
@@ -186,9 +183,7 @@ def _topic_first(consumed: Consumed) -> tuple[str, str, int]:
 
 
 def _topics(store: Store, _: TablePartition, options: Options) -> Iterator[Rows]:
-    found = [
-        (name, row) for name, row in sorted(store.topics.items()) if options.choice.wants(name)
-    ]
+    found = [(name, row) for name, row in sorted(store.topics.items()) if options.choice.wants(name)]
     yield from _configured(
         found,
         {
@@ -221,9 +216,7 @@ def _subscription_groups(store: Store, _: TablePartition, __: Options) -> Iterat
     )
 
 
-def _configured(
-    found: list[tuple[str, Any]], columns: Mapping[str, tuple[str, Any] | None]
-) -> Iterator[Rows]:
+def _configured(found: list[tuple[str, Any]], columns: Mapping[str, tuple[str, Any] | None]) -> Iterator[Rows]:
     """Rows of a table of the state: the name, and fields with what they are by default."""
     configs = [row if isinstance(row, dict) else {} for _, row in found]
     rows: dict[str, list[Any]] = {}

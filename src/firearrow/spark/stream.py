@@ -62,11 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads an origin step by step. ``origin`` and ``clock`` are for tests."""
 
     def __init__(
-        self,
-        options: Options,
-        schema: pa.Schema,
-        origin: Origin | None = None,
-        clock: Clock | None = None,
+        self, options: Options, schema: pa.Schema, origin: Origin | None = None, clock: Clock | None = None
     ) -> None:
         require_streamable(options)
         self.options = options
@@ -239,22 +235,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to the workers: they open the origin themselves, and decide nothing."""
-        return self.__dict__ | {
-            "_opened": self._given,
-            "_target": None,
-            "_seen": None,
-            "_recognition": None,
-        }
+        return self.__dict__ | {"_opened": self._given, "_target": None, "_seen": None, "_recognition": None}
 
 
 def require_streamable(options: Options) -> None:
     """Raise ConfigError for options that make no sense where reading goes on and on."""
     if options.place.table != "messages":
         raise ConfigError(f"option table={options.place.table!r}: a stream reads messages only")
-    for name, value in (
-        ("endingOffsets", options.range.ending_offsets),
-        ("endingTimestamp", options.range.ending_ms),
-    ):
+    for name, value in (("endingOffsets", options.range.ending_offsets), ("endingTimestamp", options.range.ending_ms)):
         if value is not None:
             raise ConfigError(f"option {name}={value!r}: a stream has no end")
     if options.access.commit_offsets and not options.place.name_servers:

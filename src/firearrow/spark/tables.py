@@ -150,8 +150,6 @@ TABLES: Final[dict[str, pa.Schema]] = {
 _OPTIONAL: Final = {"messages": ("tags", "keys"), "timer": ("queueId",)}
 
 DECLARED: Final[dict[str, pa.Schema]] = {
-    name: pa.schema(
-        [column.with_nullable(column.name in _OPTIONAL.get(name, ())) for column in table]
-    )
+    name: pa.schema([column.with_nullable(column.name in _OPTIONAL.get(name, ())) for column in table])
     for name, table in TABLES.items()
 }

@@ -99,9 +99,7 @@ def _due_ms(store: Store, key: QueueKey, codes: Ints) -> Ints:
     return codes
 
 
-def _rows(
-    store: Store, reading: Reading, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any
-) -> Iterator[Rows]:
+def _rows(store: Store, reading: Reading, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any) -> Iterator[Rows]:
     order = places.argsort(kind="stable")
     is_there = np.zeros(len(places), np.bool_)
     for file in store.log:
@@ -138,9 +136,7 @@ def _described(messages: Messages, due_ms: Ints, deleted: Any) -> Rows:
     properties = messages.properties
     out_ms = properties.values("TIMER_OUT_MS")
     asked = [_number(text) for text in out_ms.to_pylist()]
-    due = np.array(
-        [now if ms is None else ms for ms, now in zip(asked, due_ms.tolist(), strict=True)]
-    )
+    due = np.array([now if ms is None else ms for ms, now in zip(asked, due_ms.tolist(), strict=True)])
     queue_ids = [_number(text) for text in properties.values("REAL_QID").to_pylist()]
     return {
         "topic": pc.coalesce(properties.values("REAL_TOPIC"), messages.topic),

@@ -128,9 +128,7 @@ class QueuesAndAhead:
             units = self._ahead.of((topic, queue_id))
             behind = self._open((topic, queue_id), units).span[1] if len(units) else 0
             offsets = units["queue_offset"].astype(np.int64)
-            units = units[
-                (offsets >= behind) & (offsets + units["messages"] > start) & (offsets < end)
-            ]
+            units = units[(offsets >= behind) & (offsets + units["messages"] > start) & (offsets < end)]
             if len(units):
                 first, last = units[0], units[-1]
                 last_end = int(last["physical_offset"]) + int(last["size"])

@@ -11,14 +11,7 @@ from firearrow.errors import DiskFull
 
 if TYPE_CHECKING:
     from firearrow.store.acknowledging import Acknowledging, Outcome
-    from firearrow.store.batch import (
-        Appended,
-        Members,
-        Part,
-        members_alike,
-        members_of,
-        offset_ids,
-    )
+    from firearrow.store.batch import Appended, Members, Part, members_alike, members_of, offset_ids
     from firearrow.store.batchqueue import MESSAGES_MAX
     from firearrow.store.commitlog import NewMessage
     from firearrow.store.delays import DelayLevels
@@ -35,24 +28,9 @@ if TYPE_CHECKING:
     from firearrow.store.residency import Fetch, Stretch, fetch
     from firearrow.store.retention import Consumed, committed_offsets, group_progress
     from firearrow.store.scan import Ints
-    from firearrow.store.timerfiles import (
-        DELETE,
-        NORMAL,
-        ROLL,
-        WHEEL_SLOTS,
-        OnWheel,
-        TimerLog,
-        on_wheel,
-    )
+    from firearrow.store.timerfiles import DELETE, NORMAL, ROLL, WHEEL_SLOTS, OnWheel, TimerLog, on_wheel
     from firearrow.store.timerflush import TimerFlush
-    from firearrow.store.timers import (
-        TimedQueue,
-        TimerStore,
-        ToldProgress,
-        due_ms_of,
-        timed_message,
-        told_progress,
-    )
+    from firearrow.store.timers import TimedQueue, TimerStore, ToldProgress, due_ms_of, timed_message, told_progress
     from firearrow.store.timerunits import TimerUnit
 
 __all__ = [

@@ -77,10 +77,7 @@ class Acknowledging(Service):
     than before."""
 
     def __init__(
-        self,
-        needed: Sequence[Needed],
-        monotonic: Callable[[], float],
-        scheduler: Scheduler | None = None,
+        self, needed: Sequence[Needed], monotonic: Callable[[], float], scheduler: Scheduler | None = None
     ) -> None:
         super().__init__("acknowledging")
         self._needed = needed

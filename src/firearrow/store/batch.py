@@ -198,12 +198,7 @@ def _regular_members(body: bytes) -> RegularMembers | None:
         return None
     size, _, _, flag, body_size = _MEMBER_STRUCT.unpack_from(body)
     properties_size = size - _MEMBER_BYTES_MIN - body_size
-    if (
-        size < _MEMBER_BYTES_MIN
-        or end % size
-        or body_size < 0
-        or not 0 <= properties_size < 1 << 15
-    ):
+    if size < _MEMBER_BYTES_MIN or end % size or body_size < 0 or not 0 <= properties_size < 1 << 15:
         return None
     rows = np.frombuffer(body, _member_dtype(size, body_size))
     # Bytes are compared faster than rows.

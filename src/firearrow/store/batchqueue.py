@@ -307,8 +307,7 @@ class FileBatchQueue(Units, FileQueue):
             self._begin_again()
         if first != self.max_offset and not (complete and first > self.max_offset):
             raise CorruptStore(
-                f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "
-                f"its next message has {first}"
+                f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, its next message has {first}"
             )
         assert not self.numbers or self._end_bytes <= self.segments.end_offset
         at, data = self._end_bytes, units.tobytes()

@@ -173,10 +173,7 @@ class CatchUp:
             for key, error in targets.failed.items():
                 self._queues.fail_again(key, error)
             self._arrived(
-                MessagesArrived(
-                    self._queues.take_over(key, targets.queues.pop(key))
-                    for key in list(targets.queues)
-                )
+                MessagesArrived(self._queues.take_over(key, targets.queues.pop(key)) for key in list(targets.queues))
             )
         left = bool(targets.queues or run.index)
         assert not left or run.offset >= self._main.offset, "who goes on lacks nothing"

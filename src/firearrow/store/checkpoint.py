@@ -114,9 +114,7 @@ class StoreGuard:
     ``boot_id`` tells one run of the machine from the next.
     """
 
-    def __init__(
-        self, root: Path, fs: FileSystem = OS_FILES, boot_id: Callable[[], str] = _boot_id
-    ) -> None:
+    def __init__(self, root: Path, fs: FileSystem = OS_FILES, boot_id: Callable[[], str] = _boot_id) -> None:
         self._fs = fs
         self._boot_id = boot_id
         self._abort = root / "abort"
@@ -168,10 +166,7 @@ class StoreGuard:
             raise StoreLocked(f"store {directory} is in use by {self._holder()}") from None
         except OSError as error:
             os.close(fd)
-            log.warning(
-                "only its file `lock` keeps others out of a store",
-                extra={"path": directory, "error": error},
-            )
+            log.warning("only its file `lock` keeps others out of a store", extra={"path": directory, "error": error})
             return -1
         return fd
 
@@ -235,10 +230,7 @@ class StoreGuard:
                 if clean and mark.exists():
                     self._fs.remove(mark)
         except OSError as error:
-            log.error(
-                "store can't be marked: the next start will look at everything again",
-                extra={"error": error},
-            )
+            log.error("store can't be marked: the next start will look at everything again", extra={"error": error})
         self._let_go(self._fd)
         self._fd = -1
         _held.discard(self._lock.resolve())

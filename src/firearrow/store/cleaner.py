@@ -119,8 +119,7 @@ class Cleaner:
         gone = [self._log.segments.shift().path for _ in going]
         start = self._log.start_offset
         log.info(
-            "files of the CommitLog are deleted: it begins later",
-            extra={"physical_offset": start, "count": len(gone)},
+            "files of the CommitLog are deleted: it begins later", extra={"physical_offset": start, "count": len(gone)}
         )
         derived = self._queues.delete_expired(start)
         if self._index is not None:
@@ -170,38 +169,27 @@ class Cleaner:
             )
             log.error(
                 "sends are refused: the disk is fuller than diskSpaceWarningLevelRatio allows",
-                extra={
-                    "used_percent": round(100 * used),
-                    "limit_percent": warning_percent(self.config),
-                },
+                extra={"used_percent": round(100 * used), "limit_percent": warning_percent(self.config)},
             )
             self._log.refuse(reason)
         elif full and pressure < Pressure.FORCED:
             log.info(
                 "sends are taken again",
-                extra={
-                    "used_percent": round(100 * used),
-                    "limit_percent": forced_percent(self.config),
-                },
+                extra={"used_percent": round(100 * used), "limit_percent": forced_percent(self.config)},
             )
             self._log.refuse(None)
 
     def _going(self, circumstances: Circumstances) -> list[Verdict]:
         """The oldest files that may all go now."""
         going: list[Verdict] = []
-        verdicts = retention_verdicts(
-            self._log.segments.files, self.config, circumstances, self._unconsumed_in
-        )
+        verdicts = retention_verdicts(self._log.segments.files, self.config, circumstances, self._unconsumed_in)
         for verdict in islice(verdicts, self.config.delete_file_batch_max):
             if verdict.reasons:
                 break
             if verdict.unconsumed and self.config.unconsumed_policy == "warn":
                 log.error(
                     "file is deleted with messages that were not consumed",
-                    extra={
-                        "path": verdict.segment.path,
-                        "unconsumed": unconsumed_text(verdict.unconsumed),
-                    },
+                    extra={"path": verdict.segment.path, "unconsumed": unconsumed_text(verdict.unconsumed)},
                 )
             going.append(verdict)
         return going
@@ -222,9 +210,7 @@ class Cleaner:
         while (file := self._remove_next()) is not None:
             config = self.config
             pause_ms = (
-                config.delete_commit_log_files_interval
-                if file.of_log
-                else config.delete_consume_queue_files_interval
+                config.delete_commit_log_files_interval if file.of_log else config.delete_consume_queue_files_interval
             )
             self._stopping.wait(pause_ms / 1000)
 
@@ -241,10 +227,7 @@ class Cleaner:
                     self._fs.sync_directory(file.path.parent)
             except OSError as error:
                 if self._refused != file.path:
-                    log.error(
-                        "file whose time is over can't be removed",
-                        extra={"path": file.path, "error": error},
-                    )
+                    log.error("file whose time is over can't be removed", extra={"path": file.path, "error": error})
                 self._refused = file.path
                 return None
             self._leaving.popleft()

@@ -38,14 +38,7 @@ import numpy as np
 
 from firearrow.errors import DiskFull, MessageError, StoreError
 from firearrow.message.crc import crc32
-from firearrow.message.record import (
-    BLANK_BYTES,
-    MAGIC_V1,
-    MAGIC_V2,
-    Content,
-    contents_in,
-    encode_blank,
-)
+from firearrow.message.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, Content, contents_in, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 from firearrow.store.longwrites import LONG_BYTES, LongWrites
@@ -285,10 +278,7 @@ class CommitLog:
             # The checkpoint on the disk must hold for what is to come: till then they wait.
             self.last_store_ms = before_ms
             self._follow_clock_from = self._monotonic() + _ASK_AGAIN_SECONDS
-            log.warning(
-                "clock was set back: store times can't follow it yet",
-                extra={"error": error},
-            )
+            log.warning("clock was set back: store times can't follow it yet", extra={"error": error})
             return
         self.last_store_ms = now_ms
         log.warning(
@@ -410,10 +400,7 @@ class CommitLog:
 
     def _found_full(self, error: DiskFull) -> None:
         if self._no_room is None:
-            log.error(
-                "records are refused: there is no room for the CommitLog",
-                extra={"error": error},
-            )
+            log.error("records are refused: there is no room for the CommitLog", extra={"error": error})
         self._no_room = str(error)
         self._ask_again_at = self._monotonic() + _ASK_AGAIN_SECONDS
 
@@ -421,9 +408,7 @@ class CommitLog:
         """Enter the file that has room for ``size`` bytes; return the offset where it starts."""
         file_size = self.segments.file_size_bytes
         if size + BLANK_BYTES > file_size:
-            raise MessageError(
-                f"a record of {size} bytes does not fit a CommitLog file of {file_size}", "record"
-            )
+            raise MessageError(f"a record of {size} bytes does not fit a CommitLog file of {file_size}", "record")
         at = self.end_offset
         found = self.segments.find(at) if self._map is None else None
         if found is not None:
@@ -496,9 +481,7 @@ class CommitLog:
         if not self.prepares_aside:
             self._prepare(base)
             return
-        thread = threading.Thread(
-            target=self._prepare, args=(base,), name="firearrow-next-file", daemon=True
-        )
+        thread = threading.Thread(target=self._prepare, args=(base,), name="firearrow-next-file", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # there are too many threads on the machine

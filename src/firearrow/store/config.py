@@ -27,17 +27,14 @@ FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
 UnconsumedPolicy = Literal["delete", "warn", "keep"]
 _HOUR = "([01]?[0-9]|2[0-3])"
-Hours = Annotated[
-    str, Meta(pattern=f"{_HOUR}(;{_HOUR})*", title="hours from 0 to 23, separated by ;")
-]
+Hours = Annotated[str, Meta(pattern=f"{_HOUR}(;{_HOUR})*", title="hours from 0 to 23, separated by ;")]
 OptionalServer = Annotated[str, Meta(pattern=r"(\S+:[0-9]{1,5})?", title="`host:port`, or nothing")]
 # RocketMQ's slave has a buffer of 4 MiB, in which a frame's head of 12 bytes must fit, too.
 TransferBytes = Annotated[int, Meta(ge=1, le=4 * 1024 * 1024 - 12)]
 BodyBytes = Annotated[int, Meta(ge=1024, le=INT_MAX)]
 _LEVEL = "[0-9]{1,9}[smhd]"
 DelayLevelList = Annotated[
-    str,
-    Meta(pattern=f"{_LEVEL}( +{_LEVEL})*", title="numbers with s, m, h or d, separated by spaces"),
+    str, Meta(pattern=f"{_LEVEL}( +{_LEVEL})*", title="numbers with s, m, h or d, separated by spaces")
 ]
 
 StoreType = Literal["default", "defaultRocksDB"]

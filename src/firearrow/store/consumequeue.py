@@ -157,8 +157,7 @@ class FileQueue(ABC):
     def _begin_again(self) -> None:
         """Forget the units of a deleted topic."""
         log.warning(
-            "queue begins again: its topic was made again",
-            extra={"topic": self.topic, "queue_id": self.queue_id},
+            "queue begins again: its topic was made again", extra={"topic": self.topic, "queue_id": self.queue_id}
         )
         self._drop_files()
 
@@ -320,9 +319,7 @@ class FileConsumeQueue(FileQueue):
         segment = self.segments.find(queue_offset * ENTRY_BYTES)
         if segment is None:
             raise IndexError(queue_offset)
-        entry: tuple[int, int, int] = ENTRY.unpack_from(
-            segment.map, queue_offset * ENTRY_BYTES - segment.base
-        )
+        entry: tuple[int, int, int] = ENTRY.unpack_from(segment.map, queue_offset * ENTRY_BYTES - segment.base)
         return entry
 
     def read(self, queue_offset: int, count: int) -> bytes:
@@ -341,9 +338,7 @@ class FileConsumeQueue(FileQueue):
     def _known_extension(self) -> extension.Extension:
         if self._extension is None:
             root = self.segments.directory.parents[2]
-            self._extension = extension.Extension(
-                root / extension.DIRECTORY / self.topic / str(self.queue_id)
-            )
+            self._extension = extension.Extension(root / extension.DIRECTORY / self.topic / str(self.queue_id))
         return self._extension
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
@@ -420,8 +415,7 @@ class FileConsumeQueue(FileQueue):
             return self.max_offset, entries[:ENTRY_BYTES] * lost + entries
         else:
             raise CorruptStore(
-                f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, "
-                f"its next message has {queue_offset}"
+                f"queue {self.topic}-{self.queue_id} ends at {self.max_offset}, its next message has {queue_offset}"
             )
         return queue_offset, entries
 

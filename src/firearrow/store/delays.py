@@ -40,7 +40,5 @@ class DelayLevels:
 def _parse(word: str) -> int:
     unit = _UNIT_MS.get(word[-1:])
     if unit is None or not word[:-1].isdigit():
-        raise ConfigError(
-            f"messageDelayLevel has {word!r}: a level is a number followed by s, m, h or d"
-        )
+        raise ConfigError(f"messageDelayLevel has {word!r}: a level is a number followed by s, m, h or d")
     return int(word[:-1]) * unit

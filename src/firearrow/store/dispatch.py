@@ -27,13 +27,7 @@ import numpy as np
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.events import Event
 from firearrow.message.names import SCHEDULE_TOPIC
-from firearrow.message.sysflag import (
-    COMPRESSED,
-    INNER_BATCH,
-    TRANSACTION_COMMIT,
-    TRANSACTION_MASK,
-    TRANSACTION_NONE,
-)
+from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from firearrow.services import Scheduler, Service, Timer
 from firearrow.store import fewrecords
 from firearrow.store.batchqueue import inner_counts
@@ -132,12 +126,7 @@ class Dispatcher:
         end = min(log_end if end_offset is None else end_offset, self.limit)
         few = 0
         files = self._one_by_one
-        if (
-            files is not None
-            and end_offset is None
-            and end == log_end
-            and records_max >= fewrecords.RECORDS_MAX
-        ):
+        if files is not None and end_offset is None and end == log_end and records_max >= fewrecords.RECORDS_MAX:
             few = self._dispatch_few(files)
             if few and self.offset == end:
                 return few
@@ -162,9 +151,8 @@ class Dispatcher:
                 break
             try:
                 found = fewrecords.dispatched(
-                    segment.map, at - segment.base, end - segment.base, queues, self.index,
-                    lmq=self._lmq,
-                )  # fmt: skip
+                    segment.map, at - segment.base, end - segment.base, queues, self.index, lmq=self._lmq
+                )
             except OSError:
                 break  # the columns meet it, too, and know what to do
             if found is None:
@@ -199,9 +187,7 @@ class Dispatcher:
             self.lacks_rest = True
             return 0
         if after == self.offset:
-            raise CorruptStore(
-                f"no record begins at {after} of the CommitLog: {columns.stop.value}"
-            )
+            raise CorruptStore(f"no record begins at {after} of the CommitLog: {columns.stop.value}")
         self.offset = after
         return count
 
@@ -221,25 +207,15 @@ class Dispatcher:
         if self.index is not None:
             keys = properties.index_keys(topics, number)
             try:
-                self.index.put(
-                    keys.hash, columns.physical_offset[keys.record], columns.store_ms[keys.record]
-                )
+                self.index.put(keys.hash, columns.physical_offset[keys.record], columns.store_ms[keys.record])
             except OSError as error:
                 if not self._index_may_wait:
                     raise
-                log.error(
-                    "index gets no further keys for now: all else goes on",
-                    extra={"error": error},
-                )
+                log.error("index gets no further keys for now: all else goes on", extra={"error": error})
                 self.index, self.index_left_out = None, True
 
     def _put_entries(
-        self,
-        columns: Columns,
-        topics: list[bytes],
-        topic_number: Ints,
-        tag_codes: Ints,
-        lmq: LmqEntries | None,
+        self, columns: Columns, topics: list[bytes], topic_number: Ints, tag_codes: Ints, lmq: LmqEntries | None
     ) -> None:
         special = columns.sys_flag & _SPECIAL
         is_special = np.count_nonzero(special)

@@ -19,14 +19,7 @@ from firearrow.store.batch import Appended, Members, Part, append_batch
 from firearrow.store.commitlog import CommitLog, NewMessage
 from firearrow.store.dispatch import Dispatching
 from firearrow.store.lmq import Lmqs, MultiDispatch
-from firearrow.store.queues import (
-    SMALL_BYTES,
-    UNCOUNTED,
-    ConsumeQueue,
-    ConsumeQueues,
-    PutCounters,
-    QueueEnd,
-)
+from firearrow.store.queues import SMALL_BYTES, UNCOUNTED, ConsumeQueue, ConsumeQueues, PutCounters, QueueEnd
 
 
 class Doors:
@@ -164,17 +157,7 @@ class Doors:
     ) -> int:
         """Add ``count`` messages as one record, which takes as many queue offsets; else as
         ``put``."""
-        physical_offset = self.put(
-            queue,
-            body,
-            properties,
-            flag,
-            sys_flag,
-            born_ms,
-            born_host,
-            now_ms,
-            reconsume_times,
-        )
+        physical_offset = self.put(queue, body, properties, flag, sys_flag, born_ms, born_host, now_ms, reconsume_times)
         queue.next_offset += count - 1
         queue.counters.put_count += count - 1
         return physical_offset

@@ -96,9 +96,7 @@ class MessageStore(Doors):
         self.delays = DelayLevels(config.message_delay_level)
         self._index = index_of(config, clock, fs)
         parts = log, self.delays, self.messages_arrived
-        self._new_dispatcher = partial(
-            Dispatcher, *parts, lmq=config.dispatches_lmqs, index_may_wait=True
-        )
+        self._new_dispatcher = partial(Dispatcher, *parts, lmq=config.dispatches_lmqs, index_may_wait=True)
         self._dispatcher = self._new_dispatcher(queues, self._index, one_by_one=in_files(queues))
         dispatching = Dispatching(log, self._dispatcher, scheduler)
         super().__init__(log, queues, lmq, dispatching, counters, has_lmqs=config.enable_lmq)
@@ -225,11 +223,7 @@ class MessageStore(Doors):
         self._guard.settle()
         log.info(
             "store is open",
-            extra={
-                "path": self.root,
-                "end_physical_offset": self.log.end_offset,
-                "last_run": end.value,
-            },
+            extra={"path": self.root, "end_physical_offset": self.log.end_offset, "last_run": end.value},
         )
         flushed_offset = self.log.end_offset if end is End.CLEAN else 0
         self._start_flusher(flushed_offset, background=background)
@@ -318,13 +312,7 @@ class MessageStore(Doors):
     def _start_flusher(self, flushed_offset: int, *, background: bool) -> None:
         self._log_flush = LogFlush(self.log, self.checkpoint, flushed_offset)
         derived_flush = DerivedFlush(
-            self.root,
-            self._log_flush,
-            self.queues,
-            self._index,
-            self._dispatcher,
-            self.checkpoint,
-            self._fs,
+            self.root, self._log_flush, self.queues, self._index, self._dispatcher, self.checkpoint, self._fs
         )
         loop = self._scheduler
         self._flusher = FlushService(
@@ -548,9 +536,7 @@ class MessageStore(Doors):
         """The message at a physical offset, see ``Lookup.view_at``."""
         return self._lookup.view_at(physical_offset)
 
-    def query(
-        self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
-    ) -> list[bytes]:
+    def query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int) -> list[bytes]:
         """Records by key, see ``Lookup.query``."""
         self.catch_up()
         return self._lookup.query(topic, key, kind, begin_ms, end_ms, count_max)
@@ -717,9 +703,7 @@ class MessageStore(Doors):
         try:
             self._dispatch_all()
         except OSError as error:
-            raise DiskFull(
-                f"{what} can't be deleted before its last messages are dispatched: {error}"
-            ) from error
+            raise DiskFull(f"{what} can't be deleted before its last messages are dispatched: {error}") from error
 
     def admit_batches(self, topic: str) -> bool:
         """Whether a new topic can have ``queue.type=BatchCQ``, see ``ConsumeQueues.admit_batches``.
@@ -781,8 +765,7 @@ class MessageStore(Doors):
             "dispatchBehindBytes": str(self.behind_bytes),
             "earliestMessageTimeStamp": str(earliest),
             "putMessageFailedTimes": str(self.log.failed_appends),
-            "writesRefused": self.log.without_room
-            or "",  # RocketMQ has no such entry, nor the next
+            "writesRefused": self.log.without_room or "",  # RocketMQ has no such entry, nor the next
             "damagedRecords": str(self._damaged.count),
             "remainHowManyDataToFlush": f"{self.log.end_offset - self._log_flush.flushed_offset} B",
         }

@@ -106,9 +106,7 @@ class Extension:
         return gone
 
 
-def tag_code_behind(
-    queue: ConsumeQueue, log: CommitLog, address: int, physical_offset: int
-) -> int | None:
+def tag_code_behind(queue: ConsumeQueue, log: CommitLog, address: int, physical_offset: int) -> int | None:
     """The tag code of a message whose entry has an address in its place: by the extension, or where
     that lacks it, by the record. None if neither says it: of a delayed message, the entry has the
     time at which it is due."""

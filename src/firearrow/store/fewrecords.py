@@ -32,13 +32,7 @@ _tags_in: Final = properties.finder(properties.TAGS)
 
 
 def dispatched(
-    buffer: mmap.mmap,
-    at: int,
-    end: int,
-    queues: FileConsumeQueues,
-    index: Index | None,
-    *,
-    lmq: bool,
+    buffer: mmap.mmap, at: int, end: int, queues: FileConsumeQueues, index: Index | None, *, lmq: bool
 ) -> tuple[str, Located] | None:
     """Dispatch the record from ``at`` to ``end``; give its topic and what was read of it.
 

@@ -32,9 +32,7 @@ PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 class LogFlush:
     """How far the log is on the disk; ``flush`` may be called in any thread."""
 
-    def __init__(
-        self, commit_log: CommitLog, checkpoint: Checkpoint, flushed_offset: int = 0
-    ) -> None:
+    def __init__(self, commit_log: CommitLog, checkpoint: Checkpoint, flushed_offset: int = 0) -> None:
         assert 0 <= flushed_offset <= commit_log.end_offset
         self._log = commit_log
         self._checkpoint = checkpoint

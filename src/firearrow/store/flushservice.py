@@ -219,11 +219,7 @@ class Worker:
             if fault not in self._faults and len(self._faults) < FAULTS_MAX:
                 self._faults.add(fault)
                 expected = isinstance(error, OSError)
-                log.error(
-                    "flush failed",
-                    extra={"error": fault},
-                    exc_info=None if expected else error,
-                )
+                log.error("flush failed", extra={"error": fault}, exc_info=None if expected else error)
             return RETRY_SECONDS
 
 

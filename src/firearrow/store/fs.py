@@ -41,9 +41,7 @@ log = logging.getLogger(__name__)
 MAP_HAS_DESCRIPTOR: Final = sys.version_info < (3, 13)
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {} if MAP_HAS_DESCRIPTOR else {"trackfd": False}
 
-UNREACHABLE: Final = frozenset(
-    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
-)
+UNREACHABLE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP})
 """Errors that keep a file from being found or opened; of its pages they say nothing."""
 
 # From 5.17 on, syncfs says all that fsync would (since 5.8 of pages, since then of the rest).

@@ -49,9 +49,7 @@ from firearrow.store.scan import Ints
 log = logging.getLogger(__name__)
 
 HEADER: Final = struct.Struct(">qqqqii")
-INDEX_ENTRY: Final = np.dtype(
-    [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-)
+INDEX_ENTRY: Final = np.dtype([("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _ENTRY_STRUCT: Final = struct.Struct(">iqii")
 _SLOT: Final = struct.Struct(">i")
 assert _ENTRY_STRUCT.size == INDEX_ENTRY.itemsize
@@ -75,9 +73,7 @@ class IndexFile:
         self._entry_count = entries
         self._entries_at = HEADER.size + 4 * slots
         self._slots: npt.NDArray[np.int32] = np.frombuffer(self.map, ">i4", slots, HEADER.size)
-        self._entries: npt.NDArray[Any] = np.frombuffer(
-            self.map, INDEX_ENTRY, entries, self._entries_at
-        )
+        self._entries: npt.NDArray[Any] = np.frombuffer(self.map, INDEX_ENTRY, entries, self._entries_at)
         self._reserved_bytes = 0
         (
             self.begin_ms,
@@ -91,11 +87,7 @@ class IndexFile:
 
     @staticmethod
     def create(
-        path: Path,
-        slots: int,
-        entries: int,
-        previous: IndexFile | None,
-        fs: FileSystem = OS_FILES,
+        path: Path, slots: int, entries: int, previous: IndexFile | None, fs: FileSystem = OS_FILES
     ) -> IndexFile:
         """Make a new file; it starts with the end of the one before it.
 
@@ -305,12 +297,7 @@ class Index:
     """All IndexFiles of a store, oldest first."""
 
     def __init__(
-        self,
-        directory: Path,
-        slots: int,
-        entries: int,
-        now_ms: Callable[[], int],
-        fs: FileSystem = OS_FILES,
+        self, directory: Path, slots: int, entries: int, now_ms: Callable[[], int], fs: FileSystem = OS_FILES
     ) -> None:
         self._directory = directory
         self._slots = slots
@@ -365,8 +352,7 @@ class Index:
                 paths.append(path)
             else:
                 log.warning(
-                    "file is ignored: its name has not so many digits",
-                    extra={"path": path, "digits": NAME_DIGITS},
+                    "file is ignored: its name has not so many digits", extra={"path": path, "digits": NAME_DIGITS}
                 )
         return paths
 
@@ -377,8 +363,7 @@ class Index:
         if found == size:
             return IndexFile(path, self._slots, self._entries, self._fs)
         log.warning(
-            "file is ignored: its size is wrong",
-            extra={"path": path, "size_bytes": found, "right_size_bytes": size},
+            "file is ignored: its size is wrong", extra={"path": path, "size_bytes": found, "right_size_bytes": size}
         )
         return None
 
@@ -469,21 +454,13 @@ class Index:
             known = max(self.files[-1].end_physical_offset, self._complete_until + 1)
             fresh = physical_offsets >= known
             if np.count_nonzero(fresh) < len(fresh):
-                hashes, physical_offsets, store_ms = (
-                    hashes[fresh],
-                    physical_offsets[fresh],
-                    store_ms[fresh],
-                )
+                hashes, physical_offsets, store_ms = (hashes[fresh], physical_offsets[fresh], store_ms[fresh])
         while len(hashes):
             file = self._file_with_room()
             part = slice(0, file.room)
             rest = slice(file.room, None)
             file.put(hashes[part], physical_offsets[part], store_ms[part])
-            hashes, physical_offsets, store_ms = (
-                hashes[rest],
-                physical_offsets[rest],
-                store_ms[rest],
-            )
+            hashes, physical_offsets, store_ms = (hashes[rest], physical_offsets[rest], store_ms[rest])
 
     def put_of_one(self, hashes: Sequence[int], physical_offset: int, store_ms: int) -> bool:
         """Put the keys of one record behind all others; False, having put none, where that takes

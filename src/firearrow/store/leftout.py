@@ -27,9 +27,7 @@ NAME: Final = "left-out-queues.tsv"
 Key = tuple[str, int]
 
 # All files lack this, room or descriptors: to wait until there is some again loses nothing.
-_OF_ALL: Final = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS}
-)
+_OF_ALL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS})
 
 
 class LeftOut(NamedTuple):
@@ -69,10 +67,7 @@ class LeftOutFile:
                     raise ValueError(fault)
                 self.noted[topic, int(queue_id)] = int(end)
             except ValueError:
-                log.warning(
-                    "line is ignored: it names no queue",
-                    extra={"path": self._path, "line": line},
-                )
+                log.warning("line is ignored: it names no queue", extra={"path": self._path, "line": line})
 
     def add(self, ends: dict[Key, int]) -> None:
         """Note queues; on return that is on the disk. OSError if it can't be."""

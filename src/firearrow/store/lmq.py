@@ -58,15 +58,7 @@ class MultiDispatch:
     them otherwise. Only what ``CommitLog.append`` needs of a queue is here.
     """
 
-    __slots__ = (
-        "_lmq",
-        "_queue",
-        "counters",
-        "lmq_offsets",
-        "magic",
-        "queue_id",
-        "topic_field",
-    )
+    __slots__ = ("_lmq", "_queue", "counters", "lmq_offsets", "magic", "queue_id", "topic_field")
 
     def __init__(self, queue: ConsumeQueue, lmq: Sequence[ConsumeQueue]) -> None:
         self._queue = queue

@@ -41,9 +41,7 @@ class LastRecords:
         return MessagesArrived()
 
 
-def committed_halves(
-    store: Doors, physical_offset: int, bytes_max: int
-) -> Iterator[list[tuple[int, int]]]:
+def committed_halves(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
     """The physical offsets of halves that the records from an offset on are commits of, each with
     that of its record.
 
@@ -57,9 +55,7 @@ def committed_halves(
         yield list(zip(halves.tolist(), records.tolist(), strict=True))
 
 
-def delivered_copies(
-    store: Doors, physical_offset: int, bytes_max: int
-) -> Iterator[list[tuple[int, int]]]:
+def delivered_copies(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
     """The records from an offset on that may be deliveries of messages that waited for a delay:
     the physical offset of the message that each names, 0 if none, and its own.
 
@@ -75,9 +71,7 @@ def delivered_copies(
         yield list(zip(named.tolist(), records.tolist(), strict=True))
 
 
-def timed_copies(
-    store: Doors, physical_offset: int, bytes_max: int
-) -> Iterator[list[tuple[int, int]]]:
+def timed_copies(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
     """The records from an offset on that name a message with a delivery time, as `delivered_copies`
     gives those of one with a delay level."""
     for columns in _last_scans(store, physical_offset, bytes_max):

@@ -65,10 +65,7 @@ class LongWrites:
 
     def _give_up(self, reason: str) -> None:
         assert self._segment is not None, "a file was entered"
-        log.warning(
-            "long records are written as short ones",
-            extra={"file": self._segment.path, "reason": reason},
-        )
+        log.warning("long records are written as short ones", extra={"file": self._segment.path, "reason": reason})
         self._close_file()
 
     def close(self) -> None:

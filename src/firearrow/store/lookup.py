@@ -256,9 +256,7 @@ class Lookup:
 
     # --- by key ---
 
-    def query(
-        self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int
-    ) -> list[bytes]:
+    def query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int) -> list[bytes]:
         """Records of a topic by key, newest first.
 
         ``kind`` is ``K`` (a word of KEYS, or the unique key), ``U`` (the unique key) or ``T``
@@ -313,10 +311,7 @@ class Lookup:
         if end_ms < index.begin_ms:
             return f"the window ends before the first indexed message ({_moment(index.begin_ms)})"
         if begin_ms < index.begin_ms:
-            return (
-                f"no message of topic {topic} has it, and none is indexed from before "
-                f"{_moment(index.begin_ms)}"
-            )
+            return f"no message of topic {topic} has it, and none is indexed from before {_moment(index.begin_ms)}"
         return f"no message of topic {topic} has it"
 
     def _outside(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:

@@ -52,9 +52,7 @@ def asked_for(log: CommitLog, record: RecordDamaged) -> Asked | None:
     return Asked(start, min(segment.end, log.end_offset, end + AROUND_BYTES) - start)
 
 
-def mend(
-    log: CommitLog, queues: ConsumeQueues, record: RecordDamaged, asked: Asked, data: bytes
-) -> str | None:
+def mend(log: CommitLog, queues: ConsumeQueues, record: RecordDamaged, asked: Asked, data: bytes) -> str | None:
     """Write what a replica has; give the reason if it is of no use, None if that is done. It is
     not on the disk by then."""
     if len(data) < asked.size:
@@ -204,9 +202,7 @@ def _settle(log: CommitLog, ours: _Record, theirs: bytes) -> bool:
         log.segments.flush(ours.start, ours.end)
         logger.warning("topic and properties of a message are the master's again", extra=extra)
     else:
-        logger.error(
-            "a message is damaged at the master, and sound here: see healFrom", extra=extra
-        )
+        logger.error("a message is damaged at the master, and sound here: see healFrom", extra=extra)
     return True
 
 

@@ -33,10 +33,7 @@ def patience(queues: ConsumeQueues) -> AbstractContextManager[None]:
 
 
 def queues_of(
-    config: StoreConfig,
-    fs: FileSystem,
-    monotonic: Callable[[], float],
-    wants_batches: Callable[[str], bool],
+    config: StoreConfig, fs: FileSystem, monotonic: Callable[[], float], wants_batches: Callable[[str], bool]
 ) -> ConsumeQueues:
     """The queues, kept as the configuration wants it."""
     if config.store_type == "defaultRocksDB":

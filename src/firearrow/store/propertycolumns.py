@@ -50,8 +50,7 @@ _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_cod
 _WORD_BYTES: Final = 8
 # Powers of an odd number: what each word of a row counts in its number.
 _ODD: Final = np.array(
-    [pow(0x9E3779B97F4A7C15, power, 1 << 64) for power in range(SHAPE_BYTES_MAX // _WORD_BYTES)],
-    np.uint64,
+    [pow(0x9E3779B97F4A7C15, power, 1 << 64) for power in range(SHAPE_BYTES_MAX // _WORD_BYTES)], np.uint64
 )
 
 Bools = npt.NDArray[np.bool_]
@@ -68,12 +67,7 @@ def _head(born: int, store: int) -> np.dtype[Any]:
     return np.dtype({"names": [*fields], "formats": formats, "offsets": offsets, "itemsize": size})
 
 
-_HEADS: Final = {
-    0: _head(0, 0),
-    BORN_HOST_V6: _head(12, 0),
-    STORE_HOST_V6: _head(0, 12),
-    HOSTS_V6_MASK: _head(12, 12),
-}
+_HEADS: Final = {0: _head(0, 0), BORN_HOST_V6: _head(12, 0), STORE_HOST_V6: _head(0, 12), HOSTS_V6_MASK: _head(12, 12)}
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
@@ -203,9 +197,7 @@ def answers_of(segment: Segment, part: bytes, asked: Asked) -> Answers:
     return Answers(answers)
 
 
-def _answers_of_one_size(
-    buffer: mmap.mmap, at: Ints, size: Ints, its_size: int, asked: Asked
-) -> Answers | None:
+def _answers_of_one_size(buffer: mmap.mmap, at: Ints, size: Ints, its_size: int, asked: Asked) -> Answers | None:
     """The same of records of one size whose parts are all where those of the first are; None of
     others. They are copied once, as a whole: while they are small, that costs little more than to
     copy their heads."""
@@ -277,9 +269,7 @@ def _answers_one_by_one(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked) -
     return np.array(answers, np.bool_)
 
 
-def _answers_of_tail(
-    buffer: mmap.mmap, at: Ints, size: Ints, tail: int, magic: int, asked: Asked
-) -> Bools:
+def _answers_of_tail(buffer: mmap.mmap, at: Ints, size: Ints, tail: int, magic: int, asked: Asked) -> Bools:
     """The same of records with so many bytes behind their bodies."""
     if len(at) < ALIKE_MIN or tail > SHAPE_BYTES_MAX:
         return _answers_one_by_one(buffer, at, size, asked)
@@ -312,9 +302,7 @@ def _answers_of_size(
     answers = np.empty(len(at), np.bool_)
     if rows.any():
         answers[rows] = _answers_alike(texts[rows], shape, asked.wants)
-    answers[rest] = _answers_of_size(
-        buffer, at[rest], size[rest], texts[rest], magic, asked, number + 1
-    )
+    answers[rest] = _answers_of_size(buffer, at[rest], size[rest], texts[rest], magic, asked, number + 1)
     return answers
 
 

@@ -122,11 +122,7 @@ class Looks:
         self._copied_bytes = 0
 
     def known(
-        self,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        wanted: PropertyFilter,
-        count_of: Callable[[int], int],
+        self, queue: ConsumeQueue, queue_offset: int, wanted: PropertyFilter, count_of: Callable[[int], int]
     ) -> Chosen | None:
         """Give what `wanted_entries` would if the last look found all of it; None if it did not.
 
@@ -207,9 +203,7 @@ class Looks:
                 copies = records.take(rows).tobytes()
         return Chosen((rows + start).tolist(), entries, start + len(answers), copies)
 
-    def _kept_of(
-        self, queue: ConsumeQueue, entries: bytes, queue_offset: int, wanted: PropertyFilter
-    ) -> _Kept | None:
+    def _kept_of(self, queue: ConsumeQueue, entries: bytes, queue_offset: int, wanted: PropertyFilter) -> _Kept | None:
         """What is known of the first entries; None if the last pull was elsewhere."""
         kept = None if wanted.names is None else self._kept.get((queue, wanted))
         if kept is None or not kept.queue_offset <= queue_offset <= kept.chosen.following:
@@ -289,9 +283,7 @@ def _in_one_look(entries: bytes, cost: int) -> bytes:
     return entries[: (int((looked_bytes > bytes_max).argmax()) + 1) * ENTRY_BYTES]
 
 
-def _few_chosen(
-    segment: Segment, part: bytes, start: int, wants: Callable[[bytes], bool], most: int
-) -> Chosen:
+def _few_chosen(segment: Segment, part: bytes, start: int, wants: Callable[[bytes], bool], most: int) -> Chosen:
     """Those of entries in one file that are wanted, looked at one by one until there are enough."""
     numbers: list[int] = []
     chosen: list[bytes] = []

@@ -30,25 +30,10 @@ from firearrow.store.config import BATCH_FILE_BYTES
 from firearrow.store.consumequeue import FileConsumeQueue, Unflushed
 from firearrow.store.events import MessagesArrived
 from firearrow.store.extension import DIRECTORY as EXTENSIONS
-from firearrow.store.fs import (
-    OS_FILES,
-    FileSystem,
-    ManyFiles,
-    NewNames,
-    clear_way,
-    keep_aside,
-    names_in,
-)
+from firearrow.store.fs import OS_FILES, FileSystem, ManyFiles, NewNames, clear_way, keep_aside, names_in
 from firearrow.store.inventory import Inventory
 from firearrow.store.leftout import NAME, Key, LeftOut, LeftOutFile, concerns_all
-from firearrow.store.queues import (
-    ENTRY_BYTES,
-    Entries,
-    HasRecord,
-    ManyNewQueues,
-    QueueRange,
-    Run,
-)
+from firearrow.store.queues import ENTRY_BYTES, Entries, HasRecord, ManyNewQueues, QueueRange, Run
 from firearrow.store.segments import Maps, maps_max
 
 log = logging.getLogger(__name__)
@@ -177,11 +162,7 @@ class FileConsumeQueues:
             queue = self._by_key.get(key)
             if key in self._broken:
                 continue
-            if (
-                queue is None
-                or queue.max_offset < end
-                or (log_is_whole and queue.segments.first_offset > first)
-            ):
+            if queue is None or queue.max_offset < end or (log_is_whole and queue.segments.first_offset > first):
                 path = self._directory / key[0] / str(key[1])
                 self._break(path, "it lacks messages that it had when the store was closed")
 
@@ -202,10 +183,7 @@ class FileConsumeQueues:
 
     def _break(self, path: Path, reason: str) -> None:
         key = path.parent.name, int(path.name)
-        log.error(
-            "queue is left out",
-            extra={"topic": key[0], "queue_id": key[1], "path": path, "reason": reason},
-        )
+        log.error("queue is left out", extra={"topic": key[0], "queue_id": key[1], "path": path, "reason": reason})
         self._broken[key] = reason
         queue = self._by_key.pop(key, None)
         if queue is not None:
@@ -297,9 +275,7 @@ class FileConsumeQueues:
                 if isinstance(error, OSError) and concerns_all(error):
                     raise
                 left, end = self.left_out.get(key), messages_end(entries, run)
-                if queue is not None and (
-                    left.needs_rebuild if left is not None else isinstance(error, CorruptStore)
-                ):
+                if queue is not None and (left.needs_rebuild if left is not None else isinstance(error, CorruptStore)):
                     end = queue.max_offset  # what the log says itself makes no sense
                 refused[key] = end
                 self._leave_out(key, error, int(entries.physical_offset[run.start]), end)
@@ -322,9 +298,7 @@ class FileConsumeQueues:
         finally:
             self._is_patient = False
 
-    def put_one(
-        self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, entry: bytes
-    ) -> bool:
+    def put_one(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, entry: bytes) -> bool:
         """Write one entry if it is the next of a queue that has files; False, with nothing done,
         where that takes more care, which ``put`` has. Raises OSError when the disk is full."""
         key = topic, queue_id
@@ -351,8 +325,7 @@ class FileConsumeQueues:
         left = self.left_out.get(key)
         if left is None:
             log.error(
-                "queue gets no further entries for now: its messages stay in the log, all other "
-                "queues go on",
+                "queue gets no further entries for now: its messages stay in the log, all other queues go on",
                 extra={"topic": key[0], "queue_id": key[1], "error": error},
             )
             left = LeftOut(str(error), since, end, isinstance(error, CorruptStore))
@@ -378,9 +351,7 @@ class FileConsumeQueues:
         near = max((last for last in lasts if last < physical_offset), default=-1)
         if near >= 0 and physical_offset - near <= SCAN_BYTES_MAX:
             return near  # so no entry of very many queues is read for it
-        return max(
-            (queue.last_before(physical_offset) for queue in self._by_key.values()), default=-1
-        )
+        return max((queue.last_before(physical_offset) for queue in self._by_key.values()), default=-1)
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
         """What each queue has."""
@@ -460,9 +431,7 @@ class FileConsumeQueues:
         aside = (self._broken.keys() | self.left_out.keys()) - self._hopeless
         ends = {key: self._known_end(key) for key in aside}
         if ends:
-            self._left_out_file.add(
-                ends
-            )  # to be killed before they are whole again must not end it
+            self._left_out_file.add(ends)  # to be killed before they are whole again must not end it
         for key in aside:
             reason = self._broken.pop(key, "")
             left = self.left_out.pop(key, None) or LeftOut(reason, 0, ends[key], needs_rebuild=True)
@@ -476,10 +445,7 @@ class FileConsumeQueues:
             except OSError as error:
                 if concerns_all(error):
                     raise
-                log.error(
-                    "queue can't be rebuilt for now",
-                    extra={"topic": key[0], "queue_id": key[1], "error": error},
-                )
+                log.error("queue can't be rebuilt for now", extra={"topic": key[0], "queue_id": key[1], "error": error})
                 self._shut[key] = queue
                 self.left_out[key] = left._replace(reason=str(error), since=0, needs_rebuild=True)
         return aside

@@ -77,9 +77,7 @@ class Runs(NamedTuple):
         start = np.append(0, end[:-1])[: len(end)]
         numbers: dict[str, int] = {}
         topic = np.array([numbers.setdefault(run.topic, len(numbers)) for run in runs], np.int64)
-        return Runs(
-            list(numbers), topic, np.array([run.queue_id for run in runs], np.int64), start, end
-        )
+        return Runs(list(numbers), topic, np.array([run.queue_id for run in runs], np.int64), start, end)
 
 
 class Entries(NamedTuple):

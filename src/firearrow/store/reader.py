@@ -112,10 +112,7 @@ class Reader:
             config.max_transfer_count_on_message_in_memory,
             config.max_transfer_bytes_on_message_in_memory,
         )
-        self._old_limits = (
-            config.max_transfer_count_on_message_in_disk,
-            config.max_transfer_bytes_on_message_in_disk,
-        )
+        self._old_limits = (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk)
         self._checked: dict[ConsumeQueue, Checked] = {}
         self._filter_bytes = config.max_filter_message_size
         self._filter_entries = config.max_filter_message_size // ENTRY_BYTES
@@ -151,13 +148,7 @@ class Reader:
         return result
 
     def _read(
-        self,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        count_max: int,
-        wanted: Wanted,
-        lowest: int,
-        only_resident: bool,
+        self, queue: ConsumeQueue, queue_offset: int, count_max: int, wanted: Wanted, lowest: int, only_resident: bool
     ) -> GetResult:
         """Messages from an offset on that the queue has; ``lowest`` is its first."""
         count_max = max(1, min(count_max, _COUNT_MAX))
@@ -186,9 +177,7 @@ class Reader:
             most = min(count_max, self._recent_limits[0]) if chosen is None else len(numbers)
             is_sound = self._check_resident(queue, numbers, entries, tag_codes, most)
         if chosen is not None and found is None:
-            found = self._looks.wanted_entries(
-                queue, entries, queue_offset, chosen, self._counts(count_max)
-            )
+            found = self._looks.wanted_entries(queue, entries, queue_offset, chosen, self._counts(count_max))
             if self._may_go_out(queue, queue_offset, found):
                 return _result_of(queue, lowest, found)
             numbers, entries, following, _ = found
@@ -219,13 +208,7 @@ class Reader:
         return lambda physical: recent if physical >= recent_from else old
 
     def _collect_all(
-        self,
-        queue: ConsumeQueue,
-        numbers: Sequence[int],
-        entries: bytes,
-        following: int,
-        lowest: int,
-        is_sound: bool,
+        self, queue: ConsumeQueue, numbers: Sequence[int], entries: bytes, following: int, lowest: int, is_sound: bool
     ) -> GetResult | None:
         """Copy the records of all entries, if they are sound, in one file and within the limits;
         ``following`` is where to go on then. With ``is_sound`` they need no look: they are the
@@ -255,10 +238,7 @@ class Reader:
             records = mapped[start - base : end - base]
         else:
             records = b"".join(
-                [
-                    mapped[(at := position - base) : at + size]
-                    for position, size in zip(positions, sizes, strict=True)
-                ]
+                [mapped[(at := position - base) : at + size] for position, size in zip(positions, sizes, strict=True)]
             )
         if len(records) != total:
             return None
@@ -273,12 +253,7 @@ class Reader:
         return GetResult(GetStatus.FOUND, following, lowest, queue.max_offset, records, count)
 
     def _check_resident(
-        self,
-        queue: ConsumeQueue,
-        numbers: Sequence[int],
-        entries: bytes,
-        codes: frozenset[int] | None,
-        most: int,
+        self, queue: ConsumeQueue, numbers: Sequence[int], entries: bytes, codes: frozenset[int] | None, most: int
     ) -> bool:
         """Raise `Fetch` unless the records that a pull will touch, and those that are checked with
         them, are in memory: of the first ``most`` entries, or of those that have tag codes. Tell
@@ -288,9 +263,7 @@ class Reader:
         if self._is_resident_as_a_whole(entries, is_sound):
             return is_sound
         places = [
-            (physical, size)
-            for physical, size, code in ENTRY.iter_unpack(entries)
-            if codes is None or code in codes
+            (physical, size) for physical, size, code in ENTRY.iter_unpack(entries) if codes is None or code in codes
         ][:most]
         missing: list[Stretch] = []
         covered = 0
@@ -335,9 +308,7 @@ class Reader:
         end = min(end, segment.end, self._log.end_offset)
         return end_of_last <= end and self._resident.has(segment, first, end)
 
-    def _are_plain(
-        self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue
-    ) -> bool:
+    def _are_plain(self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> bool:
         """Whether many records are sound; False also if they only may be."""
         if self._check_crc or len(entries) < PLAIN_MIN * ENTRY_BYTES:
             return False
@@ -475,9 +446,7 @@ class Reader:
         self._note(queue, queue_offset, physical, Fault("the log ends before it"))
         return True
 
-    def _note(
-        self, queue: ConsumeQueue, queue_offset: int, physical: int, fault: Fault, size: int = 0
-    ) -> None:
+    def _note(self, queue: ConsumeQueue, queue_offset: int, physical: int, fault: Fault, size: int = 0) -> None:
         place = f"queue {queue.topic}-{queue.queue_id}, queue offset {queue_offset}"
         self._damaged.note(physical, place, fault, size)
 
@@ -486,13 +455,7 @@ class Reader:
         status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, following, lowest, highest, records, count)
 
-    def _read_batches(
-        self,
-        queue: FileBatchQueue,
-        queue_offset: int,
-        count_max: int,
-        wanted: Wanted,
-    ) -> GetResult:
+    def _read_batches(self, queue: FileBatchQueue, queue_offset: int, count_max: int, wanted: Wanted) -> GetResult:
         """Copy records, the first of which may begin before the offset: clients unwrap them.
 
         Limits count messages; the first record is given however many it has. The tag code of an
@@ -608,10 +571,7 @@ def tag_codes(queue: ConsumeQueue, queue_offset: int, end: int, log: CommitLog) 
 
 def _behind(queue: ConsumeQueue, log: CommitLog, places: Iterable[tuple[int, int]]) -> set[int]:
     """The tag codes of entries, of which some have an address in their place."""
-    known = (
-        tag_code_behind(queue, log, code, physical) if code <= ADDRESS_MAX else code
-        for physical, code in places
-    )
+    known = (tag_code_behind(queue, log, code, physical) if code <= ADDRESS_MAX else code for physical, code in places)
     return {code for code in known if code is not None}
 
 

@@ -320,11 +320,7 @@ class Recovery:
 
     def _was_on_disk(self, record: Sound) -> bool:
         known = self.checkpoint
-        return (
-            self.clean
-            or record.store_ms < known.log_ms
-            or record.physical_offset <= known.queues_physical_offset
-        )
+        return self.clean or record.store_ms < known.log_ms or record.physical_offset <= known.queues_physical_offset
 
     def _sound_behind(self, end: int) -> Iterator[Sound]:
         """The records behind the end that stand where they say and hold what they say."""
@@ -347,9 +343,7 @@ class Recovery:
             path = free_path(self.quarantine / f"commitlog-{segment.base + start:020d}")
             assert segment.base + start >= end, "what is part of the log stays"
             pieces = range(start, data_end, _COPY_BYTES)
-            self.fs.write_file(
-                path, (segment.map[at : min(at + _COPY_BYTES, data_end)] for at in pieces)
-            )
+            self.fs.write_file(path, (segment.map[at : min(at + _COPY_BYTES, data_end)] for at in pieces))
             self.fs.sync_directory(self.quarantine)
             self.fs.sync_directory(self.quarantine.parent)
             log.warning(
@@ -372,8 +366,7 @@ def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
     last = min(-(-columns.end // _SECTOR_BYTES), len(columns.buffer) // _SECTOR_BYTES)
     if last <= first:
         return torn
-    data = np.frombuffer(columns.buffer, np.uint8, (last - first) * _SECTOR_BYTES,
-                         first * _SECTOR_BYTES)  # fmt: skip
+    data = np.frombuffer(columns.buffer, np.uint8, (last - first) * _SECTOR_BYTES, first * _SECTOR_BYTES)
     lost = np.flatnonzero(~data.reshape(-1, _SECTOR_BYTES).any(axis=1))
     for start in ((lost + first) * _SECTOR_BYTES).tolist():
         at = int(np.searchsorted(columns.position, start, side="right")) - 1

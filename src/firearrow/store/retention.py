@@ -179,9 +179,7 @@ def pressure_of(config: StoreConfig, used: float) -> Pressure:
     return Pressure.CLEAN if percent > config.disk_max_used_space_ratio else Pressure.NONE
 
 
-def unconsumed_in(
-    segment: Segment, progress: Iterable[Consumed], find: FindQueue
-) -> list[Unconsumed]:
+def unconsumed_in(segment: Segment, progress: Iterable[Consumed], find: FindQueue) -> list[Unconsumed]:
     """What groups have yet to consume of a file of the log."""
     found = []
     for group, topic, queue_id, queue_offset in progress:
@@ -243,29 +241,17 @@ def _reason_to_wait(config: StoreConfig, circumstances: Circumstances) -> Reason
 
 
 def _protections(
-    segment: Segment,
-    last_ms: int,
-    unconsumed: list[Unconsumed],
-    config: StoreConfig,
-    circumstances: Circumstances,
+    segment: Segment, last_ms: int, unconsumed: list[Unconsumed], config: StoreConfig, circumstances: Circumstances
 ) -> Iterator[Reason]:
-    forced = (
-        config.clean_file_forcibly_enable
-        and pressure_of(config, circumstances.used) >= Pressure.FORCED
-    )
+    forced = config.clean_file_forcibly_enable and pressure_of(config, circumstances.used) >= Pressure.FORCED
     age_hours = (circumstances.now_ms - last_ms) / _HOUR_MS
     if age_hours < config.file_reserved_time and not forced:
-        text = (
-            f"its last message is {age_hours:.1f} h old, fileReservedTime keeps it for "
-            f"{config.file_reserved_time} h"
-        )
+        text = f"its last message is {age_hours:.1f} h old, fileReservedTime keeps it for {config.file_reserved_time} h"
         yield Reason(Obstacle.RESERVED, text)
     if segment.end > circumstances.settled_offset:
         yield Reason(Obstacle.IN_USE, "it is not wholly on the disk and in the queues yet")
     if unconsumed and config.unconsumed_policy == "keep":
-        yield Reason(
-            Obstacle.UNCONSUMED, f"unconsumedPolicy=keep, and {unconsumed_text(unconsumed)}"
-        )
+        yield Reason(Obstacle.UNCONSUMED, f"unconsumedPolicy=keep, and {unconsumed_text(unconsumed)}")
 
 
 def unconsumed_text(unconsumed: Sequence[Unconsumed]) -> str:

@@ -204,9 +204,7 @@ class RocksConsumeQueues:
             queue.next_offset = end
         return queue
 
-    def _new(
-        self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE
-    ) -> RocksConsumeQueue:
+    def _new(self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE) -> RocksConsumeQueue:
         with self._writing:
             return of_topic.open(queue_id, place)
 
@@ -373,20 +371,13 @@ class RocksConsumeQueues:
                 del keys[start:end], values[start:end]
         batch.put_all(rows.ENTRIES, keys, values)
 
-    def _fit_each(
-        self, batch: Batch, staged: _Staged, values: list[bytes], complete: bool
-    ) -> list[tuple[int, int]]:
+    def _fit_each(self, batch: Batch, staged: _Staged, values: list[bytes], complete: bool) -> list[tuple[int, int]]:
         """Move the ends run by run; return the rows that are not to be written."""
         physical = staged.entries.physical_offset
         known: list[tuple[int, int]] = []
-        for number, (run, queue) in enumerate(
-            zip(staged.entries.each_run(), staged.queues, strict=True)
-        ):
+        for number, (run, queue) in enumerate(zip(staged.entries.each_run(), staged.queues, strict=True)):
             start = run.start
-            if (
-                run.queue_offset != queue.max_offset
-                or int(physical[start]) <= queue.max_physical_offset
-            ):
+            if run.queue_offset != queue.max_offset or int(physical[start]) <= queue.max_physical_offset:
                 start = self._fit_or_leave_out(batch, queue, run, physical, values, complete)
                 assert run.start <= start <= run.end, "rows that are left out are the run's"
                 known.append((run.start, start))
@@ -399,13 +390,7 @@ class RocksConsumeQueues:
         return known
 
     def _fit_or_leave_out(
-        self,
-        batch: Batch,
-        queue: RocksConsumeQueue,
-        run: Run,
-        physical: Ints,
-        values: list[bytes],
-        complete: bool,
+        self, batch: Batch, queue: RocksConsumeQueue, run: Run, physical: Ints, values: list[bytes], complete: bool
     ) -> int:
         """The row from which on the queue lacks entries; the end of those it can't take."""
         try:
@@ -415,13 +400,7 @@ class RocksConsumeQueues:
             return run.end
 
     def _fit(
-        self,
-        batch: Batch,
-        queue: RocksConsumeQueue,
-        run: Run,
-        physical: Ints,
-        values: list[bytes],
-        complete: bool,
+        self, batch: Batch, queue: RocksConsumeQueue, run: Run, physical: Ints, values: list[bytes], complete: bool
     ) -> int:
         """The row from which on the queue lacks entries, see ``FileConsumeQueue``."""
         some = physical[run.start : run.end]
@@ -433,8 +412,7 @@ class RocksConsumeQueues:
         room = (int(some[known]) - queue.max_physical_offset) // RECORD_BYTES_MIN
         if queue_offset == 0:
             log.warning(
-                "queue begins again: its topic was made again",
-                extra={"topic": queue.topic, "queue_id": queue.queue_id},
+                "queue begins again: its topic was made again", extra={"topic": queue.topic, "queue_id": queue.queue_id}
             )
             self._begin_again(batch, queue)
         elif complete and queue.max_physical_offset < self.log_start_offset:
@@ -446,8 +424,7 @@ class RocksConsumeQueues:
                 batch.put(rows.ENTRIES, key, values[run.start + known])
         else:
             raise CorruptStore(
-                f"queue {queue.topic}-{queue.queue_id} ends at {queue.max_offset}, "
-                f"its next message has {queue_offset}"
+                f"queue {queue.topic}-{queue.queue_id} ends at {queue.max_offset}, its next message has {queue_offset}"
             )
         queue.forget_min()
         return run.start + known

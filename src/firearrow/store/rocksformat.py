@@ -81,9 +81,7 @@ ENTRY_KEY_MIDDLE: Final = struct.Struct(">IB")
 _OFFSET_KEY_REST_BYTES: Final = 3 + 1 + 4
 _ENTRY_KEY_REST: Final = np.dtype([("queue_id", ">u4"), ("mark", "u1"), ("queue_offset", ">i8")])
 _MAX_KEY_REST: Final = np.dtype([("middle", f"V{len(MAX_MIDDLE)}"), ("queue_id", ">u4")])
-_VALUE: Final = np.dtype(
-    [("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")]
-)
+_VALUE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")])
 _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("queue_offset", ">i8")])
 assert VALUE.size == VALUE_BYTES
 assert _VALUE.itemsize == VALUE_BYTES, "columns write what single rows are read as"

@@ -59,14 +59,9 @@ class RocksConsumeQueue:
     """Implements ``ConsumeQueue`` by rows of a database."""
 
     # There may be a million, and each is used seldom: two lines of a processor's cache are enough.
-    __slots__ = (
-        *("_min", "counters", "magic", "next_offset", "of_topic", "queue_id", "slot"),
-        "topic_field",
-    )
+    __slots__ = (*("_min", "counters", "magic", "next_offset", "of_topic", "queue_id", "slot"), "topic_field")
 
-    def __init__(
-        self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE
-    ) -> None:
+    def __init__(self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE) -> None:
         """A queue; ``place`` is the physical offset and the queue offset of its last message."""
         self.of_topic = of_topic
         self.queue_id = queue_id
@@ -170,9 +165,7 @@ class RocksConsumeQueue:
             found = self._side_by_side(found, queue_offset)
         return b"".join([value[:ENTRY_BYTES] for _, value in found])
 
-    def _side_by_side(
-        self, found: list[tuple[bytes, bytes]], queue_offset: int
-    ) -> list[tuple[bytes, bytes]]:
+    def _side_by_side(self, found: list[tuple[bytes, bytes]], queue_offset: int) -> list[tuple[bytes, bytes]]:
         for number, (key, _) in enumerate(found):
             if key != self._key(queue_offset + number):
                 return found[:number]

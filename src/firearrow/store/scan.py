@@ -28,12 +28,7 @@ import numpy.typing as npt
 from firearrow.message.crc import crc32
 from firearrow.message.names import java_hash
 from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
-from firearrow.message.sysflag import (
-    BORN_HOST_V6,
-    STORE_HOST_V6,
-    TRANSACTION_MASK,
-    TRANSACTION_ROLLBACK,
-)
+from firearrow.message.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from firearrow.store.crc import ROW_BYTES_MAX, ROWS_MIN, crc32_of_rows
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
@@ -296,9 +291,7 @@ def scan(buffer: Buffer, start: int, end: int, records_max: int = RECORDS_MAX) -
     return scan_at(buffer, positions, start, end, stop)
 
 
-def scan_at(
-    buffer: Buffer, positions: Ints, start: int, end: int, stop: Stop = Stop.END
-) -> Columns:
+def scan_at(buffer: Buffer, positions: Ints, start: int, end: int, stop: Stop = Stop.END) -> Columns:
     """Read the records of which the positions are known, side by side from ``start`` on.
 
     ``stop`` is why there are no more of them.
@@ -539,9 +532,7 @@ class Properties:
         ends = (self._text[: self._end] == _PAIR_END).nonzero()[0]
         start = np.zeros(len(ends), np.int64)
         start[1:] = ends[:-1] + 1
-        words: npt.NDArray[np.uint64] = np.ndarray(
-            (self._end + 1,), np.dtype("<u8"), self._text.data, 0, (1,)
-        )[start]
+        words: npt.NDArray[np.uint64] = np.ndarray((self._end + 1,), np.dtype("<u8"), self._text.data, 0, (1,))[start]
         return start, ends - start, words
 
     def _values(self, start: Ints, size: Ints) -> Spans:
@@ -606,10 +597,7 @@ class Properties:
         kinds = [(spans, mark) for spans, mark in kinds if len(spans.record)]
         if not kinds:
             return IndexKeys(_NO_SPANS.record, _NO_SPANS.record)
-        words = [
-            self._prefixed(spans, _prefix_column(topics, topic_number, mark))
-            for spans, mark in kinds
-        ]
+        words = [self._prefixed(spans, _prefix_column(topics, topic_number, mark)) for spans, mark in kinds]
         record, word = kinds[0][0].record, words[0]
         if len(kinds) > 1:
             record = np.concatenate([spans.record for spans, _ in kinds])
@@ -679,13 +667,9 @@ class Properties:
 
     def _unicode_pieces(self, spans: Spans) -> list[tuple[int, str]]:
         text = self._text.tobytes()
-        pieces = [
-            text[a : a + n] for a, n in zip(spans.start.tolist(), spans.size.tolist(), strict=True)
-        ]
+        pieces = [text[a : a + n] for a, n in zip(spans.start.tolist(), spans.size.tolist(), strict=True)]
         return [
-            (number, piece.decode("utf-8", "replace"))
-            for number, piece in enumerate(pieces)
-            if not piece.isascii()
+            (number, piece.decode("utf-8", "replace")) for number, piece in enumerate(pieces) if not piece.isascii()
         ]
 
 

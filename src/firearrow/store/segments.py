@@ -155,10 +155,7 @@ class Segments:
     times as much as the rest. With ``maps``, files are mapped when they are used.
     """
 
-    __slots__ = (
-        "_directory", "_fs", "_read_ahead", "_reserve_step_bytes", "file_size_bytes", "files",
-        "maps",
-    )  # fmt: skip
+    __slots__ = ("_directory", "_fs", "_read_ahead", "_reserve_step_bytes", "file_size_bytes", "files", "maps")
 
     def __init__(
         self,
@@ -200,18 +197,11 @@ class Segments:
             if size < self.file_size_bytes and base == last and len(found) > 1:
                 log.warning(
                     "file is lengthened: it is too short",
-                    extra={
-                        "path": path,
-                        "size_bytes": size,
-                        "right_size_bytes": self.file_size_bytes,
-                    },
+                    extra={"path": path, "size_bytes": size, "right_size_bytes": self.file_size_bytes},
                 )
                 self._fs.resize(Path(path), self.file_size_bytes)
             elif size != self.file_size_bytes:
-                raise CorruptStore(
-                    f"{path} has {size} bytes, files here are configured to have "
-                    f"{self.file_size_bytes}"
-                )
+                raise CorruptStore(f"{path} has {size} bytes, files here are configured to have {self.file_size_bytes}")
             if base % self.file_size_bytes:
                 raise CorruptStore(f"no file of {self.file_size_bytes} bytes can start at {path}")
             if self.files and base != self.files[-1].end:
@@ -232,10 +222,7 @@ class Segments:
         starts = [file for file in found if file[0] % self.file_size_bytes == 0]
         for base, _ in found if starts else ():  # else it is the configuration that does not fit
             if base % self.file_size_bytes:
-                log.warning(
-                    "file is ignored: no file of this size starts there",
-                    extra={"path": self.path_of(base)},
-                )
+                log.warning("file is ignored: no file of this size starts there", extra={"path": self.path_of(base)})
         return starts or found
 
     def _found_at(self, base: int) -> Segment:
@@ -368,9 +355,7 @@ class Segments:
         Says whether a file begins in them: its name is then to follow. Any thread may call it.
         """
         assert start <= end
-        touched = [
-            segment for segment in list(self.files) if segment.base < end and segment.end > start
-        ]
+        touched = [segment for segment in list(self.files) if segment.base < end and segment.end > start]
         for segment in touched:
             try:
                 self._fs.sync_file(segment.path)

@@ -36,13 +36,7 @@ from firearrow.message.compress import is_as_said
 from firearrow.message.crc import crc32
 from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2, body_crc, read_frame
-from firearrow.message.sysflag import (
-    BORN_HOST_V6,
-    COMPRESSED,
-    HOSTS_V6_MASK,
-    INNER_BATCH,
-    STORE_HOST_V6,
-)
+from firearrow.message.sysflag import BORN_HOST_V6, COMPRESSED, HOSTS_V6_MASK, INNER_BATCH, STORE_HOST_V6
 from firearrow.store.events import RecordDamaged
 from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue
 from firearrow.store.scan import Columns, Ints
@@ -186,9 +180,7 @@ class Places(NamedTuple):
     queue_offset: tuple[int, ...]
 
 
-def faults_of(
-    records: bytes, places: Places, queue: ConsumeQueue, *, check_crc: bool
-) -> dict[int, Fault]:
+def faults_of(records: bytes, places: Places, queue: ConsumeQueue, *, check_crc: bool) -> dict[int, Fault]:
     """What is wrong with records, side by side as they would go out, by their number.
 
     Bodies count only with ``check_crc``, or where clients take them apart as they decode.
@@ -203,9 +195,7 @@ def faults_of(
     faults: dict[int, Fault] = {}
     at = 0
     for number, (position, size, queue_offset) in enumerate(zip(*places, strict=True)):
-        its_size, kind, crc, its_offset, its_position, flags, born, stored, body = unpack(
-            records, at
-        )
+        its_size, kind, crc, its_offset, its_position, flags, born, stored, body = unpack(records, at)
         topic_at = at + head_bytes + body
         end = topic_at + len(topic)
         its_end = at + size
@@ -224,9 +214,7 @@ def faults_of(
             or (check_crc and crc32(records[at + head_bytes : topic_at]) & 0x7FFFFFFF != crc)
         ):
             record = records[at:its_end]
-            fault = fault_of(record, position, check_crc=check_crc) or _misplaced(
-                record, places, number, queue
-            )
+            fault = fault_of(record, position, check_crc=check_crc) or _misplaced(record, places, number, queue)
             if fault is not None:
                 faults[number] = fault
         at = its_end
@@ -243,9 +231,7 @@ def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQ
     return _are_plain_at(records, size.cumsum() - size, size, place, queue_offset, queue)
 
 
-def plain_ahead(
-    log_file: mmap, base: int, entries: bytes, queue_offset: int, queue: ConsumeQueue
-) -> tuple[int, bool]:
+def plain_ahead(log_file: mmap, base: int, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> tuple[int, bool]:
     """How many records from an offset on are near each other in a file of the log that begins at
     ``base``, and whether they are all sound; False also if they only may be.
 
@@ -265,12 +251,7 @@ def plain_ahead(
 
 
 def _are_plain_at(
-    records: bytes | mmap,
-    at: Ints,
-    size: Ints,
-    place: npt.NDArray[np.void],
-    queue_offset: int,
-    queue: ConsumeQueue,
+    records: bytes | mmap, at: Ints, size: Ints, place: npt.NDArray[np.void], queue_offset: int, queue: ConsumeQueue
 ) -> bool:
     """Whether the records at some places are plain, have these sizes and are what entries mean."""
     count, first = len(at), int(at[0])

@@ -51,9 +51,7 @@ UNIT: Final = np.dtype(
         ("reserved", ">i8"),
     ]
 )
-SLOT: Final = np.dtype(
-    [("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("number", ">i4"), ("magic", ">i4")]
-)
+SLOT: Final = np.dtype([("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("number", ">i4"), ("magic", ">i4")])
 WHEEL_SLOTS: Final = 7 * 86_400 * 2
 BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 NORMAL: Final = 1  # of a unit's bits
@@ -112,9 +110,7 @@ class TimerLog:
     def __init__(self, root: Path) -> None:
         paths = [path for path in root.glob("timerlog/*") if path.name.isdecimal()]
         self._files = {
-            int(path.name): np.memmap(path, np.uint8, "r")
-            for path in paths
-            if path.is_file() and path.stat().st_size
+            int(path.name): np.memmap(path, np.uint8, "r") for path in paths if path.is_file() and path.stat().st_size
         }
         self._file_bytes = max(map(len, self._files.values()), default=1)
 

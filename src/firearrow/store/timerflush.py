@@ -72,8 +72,7 @@ class TimerFlush(Service):
             self.finish()
         except OSError as error:
             log.error(
-                "timer can't be brought to the disk: messages that were delivered last may be "
-                "delivered again",
+                "timer can't be brought to the disk: messages that were delivered last may be delivered again",
                 extra={"error": error},
             )
 

@@ -49,9 +49,7 @@ _DELAY_MS_MAX: Final = (1 << 31) - 1
 _NONE_LATE: Final = (1 << 63) - 1
 
 
-_WAITING: Final = np.dtype(
-    [("position", "i8"), ("previous", "i8"), ("due_ms", "i8"), ("magic", "i4"), ("hash", "i4")]
-)
+_WAITING: Final = np.dtype([("position", "i8"), ("previous", "i8"), ("due_ms", "i8"), ("magic", "i4"), ("hash", "i4")])
 
 
 class Progress(NamedTuple):
@@ -192,9 +190,7 @@ class TimerStore:
         if len(rows):
             log.info("timer goes on", extra={"count": len(rows), "queue_offset": queue_offset})
 
-    def go_on_from(
-        self, told: ToldProgress, now_ms: int, queue: TimedQueue, unhandled_offset: int
-    ) -> None:
+    def go_on_from(self, told: ToldProgress, now_ms: int, queue: TimedQueue, unhandled_offset: int) -> None:
         """Go on where another broker with the same log is: what it had and has delivered is not
         delivered here. ``unhandled_offset`` is the physical offset of the first record that it had
         not; from there on all is to be placed again, even if its time is over.
@@ -270,9 +266,7 @@ class TimerStore:
             log.warning("timer log is cut", extra={"path": self.root, "position": end})
         self.units.cut(end)
 
-    def _make_wheel(
-        self, read_ms: int, rows: npt.NDArray[Any], times: npt.NDArray[np.int64]
-    ) -> None:
+    def _make_wheel(self, read_ms: int, rows: npt.NDArray[Any], times: npt.NDArray[np.int64]) -> None:
         """Make wheel, links and counts from the units that wait, in the order of positions."""
         if not len(rows) and not self.wheel.is_there:
             return
@@ -336,9 +330,7 @@ class TimerStore:
         known = self.wheel.get(slot_ms)
         position = self.units.append(
             unit._replace(
-                previous=-1 if known is None else known.last,
-                written_ms=written_ms,
-                delay_ms=slot_ms - written_ms,
+                previous=-1 if known is None else known.last, written_ms=written_ms, delay_ms=slot_ms - written_ms
             )
         )
         number = -1 if unit.magic & DELETE else 1
@@ -441,9 +433,7 @@ class TimerStore:
     def content(self, progress: Progress) -> bytes:
         """What ``timercheck`` begins with, for a progress."""
         told = self.told_offset(progress)
-        return CHECK.pack(
-            progress.read_ms, progress.end, progress.queue_offset, told, *self.version
-        )
+        return CHECK.pack(progress.read_ms, progress.end, progress.queue_offset, told, *self.version)
 
     def told_offset(self, progress: Progress) -> int:
         """The queue offset before which all is delivered whose time is over, or is on the wheel.
@@ -468,13 +458,7 @@ class _Found:
     left the begin of a unit, or one whose record the CommitLog has lost.
     """
 
-    def __init__(
-        self,
-        units: TimerUnits,
-        queue: TimedQueue,
-        check: Progress | None,
-        precision_ms: int,
-    ) -> None:
+    def __init__(self, units: TimerUnits, queue: TimedQueue, check: Progress | None, precision_ms: int) -> None:
         self._queue = queue
         self._precision_ms = precision_ms
         self._check = check

@@ -40,9 +40,7 @@ class WheelSlot(NamedTuple):
 class TimerWheel:
     """The file, which is made when the first slot is filled. Times are ms, whole slots."""
 
-    def __init__(
-        self, path: Path, precision_ms: int, fs: FileSystem, slots: int = WHEEL_SLOTS
-    ) -> None:
+    def __init__(self, path: Path, precision_ms: int, fs: FileSystem, slots: int = WHEEL_SLOTS) -> None:
         self.path = path
         self.precision_ms = precision_ms
         self.span_ms = slots * precision_ms
@@ -129,9 +127,7 @@ class TimerWheel:
         if self._map is None:
             return 0
         slots = self._view(0, self._slots)
-        return int(
-            slots["number"][slots["time"] >= start_ms // self.precision_ms].sum(dtype=np.int64)
-        )
+        return int(slots["number"][slots["time"] >= start_ms // self.precision_ms].sum(dtype=np.int64))
 
     def numbers_ahead(self, start_ms: int, ahead_s: Sequence[int]) -> list[int]:
         """How many units wait for times from one on: up to each distance, from the one before it;

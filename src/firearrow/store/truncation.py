@@ -29,9 +29,7 @@ from firearrow.store.recovery import Recovered
 log = logging.getLogger(__name__)
 
 
-def cut_log(
-    commit_log: CommitLog, physical_offset: int, checkpoint: Checkpoint, root: Path, fs: FileSystem
-) -> bool:
+def cut_log(commit_log: CommitLog, physical_offset: int, checkpoint: Checkpoint, root: Path, fs: FileSystem) -> bool:
     """Give up a loaded log from a physical offset on; say if there was anything.
 
     It is on the disk on return. ``checkpoint`` still has its times, to start the walk from;
@@ -41,8 +39,7 @@ def cut_log(
     if next(commit_log.segments.data(physical_offset), None) is None:
         return False
     log.warning(
-        "end of the CommitLog is given up: the master does not have it",
-        extra={"end_physical_offset": physical_offset},
+        "end of the CommitLog is given up: the master does not have it", extra={"end_physical_offset": physical_offset}
     )
     inventory.remove(root, fs)
     Checkpoint().save(root / "checkpoint", fs)
@@ -52,9 +49,7 @@ def cut_log(
     return True
 
 
-def save_after_cut(
-    checkpoint: Checkpoint, recovered: Recovered, root: Path, fs: FileSystem
-) -> None:
+def save_after_cut(checkpoint: Checkpoint, recovered: Recovered, root: Path, fs: FileSystem) -> None:
     """Have a checkpoint vouch for nothing behind the end of a log that was cut."""
     last_ms = recovered.last_store_ms
     checkpoint.log_ms = min(checkpoint.log_ms, last_ms)

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from firearrow.testing.storecheck import BrokenStore
     from firearrow.testing.virtual import VirtualTime
 
-__all__ = [
-    "BlockingCluster",
-    "BrokenStore",
-    "EmbeddedBroker",
-    "EmbeddedCluster",
-    "VirtualClock",
-    "VirtualTime",
-]
+__all__ = ["BlockingCluster", "BrokenStore", "EmbeddedBroker", "EmbeddedCluster", "VirtualClock", "VirtualTime"]
 
 _MODULES: Final = {
     "BlockingCluster": "blocking",

@@ -36,10 +36,7 @@ class BlockingCluster:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             self._thread.run(self._cluster.__aexit__(kind, error, trace))

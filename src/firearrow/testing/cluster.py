@@ -95,10 +95,7 @@ class EmbeddedCluster:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             await self.stop()
@@ -114,10 +111,7 @@ class EmbeddedCluster:
         return self._blocking.__enter__()
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._blocking is not None
         self._blocking.__exit__(kind, error, trace)
@@ -129,19 +123,14 @@ class EmbeddedCluster:
         """
         loop = asyncio.get_running_loop()
         self._background = not isinstance(loop, VirtualLoop)
-        self._clock = self._given_clock or (
-            VirtualClock(loop) if isinstance(loop, VirtualLoop) else SystemClock()
-        )
+        self._clock = self._given_clock or (VirtualClock(loop) if isinstance(loop, VirtualLoop) else SystemClock())
         self._client = Client()
         if self._given_directory is None:
             self.directory = Path(tempfile.mkdtemp(prefix="firearrow-"))
             self._no_waits.enter_context(thrown_away(self.directory))
         else:
             self.directory = self._given_directory
-        self.brokers = [
-            EmbeddedBroker(name, self.directory / name, self.configs, self._clock)
-            for name in self._names
-        ]
+        self.brokers = [EmbeddedBroker(name, self.directory / name, self.configs, self._clock) for name in self._names]
         try:
             await self.restart_name_server()
             self._admin = Admin(self._client, [self.name_server])
@@ -227,9 +216,7 @@ class EmbeddedCluster:
 
     # --- topics and groups ---
 
-    async def create_topic(
-        self, name: str, *, queues: int = QUEUES, **attributes: str | int
-    ) -> None:
+    async def create_topic(self, name: str, *, queues: int = QUEUES, **attributes: str | int) -> None:
         """Create a topic with so many queues on each broker that runs, or change it.
 
         An attribute is given by its name with ``_`` for ``.``: ``message_type="FIFO"``. When this
@@ -273,9 +260,7 @@ class EmbeddedCluster:
                         return
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
-            raise FirearrowError(
-                f"topic {topic}: the name server {self.name_server} does not learn of it"
-            ) from None
+            raise FirearrowError(f"topic {topic}: the name server {self.name_server} does not learn of it") from None
 
     async def _brokers_of(self, topic: str) -> set[str]:
         try:

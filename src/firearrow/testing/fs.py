@@ -65,12 +65,7 @@ class CrashableFileSystem(FileSystem):
     sync_threads = 1
 
     def __init__(
-        self,
-        root: Path,
-        before: Before = _nothing,
-        others: Collection[str] = (),
-        *,
-        whole: bool = False,
+        self, root: Path, before: Before = _nothing, others: Collection[str] = (), *, whole: bool = False
     ) -> None:
         self.root = root
         self._whole = whole

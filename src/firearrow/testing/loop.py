@@ -137,11 +137,7 @@ class _MemoryServer:
     """What listens on a port; as much of asyncio's Server as servers use."""
 
     def __init__(
-        self,
-        loop: VirtualLoop,
-        make_protocol: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
+        self, loop: VirtualLoop, make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> None:
         self._loop = loop
         self.make_protocol = make_protocol

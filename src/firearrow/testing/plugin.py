@@ -41,9 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings of the configuration file."""
     parser.addini("rocketmq_brokers", "brokers of each RocketMQ cluster (default: 1)", default="1")
     parser.addini(
-        "rocketmq_config",
-        "keys of RocketMQ's configuration for each cluster, a line each: key=value",
-        type="linelist",
+        "rocketmq_config", "keys of RocketMQ's configuration for each cluster, a line each: key=value", type="linelist"
     )
 
 
@@ -94,9 +92,7 @@ def rocketmq_broker(_rocketmq_shared: BlockingCluster) -> EmbeddedBroker:
 
 
 @pytest.fixture
-def rocketmq_topic(
-    _rocketmq_shared: BlockingCluster, request: pytest.FixtureRequest
-) -> Iterator[str]:
+def rocketmq_topic(_rocketmq_shared: BlockingCluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a fresh topic on the shared cluster; it is deleted after the test."""
     words = re.sub(r"[^a-zA-Z0-9]+", "_", request.node.name)[:_NAME_CHARS_MAX].strip("_")
     topic = f"{words}_{next(_topics)}"

@@ -26,13 +26,7 @@ class BrokenStore(StoreError):
 
 def damage_in(config: StoreConfig, delay_levels: str) -> list[Finding]:
     """Look at a store that nobody has open, and give what is damaged; quick if it is small."""
-    layout = Layout(
-        config.root_path,
-        (config.commit_log_path,),
-        config.max_hash_slot_num,
-        delay_levels,
-        made_as=config,
-    )
+    layout = Layout(config.root_path, (config.commit_log_path,), config.max_hash_slot_num, delay_levels, made_as=config)
     verdict = verify(layout, jobs=1)
     return [found for found in verdict.findings if found.severity is Severity.DAMAGE]
 

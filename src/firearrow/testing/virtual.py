@@ -43,9 +43,7 @@ class VirtualTime:
     Arguments are those of `EmbeddedCluster`.
     """
 
-    def __init__(
-        self, brokers: int = 1, config: Mapping[str, Value] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, brokers: int = 1, config: Mapping[str, Value] | None = None, **options: Any) -> None:
         self.cluster = EmbeddedCluster(brokers, {**UNHURRIED, **(config or {})}, **options)
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
 
@@ -59,10 +57,7 @@ class VirtualTime:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             self.run(self.cluster.__aexit__(kind, error, trace))

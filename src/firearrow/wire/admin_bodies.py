@@ -14,13 +14,7 @@ from typing import Generic, TypeVar
 
 from msgspec import field
 
-from firearrow.wire.client_bodies import (
-    Body,
-    MessageQueue,
-    OffsetWrapper,
-    SubscriptionData,
-    TopicOffset,
-)
+from firearrow.wire.client_bodies import Body, MessageQueue, OffsetWrapper, SubscriptionData, TopicOffset
 
 S = TypeVar("S")
 

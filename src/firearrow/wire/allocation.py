@@ -62,9 +62,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
         raise ConfigError(f"{virtual_nodes} virtual nodes of a client: there must be one at least")
 
     def divide(queues: Queues, clients: Sequence[str], client: str) -> Queues:
-        owners = {
-            _hash(f"{one}-{number}"): one for one in clients for number in range(virtual_nodes)
-        }
+        owners = {_hash(f"{one}-{number}"): one for one in clients for number in range(virtual_nodes)}
         ring = sorted(owners)
 
         def owner(queue: MessageQueue) -> str:
@@ -141,7 +139,5 @@ AVG: Final = Strategy("AVG", _averagely)
 AVG_BY_CIRCLE: Final = Strategy("AVG_BY_CIRCLE", _by_circle)
 CONSISTENT_HASH: Final = consistent_hash()
 
-BROKER_STRATEGIES: Final[Mapping[str, Strategy]] = {
-    strategy.name: strategy for strategy in (AVG, AVG_BY_CIRCLE)
-}
+BROKER_STRATEGIES: Final[Mapping[str, Strategy]] = {strategy.name: strategy for strategy in (AVG, AVG_BY_CIRCLE)}
 """Those by which brokers divide."""

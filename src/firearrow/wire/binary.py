@@ -100,15 +100,11 @@ def _fields_one_by_one(header: bytes, at: int, key: bytes) -> dict[str, str]:
 
 def _end_of(header: bytes, at: int, length: int) -> int:
     if length < 0 or at + length > len(header):
-        raise RemoteProtocolError(
-            f"length {length} before byte {at} of the binary header leaves it"
-        )
+        raise RemoteProtocolError(f"length {length} before byte {at} of the binary header leaves it")
     return at + length
 
 
-def binary_header(
-    code: int, flag: int, opaque: int, remark: str | None, fields: Mapping[str, FieldValue]
-) -> bytes:
+def binary_header(code: int, flag: int, opaque: int, remark: str | None, fields: Mapping[str, FieldValue]) -> bytes:
     """Encode a header; LocalProtocolError if the code does not fit."""
     if not -0x8000 <= code <= 0x7FFF:
         raise LocalProtocolError(f"code {code} does not fit the binary header: use JSON")

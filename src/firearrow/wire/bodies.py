@@ -176,9 +176,7 @@ class RegisterBody(Body, frozen=True):
         return result_of(cls.decode_in_steps(data, compressed))
 
     @staticmethod
-    def decode_in_steps(
-        data: bytes, compressed: bool = False
-    ) -> Generator[None, None, RegisterBody]:
+    def decode_in_steps(data: bytes, compressed: bool = False) -> Generator[None, None, RegisterBody]:
         """Read either form in steps of some milliseconds, however long it is.
 
         Raises MessageError that says what is wrong with it.
@@ -222,9 +220,7 @@ class _Reader:
         size = self.number()
         if size > fastjson.ENTRY_BYTES_MAX:
             raise MessageError(
-                f"a part of the register body has {size} bytes, "
-                f"the limit is {fastjson.ENTRY_BYTES_MAX}",
-                position=start,
+                f"a part of the register body has {size} bytes, the limit is {fastjson.ENTRY_BYTES_MAX}", position=start
             )
         end = start + size
         if end > len(self._data):
@@ -256,9 +252,7 @@ class _Found:
 
     def body(self) -> RegisterBody:
         """The registration."""
-        table = TopicConfigTable(
-            self.version, self.topics, self.mapping_version, self.details, self.mappings
-        )
+        table = TopicConfigTable(self.version, self.topics, self.mapping_version, self.details, self.mappings)
         return RegisterBody(table, self.filter_servers)
 
 
@@ -302,9 +296,7 @@ def _read_wrapper(entries: fastjson.Entries, found: _Found) -> Iterator[None]:
         yield
 
 
-def _read_table(
-    entries: fastjson.Entries, type_: type[T], table: dict[str, T], found: _Found
-) -> Iterator[None]:
+def _read_table(entries: fastjson.Entries, type_: type[T], table: dict[str, T], found: _Found) -> Iterator[None]:
     for number, name in enumerate(entries.names(), 1):
         _check_count(number, "topics")
         text = entries.value()
@@ -334,9 +326,7 @@ def _read_compressed(reader: _Reader) -> Generator[None, None, RegisterBody]:
 
 def _check_count(count: int, of_what: str) -> int:
     if count > REGISTER_TOPICS_MAX:
-        raise MessageError(
-            f"the register body has {count} {of_what}, the limit is {REGISTER_TOPICS_MAX}"
-        )
+        raise MessageError(f"the register body has {count} {of_what}, the limit is {REGISTER_TOPICS_MAX}")
     return count
 
 
@@ -349,9 +339,7 @@ def _inflate(data: bytes) -> Generator[None, None, bytes]:
             pieces.append(inflater.decompress(left, min(INFLATED_BYTES, room + 1)))
             left, room = inflater.unconsumed_tail, room - len(pieces[-1])
             if room < 0:
-                raise MessageError(
-                    f"the register body holds more than {REGISTER_BODY_BYTES_MAX} bytes"
-                )
+                raise MessageError(f"the register body holds more than {REGISTER_BODY_BYTES_MAX} bytes")
             yield
     except zlib.error as error:
         raise MessageError(f"the register body is no zlib stream: {error}") from None
@@ -424,9 +412,7 @@ class Route(Body, frozen=True):
         queues = [
             data
             for data in self.queue_datas
-            if fits(
-                f"broker {data.broker_name!r}", max(data.read_queue_nums, data.write_queue_nums)
-            )
+            if fits(f"broker {data.broker_name!r}", max(data.read_queue_nums, data.write_queue_nums))
         ]
         order = self.order_topic_conf
         if order:
@@ -440,10 +426,7 @@ class Route(Body, frozen=True):
         if not faults:
             return self, faults
         return msgspec.structs.replace(
-            self,
-            queue_datas=queues,
-            order_topic_conf=order,
-            topic_queue_mapping_by_broker=mappings,
+            self, queue_datas=queues, order_topic_conf=order, topic_queue_mapping_by_broker=mappings
         ), faults
 
 

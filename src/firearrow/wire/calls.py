@@ -17,13 +17,7 @@ import msgspec
 
 from firearrow.errors import BrokerError
 from firearrow.wire.command import Response, not_supported
-from firearrow.wire.frame import (
-    NO_HOT_DECODERS,
-    AnyCommand,
-    Connection,
-    encode_request,
-    encode_response,
-)
+from firearrow.wire.frame import NO_HOT_DECODERS, AnyCommand, Connection, encode_request, encode_response
 
 OPAQUE_MAX: Final = (1 << 31) - 1  # the binary header has 32 signed bits for it
 CALLS_MAX: Final = 65_536  # some 400 bytes each, besides what the caller keeps
@@ -90,9 +84,7 @@ class Calls(Generic[W]):
         if self._why is not None:
             raise self._lost(self._why)
         if self.is_full:
-            raise ConnectionError(
-                f"{len(self._calls)} calls to {self._address} wait for answers: that is the limit"
-            )
+            raise ConnectionError(f"{len(self._calls)} calls to {self._address} wait for answers: that is the limit")
         frame = self.one_way(command)
         self._calls[command.opaque] = _Call(waiting, now + seconds, seconds)
         return frame
@@ -146,10 +138,7 @@ class Line(Generic[W]):
     """
 
     def __init__(
-        self,
-        address: str,
-        handlers: Mapping[int, Answering] = NO_HANDLERS,
-        calls_max: int = CALLS_MAX,
+        self, address: str, handlers: Mapping[int, Answering] = NO_HANDLERS, calls_max: int = CALLS_MAX
     ) -> None:
         self.calls: Calls[W] = Calls(address, calls_max)
         self._handlers = handlers

@@ -51,15 +51,12 @@ def body_of(command: AnyCommand, type_: type[B]) -> B:
     if len(command.body) > BODY_BYTES_MAX:
         raise BrokerError(
             ResponseCode.SYSTEM_ERROR,
-            f"request {command.code} has a body of {len(command.body)} bytes, "
-            f"the limit is {BODY_BYTES_MAX}",
+            f"request {command.code} has a body of {len(command.body)} bytes, the limit is {BODY_BYTES_MAX}",
         )
     try:
         return fastjson.decode(command.body, type_, fastjson.REQUEST_LIMITS)
     except MessageError as error:
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR, f"request {command.code} has a bad body: {error}"
-        ) from None
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"request {command.code} has a bad body: {error}") from None
 
 
 class Body(msgspec.Struct, rename="camel", frozen=True):
@@ -76,10 +73,7 @@ class MessageQueue(Body, frozen=True):
     @property
     def text(self) -> str:
         """Its text, as Java's clients and tools print and hash it."""
-        return (
-            f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, "
-            f"queueId={self.queue_id}]"
-        )
+        return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
 
 
 class SubscriptionData(Body, frozen=True):

@@ -67,29 +67,20 @@ class Response(msgspec.Struct, gc=False):
 def not_supported(code: int, reason: str = "") -> Response:
     """Answer a request of a code that is not served, in RocketMQ's words, and say why."""
     remark = f" request type {code} not supported"
-    return Response(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{remark}: {reason}" if reason else remark
-    )
+    return Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"{remark}: {reason}" if reason else remark)
 
 
 _TEXT: Final = frozenset({str})
 
 
 def request(
-    code: int,
-    fields: Mapping[str, FieldValue] = NO_FIELDS,
-    body: bytes = b"",
-    *,
-    opaque: int = 0,
-    oneway: bool = False,
+    code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b"", *, opaque: int = 0, oneway: bool = False
 ) -> Command[dict[str, str]]:
     """Make a request to send, with its fields as the wire's text."""
     if _TEXT.issuperset(map(type, fields.values())):  # as a client's sends: in half of the time
         ext: dict[str, str] = dict(fields)  # type: ignore[arg-type]
     else:
-        ext = {
-            name: value if type(value) is str else text_of(value) for name, value in fields.items()
-        }
+        ext = {name: value if type(value) is str else text_of(value) for name, value in fields.items()}
     return Command(
         code=code,
         ext=ext,
@@ -113,9 +104,7 @@ def fields_of(command: Command[Any], header: type[Header]) -> Header:
     try:
         return msgspec.convert(ext or {}, header, strict=False)
     except msgspec.ValidationError as error:
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR, f"request {command.code} has a bad header: {error}"
-        ) from None
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"request {command.code} has a bad header: {error}") from None
 
 
 def text_of(value: Any) -> str:

@@ -181,9 +181,7 @@ def _decode_long(data: bytes, type_: type[T], limits: Limits, values: int, error
             return _converted(_decode_plain(sound), type_)
     except (ValueError, RecursionError) as refused:
         raise MessageError(
-            f"{refused}; of {len(data)} bytes with {values} values, only plain JSON of the right "
-            "types is read",
-            "JSON",
+            f"{refused}; of {len(data)} bytes with {values} values, only plain JSON of the right types is read", "JSON"
         ) from None
 
 

@@ -50,14 +50,7 @@ from typing import Any, Final
 import msgspec
 
 from firearrow.errors import LocalProtocolError, RemoteProtocolError
-from firearrow.wire.binary import (
-    KIND_BINARY,
-    binary_field,
-    binary_header,
-    decode_binary,
-    number_field,
-    success_frame,
-)
+from firearrow.wire.binary import KIND_BINARY, binary_field, binary_header, decode_binary, number_field, success_frame
 from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode, ResponseCode
 from firearrow.wire.command import Command, FieldValue, Response, text_of
 from firearrow.wire.headers import (
@@ -133,9 +126,7 @@ def decode_header(kind: int, header: bytes) -> AnyCommand:
     field.
     """
     if len(header) > GENERAL_HEADER_BYTES_MAX:
-        raise RemoteProtocolError(
-            f"a header of {len(header)} bytes is above the limit of {GENERAL_HEADER_BYTES_MAX}"
-        )
+        raise RemoteProtocolError(f"a header of {len(header)} bytes is above the limit of {GENERAL_HEADER_BYTES_MAX}")
     if kind == KIND_BINARY:
         return decode_binary(header)
     if kind != KIND_JSON:
@@ -157,9 +148,7 @@ def _decode_any_json(header: bytes) -> AnyCommand:
         command = _decode_any(header)
     except msgspec.ValidationError:
         command = _decode_loosely(header)
-    command.ext = {
-        name: text_of(value) for name, value in (command.ext or {}).items() if value is not None
-    }
+    command.ext = {name: text_of(value) for name, value in (command.ext or {}).items() if value is not None}
     return command
 
 
@@ -188,9 +177,7 @@ def _integer(raw: dict[str, Any], name: str, default: int | None) -> int:
     try:
         number = int(value)
     except ValueError:
-        raise RemoteProtocolError(
-            f"header field {name} is not a number: {str(value)[:40]!r}"
-        ) from None
+        raise RemoteProtocolError(f"header field {name} is not a number: {str(value)[:40]!r}") from None
     if not -(1 << 31) <= number < 1 << 31:
         raise RemoteProtocolError(f"header field {name} does not fit 32 bits: {str(value)[:40]}")
     return number
@@ -209,18 +196,14 @@ def encode_response(response: Response, opaque: int, binary: bool = False) -> by
     if binary:
         header = binary_header(response.code, FLAG_RESPONSE, opaque, remark, response.fields)
         return _frame(KIND_BINARY, header, response.body)
-    header = encode_json(
-        _json_header(response.code, FLAG_RESPONSE, opaque, remark, response.fields)
-    )
+    header = encode_json(_json_header(response.code, FLAG_RESPONSE, opaque, remark, response.fields))
     return _frame(KIND_JSON, header, response.body)
 
 
 def encode_request(command: AnyCommand) -> bytes:
     """A request of ours as a frame, JSON unless ``command.binary``."""
     if command.binary:
-        header = binary_header(
-            command.code, command.flag, command.opaque, command.remark, command.ext
-        )
+        header = binary_header(command.code, command.flag, command.opaque, command.remark, command.ext)
         return _frame(KIND_BINARY, header, command.body)
     fields: dict[str, Any] = {
         "code": int(command.code),
@@ -292,9 +275,7 @@ def _json_header(
 
 
 _BARE: Final = Response()
-_BARE_HEADER: Final = encode_json(_json_header(0, FLAG_RESPONSE, 0, None, {})).replace(
-    b'"opaque":0', b'"opaque":%d'
-)
+_BARE_HEADER: Final = encode_json(_json_header(0, FLAG_RESPONSE, 0, None, {})).replace(b'"opaque":0', b'"opaque":%d')
 
 
 # --- a stream of frames ---
@@ -330,11 +311,7 @@ class Connection:
         *("frames_begun", "held_bytes", "hello", "violation"),
     )
 
-    def __init__(
-        self,
-        frame_bytes_max: int = FRAME_BYTES_MAX,
-        decoders: Mapping[bytes, Any] | None = None,
-    ) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, decoders: Mapping[bytes, Any] | None = None) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._hot_decoders = hot_decoders() if decoders is None else decoders
         self._chunks: list[bytes] = []
@@ -389,9 +366,7 @@ class Connection:
                 break
             body_at = at + 8 + (word & 0xFFFFFF)
             if body_at > stop:
-                raise RemoteProtocolError(
-                    f"a header of {word & 0xFFFFFF} bytes in a frame of {total}"
-                )
+                raise RemoteProtocolError(f"a header of {word & 0xFFFFFF} bytes in a frame of {total}")
             # A copy: msgspec takes a memoryview too, but the look-up needs something that hashes.
             header = data[at + 8 : body_at]
             decoder = hot(header[:HOT_PREFIX_BYTES])
@@ -480,8 +455,7 @@ class SendAnswers:
             f'"queueOffset":"%d","transactionId":"%b"}},{_END}'
         ).encode()
         self._batch_template = (
-            f'{{"code":0,"extFields":{{{fields},"msgId":"%b","queueId":"%d","queueOffset":"%d"}},'
-            f"{_END}"
+            f'{{"code":0,"extFields":{{{fields},"msgId":"%b","queueId":"%d","queueOffset":"%d"}},{_END}'
         ).encode()
         self._binary_template = b"".join(
             (
@@ -495,12 +469,7 @@ class SendAnswers:
         )
 
     def frame(
-        self,
-        request: AnyCommand,
-        physical_offset: int,
-        queue_id: int,
-        queue_offset: int,
-        unique: bytes,
+        self, request: AnyCommand, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes
     ) -> Response | bytes:
         """The answer to a send: a frame, unless JSON would have to escape the unique id."""
         place = physical_offset, queue_id, queue_offset, unique
@@ -510,9 +479,7 @@ class SendAnswers:
             return _frame_of(self.template % (*place, request.opaque))
         return self.response(*place)
 
-    def binary_frame(
-        self, opaque: int, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes
-    ) -> bytes:
+    def binary_frame(self, opaque: int, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes) -> bytes:
         """The answer to a send whose header is binary."""
         number, place = b"%d" % queue_id, b"%d" % queue_offset
         fields = self._binary_template % (
@@ -526,9 +493,7 @@ class SendAnswers:
         )
         return success_frame(opaque, fields)
 
-    def response(
-        self, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes
-    ) -> Response:
+    def response(self, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes) -> Response:
         """The answer to a send as fields."""
         last = {"transactionId": unique.decode("utf-8", "replace")}
         message_id = f"{self._id_prefix}{physical_offset:016X}"

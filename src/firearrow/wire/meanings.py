@@ -24,8 +24,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.SYSTEM_ERROR: Meaning(
         "The server failed at the request: an error of its own, a header or body that it can't "
         "read, or a message that is not there any more. The remark says which.",
-        "Read the remark, then the log of the server at that time. A request that is sound may be "
-        "tried again.",
+        "Read the remark, then the log of the server at that time. A request that is sound may be tried again.",
     ),
     Code.SYSTEM_BUSY: Meaning(
         "The server sheds load: requests waited too long or are too many, or the page cache kept "
@@ -57,8 +56,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.FLUSH_SLAVE_TIMEOUT: Meaning(
         "The message is stored, or the change made, on the master, but a slave did not confirm it "
         "in time (`slaveTimeout`).",
-        "Don't send it again unless duplicates do no harm. Look at the network to the slave and "
-        "at its disk.",
+        "Don't send it again unless duplicates do no harm. Look at the network to the slave and at its disk.",
     ),
     Code.MESSAGE_ILLEGAL: Meaning(
         "A message can't be as it is: too large (`maxMessageSize`), properties too long, a topic "
@@ -68,8 +66,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.SERVICE_NOT_AVAILABLE: Meaning(
         "The broker does not take messages now: its disk is full, it shuts down, is a slave, or "
         "has not been started long enough.",
-        "Send elsewhere. Look at `writesRefused` in `firearrow mqadmin brokerStatus` and at the "
-        "disk.",
+        "Send elsewhere. Look at `writesRefused` in `firearrow mqadmin brokerStatus` and at the disk.",
     ),
     Code.VERSION_NOT_SUPPORTED: Meaning(
         "Client or server is too old for what was asked.", "Update the older of the two."
@@ -83,12 +80,9 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.TOPIC_NOT_EXIST: Meaning(
         "There is no such topic on this broker, or no route to it on the name server.",
-        "Check its name and the namespace, create it, and wait some seconds until clients have "
-        "the new route.",
+        "Check its name and the namespace, create it, and wait some seconds until clients have the new route.",
     ),
-    Code.TOPIC_EXIST_ALREADY: Meaning(
-        "A topic of this name exists.", "Use it, change it, or choose another name."
-    ),
+    Code.TOPIC_EXIST_ALREADY: Meaning("A topic of this name exists.", "Use it, change it, or choose another name."),
     Code.PULL_NOT_FOUND: Meaning(
         "There is no new message at this offset. Consumers get this all the time.",
         "Nothing is to be done: the client pulls again.",
@@ -98,8 +92,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "Nothing is to be done: the client pulls again at the offset that it was given.",
     ),
     Code.PULL_OFFSET_MOVED: Meaning(
-        "The offset is out of the queue: before its first message (deleted meanwhile) or beyond "
-        "its last one.",
+        "The offset is out of the queue: before its first message (deleted meanwhile) or beyond its last one.",
         "Clients go on at an offset that there is. Messages that were deleted before they were "
         "consumed are lost: keep them for longer (`fileReservedTime`), or consume faster.",
     ),
@@ -122,8 +115,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "`firearrow doctor GROUP`.",
     ),
     Code.SUBSCRIPTION_GROUP_NOT_EXIST: Meaning(
-        "There is no such consumer group, and the broker makes none by itself "
-        "(`autoCreateSubscriptionGroup=false`).",
+        "There is no such consumer group, and the broker makes none by itself (`autoCreateSubscriptionGroup=false`).",
         "Create the group on each broker, or correct its name.",
     ),
     Code.FILTER_DATA_NOT_EXIST: Meaning(
@@ -135,28 +127,21 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "It passes with the next heartbeat, unless members of the group want different things.",
     ),
     Code.INVALID_PARAMETER: Meaning(
-        "A parameter of the request is missing or can't have this value.",
-        "Correct it as the remark says.",
+        "A parameter of the request is missing or can't have this value.", "Correct it as the remark says."
     ),
     Code.TRANSACTION_SHOULD_COMMIT: Meaning("The transaction ought to be committed.", "Commit it."),
-    Code.TRANSACTION_SHOULD_ROLLBACK: Meaning(
-        "The transaction ought to be rolled back.", "Roll it back."
-    ),
+    Code.TRANSACTION_SHOULD_ROLLBACK: Meaning("The transaction ought to be rolled back.", "Roll it back."),
     Code.TRANSACTION_STATE_UNKNOW: Meaning(
         "It is not known yet what becomes of the transaction.",
         "Wait: the producer is asked again (`transactionCheckInterval`).",
     ),
     Code.TRANSACTION_STATE_GROUP_WRONG: Meaning(
-        "The transaction belongs to another producer group.",
-        "End it with a producer of the group that began it.",
+        "The transaction belongs to another producer group.", "End it with a producer of the group that began it."
     ),
     Code.NO_BUYER_ID: Meaning(
-        "The message lacks a key that deployments in several units demand.",
-        "Set it, or do not use units.",
+        "The message lacks a key that deployments in several units demand.", "Set it, or do not use units."
     ),
-    Code.NOT_IN_CURRENT_UNIT: Meaning(
-        "The message belongs to another unit of the deployment.", "Send it to its unit."
-    ),
+    Code.NOT_IN_CURRENT_UNIT: Meaning("The message belongs to another unit of the deployment.", "Send it to its unit."),
     Code.CONSUMER_NOT_ONLINE: Meaning(
         "No client of the group, or not the one that was named, is connected to this broker.",
         "Start it, or check the name. Offline groups keep their offsets.",
@@ -170,8 +155,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "Check id, key and topic, and how long messages are kept (`fileReservedTime`).",
     ),
     Code.POLLING_FULL: Meaning(
-        "As many POP requests as may do so wait for messages (`maxPopPollingSize`, "
-        "`popPollingSize`).",
+        "As many POP requests as may do so wait for messages (`maxPopPollingSize`, `popPollingSize`).",
         "Poll with fewer requests at a time, or raise the limit.",
     ),
     Code.POLLING_TIMEOUT: Meaning(
@@ -180,8 +164,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.BROKER_NOT_EXIST: Meaning(
         "No broker of this name is known.",
-        "Check its name with `firearrow mqadmin clusterList`, and that it registers with this "
-        "name server.",
+        "Check its name with `firearrow mqadmin clusterList`, and that it registers with this name server.",
     ),
     Code.BROKER_DISPATCH_NOT_COMPLETE: Meaning(
         "Queues and index are behind the log, as after a start.",
@@ -192,8 +175,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "Ask the clients (`firearrow mqadmin consumerStatus`).",
     ),
     Code.FLOW_CONTROL: Meaning(
-        "The server limits how much it takes of this kind of request now.",
-        "Slow down, and try again after a pause.",
+        "The server limits how much it takes of this kind of request now.", "Slow down, and try again after a pause."
     ),
     Code.NOT_LEADER_FOR_QUEUE: Meaning(
         "Another broker has this queue of a static topic now.",
@@ -226,8 +208,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.CONTROLLER_MASTER_NOT_AVAILABLE: Meaning(
         "The master is lost, and no broker that had all its messages is there to follow it.",
-        "Start one of the brokers in sync. To go on without their last messages: "
-        "`enableElectUncleanMaster`.",
+        "Start one of the brokers in sync. To go on without their last messages: `enableElectUncleanMaster`.",
     ),
     Code.CONTROLLER_INVALID_REQUEST: Meaning(
         "A heartbeat has no broker id.", "Look who sends it: brokers in controller mode have one."
@@ -251,8 +232,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED: Meaning(
         "The controller does not know this broker, or not under this id.",
-        "A broker in controller mode registers by itself. If it was forgotten by "
-        "`cleanBrokerMetadata`, restart it.",
+        "A broker in controller mode registers by itself. If it was forgotten by `cleanBrokerMetadata`, restart it.",
     ),
     Code.CONTROLLER_MASTER_STILL_EXIST: Meaning(
         "The master lives, so that none was elected.",
@@ -260,8 +240,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.CONTROLLER_ELECT_MASTER_FAILED: Meaning(
         "The broker can't be master: it does not live, or lacks messages that the last one had.",
-        "Start one of the brokers in sync. To go on without their last messages: "
-        "`enableElectUncleanMaster`.",
+        "Start one of the brokers in sync. To go on without their last messages: `enableElectUncleanMaster`.",
     ),
     Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED: Meaning(
         "The set of slaves in sync can't be as the master says: it is that already, lacks the "
@@ -269,13 +248,11 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "Nothing is to be done: the broker asks for the latest set.",
     ),
     Code.CONTROLLER_BROKER_ID_INVALID: Meaning(
-        "Another broker has this id already.",
-        "Nothing is to be done: the broker asks for another one.",
+        "Another broker has this id already.", "Nothing is to be done: the broker asks for another one."
     ),
     Code.LMQ_QUOTA_EXCEEDED: Meaning(
         "There are as many LMQs as the broker may have (`maxLmqConsumeQueueNum`).",
-        "Delete those that nobody needs, let them expire (`lite.topic.expiration`), or raise the "
-        "limit.",
+        "Delete those that nobody needs, let them expire (`lite.topic.expiration`), or raise the limit.",
     ),
     Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: Meaning(
         "There are as many subscriptions to lite topics as there may be "
@@ -285,9 +262,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.USER_NOT_EXIST: Meaning(
         "There is no such user on this broker.", "`firearrow mqadmin createUser`, on each broker."
     ),
-    Code.POLICY_NOT_EXIST: Meaning(
-        "Nothing is said of what this user may do.", "`firearrow mqadmin createAcl`."
-    ),
+    Code.POLICY_NOT_EXIST: Meaning("Nothing is said of what this user may do.", "`firearrow mqadmin createAcl`."),
 }
 
 

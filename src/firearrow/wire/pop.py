@@ -120,10 +120,7 @@ def origin_topic(topic: str, group: str, origin: int) -> str:
 
 def parse_start_offsets(text: str) -> dict[tuple[int, int], int]:
     """Read startOffsetInfo: the start offset by origin and queue; MessageError if it is none."""
-    return {
-        (int(origin), int(queue)): int(offset)
-        for origin, queue, offset in _items(text, "startOffsetInfo")
-    }
+    return {(int(origin), int(queue)): int(offset) for origin, queue, offset in _items(text, "startOffsetInfo")}
 
 
 def parse_offsets(text: str) -> dict[tuple[int, int], list[int]]:
@@ -198,9 +195,7 @@ def msg_offset_info(origin: int, queue_id: int, offsets: Iterable[int]) -> str:
     return f"{origin} {queue_id} {','.join(map(str, offsets))}"
 
 
-def order_count_infos(
-    origin: int, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]
-) -> list[str]:
+def order_count_infos(origin: int, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]) -> list[str]:
     """Give a queue's items of orderCountInfo: how often each message was popped before, if it was,
     and the least of that, for clients that know no more."""
     infos = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]

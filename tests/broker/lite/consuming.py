@@ -129,9 +129,7 @@ class LiteWorld:
         self._opaque = 0
         self._expected: dict[int, set[int]] = {}  # codes of answers to what changes something
         self.sent: dict[str, list[str]] = {lite: [] for lite in LITES}
-        self.places: dict[tuple[str, str], Place] = {
-            (group, lite): Place() for group in GROUPS for lite in LITES
-        }
+        self.places: dict[tuple[str, str], Place] = {(group, lite): Place() for group in GROUPS for lite in LITES}
         self.clients = {(group, one): Client(one, group) for group in GROUPS for one in CLIENTS}
         self.held: list[tuple[Client, str, int, int, int]] = []
         # Of this turn: who changes something, who acknowledges messages of a place, and what was
@@ -163,9 +161,7 @@ class LiteWorld:
             server_channel_max_idle_time_seconds=10**7,
             lite_subscription_check_timeout_mills=10**10,
         )  # fmt: skip
-        store = small_config(
-            self._root, store_type=self._kind, enable_lmq=True, enable_multi_dispatch=True
-        )
+        store = small_config(self._root, store_type=self._kind, enable_lmq=True, enable_multi_dispatch=True)
         chance = Random(self.chance.random())
         self.broker = Broker(config, store, self.clock, background=False, chance=chance)
         self._port = await self.broker.start("127.0.0.1", 0)
@@ -245,16 +241,12 @@ class LiteWorld:
 
     # --- what clients do, without waiting for an answer ---
 
-    def _tell(
-        self, talker: Talker, code: int, fields: dict[str, FieldValue], body: bytes = b""
-    ) -> int:
+    def _tell(self, talker: Talker, code: int, fields: dict[str, FieldValue], body: bytes = b"") -> int:
         self._opaque += 1
         talker.ask(request(code, fields, body, opaque=self._opaque))
         return self._opaque
 
-    def _ask(
-        self, client: Client, code: int, fields: dict[str, FieldValue], body: bytes = b""
-    ) -> None:
+    def _ask(self, client: Client, code: int, fields: dict[str, FieldValue], body: bytes = b"") -> None:
         assert client.talker is not None
         self._expected[self._tell(client.talker, code, fields, body)] = {0}
         self._changing.add((client.group, client.client_id))
@@ -497,9 +489,7 @@ class LiteWorld:
             assert place.next_offset == len(self.sent[lite]), f"{group} has not consumed {lite}"
 
 
-def _handle_fields(
-    client: Client, lite: str, offset: int, pop_ms: int, invisible_ms: int
-) -> dict[str, FieldValue]:
+def _handle_fields(client: Client, lite: str, offset: int, pop_ms: int, invisible_ms: int) -> dict[str, FieldValue]:
     handle = Handle(0, pop_ms, invisible_ms, ORDER_REVIVE_QUEUE, 0, "broker-a", 0, offset)
     return {
         "consumerGroup": client.group, "topic": PARENT, "queueId": 0, "offset": offset,

@@ -152,9 +152,7 @@ def test_who_goes_leaves_it_to_another(world: LiteWorld, group: str, way: str) -
 
 @pytest.mark.parametrize("begins", ["pop", "ack"])
 @pytest.mark.parametrize("popper", [0, 1])
-def test_what_is_popped_again_is_acknowledged_by_its_last_pop(
-    world: LiteWorld, begins: str, popper: int
-) -> None:
+def test_what_is_popped_again_is_acknowledged_by_its_last_pop(world: LiteWorld, begins: str, popper: int) -> None:
     clients = [world.clients["shared", one] for one in CLIENTS[:2]]
     for client in clients:
         world.do(partial(world.subscribe, client, {"a"}))

@@ -31,9 +31,7 @@ class Model(RuleBasedStateMachine):
         self.wanted: set[tuple[str, str, str]] = set()
 
     def join(self, client: str, group: str, parent: str) -> Subscriber:
-        found, is_new = self.subscriptions.join(
-            client, group, parent, FakeChannel(), is_wildcard=group == "all"
-        )
+        found, is_new = self.subscriptions.join(client, group, parent, FakeChannel(), is_wildcard=group == "all")
         assert is_new == (self.parents.get((client, group)) != parent)
         if is_new:
             self.forget(client, group)
@@ -50,9 +48,7 @@ class Model(RuleBasedStateMachine):
     def add(self, client: str, group: str, parent: str, lite: str) -> None:
         found, queue = self.join(client, group, parent), lite_queue(parent, lite)
         if group == "shared":
-            assert self.subscriptions.add(found, queue) == (
-                (client, group, queue) not in self.wanted
-            )
+            assert self.subscriptions.add(found, queue) == ((client, group, queue) not in self.wanted)
             self.wanted.add((client, group, queue))
         found.ready[queue] = None
 
@@ -98,9 +94,7 @@ class Model(RuleBasedStateMachine):
         assert set(subscriptions.groups()) == {group for _, group in self.parents}
         assert len(self.begun) <= 1
         for parent in "PQ":
-            everything = [
-                one for one, its in self.parents.items() if (one[1], its) == ("all", parent)
-            ]
+            everything = [one for one, its in self.parents.items() if (one[1], its) == ("all", parent)]
             for lite in "abc":
                 queue = lite_queue(parent, lite)
                 found = {(one.client_id, one.group, queue) for one in subscriptions.of_queue(queue)}

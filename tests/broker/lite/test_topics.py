@@ -5,15 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.broker.processors.test_lite import (
-    POP,
-    pop,
-    pop_fields,
-    popped,
-    send,
-    subscribe,
-    with_lite_topics,
-)
+from tests.broker.processors.test_lite import POP, pop, pop_fields, popped, send, subscribe, with_lite_topics
 from tests.broker.serving import Caller, Serving, until
 
 
@@ -77,8 +69,6 @@ def test_a_deleted_parent_leaves_nothing(tmp_path: Path) -> None:
         assert (await caller.call(215, {"topic": "P"})).code == 0
         assert len(parts.orders) == 0
         assert served.broker.offsets.query("G", "%LMQ%$P$a", 0) == -1
-        assert [queue for one in parts.subscriptions.of_group("G") for queue in one.queues] == [
-            "%LMQ%$P$b"
-        ]
+        assert [queue for one in parts.subscriptions.of_group("G") for queue in one.queues] == ["%LMQ%$P$b"]
 
     with_lite_topics(tmp_path, main)

@@ -40,9 +40,7 @@ def test_every_message_is_counted_once_by_its_kind(tmp_path: Path) -> None:
         assert got(topic="T", consumer_group="g") == 5
         sizes = families["rocketmq_message_size"].value
         labels = {"topic": "T", "message_type": "normal"}
-        assert [
-            sizes(**labels, le=bound) for bound in ("1024.0", "4096.0", "524288.0", "+Inf")
-        ] == [1, 3, 4, 4]
+        assert [sizes(**labels, le=bound) for bound in ("1024.0", "4096.0", "524288.0", "+Inf")] == [1, 3, 4, 4]
         took = families["rocketmq_rpc_latency_milliseconds"].values
         sends = {dict(key[1]).get("le"): value for key, value in took.items()
                  if ("request_code", "send_message_v2") in key[1]}  # fmt: skip
@@ -66,9 +64,7 @@ def test_labels_are_escaped_and_those_of_the_configuration_added(tmp_path: Path)
 
 
 def test_names_that_mean_something_are_no_labels_of_the_configuration() -> None:
-    config = BrokerConfig(
-        broker_cluster_name="C", broker_name="b", metrics_label="topic:x,le:y,cluster:z,dc:1"
-    )
+    config = BrokerConfig(broker_cluster_name="C", broker_name="b", metrics_label="topic:x,le:y,cluster:z,dc:1")
     assert labels_of(config) == {
         "dc": "1", "cluster": "C", "node_id": "b", "node_type": "broker",
         "otel_scope_name": "broker-meter",
@@ -98,9 +94,7 @@ def test_the_table_is_that_of_the_original() -> None:
     assert table == golden
 
 
-def test_says_whether_and_why_it_is_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_says_whether_and_why_it_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         port = port_of(served)
         assert await get(port, "/healthz") == (200, "ok\n")

@@ -51,9 +51,7 @@ def test_records_are_those_of_rocketmq(tmp_path: Path) -> None:
             b'{"bm":0,"bn":"broker-a","c":"g","d":[0,1,2],"it":60000,"n":3,"pt":%d,"q":0,'
             b'"reviveTime":%d,"ro":0,"so":0,"sp":false,"t":"T"}' % (pop_ms, due_ms)
         )
-        assert acknowledgement[0] == (
-            b'{"ao":2,"bn":"broker-a","c":"g","pt":%d,"q":0,"so":0,"t":"T"}' % pop_ms
-        )
+        assert acknowledgement[0] == (b'{"ao":2,"bn":"broker-a","c":"g","pt":%d,"q":0,"so":0,"t":"T"}' % pop_ms)
         for (_, found), tag, place, deliver_ms in (
             (checkpoint, "ck", 0, due_ms - 1000),
             (acknowledgement, "ack", 2, due_ms),
@@ -86,9 +84,7 @@ def test_bodies_are_those_of_a_real_broker() -> None:
         queue_offsets=[1, 2], broker_name="broker-a", group="g", pop_ms=1_795_425_965_536,
         queue_id=0, start_offset=0, topic="T",
     )  # fmt: skip
-    assert encode(several) == (
-        b'{"ao":-1,"aol":[1,2],"bn":"broker-a","c":"g","pt":1795425965536,"q":0,"so":0,"t":"T"}'
-    )
+    assert encode(several) == (b'{"ao":-1,"aol":[1,2],"bn":"broker-a","c":"g","pt":1795425965536,"q":0,"so":0,"t":"T"}')
     assert several.unique_key() == "T@0@-1@g@1795425965536@broker-a@ack"
 
 
@@ -218,9 +214,7 @@ def test_a_revive_queue_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
     async def main(served: Serving, caller: Caller) -> None:
         kept = served.broker._books
-        checkpoint = Checkpoint(
-            group="g", invisible_ms=1000, count=1, pop_ms=1, queue_id=0, start_offset=0, topic="T"
-        )
+        checkpoint = Checkpoint(group="g", invisible_ms=1000, count=1, pop_ms=1, queue_id=0, start_offset=0, topic="T")
         for queue_id in (-1, 8, 999):
             with pytest.raises(BrokerError, match=re.escape(f"reviveQid[{queue_id}] is illegal")):
                 kept.popped(checkpoint, queue_id, 1, 1)

@@ -11,12 +11,7 @@ import pytest
 from firearrow.message.model import MessageView
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.pop import Handle
-from tests.broker.pop.test_revive import (
-    again,
-    lives,
-    passed,
-    sent_and_popped,
-)
+from tests.broker.pop.test_revive import again, lives, passed, sent_and_popped
 from tests.broker.popping import ack, popped
 from tests.broker.serving import Caller, Serving, left_by_kill, stored
 
@@ -86,9 +81,7 @@ def test_what_is_open_for_long_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("invisible_ms", "written"), [(4000, [1, 1]), (6000, [0, 1])])
-def test_what_is_visible_soon_is_written_sooner(
-    tmp_path: Path, invisible_ms: int, written: list[int]
-) -> None:
+def test_what_is_visible_soon_is_written_sooner(tmp_path: Path, invisible_ms: int, written: list[int]) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         [(_, handle)] = await sent_and_popped(served, caller, 1, invisibleTime=invisible_ms)
         assert len(records(served)) == written[0]

@@ -78,9 +78,7 @@ class History:
             mapped_file_size_consume_queue=4000, mapped_file_size_timer_log=52 * 100, **self._store,
         )  # fmt: skip
         chance = Random(self.chance.random())
-        self.broker = Broker(
-            config, store, self.clock, background=False, chance=chance, fs=self._fs
-        )
+        self.broker = Broker(config, store, self.clock, background=False, chance=chance, fs=self._fs)
         self._port = await self.broker.start("127.0.0.1", 0)
 
     async def _call(self, *calls: Any) -> list[Any]:
@@ -105,9 +103,7 @@ class History:
         """Pop what there is, and see that it is nobody's yet."""
         invisible_ms = invisible_ms or self.chance.choice((500, 3000, 15_000, 60_000))
         count = self.chance.choice((1, 8, 32))
-        [taken] = self.run(
-            self._call(lambda caller: popped(caller, invisibleTime=invisible_ms, maxMsgNums=count))
-        )
+        [taken] = self.run(self._call(lambda caller: popped(caller, invisibleTime=invisible_ms, maxMsgNums=count)))
         now_ms = self.clock.now_ms()
         for view, handle in taken:
             assert view.body in self.sent
@@ -227,9 +223,7 @@ def test_each_message_is_consumed(tmp_path: Path, ends: str, buffered: bool, see
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("others", [[], ["switch", "switch", "roll_back"]], ids=["kv", "switched"])
 @pytest.mark.parametrize("ends", ENDS)
-def test_each_message_is_consumed_by_records(
-    tmp_path: Path, ends: str, others: list[str], seed: int
-) -> None:
+def test_each_message_is_consumed_by_records(tmp_path: Path, ends: str, others: list[str], seed: int) -> None:
     """That are in RocksDB, or now there and now in the revive topics."""
     history = History(tmp_path, seed, is_sync=ends == "losses", **KV)
     history.send()

@@ -48,9 +48,7 @@ def committed(served: Serving, queue_id: int = 0) -> int:
     return served.broker.offsets.query("g", "T", queue_id)
 
 
-async def change(
-    caller: Caller, handle: Handle, in_ms: int, **changed: FieldValue
-) -> dict[str, str]:
+async def change(caller: Caller, handle: Handle, in_ms: int, **changed: FieldValue) -> dict[str, str]:
     """Have a message become visible in so many ms."""
     fields = ack_fields(handle, invisibleTime=in_ms, **changed)
     answer = await caller.call(200053, fields)
@@ -290,9 +288,7 @@ def test_random_consumers_get_every_message_in_order(tmp_path: Path) -> None:
                 continue
             first, *_ = handles
             assert first == (done[-1] + 1 if done else 0)
-            failed = min(
-                [offset for offset in handles if chance.random() < 0.2], default=max(handles) + 1
-            )
+            failed = min([offset for offset in handles if chance.random() < 0.2], default=max(handles) + 1)
             acked = [offset for offset in handles if offset != failed]
             chance.shuffle(acked)
             for offset in acked:
@@ -304,9 +300,7 @@ def test_random_consumers_get_every_message_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("init_mode", [0, 1])
-def test_a_message_of_several_offsets_does_not_come_for_ever(
-    tmp_path: Path, init_mode: int
-) -> None:
+def test_a_message_of_several_offsets_does_not_come_for_ever(tmp_path: Path, init_mode: int) -> None:
     """Java: its second offset is committed, and the same message is popped again and again."""
 
     async def main(served: Serving, caller: Caller) -> None:
@@ -387,9 +381,7 @@ def test_who_waits_is_woken_when_the_messages_are_visible_again(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("in_ms", "seconds"), [(0, 0), (5_000, 5), (120_000, 120)])
-def test_who_waits_is_woken_at_the_time_that_was_named_last(
-    tmp_path: Path, in_ms: int, seconds: int
-) -> None:
+def test_who_waits_is_woken_at_the_time_that_was_named_last(tmp_path: Path, in_ms: int, seconds: int) -> None:
     async def main(served: Serving, one: Caller) -> None:
         await make(served, one)
         async with served.caller() as other:

@@ -14,9 +14,7 @@ from tests.broker.serving import Caller, Serving, in_virtual_time
 
 
 def counting(threshold: int) -> InFlight:
-    config = replace(
-        CONFIG, enable_pop_message_threshold=True, pop_inflight_message_threshold=threshold
-    )
+    config = replace(CONFIG, enable_pop_message_threshold=True, pop_inflight_message_threshold=threshold)
     settings = Settings(HandClock(), config)
     return InFlight(settings)
 

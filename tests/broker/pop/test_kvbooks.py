@@ -32,12 +32,9 @@ def test_a_pop_is_a_record_for_each_message_and_no_checkpoint(tmp_path: Path) ->
         handle = taken[0][1]
         assert handle.revive_queue_id == 0
         assert records_in(served) == [
-            KvRecord(
-                pop_ms=handle.pop_ms, group="g", topic="T", queue_id=0, invisible_ms=60_000,
-                queue_offset=number,
-            )
+            KvRecord(pop_ms=handle.pop_ms, group="g", topic="T", queue_id=0, invisible_ms=60_000, queue_offset=number)
             for number in range(3)
-        ]  # fmt: skip
+        ]
         assert bodies(served, "rmq_sys_wheel_timer") == []
         assert served.broker.offsets.query("g", "T", 0) == 3
         assert await popped(caller) == []
@@ -187,9 +184,7 @@ def test_an_acknowledgement_is_on_the_disk_before_it_is_answered(
     calling(tmp_path, main, **KV)
 
 
-def test_an_acknowledgement_that_is_not_on_the_disk_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_acknowledgement_that_is_not_on_the_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Database) -> None:
         raise OSError(5, "the disk is gone")
 
@@ -203,9 +198,7 @@ def test_an_acknowledgement_that_is_not_on_the_disk_is_refused(
     calling(tmp_path, main, **KV)
 
 
-def test_what_can_not_be_noted_is_not_popped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_can_not_be_noted_is_not_popped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -234,9 +227,7 @@ def test_offsets_are_written_when_what_they_rest_on_is_on_the_disk(
     lives(tmp_path, main, **KV)
 
 
-def test_messages_are_logged_if_the_key_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_messages_are_logged_if_the_key_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         [(_, handle)] = await sent_and_popped(served, caller, 1)
         await ack(caller, handle)

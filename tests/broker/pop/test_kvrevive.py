@@ -127,9 +127,7 @@ def test_very_many_of_one_time_come_in_turns(tmp_path: Path) -> None:
 
 
 @contextmanager
-def _refusing(
-    patch: pytest.MonkeyPatch, error: Exception, times: int = 1 << 30
-) -> Iterator[list[int]]:
+def _refusing(patch: pytest.MonkeyPatch, error: Exception, times: int = 1 << 30) -> Iterator[list[int]]:
     """Have puts of retries refused so often."""
     refused: list[int] = []
     put_one = Retries.put
@@ -182,9 +180,7 @@ def test_one_is_given_up_after_as_many_times_as_the_key_says(
     assert "is given up" in {getattr(line, "outcome", None) for line in caplog.records}
 
 
-def test_a_full_disk_loses_nothing_and_counts_as_no_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_loses_nothing_and_counts_as_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         taken = await sent_and_popped(served, caller, 2)
         with _refusing(monkeypatch, DiskFull("no room")):
@@ -248,9 +244,7 @@ def test_messages_that_are_gone_do_not_come_again(tmp_path: Path) -> None:
 # --- after whatever happened ---
 
 
-def test_a_record_goes_when_the_log_has_its_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_goes_when_the_log_has_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a loss of power might take both."""
 
     async def main(served: Serving, caller: Caller) -> None:
@@ -284,9 +278,7 @@ def test_a_record_goes_when_the_log_has_its_message(
 
 
 @pytest.mark.parametrize("acknowledged", [0, 1, 3])
-def test_a_kill_loses_neither_messages_nor_acknowledgements(
-    tmp_path: Path, acknowledged: int
-) -> None:
+def test_a_kill_loses_neither_messages_nor_acknowledgements(tmp_path: Path, acknowledged: int) -> None:
     async def run(clock: VirtualClock) -> None:
         serving_it = serving(tmp_path / "store", clock=clock, background=False, **KV)
         served = await serving_it.__aenter__()

@@ -182,9 +182,7 @@ def _refuse(_: Database) -> None:
     raise OSError(5, "the disk is gone")
 
 
-CHANGES = st.lists(
-    st.tuples(st.sampled_from(["put", "remove", "leave", "due"]), st.integers(0, 9)), max_size=40
-)
+CHANGES = st.lists(st.tuples(st.sampled_from(["put", "remove", "leave", "due"]), st.integers(0, 9)), max_size=40)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

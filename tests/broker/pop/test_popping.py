@@ -125,9 +125,7 @@ def test_what_a_pop_has_passed_is_not_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("init_mode", "by_memory", "start"), [(0, True, 0), (1, True, 0), (1, False, 2), (7, False, 2)]
 )
-def test_a_group_begins_where_it_says(
-    tmp_path: Path, init_mode: int, by_memory: bool, start: int
-) -> None:
+def test_a_group_begins_where_it_says(tmp_path: Path, init_mode: int, by_memory: bool, start: int) -> None:
     """At the first message, or at the last, unless the first is recent."""
 
     async def main(served: Serving, caller: Caller) -> None:
@@ -184,9 +182,7 @@ def test_what_failed_comes_as_of_its_topic(tmp_path: Path, v2: bool, actual: boo
         assert answer.ext["startOffsetInfo"] == f"{2 if v2 else 1} 0 0"
         assert offsets(served, retry) == {0: 2}
 
-    in_virtual_time(
-        tmp_path, main, enable_retry_topic_v2=v2, pop_response_return_actual_retry_topic=actual
-    )
+    in_virtual_time(tmp_path, main, enable_retry_topic_v2=v2, pop_response_return_actual_retry_topic=actual)
 
 
 @pytest.mark.parametrize("percent", [0, 100])
@@ -201,9 +197,7 @@ def test_what_failed_comes_first_or_last(tmp_path: Path, percent: int) -> None:
     in_virtual_time(tmp_path, main, pop_from_retry_probability=percent)
 
 
-def test_nothing_is_given_that_can_not_be_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_given_that_can_not_be_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found before is."""
 
     async def main(served: Serving, caller: Caller) -> None:
@@ -234,9 +228,7 @@ def test_nothing_is_given_that_can_not_be_noted(
     in_virtual_time(tmp_path, main)
 
 
-def test_a_queue_that_can_not_be_read_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_that_can_not_be_read_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await sent(served, caller, "A")
         await sent(served, caller, "B", queue_id=1)
@@ -265,9 +257,7 @@ def test_a_deleted_topic_is_popped_from_its_new_begin(tmp_path: Path) -> None:
     in_virtual_time(tmp_path, main)
 
 
-def test_old_messages_are_fetched_by_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_messages_are_fetched_by_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pop that found some gives these at once."""
     monkeypatch.setattr("firearrow.store.reader.is_resident", lambda *_: False)
     monkeypatch.setattr("firearrow.store.reader._OWN_BYTES_MAX", 0)
@@ -312,9 +302,7 @@ def test_whatever_happens_each_message_comes_until_it_is_acknowledged(
             elif what == "pop":
                 now_ms = served.broker._clock.now_ms()
                 invisible = {body for body, _, until in held if now_ms < until}
-                for view, handle in await popped(
-                    caller, queueId=which, maxMsgNums=number, invisibleTime=5000
-                ):
+                for view, handle in await popped(caller, queueId=which, maxMsgNums=number, invisibleTime=5000):
                     assert view.body in expected
                     assert view.body not in invisible
                     held.append((view.body, handle, handle.visible_ms))

@@ -110,10 +110,7 @@ def test_pops_in_order_and_of_one_queue_know_no_priority(tmp_path: Path) -> None
     async def main(served: Serving, caller: Caller) -> None:
         await make(caller, served)
         await send(served, caller, "0123" * 20)
-        firsts = {
-            (await popped(caller, maxMsgNums=1, order=True, attemptId="a"))[0][0].body
-            for _ in range(40)
-        }
+        firsts = {(await popped(caller, maxMsgNums=1, order=True, attemptId="a"))[0][0].body for _ in range(40)}
         assert len(firsts) > 1
         [(view, _)] = await popped(caller, maxMsgNums=1, queueId=1)
         assert view.queue_id == 1
@@ -146,9 +143,7 @@ def test_a_failed_message_does_not_wait_for_lower_ones_that_failed_before(tmp_pa
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(0, "23"), (100, "32")])
-def test_when_failed_messages_come_is_configured(
-    tmp_path: Path, percent: int, expected: str
-) -> None:
+def test_when_failed_messages_come_is_configured(tmp_path: Path, percent: int, expected: str) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await make(caller, served)
         await fail(served, caller, "3")

@@ -20,9 +20,7 @@ def test_a_checkpoint() -> None:
 
 
 def test_a_checkpoint_without_deltas() -> None:
-    checkpoint = msgspec.json.decode(
-        b'{"c":"G","it":1,"n":3,"pt":2,"q":0,"so":5,"t":"T"}', type=Checkpoint
-    )
+    checkpoint = msgspec.json.decode(b'{"c":"G","it":1,"n":3,"pt":2,"q":0,"so":5,"t":"T"}', type=Checkpoint)
     assert checkpoint.queue_offsets == [5, 6, 7]
 
 

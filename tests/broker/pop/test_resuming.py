@@ -25,9 +25,7 @@ async def send(caller: Caller, *bodies: bytes) -> None:
 
 
 @pytest.mark.parametrize("offsets_are_written", [False, True])
-def test_what_was_popped_before_a_kill_stays_invisible(
-    tmp_path: Path, *, offsets_are_written: bool
-) -> None:
+def test_what_was_popped_before_a_kill_stays_invisible(tmp_path: Path, *, offsets_are_written: bool) -> None:
     async def before(_: Serving, caller: Caller) -> None:
         await send(caller, b"A0", b"A1", b"A2", b"A3")
         if offsets_are_written:

@@ -140,9 +140,7 @@ def test_what_is_acknowledged_does_not_come_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stops", [1, 2])
-def test_what_is_acknowledged_before_a_long_stop_does_not_come_again(
-    tmp_path: Path, stops: int
-) -> None:
+def test_what_is_acknowledged_before_a_long_stop_does_not_come_again(tmp_path: Path, stops: int) -> None:
     """The checkpoint is in the revive queue already; its acknowledgement waits for its time, which
     is over when the next start finds it, or the one after that."""
 
@@ -159,10 +157,7 @@ def test_what_is_acknowledged_before_a_long_stop_does_not_come_again(
 
     async def run(clock: VirtualClock) -> None:
         for test in (popping, *[stopping] * (stops - 1), main):
-            async with (
-                serving(tmp_path, clock=clock, background=False) as served,
-                served.caller() as caller,
-            ):
+            async with serving(tmp_path, clock=clock, background=False) as served, served.caller() as caller:
                 await test(served, caller)
             clock.start_ms += 100_000
 
@@ -241,9 +236,7 @@ def test_a_time_may_be_changed_in_the_millisecond_of_its_pop(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("late_seconds", [-0.5, 0.1, 1.8])
-def test_what_is_acknowledged_a_little_late_still_counts(
-    tmp_path: Path, late_seconds: float
-) -> None:
+def test_what_is_acknowledged_a_little_late_still_counts(tmp_path: Path, late_seconds: float) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         taken = await sent_and_popped(served, caller, 2)
         handle = taken[0][1]
@@ -263,9 +256,7 @@ def test_an_acknowledgement_may_come_before_its_checkpoint(tmp_path: Path) -> No
         await caller.sent(b"0")
         now_ms = served.broker._clock.now_ms()
         popped_ms = now_ms - 59_000 - 100
-        record = Acknowledgement(
-            queue_offset=0, group="g", pop_ms=popped_ms, queue_id=0, start_offset=0, topic="T"
-        )
+        record = Acknowledgement(queue_offset=0, group="g", pop_ms=popped_ms, queue_id=0, start_offset=0, topic="T")
         served.broker.groups.find("g")
         served.broker._books.put_acknowledgement(record, 0, now_ms, now_ms)
         put(served, checkpoint(popped_ms))
@@ -340,9 +331,7 @@ def test_nothing_comes_again_for_a_topic_or_group_that_is_gone(
 # --- what the original does wrong ---
 
 
-def test_a_message_that_can_not_be_read_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_can_not_be_read_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """apache/rocketmq#10985: a read that fails loses the message."""
     tried_ms: list[int] = []
 
@@ -389,9 +378,7 @@ def test_a_message_without_room_for_notes_comes_without(tmp_path: Path, before: 
     lives(tmp_path, main)
 
 
-def test_a_message_that_is_put_again_stays_set_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_is_put_again_stays_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java: it counts as failed if it could not be put into its retry topic at first."""
     once = iter([MessageError("damaged", "record")])
     put_one = Retries.put
@@ -503,9 +490,7 @@ def test_order_is_kept(tmp_path: Path) -> None:
     lives(tmp_path, main)
 
 
-def test_records_that_can_not_be_read_stop_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_records_that_can_not_be_read_stop_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"0")
         served.broker.groups.find("g")
@@ -578,10 +563,7 @@ def test_the_clock_may_be_set(tmp_path: Path, step_ms: int) -> None:
     """Nothing comes again before its time, by whatever the clock says."""
 
     async def run(clock: VirtualClock) -> None:
-        async with (
-            serving(tmp_path, clock=clock, background=False, **PATIENT) as served,
-            served.caller() as caller,
-        ):
+        async with serving(tmp_path, clock=clock, background=False, **PATIENT) as served, served.caller() as caller:
             [(_, handle)] = await sent_and_popped(served, caller, 1)
             await asyncio.sleep(61)
             clock.start_ms += step_ms

@@ -70,9 +70,7 @@ def test_what_is_in_order_or_large_shares_with_none() -> None:
         assert alike_of(other) != alike_of(header)
 
 
-async def asked(
-    callers: Sequence[Caller], asks: Sequence[Ask], *, together: bool
-) -> list[Command[Any]]:
+async def asked(callers: Sequence[Caller], asks: Sequence[Ask], *, together: bool) -> list[Command[Any]]:
     """The answers to requests, which all come in one turn or each after the one before."""
     if not together:
         return [await callers[who].call(code, fields) for who, code, fields in asks]
@@ -82,13 +80,7 @@ async def asked(
     return answers
 
 
-def result(
-    sent: list[str],
-    pops: list[Ask],
-    acks: list[tuple[int, int, str]],
-    *,
-    together: bool,
-) -> list[object]:
+def result(sent: list[str], pops: list[Ask], acks: list[tuple[int, int, str]], *, together: bool) -> list[object]:
     """What is told of pops and of acknowledgements, and what comes again."""
     told: list[object] = []
 
@@ -107,9 +99,7 @@ def result(
                     told.append(answer.ext["restNum"])
                 taken += [handle for _, handle in found]
             asks: list[Ask] = [
-                (who, 200051, ack_fields(taken[at % len(taken)]) | FAULTS[fault])
-                for who, at, fault in acks
-                if taken
+                (who, 200051, ack_fields(taken[at % len(taken)]) | FAULTS[fault]) for who, at, fault in acks if taken
             ]
             answers = await asked(callers, asks, together=together)
             told.extend((answer.code, (answer.remark or "")[:20]) for answer in answers)
@@ -150,12 +140,7 @@ _not_shrunk = settings(  # that takes minutes
     st.booleans(),
 )
 def test_together_is_as_one_after_another(
-    sent: list[str],
-    who: list[int],
-    count: int,
-    tag: str,
-    acks: list[tuple[int, int, str]],
-    order: bool,
+    sent: list[str], who: list[int], count: int, tag: str, acks: list[tuple[int, int, str]], order: bool
 ) -> None:
     """Of several connections, in the order in which they are read."""
     fields = pop_fields(maxMsgNums=count, exp=tag, queueId=0, order=order)
@@ -169,9 +154,7 @@ def test_together_is_as_one_after_another(
     st.lists(st.sampled_from("AB"), min_size=1, max_size=12),
     st.lists(st.tuples(_who, st.sampled_from([1, 1, 2, 3, 32]), st.sampled_from("*A")), max_size=9),
 )
-def test_of_pops_that_differ_each_is_given_what_it_asks_for(
-    sent: list[str], asks: list[tuple[int, int, str]]
-) -> None:
+def test_of_pops_that_differ_each_is_given_what_it_asks_for(sent: list[str], asks: list[tuple[int, int, str]]) -> None:
     """In any order; together as much as by themselves, if all want all."""
     bodies_of_tag = {
         "*": {str(number).encode() for number in range(len(sent))},
@@ -184,13 +167,9 @@ def test_of_pops_that_differ_each_is_given_what_it_asks_for(
             for number, tag in enumerate(sent):
                 await caller.sent(str(number).encode(), queue_id=number % 4, i=f"TAGS\x01{tag}\x02")
             await served.dispatched()
-            pops: list[Ask] = [
-                (who, 200050, pop_fields(maxMsgNums=count, exp=tag)) for who, count, tag in asks
-            ]
+            pops: list[Ask] = [(who, 200050, pop_fields(maxMsgNums=count, exp=tag)) for who, count, tag in asks]
             given: list[bytes] = []
-            for (_, count, tag), answer in zip(
-                asks, await asked(callers, pops, together=True), strict=True
-            ):
+            for (_, count, tag), answer in zip(asks, await asked(callers, pops, together=True), strict=True):
                 found = [view.body for view, _ in messages_of(answer)] if not answer.code else []
                 assert len(found) <= count
                 assert bodies_of_tag[tag].issuperset(found)
@@ -216,9 +195,7 @@ def test_pops_and_acknowledgements_of_one_turn_are_a_record_each(tmp_path: Path)
             assert len(bodies(served, TIMER_TOPIC)) == 1
             handles = [messages_of(answer)[0][1] for answer in answers]
             assert [handle.queue_offset for handle in handles] == list(range(CALLERS))
-            acks: list[Ask] = [
-                (who, 200051, ack_fields(handle)) for who, handle in enumerate(handles)
-            ]
+            acks: list[Ask] = [(who, 200051, ack_fields(handle)) for who, handle in enumerate(handles)]
             assert {answer.code for answer in await asked(callers, acks, together=True)} == {0}
             assert len(bodies(served, TIMER_TOPIC)) == 2
             await asyncio.sleep(DUE_SECONDS)

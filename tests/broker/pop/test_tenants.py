@@ -61,11 +61,7 @@ def test_what_came_back_of_one_is_not_given_to_another(tmp_path: Path) -> None:
     in_virtual_time(tmp_path, main, **AUTHORIZED)
 
 
-OTHERS: Mapping[str, Any] = {
-    "all": {},
-    "by tags": {"exp": "A"},
-    "by SQL92": {"exp": "n = 1", "expType": "SQL92"},
-}
+OTHERS: Mapping[str, Any] = {"all": {}, "by tags": {"exp": "A"}, "by SQL92": {"exp": "n = 1", "expType": "SQL92"}}
 
 
 @pytest.mark.parametrize("name", OTHERS)

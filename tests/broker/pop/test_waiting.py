@@ -12,13 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.events import GroupDeleted
 from firearrow.broker.pop import waiting
-from firearrow.broker.pop.waiting import (
-    ANY_QUEUE,
-    TESTS_MAX,
-    TURN_SECONDS,
-    HeldPops,
-    Outcome,
-)
+from firearrow.broker.pop.waiting import ANY_QUEUE, TESTS_MAX, TURN_SECONDS, HeldPops, Outcome
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError
 from firearrow.message.names import pop_retry_topic
@@ -58,9 +52,7 @@ class Stage:
         self.entries = Entries()
         settings = Settings(self.clock, BrokerConfig(**config))  # type: ignore[arg-type]
         store = cast(MessageStore, self.entries)
-        self.held = HeldPops(
-            "held", settings, store, self.clock, self.scheduler, newest_first=newest_first
-        )
+        self.held = HeldPops("held", settings, store, self.clock, self.scheduler, newest_first=newest_first)
         self.resumed: list[int] = []
         self.on_resume: Callable[[AnyCommand], None] = lambda command: None
 
@@ -82,9 +74,7 @@ class Stage:
         exp: str | None = None,
     ) -> Outcome:
         now_ms = self.clock.now_ms()
-        header = PopMessage(
-            group, topic, queue_id, 32, 60_000, poll_ms, now_ms - ago_ms, 0, exp=exp
-        )
+        header = PopMessage(group, topic, queue_id, 32, 60_000, poll_ms, now_ms - ago_ms, 0, exp=exp)
         command = request(200050, {}, b"body", opaque=number)
         holder = cast(Peer, peer or FakeChannel())
         return self.held.hold(holder, command, header, self._answer, wanted)
@@ -385,15 +375,11 @@ class Model(RuleBasedStateMachine):
             self.left[some[0]] -= 1
         return bool(some), any(self.left.get(place, 0) for place in places)
 
-    def _pop(
-        self, number: int, topic: str, group: str, queue_id: int, peer: FakeChannel, until: float
-    ) -> None:
+    def _pop(self, number: int, topic: str, group: str, queue_id: int, peer: FakeChannel, until: float) -> None:
         found, more = self._take(topic, group, queue_id)
         poll_ms = round((until - self.stage.clock.seconds) * 1000) + 50
         if not found:
-            outcome = self.stage.hold(
-                number, topic=topic, group=group, queue_id=queue_id, poll_ms=poll_ms, peer=peer
-            )
+            outcome = self.stage.hold(number, topic=topic, group=group, queue_id=queue_id, poll_ms=poll_ms, peer=peer)
             if outcome is Outcome.HELD:
                 self.waiting[number] = topic, group, queue_id, peer, until
         elif more:
@@ -416,9 +402,7 @@ class Model(RuleBasedStateMachine):
         until = self.stage.clock.seconds + seconds
         self._pop(self.number, topic, group, queue_id, self.peers[peer], until)
 
-    @rule(
-        topic=st.sampled_from(TOPICS), queue_id=st.integers(0, QUEUES - 1), count=st.integers(1, 4)
-    )
+    @rule(topic=st.sampled_from(TOPICS), queue_id=st.integers(0, QUEUES - 1), count=st.integers(1, 4))
     def send(self, topic: str, queue_id: int, count: int) -> None:
         for group in GROUPS:
             place = topic, group, queue_id

@@ -22,9 +22,7 @@ KEPT = {"resource": "Topic:T", "actions": ["Pub", "Sub"], "decision": "Allow"}
 Told = tuple[int, str | None, Any]
 
 
-async def told(
-    caller: Caller, code: int, fields: Mapping[str, FieldValue], body: Any = None
-) -> Told:
+async def told(caller: Caller, code: int, fields: Mapping[str, FieldValue], body: Any = None) -> Told:
     """The code, the remark and what the body says."""
     answer = await caller.call(code, fields, b"" if body is None else json.dumps(body).encode())
     return answer.code, answer.remark, json.loads(answer.body) if answer.body else None
@@ -41,10 +39,7 @@ def test_users(tmp_path: Path) -> None:
         assert await told(caller, 3002, u, changed) == (0, None, None)
         now = made | {"userType": "Super", "userStatus": "disable"}
         assert await told(caller, 3005, {}) == (0, None, [{"username": "root", **ROOT}, now])
-        assert await told(caller, 3005, {"filter": "oo"}) == (
-            *(0, None),
-            [{"username": "root", **ROOT}],
-        )
+        assert await told(caller, 3005, {"filter": "oo"}) == (*(0, None), [{"username": "root", **ROOT}])
         assert await told(caller, 3005, {"filter": "x"}) == (0, None, None)
         assert await told(caller, 3003, u) == (0, None, None)
         assert await told(caller, 3003, u) == (0, None, None)
@@ -67,10 +62,7 @@ def test_users(tmp_path: Path) -> None:
         (3006, {"subject": "User:root"}, None, (1, "The body of acl is null")),
         (3006, {"subject": "User:root"}, {"policies": []}, (1, "The body of acl is null")),
         (3007, {"subject": "User:u"}, ACL, (16, "The subject of User:u is not exist.")),
-        (
-            *(3006, {"subject": "Group:u"}, ACL),
-            (1, "An system error occurred, please try again later."),
-        ),
+        (*(3006, {"subject": "Group:u"}, ACL), (1, "An system error occurred, please try again later.")),
         (3008, {"subject": "Group:u"}, None, (16, "The subject is null.")),
         (3008, {"subject": "User:u"}, None, (16, "The subject is not exist.")),
         (3008, {"subject": "User:root"}, None, (16, "The acl is not exist.")),
@@ -81,11 +73,7 @@ def test_users(tmp_path: Path) -> None:
     ],
 )
 def test_refusals_are_in_upstreams_words(
-    tmp_path: Path,
-    code: int,
-    fields: dict[str, FieldValue],
-    body: Any,
-    expected: tuple[int, str | None],
+    tmp_path: Path, code: int, fields: dict[str, FieldValue], body: Any, expected: tuple[int, str | None]
 ) -> None:
     async def main(_: Serving, caller: Caller) -> None:
         assert await told(caller, code, fields, body) == (*expected, None)
@@ -97,10 +85,7 @@ def test_policies(tmp_path: Path) -> None:
     async def main(_: Serving, caller: Caller) -> None:
         root: dict[str, FieldValue] = {"subject": "User:root"}
         assert await told(caller, 3006, root, ACL) == (0, None, None)
-        kept = {
-            "subject": "User:root",
-            "policies": [{"policyType": "Custom", "entries": [KEPT]}],
-        }
+        kept = {"subject": "User:root", "policies": [{"policyType": "Custom", "entries": [KEPT]}]}
         assert await told(caller, 3009, root) == (0, None, kept)
         other = {**KEPT, "resource": "Group:g*", "sourceIps": ["10.0.0.0/8"]}
         denied = {**KEPT, "decision": "Deny"}
@@ -318,9 +303,7 @@ def test_policies_of_a_super_user_are_changed_by_super_users(tmp_path: Path) -> 
     protected(tmp_path, main)
 
 
-def test_with_authentication_alone_only_super_users_change_users_and_policies(
-    tmp_path: Path,
-) -> None:
+def test_with_authentication_alone_only_super_users_change_users_and_policies(tmp_path: Path) -> None:
     async def main(served: Serving, root: Signer) -> None:
         await root.user("v")
         await root.allow("v", ("Topic:T", ["Pub"]))
@@ -357,10 +340,7 @@ def test_an_entry_of_the_default_policy_is_deleted_by_its_resource(tmp_path: Pat
             assert (await told(caller, 3006, root, acl))[0] == 0
         assert (await told(caller, 3008, root | {"resource": "Topic:T"}))[0] == 0
         found = (await told(caller, 3009, root))[2]["policies"]
-        assert [(it["policyType"], len(it["entries"])) for it in found] == [
-            ("Custom", 1),
-            ("Default", 1),
-        ]
+        assert [(it["policyType"], len(it["entries"])) for it in found] == [("Custom", 1), ("Default", 1)]
         default = root | {"resource": "Topic:U", "policyType": "Default"}
         assert (await told(caller, 3008, default))[0] == 0
         found = (await told(caller, 3009, root))[2]["policies"]

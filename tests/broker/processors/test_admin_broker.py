@@ -59,20 +59,14 @@ def test_a_change_is_answered_obeyed_and_printed(broker: FakeBroker) -> None:
         (b"maxMessageSize=10\n", 29, "maxMessageSize=10: allowed is a whole number from 1024"),
         (b"regionId=a\\nc=d\n", 29, "regionId='a\\nc=d': allowed is 1 to 255 characters"),
         (b"metricsGrpcExporterHeader=a\\nc=d\n", 29, "allowed is name:value"),
-        (
-            b"authenticationEnabled=true\n",
-            29,
-            "authenticationEnabled takes effect only at the",
-        ),
+        (b"authenticationEnabled=true\n", 29, "authenticationEnabled takes effect only at the"),
         (b"a" * (256 * 1024 + 1), 1, "at most 262144 bytes, this one 262145"),
         (b"".join(b"k%d=\n" % at for at in range(1001)), 1, "at most 1000 keys, this one 1001"),
         (b"\x00\\u12", 1, "string2Properties error"),
         (b"\xff", 1, "string2Properties error"),
     ],
 )
-def test_a_change_that_is_not_allowed_changes_nothing(
-    broker: FakeBroker, body: bytes, code: int, remark: str
-) -> None:
+def test_a_change_that_is_not_allowed_changes_nothing(broker: FakeBroker, body: bytes, code: int, remark: str) -> None:
     before = broker.call(26)
     answer = broker.call(25, body=body)
     assert answer.code == code
@@ -189,11 +183,7 @@ def test_a_counter_is_printed_as_java_does(broker: FakeBroker) -> None:
 
 def test_the_version_of_the_configuration_is_json(broker: FakeBroker) -> None:
     version = broker.call(26).fields["version"]
-    assert fastjson.loads(str(version)) == {
-        "counter": 0,
-        "stateVersion": 0,
-        "timestamp": NOW_MS,
-    }
+    assert fastjson.loads(str(version)) == {"counter": 0, "stateVersion": 0, "timestamp": NOW_MS}
 
 
 @pytest.mark.parametrize("code", [306, 316, 329])
@@ -216,9 +206,7 @@ def test_queues_that_are_kept_once_need_no_check(broker: FakeBroker) -> None:
         ({"READ_AHEAD_MODE": 1}, 0, "set commitlog readahead mode success, mode: 1"),
     ],
 )
-def test_how_the_log_is_read_ahead(
-    broker: FakeBroker, fields: dict[str, FieldValue], code: int, remark: str
-) -> None:
+def test_how_the_log_is_read_ahead(broker: FakeBroker, fields: dict[str, FieldValue], code: int, remark: str) -> None:
     assert broker.call(2004, fields) == Response(code, remark)
     told = [] if code else [f"read ahead: {fields['READ_AHEAD_MODE'] == 0}"]
     assert broker.store.deleted == told

@@ -17,15 +17,9 @@ def test_a_group_is_created_and_changed(broker: FakeBroker) -> None:
     assert broker.call(200, body={"groupName": "G2"}) == Response()
     broker.ask(200, body={"groupName": "G2", "attributes": {"+priority.factor": "50"}})
     policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1, 2]}}
-    broker.ask(
-        200,
-        body={"groupName": "G2", "retryMaxTimes": 3, "groupRetryPolicy": policy, "later": 7},
-    )
+    broker.ask(200, body={"groupName": "G2", "retryMaxTimes": 3, "groupRetryPolicy": policy, "later": 7})
     assert broker.groups.get("G2") == SubscriptionGroupConfig(
-        "G2",
-        retry_max_times=3,
-        group_retry_policy=policy,
-        attributes={"priority.factor": "50"},
+        "G2", retry_max_times=3, group_retry_policy=policy, attributes={"priority.factor": "50"}
     )
 
 
@@ -73,10 +67,7 @@ def test_all_groups_or_pages_of_them(broker: FakeBroker) -> None:
     assert list(broker.ask(201, page)["subscriptionGroupTable"]) == names[:2]
     version = broker.groups.data_version
     text = f'{{"counter":{version.counter},"stateVersion":0,"timestamp":{version.timestamp}}}'
-    assert (
-        list(broker.ask(201, page | {"dataVersion": text})["subscriptionGroupTable"])
-        == (names[2:4])
-    )
+    assert list(broker.ask(201, page | {"dataVersion": text})["subscriptionGroupTable"]) == (names[2:4])
 
 
 def test_deleting_a_group(broker: FakeBroker) -> None:
@@ -104,13 +95,7 @@ def test_many_groups_are_deleted_at_once_or_none(broker: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (225, "groupConfigList"),
-        (18, "topicConfigList"),
-        (5002, "topicList"),
-        (5003, "groupNameList"),
-    ],
+    ("code", "name"), [(225, "groupConfigList"), (18, "topicConfigList"), (5002, "topicList"), (5003, "groupNameList")]
 )
 def test_what_is_made_at_a_time_is_limited(broker: FakeBroker, code: int, name: str) -> None:
     item = {} if name.endswith("ConfigList") else "x"

@@ -40,12 +40,7 @@ def test_a_topic_is_created_and_changed(broker: FakeBroker) -> None:
 
 
 def test_a_client_may_leave_out_what_has_a_default(broker: FakeBroker) -> None:
-    fields: dict[str, FieldValue] = {
-        "topic": "T1",
-        "readQueueNums": 1,
-        "writeQueueNums": 1,
-        "perm": 6,
-    }
+    fields: dict[str, FieldValue] = {"topic": "T1", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     assert broker.call(17, fields).code == 0
     assert broker.topics.get("T1") == TopicConfig("T1", 1, 1, 6)
 
@@ -84,10 +79,7 @@ def test_a_topic_that_cannot_be_is_refused(
 def test_queues_of_batches_do_not_follow_others(broker: FakeBroker) -> None:
     broker.store.queues["T1", 0] = (0, 5, False)
     batches = wanted(attributes="+queue.type=BatchCQ")
-    both = (
-        b'{"topicConfigList":[{"topicName":"T0"},{"topicName":"T1",'
-        b'"attributes":{"+queue.type":"BatchCQ"}}]}'
-    )
+    both = b'{"topicConfigList":[{"topicName":"T0"},{"topicName":"T1","attributes":{"+queue.type":"BatchCQ"}}]}'
     for code, fields, body in ((17, batches, b""), (18, {}, both)):
         answer = broker.call(code, fields, body)
         assert answer.code == 29
@@ -127,9 +119,7 @@ def test_a_list_of_topics(broker: FakeBroker) -> None:
     attributes = {"+message.type": "FIFO"}
     body = {"topicConfigList": [config("L1"), config("L2", attributes=attributes)]}
     broker.ask(18, body=body)
-    assert broker.topics.get("L2") == TopicConfig(
-        "L2", 4, 4, 6, attributes={"message.type": "FIFO"}
-    )
+    assert broker.topics.get("L2") == TopicConfig("L2", 4, 4, 6, attributes={"message.type": "FIFO"})
     broker.ask(18, body={"topicConfigList": [config("L1"), {"topicName": "L3"}]})
     assert broker.topics.get("L3") == TopicConfig("L3", 16, 16, 6)
     refused = broker.call(18, body={"topicConfigList": [config("L4"), config("a b")]})
@@ -197,8 +187,7 @@ def test_what_is_not_there_can_be_deleted_and_system_topics_cannot(broker: FakeB
 
 
 @pytest.mark.parametrize(
-    "topic",
-    ["..", ".", "/", "/abs/path", "../T", "T/0", "a\0b", "a" * 128, "T\n", "a+b", "%RETRY%../+T"],
+    "topic", ["..", ".", "/", "/abs/path", "../T", "T/0", "a\0b", "a" * 128, "T\n", "a+b", "%RETRY%../+T"]
 )
 def test_a_name_that_no_topic_can_have_deletes_nothing(broker: FakeBroker, topic: str) -> None:
     assert broker.call(215, {"topic": topic}).code == 29

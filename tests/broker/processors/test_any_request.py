@@ -24,16 +24,7 @@ FIELDS = st.dictionaries(
     st.sampled_from(
         [
             *("topic", "consumerGroup", "group", "groupName", "producerGroup", "clientID"),
-            *(
-                "queueId",
-                "commitOffset",
-                "offset",
-                "timestamp",
-                "perm",
-                "readQueueNums",
-                "writeQueueNums",
-                "order",
-            ),
+            *("queueId", "commitOffset", "offset", "timestamp", "perm", "readQueueNums", "writeQueueNums", "order"),
             *("attributes", "topicFilterType", "topicSeq", "maxTopicNum", "dataVersion"),
             *("delayLevel", "unitMode", "maxReconsumeTimes"),
             *("srcGroup", "destGroup", "offline", "compareGroup", "filterGroups", "readable"),
@@ -41,8 +32,7 @@ FIELDS = st.dictionaries(
             *("statsName", "statsKey", "cleanOffset", "topicList", "setZeroIfNotFound"),
         ]
     ),
-    st.sampled_from(["", "0", "1", "-1", "7", "true", "T", "g", "{}", "99999999999", "+a=b"])
-    | st.text(max_size=8),
+    st.sampled_from(["", "0", "1", "-1", "7", "true", "T", "g", "{}", "99999999999", "+a=b"]) | st.text(max_size=8),
 )
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
@@ -52,22 +42,12 @@ VALUES = st.recursive(
 NAMES = st.sampled_from(
     [
         *("clientID", "consumerDataSet", "producerDataSet", "groupName", "heartbeatFingerprint"),
-        *(
-            "subscriptionDataSet",
-            "topic",
-            "subString",
-            "codeSet",
-            "mqSet",
-            "clientId",
-            "brokerName",
-        ),
+        *("subscriptionDataSet", "topic", "subString", "codeSet", "mqSet", "clientId", "brokerName"),
         *("topicConfigList", "topicName", "attributes", "groupConfigList", "subscriptionData"),
     ]
 )
 BODIES = st.recursive(
-    VALUES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
-    max_leaves=12,
+    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5), max_leaves=12
 )
 
 
@@ -133,9 +113,7 @@ TOPIC = {"topicName": "N", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
             {"groupName": "n"}, {"groupName": "g", "attributes": {"+no": "1"}}]}),
     ],
 )  # fmt: skip
-def test_what_is_refused_changes_nothing(
-    tmp_path: Path, code: int, fields: dict[str, Any], body: Any
-) -> None:
+def test_what_is_refused_changes_nothing(tmp_path: Path, code: int, fields: dict[str, Any], body: Any) -> None:
     broker = furnished(tmp_path)
     broker.store.is_full = True
     before = state_of(broker), contents(tmp_path)

@@ -83,11 +83,7 @@ def test_a_message_is_consumed_directly(tmp_path: Path) -> None:
             message = {"topic": "T", "msgId": sent["msgId"], "brokerName": "?"}
             admin.tell(309, OF_C1 | message)
             asked = await member.asked()
-            assert asked.ext == OF_C1 | message | {
-                "brokerName": "broker-a",
-                "topicSysFlag": "0",
-                "groupSysFlag": "0",
-            }
+            assert asked.ext == OF_C1 | message | {"brokerName": "broker-a", "topicSysFlag": "0", "groupSysFlag": "0"}
             [view] = iter_records(asked.body)
             assert (view.topic, view.body) == ("T", b"consume me")
             member.answer(asked, Response(1, "the listener failed"))
@@ -108,9 +104,7 @@ def test_a_message_is_consumed_directly(tmp_path: Path) -> None:
         (223, {"topic": "T", "group": "G9"}, r"No Any Consumer online in .* group: \[G9\]"),
     ],
 )
-def test_what_can_not_be_asked(
-    tmp_path: Path, code: int, fields: dict[str, FieldValue], remark: str
-) -> None:
+def test_what_can_not_be_asked(tmp_path: Path, code: int, fields: dict[str, FieldValue], remark: str) -> None:
     async def main(served: Serving, admin: Caller) -> None:
         async with consumer(served):
             answer = await admin.call(code, fields)

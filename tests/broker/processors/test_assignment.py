@@ -53,10 +53,7 @@ def test_a_client_has_its_part(tmp_path: Path) -> None:
         async with served.caller() as other:
             await other.call(34, {}, json.dumps(heartbeat("c2")).encode())
             broker_name = served.broker.config.broker_name
-            assert await assigned(caller, asked("c1")) == [
-                (broker_name, 0, "PULL"),
-                (broker_name, 1, "PULL"),
-            ]
+            assert await assigned(caller, asked("c1")) == [(broker_name, 0, "PULL"), (broker_name, 1, "PULL")]
             circle = asked("c2", strategyName="AVG_BY_CIRCLE")
             assert [one[1] for one in await assigned(caller, circle) or ()] == [1, 3]
             everything = asked("c2", messageModel="BROADCASTING")

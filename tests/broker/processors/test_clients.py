@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from firearrow.broker.processors.clients import (
-    HEARTBEAT_GROUPS_MAX,
-    HEARTBEAT_SUBSCRIPTIONS_MAX,
-)
+from firearrow.broker.processors.clients import HEARTBEAT_GROUPS_MAX, HEARTBEAT_SUBSCRIPTIONS_MAX
 from firearrow.broker.state.clients import EXPRESSION_LENGTH_MAX
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import BODY_BYTES_MAX, ITEMS_MAX, SubscriptionGroupConfig
@@ -60,9 +57,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(broker: FakeBroker) -> 
     assert broker.groups.get("HG") == SubscriptionGroupConfig("HG")
     assert broker.topics.get("%RETRY%HG") == TopicConfig("%RETRY%HG", 1, 1, 6)
     assert broker.ask(204, {"producerGroup": "PG"}) == {
-        "connectionSet": [
-            {"clientAddr": "10.0.0.1:4711", "clientId": "c1", "language": "JAVA", "version": 513}
-        ]
+        "connectionSet": [{"clientAddr": "10.0.0.1:4711", "clientId": "c1", "language": "JAVA", "version": 513}]
     }
 
 
@@ -71,9 +66,7 @@ def test_retry_topics_are_as_their_group_and_topics_ask(broker: FakeBroker) -> N
     broker.groups.put(SubscriptionGroupConfig("OG", retry_queue_nums=3))
     body = heartbeat(group="OG", unitMode=True, subscriptionDataSet=[subscription("OT")])
     broker.ask(34, body=body)
-    assert broker.topics.get("%RETRY%OG") == TopicConfig(
-        "%RETRY%OG", 3, 3, 6, topic_sys_flag=2, order=True
-    )
+    assert broker.topics.get("%RETRY%OG") == TopicConfig("%RETRY%OG", 3, 3, 6, topic_sys_flag=2, order=True)
 
 
 def test_the_group_decides_on_notifications(broker: FakeBroker) -> None:
@@ -128,9 +121,7 @@ def test_a_heartbeat_of_too_many_groups_is_refused(broker: FakeBroker, role: str
         {"tagsSet": ["A"] * (EXPRESSION_LENGTH_MAX + 1)},
     ],
 )
-def test_a_subscription_of_excessive_size_is_refused(
-    broker: FakeBroker, large: dict[str, Any]
-) -> None:
+def test_a_subscription_of_excessive_size_is_refused(broker: FakeBroker, large: dict[str, Any]) -> None:
     body = heartbeat(subscriptionDataSet=[subscription("T0"), subscription() | large])
     refused = broker.call(34, body=body)
     assert refused.code == 29
@@ -206,28 +197,19 @@ def test_who_joined_and_left_is_told_to_who_asks_for_it(broker: FakeBroker) -> N
     assert (len(found["connectionSet"]), found["memberChanges"]) == (1, [joined])
     broker.ask(35, {"clientID": "c1", "consumerGroup": "HG"})
     left = {**joined, "joined": False}
-    assert broker.ask(203, asked) == {
-        "connectionSet": [],
-        "memberChanges": [joined, left],
-        "subscriptionTable": {},
-    }
+    assert broker.ask(203, asked) == {"connectionSet": [], "memberChanges": [joined, left], "subscriptionTable": {}}
     assert broker.call(203, {"consumerGroup": "HG"}).code == 206
 
 
 def test_a_consumer_that_tells_little_is_told_of_little(broker: FakeBroker) -> None:
     broker.ask(34, body={"clientID": "x1", "consumerDataSet": [{"groupName": "NUL"}]})
-    assert broker.ask(203, {"consumerGroup": "NUL"}).keys() == {
-        "connectionSet",
-        "subscriptionTable",
-    }
+    assert broker.ask(203, {"consumerGroup": "NUL"}).keys() == {"connectionSet", "subscriptionTable"}
 
 
 def test_unregister_takes_both_kinds_of_groups(broker: FakeBroker) -> None:
     broker.ask(34, body=heartbeat(producerDataSet=[{"groupName": "PG"}]))
     broker.ask(35, {"clientID": "c1", "consumerGroup": "HG", "producerGroup": "PG"})
-    assert broker.call(204, {"producerGroup": "PG"}) == Response(
-        1, "the producer group[PG] not exist"
-    )
+    assert broker.call(204, {"producerGroup": "PG"}) == Response(1, "the producer group[PG] not exist")
     assert broker.call(203, {"consumerGroup": "HG"}).code == 206
     assert broker.call(35, {"clientID": "c9", "consumerGroup": "X", "producerGroup": "Y"}).code == 0
 
@@ -289,12 +271,8 @@ def test_a_heartbeat_of_ten_thousand_subscriptions_is_taken(broker: FakeBroker) 
         ),
     ],
 )
-def test_a_heartbeat_that_takes_long_is_refused(
-    broker: FakeBroker, groups: list[list[Any]], remark: str
-) -> None:
-    consumers = [
-        {"groupName": f"G{n}", "subscriptionDataSet": wanted} for n, wanted in enumerate(groups)
-    ]
+def test_a_heartbeat_that_takes_long_is_refused(broker: FakeBroker, groups: list[list[Any]], remark: str) -> None:
+    consumers = [{"groupName": f"G{n}", "subscriptionDataSet": wanted} for n, wanted in enumerate(groups)]
     answer = broker.call(34, {}, {"clientID": "c", "consumerDataSet": consumers})
     assert answer.code in (1, 29)
     assert remark in (answer.remark or "")
@@ -304,9 +282,7 @@ def test_a_heartbeat_that_takes_long_is_refused(
 @pytest.mark.parametrize("code", [34, 41, 42, 46])
 def test_a_body_beyond_the_limit_is_not_read(broker: FakeBroker, code: int) -> None:
     answer = broker.call(code, {}, b"{}".ljust(BODY_BYTES_MAX + 1))
-    assert answer.remark == (
-        f"request {code} has a body of {BODY_BYTES_MAX + 1} bytes, the limit is {BODY_BYTES_MAX}"
-    )
+    assert answer.remark == (f"request {code} has a body of {BODY_BYTES_MAX + 1} bytes, the limit is {BODY_BYTES_MAX}")
     assert broker.call(code, {}, b"{}".ljust(BODY_BYTES_MAX)).code == 0
 
 

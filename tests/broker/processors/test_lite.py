@@ -82,12 +82,7 @@ def handle(answer: Command[Any], offset: int) -> str:
 
 
 async def ack(
-    caller: Caller,
-    answer: Command[Any],
-    in_lite_topic: str,
-    queue_offset: int,
-    /,
-    **changed: FieldValue,
+    caller: Caller, answer: Command[Any], in_lite_topic: str, queue_offset: int, /, **changed: FieldValue
 ) -> Command[Any]:
     fields: dict[str, FieldValue] = {
         "consumerGroup": "G", "topic": "P", "queueId": 0, "offset": queue_offset,
@@ -236,9 +231,7 @@ def test_who_adds_again_what_it_has_keeps_it(tmp_path: Path) -> None:
         await send(caller, "a", b"1")
         await subscribe(caller, "a")
         await subscribe(caller, "a")
-        told = await caller.call(
-            200077, {"parentTopic": "P", "group": "G", "clientId": "c1", "maxCount": 9}
-        )
+        told = await caller.call(200077, {"parentTopic": "P", "group": "G", "clientId": "c1", "maxCount": 9})
         assert json.loads(told.body)["liteTopicCount"] == 1
         assert await popped(caller) == ["1"]
 
@@ -280,9 +273,7 @@ def test_a_wildcard_takes_all(tmp_path: Path) -> None:
         ({"type": "TIMESTAMP", "value": 1}, ["1", "2"]),
     ],
 )
-def test_where_a_client_begins(
-    tmp_path: Path, option: dict[str, object], expected: list[str]
-) -> None:
+def test_where_a_client_begins(tmp_path: Path, option: dict[str, object], expected: list[str]) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         for number in range(3):
             await send(caller, "a", b"%d" % number)
@@ -387,9 +378,7 @@ def test_pops_that_are_refused(tmp_path: Path, changed: dict[str, FieldValue], c
         ({"liteTopic": "unknown"}, 0),
     ],
 )
-def test_acknowledgements_that_are_refused(
-    tmp_path: Path, changed: dict[str, FieldValue], code: int
-) -> None:
+def test_acknowledgements_that_are_refused(tmp_path: Path, changed: dict[str, FieldValue], code: int) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await subscribe(caller, "a")
         await send(caller, "a", b"0")
@@ -527,9 +516,7 @@ async def is_there(caller: Caller, **changed: FieldValue) -> str:
 
 
 @pytest.mark.parametrize("kind", [{}, {"lite.sub.wildcard": "true"}])
-def test_a_notification_is_about_what_the_client_can_pop(
-    tmp_path: Path, kind: dict[str, str]
-) -> None:
+def test_a_notification_is_about_what_the_client_can_pop(tmp_path: Path, kind: dict[str, str]) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await send(caller, "other", b"0")
         assert await is_there(caller) == "false"  # though the parent has messages

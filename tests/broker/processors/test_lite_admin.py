@@ -152,9 +152,7 @@ def test_a_client_sees_all_again(tmp_path: Path) -> None:
         (DISPATCH, {"group": "other"}, 29),
     ],
 )
-def test_what_is_refused(
-    tmp_path: Path, code: int, fields: dict[str, FieldValue], refusal: int
-) -> None:
+def test_what_is_refused(tmp_path: Path, code: int, fields: dict[str, FieldValue], refusal: int) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent()
         answer = await caller.call(code, fields)

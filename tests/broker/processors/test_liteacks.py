@@ -5,16 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from firearrow.wire.command import FieldValue
-from tests.broker.processors.test_lite import (
-    CHANGE,
-    ack,
-    handle,
-    pop,
-    popped,
-    send,
-    subscribe,
-    with_lite_topics,
-)
+from tests.broker.processors.test_lite import CHANGE, ack, handle, pop, popped, send, subscribe, with_lite_topics
 from tests.broker.serving import Caller, Serving
 
 

@@ -103,10 +103,7 @@ def test_each_group_has_each_message_however_many_wait(tmp_path: Path) -> None:
             for number in range(groups):
                 await popped(caller, consumerGroup=f"g{number}")
                 for place in range(each):
-                    changed: dict[str, FieldValue] = {
-                        "queueId": place % 5 - 1,
-                        "consumerGroup": f"g{number}",
-                    }
+                    changed: dict[str, FieldValue] = {"queueId": place % 5 - 1, "consumerGroup": f"g{number}"}
                     consumer.tell(200050, waiting_fields(served, **changed))
             await holding(served, groups * each)
             sent = [b"m%d" % number for number in range(60)]
@@ -269,9 +266,7 @@ def test_a_notification_by_tags_looks_at_the_next_messages(tmp_path: Path) -> No
         assert await asked(served, caller, exp="A") == "true"
         assert await asked(served, caller, expType="") == "true"
         assert await asked(served, caller, expType="SQL92", exp="x > 1") == "true"
-        assert (
-            await caller.call(200054, notification_fields(served, expType="SQL92", exp="x >"))
-        ).code == 23
+        assert (await caller.call(200054, notification_fields(served, expType="SQL92", exp="x >"))).code == 23
         for _ in range(23):
             await caller.sent(b"a", i="TAGS\x01A\x02")
         assert await asked(served, caller) == "true"  # so many that nobody looks
@@ -322,9 +317,7 @@ REFUSED: list[tuple[dict[str, FieldValue], int]] = [
 
 @pytest.mark.parametrize(("changed", "code"), REFUSED)
 @pytest.mark.parametrize("request_code", [200050, 200052, 200054, 200055])
-def test_what_is_refused(
-    tmp_path: Path, request_code: int, changed: dict[str, FieldValue], code: int
-) -> None:
+def test_what_is_refused(tmp_path: Path, request_code: int, changed: dict[str, FieldValue], code: int) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(b"a")
         closed = b'{"groupName":"closed","consumeEnable":false}'

@@ -56,9 +56,7 @@ def test_a_commit_that_makes_no_sense_is_refused(
 
 
 @pytest.mark.parametrize("queue_id", [-1, 6, 2**31 - 1])
-def test_asking_for_a_queue_that_cannot_be_leaves_no_trace(
-    broker: FakeBroker, queue_id: int
-) -> None:
+def test_asking_for_a_queue_that_cannot_be_leaves_no_trace(broker: FakeBroker, queue_id: int) -> None:
     assert broker.call(14, QUEUE | {"queueId": queue_id}).code == 22
     assert broker.offsets.committed == broker.offsets.pulled == {}
 
@@ -82,17 +80,9 @@ def test_a_commit_does_not_create_its_group(broker: FakeBroker) -> None:
 
 @pytest.mark.parametrize(
     ("queue", "code"),
-    [
-        ((0, 9, True), 0),
-        ((0, 9, False), 22),
-        ((3, 9, True), 22),
-        ((0, 0, True), 22),
-        ((-1, -1, True), 22),
-    ],
+    [((0, 9, True), 0), ((0, 9, False), 22), ((3, 9, True), 22), ((0, 0, True), 22), ((-1, -1, True), 22)],
 )
-def test_a_new_group_starts_with_a_young_queue(
-    broker: FakeBroker, queue: tuple[int, int, bool], code: int
-) -> None:
+def test_a_new_group_starts_with_a_young_queue(broker: FakeBroker, queue: tuple[int, int, bool], code: int) -> None:
     broker.store.queues["T1", 0] = queue
     answer = broker.call(14, QUEUE)
     assert answer.code == code

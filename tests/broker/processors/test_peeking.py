@@ -15,9 +15,7 @@ from tests.broker.serving import Caller, Serving, in_virtual_time
 
 async def peek(caller: Caller, **changed: FieldValue) -> Command[Any]:
     """Peek at topic T for group g."""
-    fields: dict[str, FieldValue] = {
-        "consumerGroup": "g", "topic": "T", "queueId": -1, "maxMsgNums": 32,
-    }  # fmt: skip
+    fields: dict[str, FieldValue] = {"consumerGroup": "g", "topic": "T", "queueId": -1, "maxMsgNums": 32}
     return await caller.call(200052, fields | changed)
 
 

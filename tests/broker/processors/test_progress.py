@@ -84,9 +84,7 @@ def test_what_an_online_group_pops_again_is_told(broker: FakeBroker, retry: str)
     assert list(told) == wanted
 
 
-def test_a_topic_that_is_named_often_is_looked_at_once(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_is_named_often_is_looked_at_once(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.topics.put(TopicConfig("T1", 1, 1))
     asked: list[str] = []
 
@@ -282,9 +280,6 @@ def test_what_can_not_be_cloned_changes_nothing(
 
 
 def test_the_topics_of_a_group(cloning: FakeBroker) -> None:
-    assert cloning.ask(343, {"group": "G1"}) == {
-        "brokerAddr": "127.0.0.1:10911",
-        "topicList": ["T1", "T2"],
-    }
+    assert cloning.ask(343, {"group": "G1"}) == {"brokerAddr": "127.0.0.1:10911", "topicList": ["T1", "T2"]}
     assert cloning.ask(343, {"group": "none"})["topicList"] == []
     assert cloning.call(343).code == 1

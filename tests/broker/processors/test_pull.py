@@ -11,16 +11,7 @@ import pytest
 from firearrow.message.names import tag_code
 from firearrow.message.record import iter_records
 from firearrow.wire.command import Command, FieldValue
-from tests.broker.serving import (
-    COMMIT,
-    SUBSCRIPTION,
-    SUSPEND,
-    Caller,
-    Serving,
-    calling,
-    in_virtual_time,
-    pull_fields,
-)
+from tests.broker.serving import COMMIT, SUBSCRIPTION, SUSPEND, Caller, Serving, calling, in_virtual_time, pull_fields
 
 HOUR_MS = 3_600_000
 
@@ -160,10 +151,7 @@ def test_the_subscription_of_the_heartbeats_counts(tmp_path: Path) -> None:
         await tagged(served, caller, "A", "B", "A")
         await beat(caller, "A", version=5)
         assert bodies_of(await caller.pull(sysFlag=0, subVersion=5)) == [b"A", b"A"]
-        assert bodies_of(await caller.pull(sysFlag=0, subVersion=4, subscription="B")) == [
-            b"A",
-            b"A",
-        ]
+        assert bodies_of(await caller.pull(sysFlag=0, subVersion=4, subscription="B")) == [b"A", b"A"]
         answer = await caller.pull(sysFlag=0, subVersion=6)
         assert (answer.code, "not latest" in str(answer.remark)) == (25, True)
         await beat(caller, "A || B", version=6)
@@ -262,12 +250,7 @@ def test_the_wait_has_an_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"sysFlag": SUBSCRIPTION},
-        {"suspendTimeoutMillis": 0},
-        {"suspendTimeoutMillis": -5},
-        {"queueOffset": 7},
-    ],
+    [{"sysFlag": SUBSCRIPTION}, {"suspendTimeoutMillis": 0}, {"suspendTimeoutMillis": -5}, {"queueOffset": 7}],
 )
 def test_pulls_that_do_not_wait(tmp_path: Path, changed: dict[str, FieldValue]) -> None:
     async def main(served: Serving, caller: Caller) -> None:
@@ -335,11 +318,7 @@ def test_a_reset_is_told_to_a_waiting_consumer_at_once(tmp_path: Path) -> None:
             assert (await caller.call(222, reset | {"queueId": 0, "offset": 1})).code == 0
             told = await consumer.talker.answer()
             assert (told.code, told.remark) == (21, "OFFSET_RESET")
-            assert told.ext.items() >= {
-                ("nextBeginOffset", "1"),
-                ("minOffset", "0"),
-                ("maxOffset", "3"),
-            }
+            assert told.ext.items() >= {("nextBeginOffset", "1"), ("minOffset", "0"), ("maxOffset", "3")}
             assert (await caller.call(14, place)).ext == {"offset": "1"}
             answer = await consumer.pull(1, sysFlag=SUBSCRIPTION | COMMIT, commitOffset=1)
             assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "3")

@@ -12,14 +12,7 @@ from firearrow.store import propertylooks
 from firearrow.testing.loop import VirtualLoop
 from firearrow.wire.command import Command, FieldValue
 from tests.broker.processors.test_pull import bodies_of
-from tests.broker.serving import (
-    SUBSCRIPTION,
-    SUSPEND,
-    Caller,
-    Serving,
-    in_virtual_time,
-    pull_fields,
-)
+from tests.broker.serving import SUBSCRIPTION, SUSPEND, Caller, Serving, in_virtual_time, pull_fields
 
 SQL: dict[str, Any] = {"enable_property_filter": True}
 PATIENT: dict[str, Any] = {**SQL, "server_channel_max_idle_time_seconds": 36_000}
@@ -39,9 +32,7 @@ def brought(expression: str, queue_offset: int = 0, **changed: Any) -> dict[str,
     return pull_fields(queue_offset, **(fields | changed))
 
 
-async def beat(
-    caller: Caller, expression: str, *, version: int = 5, topic: str = "T", **changed: Any
-) -> None:
+async def beat(caller: Caller, expression: str, *, version: int = 5, topic: str = "T", **changed: Any) -> None:
     """Take part in group g by a heartbeat with a subscription by SQL."""
     subscription = {
         "topic": topic, "subString": expression, "subVersion": version, "expressionType": "SQL92",
@@ -111,11 +102,7 @@ def test_a_broker_that_does_not_filter_says_so(tmp_path: Path) -> None:
             await caller.call(11, brought("a > 5")),
             await caller.call(11, brought("a >")),
             await pulled(caller),
-            await caller.call(
-                46,
-                {},
-                b'{"subscriptionData":{"topic":"T","subString":"a","expressionType":"SQL92"}}',
-            ),
+            await caller.call(46, {}, b'{"subscriptionData":{"topic":"T","subString":"a","expressionType":"SQL92"}}'),
         ]
         for answer in answers:
             assert answer.code == 1
@@ -190,9 +177,7 @@ def test_what_is_retried_is_filtered_where_that_is_asked_for(tmp_path: Path, aga
     in_virtual_time(tmp_path, main, **SQL, filter_support_retry=again)
 
 
-def test_one_pull_looks_at_so_many_messages_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_pull_looks_at_so_many_messages_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await numbered(served, caller, *range(18))
 
@@ -336,10 +321,4 @@ def test_the_file_follows_in_seconds(tmp_path: Path) -> None:
         await asyncio.sleep(11)
         assert json.loads(path.read_bytes()) == {"filterDataByTopic": {}}
 
-    in_virtual_time(
-        tmp_path,
-        main,
-        **SQL,
-        server_channel_max_idle_time_seconds=10**6,
-        channel_expired_timeout=10**9,
-    )
+    in_virtual_time(tmp_path, main, **SQL, server_channel_max_idle_time_seconds=10**6, channel_expired_timeout=10**9)

@@ -26,9 +26,7 @@ async def find(caller: Caller, key: str, **changed: FieldValue) -> list[bytes]:
     answer = await caller.call(12, key_fields(key, **changed))
     if answer.code == 22:
         assert answer.body == b""
-        assert (answer.remark or "").startswith(
-            "can not find message, maybe time range not correct: "
-        )
+        assert (answer.remark or "").startswith("can not find message, maybe time range not correct: ")
         return []
     assert answer.code == 0
     return [view.body for view in iter_records(answer.body)]
@@ -67,10 +65,7 @@ def test_a_damaged_record_is_no_answer(tmp_path: Path) -> None:
         size = int.from_bytes(log[:4], "big")
         log[size + 39] ^= 0x10  # the kind of an address
         assert await find(caller, "all") == [b"2", b"0"]
-        asked: list[tuple[int, dict[str, FieldValue], int]] = [
-            (12, key_fields("U1"), 22),
-            (33, {"offset": size}, 1),
-        ]
+        asked: list[tuple[int, dict[str, FieldValue], int]] = [(12, key_fields("U1"), 22), (33, {"offset": size}, 1)]
         for code, fields, wrong in asked:
             answer = await caller.call(code, fields)
             assert (answer.code, answer.body) == (wrong, b"")
@@ -146,15 +141,7 @@ def test_offsets_by_time_and_at_the_ends(tmp_path: Path) -> None:
         assert await answered(30) == {"offset": "5"}
         assert await answered(31) == {"offset": "0"}
         assert await answered(32) == {"timestamp": str(NOW_MS)}
-        cases = [
-            (-1, 0, 0),
-            (0, 0, 0),
-            (1, 1, 0),
-            (1000, 1, 1),
-            (3999, 4, 3),
-            (4000, 4, 4),
-            (9999, 5, 4),
-        ]
+        cases = [(-1, 0, 0), (0, 0, 0), (1, 1, 0), (1000, 1, 1), (3999, 4, 3), (4000, 4, 4), (9999, 5, 4)]
         for after_ms, lower, upper in cases:
             time: dict[str, FieldValue] = {"timestamp": NOW_MS + after_ms}
             assert await answered(29, **time) == {"offset": str(lower)}
@@ -166,12 +153,7 @@ def test_offsets_by_time_and_at_the_ends(tmp_path: Path) -> None:
 
 def test_a_queue_of_batches_without_messages_begins_nowhere(tmp_path: Path) -> None:
     """RocketMQ's own tests hold it to that."""
-    topic: dict[str, FieldValue] = {
-        "topic": "B",
-        "readQueueNums": 2,
-        "writeQueueNums": 2,
-        "perm": 6,
-    }
+    topic: dict[str, FieldValue] = {"topic": "B", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
 
     async def ends(caller: Caller, queue_id: int) -> list[str]:
         queue: dict[str, FieldValue] = {"topic": "B", "queueId": queue_id}
@@ -226,12 +208,7 @@ def test_entries_of_a_queue(tmp_path: Path) -> None:
             return fastjson.loads(answer.body)
 
         expected = [
-            {
-                "eval": False,
-                "physicOffset": view.physical_offset,
-                "physicSize": view.store_size,
-                "tagsCode": 65,
-            }
+            {"eval": False, "physicOffset": view.physical_offset, "physicSize": view.store_size, "tagsCode": 65}
             for view in views
         ]
         ends = {"maxQueueIndex": 4, "minQueueIndex": 0}
@@ -248,9 +225,7 @@ def test_entries_of_a_queue(tmp_path: Path) -> None:
         online = await entries(consumerGroup="g")
         assert online["subscriptionData"]["subString"] == "A"
         assert online["filterData"] == "null"
-        beat["subscriptionDataSet"] = [
-            {"topic": "T", "subString": "a > 5", "expressionType": "SQL92", "subVersion": 7}
-        ]
+        beat["subscriptionDataSet"] = [{"topic": "T", "subString": "a > 5", "expressionType": "SQL92", "subVersion": 7}]
         body = json.dumps({"clientID": "c", "consumerDataSet": [beat]}).encode()
         assert (await caller.call(34, {}, body)).code == 0
         told = (await entries(consumerGroup="g"))["filterData"]
@@ -273,9 +248,7 @@ def test_entries_of_a_queue(tmp_path: Path) -> None:
         ({"queueId": 3}, 0, "Index 0 of 3@T is not exist!"),
     ],
 )
-def test_entries_that_are_not_there(
-    tmp_path: Path, fields: dict[str, FieldValue], code: int, remark: str
-) -> None:
+def test_entries_that_are_not_there(tmp_path: Path, fields: dict[str, FieldValue], code: int, remark: str) -> None:
     asked: dict[str, FieldValue] = {"topic": "T", "queueId": 0, "index": 0, "count": 1}
 
     async def main(served: Serving, caller: Caller) -> None:

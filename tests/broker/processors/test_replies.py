@@ -151,9 +151,7 @@ def test_an_empty_reply_and_a_compressed_one(tmp_path: Path, stored: bool) -> No
     ],
 )
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_reply_to_nobody_is_kept(
-    tmp_path: Path, found: dict[str, str], remark: str, stored: bool
-) -> None:
+def test_a_reply_to_nobody_is_kept(tmp_path: Path, found: dict[str, str], remark: str, stored: bool) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         answer = await caller.call(325, fields_of(PROPERTIES | found), b"late")
         assert (answer.code, answer.remark) == (1, remark)
@@ -184,9 +182,7 @@ def test_a_client_that_does_not_take_its_reply(tmp_path: Path, how: str, flush: 
                 waiting.close()
             answer = await caller.talker.answer()
             assert answer.code == 1
-            assert re.search(
-                f"^push reply message to asker fail: {expected[how]}", answer.remark or ""
-            )
+            assert re.search(f"^push reply message to asker fail: {expected[how]}", answer.remark or "")
             waited = seconds() - began
             assert 9.99 < waited < 12 if how == "is silent" else waited < 1
             [view] = await caller.stored(REPLIES)
@@ -223,10 +219,7 @@ def test_a_client_is_found_as_long_as_it_produces_anything(tmp_path: Path) -> No
     """Java: it is lost with any of its groups, or with an earlier connection."""
 
     async def main(served: Serving, caller: Caller) -> None:
-        async with (
-            asker(served, "asker", "P1") as earlier,
-            asker(served, "asker", "P1", "P2") as now,
-        ):
+        async with asker(served, "asker", "P1") as earlier, asker(served, "asker", "P1", "P2") as now:
             leave: dict[str, FieldValue] = {"clientID": "asker", "producerGroup": "P2"}
             assert (await now._caller.call(35, leave)).code == 0
             caller.tell(325, fields_of(), b"1")
@@ -273,9 +266,7 @@ def test_a_reply_is_checked_as_a_send_is(
     in_virtual_time(tmp_path, main, store={"max_message_size": 100_000})
 
 
-def test_a_reply_that_can_not_be_stored_is_passed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reply_that_can_not_be_stored_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> int:
         raise DiskFull("there is no room")
 

@@ -15,15 +15,8 @@ from firearrow.wire.command import FieldValue, Response, request
 from tests.broker.fakes import CONFIG, NOW_MS, FakeBroker, FakeChannel
 from tests.broker.serving import NOTIFY, Caller, Serving, in_virtual_time
 
-RESET: dict[str, FieldValue] = {
-    "group": "g",
-    "topic": "T",
-    "timestamp": NOW_MS + 7,
-    "isForce": True,
-}
-TOLD = {
-    "topic": "T", "group": "g", "timestamp": str(NOW_MS + 7), "isForce": "false", "queueId": "-1"
-}  # fmt: skip
+RESET: dict[str, FieldValue] = {"group": "g", "topic": "T", "timestamp": NOW_MS + 7, "isForce": True}
+TOLD = {"topic": "T", "group": "g", "timestamp": str(NOW_MS + 7), "isForce": "false", "queueId": "-1"}
 
 
 @pytest.fixture
@@ -62,9 +55,7 @@ def starts(table: dict[Any, int]) -> dict[int, int]:
         ({"queueId": 0, "offset": 3}, {0: 7, 1: 7}),
     ],
 )
-def test_consumers_are_told(
-    broker: FakeBroker, fields: dict[str, FieldValue], expected: dict[int, int]
-) -> None:
+def test_consumers_are_told(broker: FakeBroker, fields: dict[str, FieldValue], expected: dict[int, int]) -> None:
     channels = [join(broker, FakeChannel(f"10.0.0.{number}:1")) for number in (1, 2)]
     for channel in channels:
         channel.take()
@@ -82,9 +73,7 @@ def test_consumers_are_told(
 
 
 @pytest.mark.parametrize(("force", "told"), [(True, {0: 7, 1: 7, 2: 7}), (False, {0: 5, 1: 7})])
-def test_a_queue_that_the_group_has_not_begun(
-    broker: FakeBroker, force: bool, told: dict[int, int]
-) -> None:
+def test_a_queue_that_the_group_has_not_begun(broker: FakeBroker, force: bool, told: dict[int, int]) -> None:
     broker.topics.put(TopicConfig("T", 4, 3))
     broker.store.queues["T", 2] = (0, 12, True)
     join(broker, FakeChannel())
@@ -97,16 +86,13 @@ def test_consumers_in_cpp_are_told_by_a_list(broker: FakeBroker, language: str |
     assert broker.call(222, RESET, language=language).code == 0
     assert json.loads(channel.bodies[-1]) == {
         "offsetTable": [
-            {"topic": "T", "brokerName": "broker-a", "queueId": queue_id, "offset": 7}
-            for queue_id in (0, 1)
+            {"topic": "T", "brokerName": "broker-a", "queueId": queue_id, "offset": 7} for queue_id in (0, 1)
         ]
     }
 
 
 def test_somebody_has_to_be_there(broker: FakeBroker) -> None:
-    remark = (
-        f"Consumer not online, so can not reset offset, Group: g Topic: T Timestamp: {NOW_MS + 7}"
-    )
+    remark = f"Consumer not online, so can not reset offset, Group: g Topic: T Timestamp: {NOW_MS + 7}"
     assert broker.call(222, RESET) == Response(206, remark)
 
 

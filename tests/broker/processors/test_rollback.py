@@ -105,9 +105,7 @@ def test_a_start_knows_what_was_moved(tmp_path: Path) -> None:
     lives(tmp_path, main)
 
 
-def test_what_can_not_be_moved_is_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_can_not_be_moved_is_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put = Books.put_checkpoint
 
     def refuse(books: Books, checkpoint: Any, *rest: int) -> None:

@@ -96,9 +96,7 @@ def test_the_long_form_is_the_same(tmp_path: Path) -> None:
         ("标签\x01值\x02", {"标签": "值"}),
     ],
 )
-def test_a_message_without_unique_key_gets_one(
-    tmp_path: Path, sent: str, kept: dict[str, str]
-) -> None:
+def test_a_message_without_unique_key_gets_one(tmp_path: Path, sent: str, kept: dict[str, str]) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         unique = {(await caller.sent(i=sent))["transactionId"] for _ in range(3)}
         views = await caller.stored()
@@ -138,13 +136,7 @@ def test_a_unique_key_may_be_any_text(tmp_path: Path, binary: bool) -> None:
         for unique in ('"\\', "a b", "键", "x_y", "%d"):
             fields = await caller.sent(i=f"UNIQ_KEY\x01{unique}\x02")
             assert fields["transactionId"] == unique
-        assert [view.unique_key for view in await caller.stored()] == [
-            '"\\',
-            "a b",
-            "键",
-            "x_y",
-            "%d",
-        ]
+        assert [view.unique_key for view in await caller.stored()] == ['"\\', "a b", "键", "x_y", "%d"]
 
     calling(tmp_path, main, binary=binary)
 
@@ -198,11 +190,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
 
 @pytest.mark.parametrize(("changed", "code", "remark"), REFUSED)
 def test_what_is_refused(
-    tmp_path: Path,
-    changed: dict[str, Any],
-    code: int,
-    remark: str,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, changed: dict[str, Any], code: int, remark: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent(d=8)
@@ -327,9 +315,7 @@ def test_a_batch_is_stored_member_by_member(tmp_path: Path, binary: bool) -> Non
         ({"b": "New", "c": ""}, encode_batch([(0, b"a", b"")]), 17),
     ],
 )
-def test_batches_that_are_refused(
-    tmp_path: Path, changed: dict[str, Any], body: bytes, code: int
-) -> None:
+def test_batches_that_are_refused(tmp_path: Path, changed: dict[str, Any], body: bytes, code: int) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent()
         end = served.broker.store.log.end_offset
@@ -363,10 +349,7 @@ TOGETHER: list[list[tuple[dict[str, FieldValue], bytes, int]]] = [
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize("batches", TOGETHER)
 def test_batches_in_one_write_are_stored_one_after_another(
-    tmp_path: Path,
-    batches: list[tuple[dict[str, FieldValue], bytes, int]],
-    binary: bool,
-    flush: str,
+    tmp_path: Path, batches: list[tuple[dict[str, FieldValue], bytes, int]], binary: bool, flush: str
 ) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await caller.sent()
@@ -394,9 +377,7 @@ def test_batches_in_one_write_are_stored_one_after_another(
             expected[queue] += len(members)
             views = (await caller.stored(*queue))[first : expected[queue]]
             assert answer.ext["msgId"].split(",") == [view.offset_message_id for view in views]
-            assert [(view.flag, view.body) for view in views] == [
-                (member.flag, member.body) for member in members
-            ]
+            assert [(view.flag, view.body) for view in views] == [(member.flag, member.body) for member in members]
             assert {view.born_timestamp_ms for view in views} == {changed.get("g", BORN_MS)}
         for queue, count in expected.items():
             assert len(await caller.stored(*queue)) == count
@@ -420,9 +401,7 @@ def test_sends_wait_for_the_disk_if_the_broker_is_told_to(tmp_path: Path, binary
     calling(tmp_path, main, store=options, binary=binary)
 
 
-def test_a_disk_that_is_too_slow_is_told_and_the_message_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_too_slow_is_told_and_the_message_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moving = threading.Event()
 
     def stalled(fs: FileSystem, path: Path) -> None:
@@ -563,10 +542,7 @@ def test_a_priority_is_a_queue(tmp_path: Path, priority: str, queue_id: int) -> 
     calling(tmp_path, main)
 
 
-@pytest.mark.parametrize(
-    "other",
-    ["DELAY\x010", "TIMER_DELAY_SEC\x010", "__SHARDINGKEY\x01k", "TIMER_DELIVER_MS\x011"],
-)
+@pytest.mark.parametrize("other", ["DELAY\x010", "TIMER_DELAY_SEC\x010", "__SHARDINGKEY\x01k", "TIMER_DELIVER_MS\x011"])
 def test_a_message_of_another_kind_has_no_priority(tmp_path: Path, other: str) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         fields = await caller.sent(queue_id=1, i=f"{UNIQUE}{P}\x012\x02{other}\x02")
@@ -594,9 +570,7 @@ def test_a_priority_is_above_what_is_written_to(tmp_path: Path) -> None:
 
     async def main(served: Serving, caller: Caller) -> None:
         for topic, write_queues, queue_id in (("T", 2, 1), ("U", 0, 3)):
-            served.broker.topics.put(
-                TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=write_queues)
-            )
+            served.broker.topics.put(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=write_queues))
             fields = await caller.sent(topic=topic, queue_id=3, i=f"{UNIQUE}{P}\x017\x02")
             assert fields["queueId"] == str(queue_id)
             assert len(await caller.stored(topic, queue_id)) == 1
@@ -617,9 +591,7 @@ BATCH_FILES: dict[str, Any] = {"mapper_file_size_batch_consume_queue": 46 * 20}
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
-def test_a_batch_to_a_topic_of_batches_is_one_record(
-    tmp_path: Path, binary: bool, flush: str
-) -> None:
+def test_a_batch_to_a_topic_of_batches_is_one_record(tmp_path: Path, binary: bool, flush: str) -> None:
     """As RocketMQ 5.5.0 stores it and answers."""
 
     async def main(served: Serving, caller: Caller) -> None:
@@ -634,12 +606,7 @@ def test_a_batch_to_a_topic_of_batches_is_one_record(
             record = served.broker.store.record_at(place)
             assert record is not None
             view = decode_record(record, check_body_crc=True)
-            assert (view.body, view.queue_offset, view.flag, view.sys_flag) == (
-                INNER,
-                base,
-                7,
-                0xC0,
-            )
+            assert (view.body, view.queue_offset, view.flag, view.sys_flag) == (INNER, base, 7, 0xC0)
             assert view.properties == {
                 "UNIQ_KEY": "U1", "WAIT": "true", "INNER_NUM": "3", "INNER_BASE": str(base), **ADDED
             }  # fmt: skip
@@ -698,9 +665,7 @@ def test_a_batch_without_unique_key_is_stored_member_by_member(tmp_path: Path) -
         (UNIQUE + f"x\x01{'x' * 32_700}\x02", INNER, "limit 32767"),
     ],
 )
-def test_inner_batches_that_are_refused(
-    tmp_path: Path, properties: str, body: bytes, remark: str
-) -> None:
+def test_inner_batches_that_are_refused(tmp_path: Path, properties: str, body: bytes, remark: str) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await make_batch_topic(caller)
         await caller.sent(topic="B")

@@ -276,9 +276,7 @@ async def known_group(caller: Caller) -> None:
         assert (await caller.call(36, asked)).code == 0
 
 
-def test_what_changes_counts_for_the_next_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changes_counts_for_the_next_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is known of a group, of its retry topic and of levels."""
 
     async def main(served: Serving, caller: Caller) -> None:
@@ -306,9 +304,7 @@ def test_what_changes_counts_for_the_next_message(
     calling(tmp_path, main)
 
 
-def test_nobody_waits_for_the_disk_which_is_asked_to_hurry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_the_disk_which_is_asked_to_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With SYNC_FLUSH, as for any message whose sender does not wait."""
     asked: list[str] = []
 
@@ -457,9 +453,7 @@ def test_a_message_that_fails_once_more_is_no_repetition(tmp_path: Path, level: 
     in_virtual_time(tmp_path, main)
 
 
-def test_no_more_are_remembered_than_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_are_remembered_than_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_back, "REPEATS_MAX", 2)
 
     async def main(served: Serving, caller: Caller) -> None:
@@ -569,13 +563,7 @@ USUAL_PAIRS = [
     ],
 )
 def test_messages_sent_back_together_come_as_if_each_were_alone(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    odd: float,
-    flush: str,
-    file_bytes: int,
-    at_once: int,
-    least: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: float, flush: str, file_bytes: int, at_once: int, least: int
 ) -> None:
     """Whatever is asked between: of other groups, for the dead ones, again, or in vain."""
 
@@ -596,9 +584,7 @@ def test_messages_sent_back_together_come_as_if_each_were_alone(
             text = "\x02".join(pairs) + "\x02" * chance.randrange(2)
             host = bytes(4) + b"\0\0\0\1" if number % 7 else bytes(15) + b"\1\0\0\0\1"
             times = chance.randrange(3)
-            place = store.put(
-                queue, b"%d" % number, text.encode(), *flags, 5, host, START_MS, times
-            )
+            place = store.put(queue, b"%d" % number, text.encode(), *flags, 5, host, START_MS, times)
             fields: dict[str, FieldValue] = {"group": "g", "offset": place, "delayLevel": 0}
             fields |= {"maxReconsumeTimes": 16, "originTopic": "T"}
             asked.append((36, fields))
@@ -611,7 +597,5 @@ def test_messages_sent_back_together_come_as_if_each_were_alone(
         return served.broker.stats._failures, served.broker.topics.table.keys()
 
     sizes: dict[str, Any] = {"mapped_file_size_commit_log": file_bytes, "flush_disk_type": flush}
-    together = is_the_same_together(
-        tmp_path, monkeypatch, prepare, failures_of, at_once, store=sizes
-    )
+    together = is_the_same_together(tmp_path, monkeypatch, prepare, failures_of, at_once, store=sizes)
     assert least <= together < 300

@@ -119,9 +119,7 @@ def test_a_producer_can_be_refused(tmp_path: Path) -> None:
     in_virtual_time(tmp_path, main, reject_transaction_message=True)
 
 
-def test_a_transaction_that_waits_is_checked_from_the_begin_and_once_a_round(
-    tmp_path: Path,
-) -> None:
+def test_a_transaction_that_waits_is_checked_from_the_begin_and_once_a_round(tmp_path: Path) -> None:
     async def main(served: Serving) -> None:
         async with producing(served) as producer:
             await producer.begin(b"x")
@@ -154,20 +152,10 @@ ODD_PAIRS = [
 
 @pytest.mark.parametrize(
     ("odd", "file_bytes", "at_once", "least"),
-    [
-        (0.0, 1 << 20, 200, 200),
-        (0.0, 1 << 15, 200, 0),
-        (0.1, 1 << 20, 20, 40),
-        (0.5, 1 << 20, 5, 9),
-    ],
+    [(0.0, 1 << 20, 200, 200), (0.0, 1 << 15, 200, 0), (0.1, 1 << 20, 20, 40), (0.5, 1 << 20, 5, 9)],
 )
 def test_halves_ended_together_become_what_each_would_alone(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    odd: float,
-    file_bytes: int,
-    at_once: int,
-    least: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: float, file_bytes: int, at_once: int, least: int
 ) -> None:
     """Whatever is asked between: of others, again, in vain; some halves were put again before."""
 

@@ -26,9 +26,7 @@ def changed(text: str, current: dict[str, str] | None) -> dict[str, str]:
         ("+lite.topic.expiration=-1", {}, {"lite.topic.expiration": "-1"}),
     ],
 )
-def test_changes_that_are_allowed(
-    text: str, current: dict[str, str] | None, outcome: dict[str, str]
-) -> None:
+def test_changes_that_are_allowed(text: str, current: dict[str, str] | None, outcome: dict[str, str]) -> None:
     assert changed(text, current) == outcome
 
 
@@ -81,10 +79,7 @@ def test_attributes_of_groups(key: str, good: str, bad: str) -> None:
 
 def test_some_attributes_take_any_text() -> None:
     changes = {"+lite.bind.topic": "T", "+lite.sub.wildcard": "*"}
-    assert altered(GROUP_ATTRIBUTES, {}, changes) == {
-        "lite.bind.topic": "T",
-        "lite.sub.wildcard": "*",
-    }
+    assert altered(GROUP_ATTRIBUTES, {}, changes) == {"lite.bind.topic": "T", "lite.sub.wildcard": "*"}
 
 
 def test_a_body_may_hold_a_change_without_a_sign() -> None:

@@ -32,9 +32,7 @@ def sub(topic: str = "T", version: int = 1, expression: str = "*") -> Subscripti
 
 
 def data(*subs: SubscriptionData, model: str = "CLUSTERING", group: str = "g") -> ConsumerData:
-    return ConsumerData(
-        group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET", list(subs or [sub()])
-    )
+    return ConsumerData(group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET", list(subs or [sub()]))
 
 
 def member(channel: FakeChannel, client_id: str = "one") -> Member:
@@ -270,9 +268,7 @@ def test_a_whole_group_can_leave_at_once(broker: FakeBroker, clients: ClientRegi
     assert clients.consumers_of("T") == {"g", "own0"}
 
 
-def test_a_group_that_nobody_is_left_in_is_not_told(
-    broker: FakeBroker, clients: ClientRegistry
-) -> None:
+def test_a_group_that_nobody_is_left_in_is_not_told(broker: FakeBroker, clients: ClientRegistry) -> None:
     waiting = broker.waiting = []
     one = FakeChannel()
     clients.register_consumer(data(), member(one))

@@ -37,8 +37,7 @@ def test_a_file_of_rocketmq_is_written_as_it_was(name: str, tmp_path: Path) -> N
     root = extract(name, tmp_path)
     before = file_in(root).read_bytes()
     found = offsets(root)
-    assert found.table == {int(level): at for level, at in
-                           fastjson.loads(before)["offsetTable"].items()}  # fmt: skip
+    assert found.table == {int(level): at for level, at in fastjson.loads(before)["offsetTable"].items()}
     assert found.table
     found.save()
     assert file_in(root).read_bytes() == before
@@ -83,9 +82,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS, lost=st.integers(0, 12))
-def test_a_crash_loses_no_delivery_and_repeats_few(
-    steps: list[tuple[dict[int, int], bool, bool]], lost: int
-) -> None:
+def test_a_crash_loses_no_delivery_and_repeats_few(steps: list[tuple[dict[int, int], bool, bool]], lost: int) -> None:
     """After a kill nothing is repeated; after a loss of power what the log does not have any more
     is, and never less than that."""
     with TemporaryDirectory() as directory:
@@ -116,9 +113,7 @@ def test_a_crash_loses_no_delivery_and_repeats_few(
         assert all(at <= sure.get(int(level), 0) for level, at in written.items())
 
 
-def test_steps_beyond_the_limit_count_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_beyond_the_limit_count_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayoffsets, "STEPS_MAX", 2)
     found = offsets(tmp_path)
     for number in range(1, 6):
@@ -134,9 +129,7 @@ def test_steps_beyond_the_limit_count_as_one(
     assert set(found.content()) == {"dataVersion", "offsetTable"}
 
 
-def test_what_a_master_tells_counts_when_the_log_is_as_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_master_tells_counts_when_the_log_is_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayoffsets, "TOLD_MAX", 3)
     found = offsets(tmp_path)
     for number in range(1, 6):

@@ -25,9 +25,7 @@ def test_a_new_broker_has_the_groups_of_a_new_java_broker(tmp_path: Path) -> Non
     store = golden.extract("file-cq-clean", tmp_path)
     found = fastjson.loads((store / "config" / "subscriptionGroup.json").read_bytes())
     expected = {
-        name: config
-        for name, config in found["subscriptionGroupTable"].items()
-        if not name.startswith("golden")
+        name: config for name, config in found["subscriptionGroupTable"].items() if not name.startswith("golden")
     }
     assert fastjson.loads(fastjson.dumps(table_of().table)) == expected
 
@@ -61,9 +59,7 @@ def test_put_keeps_attributes_that_are_not_mentioned() -> None:
     groups = table_of()
     groups.put(SubscriptionGroupConfig("g", attributes={"+priority.factor": "50"}))
     groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
-    assert groups.get("g") == SubscriptionGroupConfig(
-        "g", retry_max_times=3, attributes={"priority.factor": "50"}
-    )
+    assert groups.get("g") == SubscriptionGroupConfig("g", retry_max_times=3, attributes={"priority.factor": "50"})
     version = groups.data_version
     groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
     assert groups.data_version == version

@@ -18,9 +18,7 @@ from tests.broker.fakes import HandClock
 FILE = "consumerOffset.json"
 
 NAMES = st.sampled_from(["a", "b", "%RETRY%a", "a_b"])
-COMMITS = st.lists(
-    st.tuples(NAMES, NAMES, st.integers(0, 3), st.integers(0, 2**63 - 1)), max_size=30
-)
+COMMITS = st.lists(st.tuples(NAMES, NAMES, st.integers(0, 3), st.integers(0, 2**63 - 1)), max_size=30)
 
 
 def offsets_of(root: Path | None = None, step: int = 500) -> ConsumerOffsets:
@@ -262,9 +260,7 @@ def test_the_setting_can_be_changed_and_taken_back(tmp_path: Path) -> None:
     after = lmq_offsets(tmp_path, lmq=False)
     assert (after.query("g", "T", 0), after.query("%LMQ%g", "%LMQ%a", 0)) == (-1, 1)
     after.save()
-    assert fastjson.loads((tmp_path / "config" / FILE_NAME).read_bytes())["offsetTable"] == {
-        "%LMQ%a@%LMQ%g": {0: 1}
-    }
+    assert fastjson.loads((tmp_path / "config" / FILE_NAME).read_bytes())["offsetTable"] == {"%LMQ%a@%LMQ%g": {0: 1}}
 
 
 def test_a_commit_counts_though_it_made_no_new_version(tmp_path: Path) -> None:

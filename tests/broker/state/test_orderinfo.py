@@ -35,36 +35,20 @@ class Orders:
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
-    def pop(
-        self, *offsets: int, invisible_ms: int = 60_000, attempt: str | None = None
-    ) -> dict[int, int]:
-        counts = self.info.take(
-            "T",
-            "G",
-            0,
-            offsets,
-            pop_ms=self.now_ms,
-            invisible_ms=invisible_ms,
-            attempt_id=attempt,
-        )
+    def pop(self, *offsets: int, invisible_ms: int = 60_000, attempt: str | None = None) -> dict[int, int]:
+        counts = self.info.take("T", "G", 0, offsets, pop_ms=self.now_ms, invisible_ms=invisible_ms, attempt_id=attempt)
         return dict(counts)
 
-    def ack(
-        self, offset: int, *, pop_ms: int | None = None, committed: int = 0, end: int = END
-    ) -> int:
+    def ack(self, offset: int, *, pop_ms: int | None = None, committed: int = 0, end: int = END) -> int:
         batch = self.info.batch("T", "G", 0)
         if pop_ms is None:
             pop_ms = 0 if batch is None else batch.pop_ms
-        return self.info.acknowledge(
-            "T", "G", 0, offset, pop_ms=pop_ms, committed=committed, end=end
-        )
+        return self.info.acknowledge("T", "G", 0, offset, pop_ms=pop_ms, committed=committed, end=end)
 
     def change(self, offset: int, in_ms: int, *, pop_ms: int | None = None) -> None:
         batch = self.info.batch("T", "G", 0)
         assert batch is not None
-        self.info.change_visible(
-            "T", "G", 0, offset, pop_ms=pop_ms or batch.pop_ms, visible_ms=self.now_ms + in_ms
-        )
+        self.info.change_visible("T", "G", 0, offset, pop_ms=pop_ms or batch.pop_ms, visible_ms=self.now_ms + in_ms)
 
     def suspend(self, in_ms: int) -> None:
         batch = self.info.batch("T", "G", 0)
@@ -209,10 +193,7 @@ def test_what_is_blocked_is_listed() -> None:
     orders.pop(0)
     orders.info.take("T", "H", 1, [5], pop_ms=NOW_MS, invisible_ms=7)
     orders.info.take("U", "H", 1, [5], pop_ms=NOW_MS, invisible_ms=0)
-    assert list(orders.info.blocked()) == [
-        ("T", "G", 0, NOW_MS + 60_000),
-        ("T", "H", 1, NOW_MS + 7),
-    ]
+    assert list(orders.info.blocked()) == [("T", "G", 0, NOW_MS + 60_000), ("T", "H", 1, NOW_MS + 7)]
 
 
 def test_the_last_message_may_have_several_offsets(tmp_path: Path) -> None:
@@ -322,11 +303,7 @@ def test_the_original_broker_s_file_is_read_and_written_as_it_was(tmp_path: Path
     batch = info.batch("U", "G", 1)
     assert batch is not None
     assert (batch.attempt_id, batch.queue_offsets) == ("u2", [1, 2, 3, 4])
-    assert (batch.pop_ms, batch.invisible_ms, batch.noted_ms) == (
-        1_795_423_921_393,
-        300_000,
-        1_795_423_921_393,
-    )
+    assert (batch.pop_ms, batch.invisible_ms, batch.noted_ms) == (1_795_423_921_393, 300_000, 1_795_423_921_393)
     assert batch.counts == {0: 2, 1: 2, 2: 1}
     assert batch.next_offset == 1
     assert batch.open_bits == 0b0111
@@ -362,10 +339,7 @@ def test_what_makes_no_sense_is_left_out(tmp_path: Path) -> None:
     }
     write(tmp_path, {"table": {"T@G": batches, "U@G": None}, "later": [1]})
     info = loaded(tmp_path)
-    assert [info.batch("T", "G", queue_id) is not None for queue_id in range(4)] == [
-        *[False] * 3,
-        True,
-    ]
+    assert [info.batch("T", "G", queue_id) is not None for queue_id in range(4)] == [*[False] * 3, True]
     assert not info.is_blocked("T", "G", 3)
     assert len(info) == 1
     info.file.behind = True
@@ -458,9 +432,7 @@ class Model(RuleBasedStateMachine):
     def ack(self, distance: int, earlier: bool) -> None:
         offset = self.committed + distance
         found = [m for m in self.messages if m.offset == offset]
-        answer = self.orders.ack(
-            offset, pop_ms=self.pop_ms - earlier, committed=self.committed, end=offset + 1
-        )
+        answer = self.orders.ack(offset, pop_ms=self.pop_ms - earlier, committed=self.committed, end=offset + 1)
         if self.messages and earlier:
             assert answer == IGNORED
         elif self.messages and not found:
@@ -503,9 +475,7 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def the_same_is_blocked(self) -> None:
         assert self.orders.is_blocked() == (self.free_ms > self.orders.now_ms)
-        assert self.orders.info.free_ms("T", "G", 0) == (
-            self.free_ms if self.free_ms > self.orders.now_ms else None
-        )
+        assert self.orders.info.free_ms("T", "G", 0) == (self.free_ms if self.free_ms > self.orders.now_ms else None)
 
 
 Model.TestCase.settings = settings(

@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.state.persistence import (
-    JsonFile,
-    StateFile,
-    no_rest,
-    typed,
-    unknown_fields,
-    with_unknown,
-)
+from firearrow.broker.state.persistence import JsonFile, StateFile, no_rest, typed, unknown_fields, with_unknown
 from firearrow.errors import ConfigError
 from firearrow.wire.bodies import DataVersion
 from tests.loglines import told
@@ -30,9 +23,7 @@ def test_a_file_is_written_only_when_it_is_behind(tmp_path: Path) -> None:
     assert not file.behind
 
 
-def test_a_file_that_was_lost_is_written_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_was_lost_is_written_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "config" / "x.json"
     file = StateFile(JsonFile(path, 2), lambda: {"a": 1})
     file.behind = True
@@ -66,9 +57,7 @@ def test_without_a_path_everything_stays_in_memory() -> None:
     assert file.read() == {}
 
 
-def test_a_disk_that_refuses_is_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_disk_that_refuses_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     obstacle = tmp_path / "config"
     obstacle.write_text("a file where a directory should be")
     file = StateFile(JsonFile(obstacle / "x.json"), lambda: {"a": 1})

@@ -33,12 +33,7 @@ def rows_in(directory: Path, part: StatePart = THINGS) -> Rows:
 
 
 def content(counter: int, **things: Any) -> dict[str, Any]:
-    return {
-        "dataVersion": {"counter": counter},
-        "thingTable": things,
-        "forbiddenTable": {},
-        "elsewhere": 1,
-    }
+    return {"dataVersion": {"counter": counter}, "thingTable": things, "forbiddenTable": {}, "elsewhere": 1}
 
 
 def rewritten(directory: Path, what: dict[str, Any], part: StatePart = THINGS) -> dict[str, Any]:
@@ -68,9 +63,7 @@ def test_rows_follow_what_is_written(tmp_path: Path) -> None:
         max_size=4,
     )
 )
-def test_offsets_are_read_back(
-    tmp_path_factory: pytest.TempPathFactory, table: dict[str, dict[int, int]]
-) -> None:
+def test_offsets_are_read_back(tmp_path_factory: pytest.TempPathFactory, table: dict[str, dict[int, int]]) -> None:
     directory = tmp_path_factory.mktemp("state")
     found = rewritten(directory, {"dataVersion": {"counter": 1}, "offsetTable": table}, OFFSETS)
     offsets = {
@@ -129,9 +122,7 @@ def test_the_originals_databases_are_taken_and_keep_their_families(tmp_path: Pat
 def test_the_setting_may_change_at_any_start(tmp_path: Path) -> None:
     clock = HandClock()
     for turn, in_database in enumerate((False, True, False, False, True, False)):
-        topics = TopicTable(
-            Settings(clock, BrokerConfig()), clock, tmp_path, in_database=in_database
-        )
+        topics = TopicTable(Settings(clock, BrokerConfig()), clock, tmp_path, in_database=in_database)
         offsets = ConsumerOffsets(clock, tmp_path, in_database=in_database)
         for state in (topics, offsets):
             state.load()
@@ -174,9 +165,7 @@ def test_a_change_is_written_row_by_row(tmp_path: Path, monkeypatch: pytest.Monk
         later.close()
 
 
-def test_what_a_full_disk_refuses_is_not_made_and_a_deletion_is_written_later(
-    tmp_path: Path,
-) -> None:
+def test_what_a_full_disk_refuses_is_not_made_and_a_deletion_is_written_later(tmp_path: Path) -> None:
     topics = TopicTable(SETTINGS, HandClock(), tmp_path, in_database=True)
     topics.load()
     topics.put(TopicConfig("T", 2, 2))

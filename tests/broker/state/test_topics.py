@@ -27,9 +27,7 @@ def test_a_new_broker_has_the_topics_of_a_new_java_broker(tmp_path: Path) -> Non
     """All but the user's topics and the retry topics of a golden store were made at its start."""
     store = golden.extract("file-cq-clean", tmp_path)
     found = fastjson.loads((store / "config" / "topics.json").read_bytes())["topicConfigTable"]
-    expected = {
-        name: config for name, config in found.items() if not name.startswith(("Golden", "%RETRY%"))
-    }
+    expected = {name: config for name, config in found.items() if not name.startswith(("Golden", "%RETRY%"))}
     table = table_of(BrokerConfig(broker_name="broker-g")).table
     assert fastjson.loads(fastjson.dumps(table)) == expected
 
@@ -251,9 +249,7 @@ def test_what_this_release_does_not_know_survives(tmp_path: Path) -> None:
     assert raw["topicConfigTable"]["T"]["perm"] == 4
 
 
-def test_a_name_that_can_not_be_a_directory_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_name_that_can_not_be_a_directory_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "config" / "topics.json"
     path.parent.mkdir()
     names = ["../../x", "/abs", "..", "a/b", "a\0b"]

@@ -39,9 +39,7 @@ def test_without_a_file_there_is_none(tmp_path: Path, monkeypatch: pytest.Monkey
     assert credentials() is None
 
 
-def test_users_without_their_passwords_are_not_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_users_without_their_passwords_are_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy without them would fail, or leave a user with another password than it had."""
     (tmp_path / "conf").mkdir()
     monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))

@@ -101,9 +101,7 @@ def test_exit_codes_are_upstreams() -> None:
 def test_what_is_not_supported_says_so() -> None:
     out, err, code = run_ours(["dumpCompactionLog", "-f", "x"])
     assert (out, code) == ("", 1)
-    assert err == (
-        "mqadmin: dumpCompactionLog is not supported: Firearrow has no compacted topics\n"
-    )
+    assert err == ("mqadmin: dumpCompactionLog is not supported: Firearrow has no compacted topics\n")
 
 
 def test_without_a_name_server_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,11 +54,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
         def wait() -> None:
             list_of_topics = ["topicList", "-n", server.namesrv]
-            wait_until(
-                lambda: set(WAITED_FOR) <= set(run_ours(list_of_topics)[0].split()),
-                10,
-                "routes of topics",
-            )
+            wait_until(lambda: set(WAITED_FOR) <= set(run_ours(list_of_topics)[0].split()), 10, "routes of topics")
 
         return printed(Place(server.namesrv, server.broker, files), STAGES, ours, wait)
 

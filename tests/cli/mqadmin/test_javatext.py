@@ -82,14 +82,7 @@ def test_values(value: object, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0.125, "0.13"),
-        (0.135, "0.14"),
-        (2.675, "2.68"),
-        (1e-9, "0.00"),
-        (1.005, "1.01"),
-        (-1, "-1.00"),
-    ],
+    [(0.125, "0.13"), (0.135, "0.14"), (2.675, "2.68"), (1e-9, "0.00"), (1.005, "1.01"), (-1, "-1.00")],
 )
 def test_halves_are_rounded_up(value: float, text: str) -> None:
     assert fixed(value, 2) == text

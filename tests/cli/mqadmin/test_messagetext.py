@@ -29,9 +29,7 @@ def message(unique_key: str) -> MessageView:
     return MessageView("T", 0, 0, 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0, b"body", properties)
 
 
-@pytest.mark.parametrize(
-    "key", ["../../owned", "/etc/owned", "..", ".", "a/../../../owned", "\0owned", "x" * 5000]
-)
+@pytest.mark.parametrize("key", ["../../owned", "/etc/owned", "..", ".", "a/../../../owned", "\0owned", "x" * 5000])
 def test_no_unique_key_leads_out_of_the_directory(bodies: Path, key: str) -> None:
     path = write_body(message(key.replace("/etc", str(bodies.parent.parent))), "_1")
     assert path.parent == bodies
@@ -47,11 +45,7 @@ def test_a_usual_unique_key_is_the_name_of_the_file(bodies: Path) -> None:
 
 def test_bodies_are_for_the_user_alone(bodies: Path) -> None:
     path = write_body(message("K"))
-    assert [stat.S_IMODE(place.stat().st_mode) for place in (path, bodies, bodies.parent)] == [
-        0o600,
-        0o700,
-        0o700,
-    ]
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (path, bodies, bodies.parent)] == [0o600, 0o700, 0o700]
 
 
 def test_a_link_in_the_place_of_a_body_is_not_followed(bodies: Path, tmp_path: Path) -> None:

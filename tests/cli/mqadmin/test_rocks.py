@@ -39,10 +39,7 @@ def test_tables_as_json(config: Path) -> None:
     words = ["rocksDBConfigToJson", "-p", str(config), "-t"]
     head, _, text = run_ours([*words, "topics"])[0].partition("\n")
     assert head == "Use [local mode] load rocksdb to print or export file "
-    assert json.loads(text) == {
-        "dataVersion": {"counter": 3},
-        "topicConfigTable": {"T": {"perm": 6}},
-    }
+    assert json.loads(text) == {"dataVersion": {"counter": 3}, "topicConfigTable": {"T": {"perm": 6}}}
     _, _, text = run_ours([*words, "consumerOffsets"])[0].partition("\n")
     assert json.loads(text) == {"offsetTable": {"T@g": {"0": 25}}}
     file = config / "out.json"

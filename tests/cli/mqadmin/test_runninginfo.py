@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.cli.mqadmin.runninginfo import (
-    BLOCKED_MS,
-    YOUNG_MS,
-    info_text,
-    queue_troubles,
-    same_subscriptions,
-)
+from firearrow.cli.mqadmin.runninginfo import BLOCKED_MS, YOUNG_MS, info_text, queue_troubles, same_subscriptions
 from firearrow.wire.client_bodies import (
     ConsumerRunningInfo,
     MessageQueue,
@@ -24,16 +18,9 @@ QUEUE = MessageQueue("T", "a", 1)
 
 
 def info(
-    held: ProcessQueueInfo | None = None,
-    *,
-    wants: str = "*",
-    age_ms: int = YOUNG_MS + 1,
-    **more: str,
+    held: ProcessQueueInfo | None = None, *, wants: str = "*", age_ms: int = YOUNG_MS + 1, **more: str
 ) -> ConsumerRunningInfo:
-    properties = {
-        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-        "PROP_CONSUMER_START_TIMESTAMP": str(NOW - age_ms),
-    }
+    properties = {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CONSUMER_START_TIMESTAMP": str(NOW - age_ms)}
     table = {} if held is None else {QUEUE: held}
     subscription = SubscriptionData("T", wants)
     return ConsumerRunningInfo(properties | more, [subscription], table)
@@ -56,16 +43,10 @@ def test_consumers_of_a_group_have_to_want_the_same_unless_they_are_young() -> N
         ),
         (ProcessQueueInfo(locked=True), "true", ""),
         (ProcessQueueInfo(last_lock_timestamp=NOW - 5), "true", "can't lock for a while, 5ms"),
-        (
-            ProcessQueueInfo(locked=True, droped=True, try_unlock_times=3),
-            "true",
-            "unlock 3 times, still failed",
-        ),
+        (ProcessQueueInfo(locked=True, droped=True, try_unlock_times=3), "true", "unlock 3 times, still failed"),
     ],
 )
-def test_queues_that_a_consumer_does_not_get_on_with(
-    held: ProcessQueueInfo, ordered: str, trouble: str
-) -> None:
+def test_queues_that_a_consumer_does_not_get_on_with(held: ProcessQueueInfo, ordered: str, trouble: str) -> None:
     line = f"c MessageQueue [topic=T, brokerName=a, queueId=1] {trouble}\n" if trouble else ""
     assert queue_troubles("c", info(held, PROP_CONSUMEORDERLY=ordered), NOW) == line
 

@@ -7,13 +7,7 @@ import pytest
 from firearrow.client.admin import Admin, brokers
 from firearrow.client.admin.calls import fields_in
 from firearrow.client.answers import read_number
-from firearrow.errors import (
-    BrokerFailed,
-    ConfigError,
-    NotPermitted,
-    RemoteProtocolError,
-    TopicNotFound,
-)
+from firearrow.errors import BrokerFailed, ConfigError, NotPermitted, RemoteProtocolError, TopicNotFound
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion, KVTable, TopicList
 from firearrow.wire.client_bodies import SubscriptionGroupConfig, SubscriptionGroupTable
@@ -129,9 +123,7 @@ def test_a_servers_own_error_is_one() -> None:
     run(scene)
 
 
-def test_a_broker_that_has_counted_nothing_yet_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_broker_that_has_counted_nothing_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "EARLY_SECONDS", 0.01)
     early = Response(ResponseCode.SYSTEM_ERROR, "java.util.NoSuchElementException")
     broken = Response(ResponseCode.SYSTEM_ERROR, "broken")
@@ -163,9 +155,7 @@ def page_of(total: str, changes: int = 0) -> Response:
         (Response(fields={"totalGroupNum": "1"}, body=b"{"), "the answer can't be read"),
     ],
 )
-def test_what_is_no_page_of_a_table_is_an_error_that_names_who_sent_it(
-    reply: Response, why: str
-) -> None:
+def test_what_is_no_page_of_a_table_is_an_error_that_names_who_sent_it(reply: Response, why: str) -> None:
     async def scene() -> None:
         async with administering({201: reply}) as (admin, answers):
             with pytest.raises(RemoteProtocolError, match=f"{answers.address}.*{why}"):

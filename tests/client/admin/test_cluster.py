@@ -79,9 +79,7 @@ def test_progress_is_that_of_all_brokers_of_the_retry_topic() -> None:
         ),
     ],
 )
-def test_a_group_without_progress_is_offline_or_broadcasts(
-    consumers: ConsumerConnection, code: int
-) -> None:
+def test_a_group_without_progress_is_offline_or_broadcasts(consumers: ConsumerConnection, code: int) -> None:
     async def scene() -> None:
         replies = {105: Response(), 208: NOTHING, 203: consumers}
         async with administering(replies) as (admin, answers):

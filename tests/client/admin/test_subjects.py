@@ -83,10 +83,7 @@ def test_offsets(server: Server) -> None:
     async def scene() -> None:
         async with Admin.of([server.namesrv]) as admin:
             offsets = admin.offsets
-            ends = (
-                await offsets.earliest(server.broker, QUEUE),
-                await offsets.latest(server.broker, QUEUE),
-            )
+            ends = (await offsets.earliest(server.broker, QUEUE), await offsets.latest(server.broker, QUEUE))
             assert ends == (0, 1)
             assert await offsets.at_time(server.broker, QUEUE, 0) == 0
             assert await offsets.earliest_ms(server.broker, QUEUE) > 0

@@ -49,9 +49,7 @@ def test_a_sound_cluster_has_no_findings() -> None:
         ({"timerReadBehind": "10"}, "timer", Level.WARNING),
     ],
 )
-def test_what_a_broker_counts_is_held_against_limits(
-    counted: dict[str, str], rule: str, level: Level
-) -> None:
+def test_what_a_broker_counts_is_held_against_limits(counted: dict[str, str], rule: str, level: Level) -> None:
     assert found(facts(counted=counted)) == [(rule, level, "a")]
 
 
@@ -69,9 +67,7 @@ def test_what_a_broker_counts_is_held_against_limits(
         ({"brokers": []}, "brokers", Level.CRITICAL, "cluster"),
     ],
 )
-def test_what_waits_is_held_against_limits(
-    more: dict[str, Any], rule: str, level: Level, subject: str
-) -> None:
+def test_what_waits_is_held_against_limits(more: dict[str, Any], rule: str, level: Level, subject: str) -> None:
     assert found(facts(**more)) == [(rule, level, subject)]
 
 
@@ -105,13 +101,7 @@ def test_what_is_known_to_be_wrong_outweighs_what_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "levels"),
-    [
-        ("10:20", [0, 1, 2]),
-        ("10:", [0, 1, 1]),
-        (":20", [0, 0, 2]),
-        (":", [0, 0, 0]),
-    ],
+    ("text", "levels"), [("10:20", [0, 1, 2]), ("10:", [0, 1, 1]), (":20", [0, 0, 2]), (":", [0, 0, 0])]
 )
 def test_a_limit_is_two_numbers(text: str, levels: list[int]) -> None:
     limit = Limit.parse(text)

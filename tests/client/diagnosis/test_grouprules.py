@@ -30,12 +30,7 @@ OK = ProcessQueueInfo(last_pull_timestamp=NOW, last_consume_timestamp=NOW)
 
 
 def client(
-    name: str,
-    *queues: MessageQueue,
-    held: ProcessQueueInfo = OK,
-    wants: str = "*",
-    version: int = 513,
-    **info: Any,
+    name: str, *queues: MessageQueue, held: ProcessQueueInfo = OK, wants: str = "*", version: int = 513, **info: Any
 ) -> Client:
     known = ConsumerRunningInfo(
         info.pop("properties", {"messageModel": "CLUSTERING"}),
@@ -171,18 +166,8 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
         "no queue is assigned to y, though there are 2 for 2 clients",
         Level(1),
     ),
-    (
-        grouprules.unowned_queues,
-        facts(client("x", Q0)),
-        "5 messages wait, and no client has the queue",
-        Level(2),
-    ),
-    (
-        grouprules.unowned_queues,
-        facts(client("x", Q0, Q1), client("y", Q1)),
-        "several clients have it: x, y",
-        Level(1),
-    ),
+    (grouprules.unowned_queues, facts(client("x", Q0)), "5 messages wait, and no client has the queue", Level(2)),
+    (grouprules.unowned_queues, facts(client("x", Q0, Q1), client("y", Q1)), "several clients have it: x, y", Level(1)),
     (grouprules.held_locks, facts(ordered()), "has no lock of it, for 120 s", Level(2)),
     (
         grouprules.stuck_messages,
@@ -236,12 +221,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
         "x has not pulled for 120 s, 3 messages in hand, 5 wait",
         Level(2),
     ),
-    (
-        grouprules.not_pulling,
-        facts(client("x", Q0, properties={"paused": "true"})),
-        "says it is paused",
-        Level(2),
-    ),
+    (grouprules.not_pulling, facts(client("x", Q0, properties={"paused": "true"})), "says it is paused", Level(2)),
     (
         grouprules.silent_clients,
         facts(Client("x", {"a": [Connection("x", "h:1")]}, None, "timed out")),
@@ -272,9 +252,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
 
 
 @pytest.mark.parametrize(("rule", "given", "says", "level"), CASES)
-def test_a_rule_finds_what_it_is_for(
-    rule: Callable[..., Any], given: GroupFacts, says: str, level: Level
-) -> None:
+def test_a_rule_finds_what_it_is_for(rule: Callable[..., Any], given: GroupFacts, says: str, level: Level) -> None:
     found = list(rule(given))
     if not says:
         assert found == []

@@ -9,14 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from firearrow.client import (
-    Message,
-    Producer,
-    PullConsumer,
-    PushConsumer,
-    SimpleConsumer,
-    StartFrom,
-)
+from firearrow.client import Message, Producer, PullConsumer, PushConsumer, SimpleConsumer, StartFrom
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis import checks, clusterfacts, groupfacts, grouprules, sends
 from firearrow.client.diagnosis.findings import Finding, Level
@@ -45,11 +38,7 @@ class Watched:
     async def consumer(self, handler: Any, **options: Any) -> PushConsumer:
         """Start a consumer, which is stopped at the end."""
         tags = options.pop("tags", "*")
-        usual: dict[str, Any] = {
-            "start": StartFrom.FIRST,
-            "drain": 0.0,
-            "clock": self.time.clock,
-        }
+        usual: dict[str, Any] = {"start": StartFrom.FIRST, "drain": 0.0, "clock": self.time.clock}
         consumer = PushConsumer(self.time.cluster.name_server, group="g", **(usual | options))
         consumer.subscribe("orders", handler, tags=tags)
         await consumer.start()
@@ -74,9 +63,7 @@ def watched(scenario: Callable[[Watched], Coroutine[Any, Any, None]], **options:
         time.run(_watched(time, scenario))
 
 
-async def _watched(
-    time: VirtualTime, scenario: Callable[[Watched], Coroutine[Any, Any, None]]
-) -> None:
+async def _watched(time: VirtualTime, scenario: Callable[[Watched], Coroutine[Any, Any, None]]) -> None:
     async with _world(time) as world:
         await scenario(world)
 
@@ -134,9 +121,7 @@ def test_a_timer_that_is_behind_is_named() -> None:
         async with Producer(server, group="p", clock=world.time.clock) as producer:
             await producer.send("orders", b"later", delay=timedelta(seconds=60))
         await asyncio.sleep(1)
-        await world.admin.brokers.update_config(
-            world.time.cluster.brokers[0].address, {"timerStopDequeue": "true"}
-        )
+        await world.admin.brokers.update_config(world.time.cluster.brokers[0].address, {"timerStopDequeue": "true"})
         await asyncio.sleep(100)
         found = (await world.checks())["timer"]
         assert found.level == Level.WARNING
@@ -358,9 +343,7 @@ def test_who_comes_and_goes_is_named() -> None:
         await asyncio.sleep(SOON)
         found = (await world.findings())["rebalances"]
         assert "in the last 10 min its members changed 7 times on broker-a: " in found.evidence
-        assert f"{consumer.session.client_id} joined 1x and left 1x, left 30 s ago" in (
-            found.evidence
-        )
+        assert f"{consumer.session.client_id} joined 1x and left 1x, left 30 s ago" in (found.evidence)
         await asyncio.sleep(600)
         assert "rebalances" not in await world.findings()
 

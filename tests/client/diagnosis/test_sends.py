@@ -31,12 +31,7 @@ CASES: list[tuple[SendFacts, str, str, Level]] = [
         "perm=4 on a does not let anybody write",
         Level(2),
     ),
-    (
-        facts(topic="SCHEDULE_TOPIC_XXXX", route=Route()),
-        "no-route",
-        "it is the system's",
-        Level(2),
-    ),
+    (facts(topic="SCHEDULE_TOPIC_XXXX", route=Route()), "no-route", "it is the system's", Level(2)),
     (facts(counted={"writesRefused": "disk full"}), "refused", "disk full", Level(2)),
     (facts(counted={"commitLogDiskRatio": "0.86"}), "refused", "86 % of the disk", Level(1)),
     (
@@ -46,12 +41,7 @@ CASES: list[tuple[SendFacts, str, str, Level]] = [
         Level(1),
     ),
     (
-        facts(
-            counted={
-                "sendThreadPoolQueueSize": "812",
-                "sendThreadPoolQueueHeadWaitTimeMills": "180",
-            }
-        ),
+        facts(counted={"sendThreadPoolQueueSize": "812", "sendThreadPoolQueueHeadWaitTimeMills": "180"}),
         "send-queue",
         "812 sends wait, the first for 180 ms",
         Level(1),
@@ -64,12 +54,7 @@ CASES: list[tuple[SendFacts, str, str, Level]] = [
         Level(2),
     ),
     (facts(config={"flushDiskType": "SYNC_FLUSH"}), "each-on-disk", "waits for the disk", Level(0)),
-    (
-        facts(config=SYNC, replicas={"a": HaStatus(True)}),
-        "replication",
-        "no slave is connected",
-        Level(2),
-    ),
+    (facts(config=SYNC, replicas={"a": HaStatus(True)}), "replication", "no slave is connected", Level(2)),
     (facts(config=SYNC, replicas={"a": LATE}), "replication", "bytes behind", Level(1)),
     (facts(counted={"dispatchBehindBytes": str(16 << 20)}), "dispatch", "bytes behind", Level(1)),
     (facts(counted={"putMessageFailedTimes": "3"}), "failed-puts", "3 messages", Level(1)),
@@ -88,6 +73,4 @@ def test_a_sound_broker_has_no_findings() -> None:
     counted = {"remainTransientStoreBufferNumbs": "2147483647", "commitLogDiskRatio": "0.5"}
     route = Route([QueueData("a", 4, 4, 6)])
     times = {"a": [1.0, 400.0, 2.0]}
-    assert (
-        sends.findings(facts(counted=counted, topic="T", route=route, round_trips_ms=times)) == []
-    )
+    assert sends.findings(facts(counted=counted, topic="T", route=route, round_trips_ms=times)) == []

@@ -17,13 +17,9 @@ def counted(values: list[int]) -> Histogram:
 
 
 @given(VALUES, SHARES)
-def test_a_share_is_told_with_less_than_one_percent_of_error(
-    values: list[int], share: float
-) -> None:
+def test_a_share_is_told_with_less_than_one_percent_of_error(values: list[int], share: float) -> None:
     exact = next(
-        value
-        for seen, value in enumerate(sorted(values), 1)
-        if seen >= share * len(values) or seen == len(values)
+        value for seen, value in enumerate(sorted(values), 1) if seen >= share * len(values) or seen == len(values)
     )
     assert exact <= counted(values).at(share) <= exact * 1.01
 

@@ -65,9 +65,7 @@ def test_round_trips() -> None:
     asyncio.run(scenario())
 
 
-def test_a_message_may_be_there_before_its_sender_hears_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_message_may_be_there_before_its_sender_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def send_late(self: Producer, topic: str, body: bytes) -> None:
         await send(self, topic, body)
         await asyncio.sleep(0.05)

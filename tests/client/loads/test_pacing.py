@@ -90,14 +90,7 @@ def test_it_ends_when_there_is_no_more_to_do() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"seconds": 0},
-        {"seconds": 90_000},
-        {"count": 0},
-        {"in_flight": 0},
-        {"in_flight": 5000},
-        {"per_second": 0},
-    ],
+    [{"seconds": 0}, {"seconds": 90_000}, {"count": 0}, {"in_flight": 0}, {"in_flight": 5000}, {"per_second": 0}],
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"allowed|more than 0"):

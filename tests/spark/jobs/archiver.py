@@ -54,10 +54,9 @@ def forking(store: Path, root: str, log: Path) -> Iterator[Forks]:
     with (
         log.open("a") as file,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True,
-            start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, start_new_session=True
         ) as process,
-    ):  # fmt: skip
+    ):
         try:
             yield Forks(process)
         finally:
@@ -70,10 +69,7 @@ def archive_for_ever(store: str, root: str) -> None:
     settings = Settings(step_rows_max=STEP_ROWS)
     with local_workers(2, "fork") as workers:
         upkeep = Upkeep(workers, Archive(root), files_min=FILES_MIN)
-        follow(
-            workers, opener, Archive(root), settings, stop=Event(), interval_seconds=0.02,
-            upkeep=upkeep,
-        )  # fmt: skip
+        follow(workers, opener, Archive(root), settings, stop=Event(), interval_seconds=0.02, upkeep=upkeep)
 
 
 def main() -> None:

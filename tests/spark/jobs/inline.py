@@ -29,9 +29,7 @@ class Elsewhere(Inline):
     """Workers of a host that has another directory at the path of the job's: ``field`` of a piece
     says where that is. ``spoil`` does something to what they have written."""
 
-    def __init__(
-        self, field: str, other: FilePlace | Path, spoil: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, field: str, other: FilePlace | Path, spoil: Callable[[], object] = lambda: None) -> None:
         self._moved = {field: other}
         self._spoil = spoil
 

@@ -23,10 +23,7 @@ STORE = Host("127.0.0.1", 10911)
 PRODUCERS = [pack_host(Host(f"10.0.0.{n}", 40_000 + n)) for n in (7, 8, 9)]
 HOSTILE = "<script>alert('x')</script> \x1b[31mred \u202eturned"
 ORDERS = 1440
-COMMITTED = {
-    "Orders@billing": {0: 300, 1: 310, 2: 360},
-    "Orders@shipping": {0: 360, 1: 360, 2: 360, 3: 360},
-}
+COMMITTED = {"Orders@billing": {0: 300, 1: 310, 2: 360}, "Orders@shipping": {0: 360, 1: 360, 2: 360, 3: 360}}
 COMMITTED |= {"Payments@audit": {0: 10, 1: 10}, "%RETRY%shipping@shipping": {0: 36}}
 
 
@@ -106,9 +103,7 @@ def failures() -> Iterator[Event]:
     """What ``shipping`` could not do: each 120th order, tried three times; one body is hostile."""
     for number in range(0, ORDERS, 120):
         first = order(number)
-        carried = first.properties | {
-            "RETRY_TOPIC": "Orders",
-        }
+        carried = first.properties | {"RETRY_TOPIC": "Orders"}
         body = HOSTILE.encode() if number == 240 else first.body
         for retry in (1, 2, 3, 4):
             topic = "%RETRY%shipping" if retry < 4 else "%DLQ%shipping"

@@ -31,13 +31,8 @@ def test_totals_are_sums_of_the_hours(by_hour: DataFrame) -> None:
     assert share == pytest.approx(49_000 / 49_500)
     assert rate == pytest.approx(49 / (47 * 3600 + 1))
     assert rows(by_topic, "bytesPerSecond")[1] == (None,)  # a single message has no rate
-    assert rows(accounting.totals(by_hour, ["producer"]), "producer", "messages") == [
-        ("10.0.0.7", 49),
-        ("10.0.0.8", 1),
-    ]
-    assert rows(
-        accounting.totals(by_hour, ["consumerGroup"]), "consumerGroup", "bytes", "share"
-    ) == [("g", 500, 1.0)]
+    assert rows(accounting.totals(by_hour, ["producer"]), "producer", "messages") == [("10.0.0.7", 49), ("10.0.0.8", 1)]
+    assert rows(accounting.totals(by_hour, ["consumerGroup"]), "consumerGroup", "bytes", "share") == [("g", 500, 1.0)]
 
 
 def test_the_hottest_hour_is_told_from_the_usual_one(by_hour: DataFrame) -> None:

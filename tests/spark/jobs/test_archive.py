@@ -18,15 +18,7 @@ from deltalake import DeltaTable
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
-from firearrow.spark.jobs.archive import (
-    Settings,
-    Source,
-    Summary,
-    archive,
-    follow,
-    missing,
-    source,
-)
+from firearrow.spark.jobs.archive import Settings, Source, Summary, archive, follow, missing, source
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive, QueueRows
 from firearrow.spark.jobs.places import FilePlace
@@ -58,9 +50,7 @@ def rows_of(root: Path) -> list[tuple[Queue, int]]:
 
 def every(origin: MemoryOrigin) -> list[tuple[Queue, int]]:
     return sorted(
-        (queue, offset)
-        for queue, bound in origin.held.items()
-        for offset in range(bound.earliest, bound.latest)
+        (queue, offset) for queue, bound in origin.held.items() for offset in range(bound.earliest, bound.latest)
     )
 
 
@@ -112,9 +102,7 @@ def from_options(options: dict[str, str], to: Path) -> tuple[Source, Archive, Se
 
 def test_files_are_by_topic_and_day_and_sorted(tmp_path: Path) -> None:
     held = {A: Bound(0, 1000), RETRY: Bound(0, 5)}
-    midnight_nears = (
-        MemoryOrigin().base_ms + DAY_MS - 700_000
-    )  # T's queue sees midnight at offset 700
+    midnight_nears = MemoryOrigin().base_ms + DAY_MS - 700_000  # T's queue sees midnight at offset 700
     origin = MemoryOrigin(held, base_ms=midnight_nears, split_rows=500, scrambled=True)
     run(origin, tmp_path)
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet"))
@@ -256,9 +244,7 @@ def test_a_file_that_is_not_what_a_worker_has_written_is_not_committed(
         path.write_bytes(spoiled(path.read_bytes()))
 
     workers = Elsewhere("place", FilePlace(tmp_path), spoil)
-    with pytest.raises(
-        CorruptStore, match=rf"parquet has {has}, but \S+ has written \d+ bytes and"
-    ):
+    with pytest.raises(CorruptStore, match=rf"parquet has {has}, but \S+ has written \d+ bytes and"):
         archive(workers, lambda: MemoryOrigin({A: Bound(0, 10)}), Archive(tmp_path))
     assert rows_of(tmp_path) == []
     assert list(tmp_path.rglob("*.parquet")) == []
@@ -346,9 +332,7 @@ def test_following_from_the_end_begins_there(tmp_path: Path) -> None:
     stop = Event()
     origin = Growing({A: Bound(0, 20)}).grow_until(stop)
     settings = Settings(starting=Position.of("startingOffsets", "latest"))
-    summary = follow(
-        Inline(), lambda: origin, Archive(tmp_path), settings, stop=stop, interval_seconds=0.001
-    )
+    summary = follow(Inline(), lambda: origin, Archive(tmp_path), settings, stop=stop, interval_seconds=0.001)
     assert summary.rows == 30
 
 
@@ -366,9 +350,7 @@ def test_following_from_the_end_begins_there(tmp_path: Path) -> None:
         ({"commitOffsets": "true"}, "only brokers keep offsets"),
     ],
 )
-def test_options_that_leave_messages_out_are_refused(
-    options: dict[str, str], complaint: str
-) -> None:
+def test_options_that_leave_messages_out_are_refused(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         source({"path": "x"} | options)
 

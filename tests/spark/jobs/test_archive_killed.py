@@ -108,9 +108,7 @@ class Consumer(threading.Thread):
 
     def __init__(self, store: Path, kept: Archive, producer: Producer) -> None:
         super().__init__(name="consumer")
-        self._options = parse(
-            {"path": str(store), "archive": str(kept.root), "subscribe": "T", "splitBytes": "64k"}
-        )
+        self._options = parse({"path": str(store), "archive": str(kept.root), "subscribe": "T", "splitBytes": "64k"})
         self._producer = producer
         self.stop = threading.Event()
         self.tables = 0

@@ -65,9 +65,7 @@ def test_executors_do_it_and_may_die(spark: SparkSession, tmp_path: Path) -> Non
     assert kept.load().version == 1
 
 
-def test_sql_reads_an_archive_and_chooses_what_is_replayed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_sql_reads_an_archive_and_chooses_what_is_replayed(spark: SparkSession, tmp_path: Path) -> None:
     kept = Archive(tmp_path / "archive")
     archive(Inline(), lambda: MemoryOrigin(HELD), kept, Settings(step_rows_max=1000))
     frame = read_archive(spark, kept)
@@ -81,9 +79,7 @@ def test_sql_reads_an_archive_and_chooses_what_is_replayed(
         messages = ArchiveMessages.of(kept)
         for _ in range(2):
             selection = chosen(odd, tmp_path / "job")
-            report = replay(
-                SparkWorkers(spark), messages, selection, to, tmp_path / "job", sleep=float
-            )
+            report = replay(SparkWorkers(spark), messages, selection, to, tmp_path / "job", sleep=float)
             assert report.messages == 10
         found = [int(view.body.rpartition(b"/")[2]) for view in stored(server, "again", 2)]
         assert found == list(range(7, 100, 10))

@@ -151,9 +151,7 @@ def test_a_queue_that_was_made_again_is_an_error(tmp_path: Path) -> None:
         archived(tmp_path, live).bounds()
 
 
-def test_what_was_deleted_before_it_was_archived(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_was_deleted_before_it_was_archived(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     live = MemoryOrigin({A: Bound(0, 100)})
     step(live, tmp_path)
     live.held = {A: Bound(130, 150)}
@@ -190,9 +188,7 @@ def test_any_columns(tmp_path: Path) -> None:
     [task] = origin.partitions({A: Span(2, 7)})
     asked = pa.schema([("properties", PROPERTIES_MAP), MESSAGES.field("body")])
     rows = pa.Table.from_batches(origin.read(task, asked), asked).to_pylist()
-    assert [dict(row["properties"]) for row in rows] == [
-        {"TAGS": f"t{n % 3}", "KEYS": f"k{n}"} for n in range(2, 7)
-    ]
+    assert [dict(row["properties"]) for row in rows] == [{"TAGS": f"t{n % 3}", "KEYS": f"k{n}"} for n in range(2, 7)]
     assert [row["body"] for row in rows] == [b"T/a/0/%d" % n for n in range(2, 7)]
     assert sum(batch.num_rows for batch in origin.read(task, pa.schema([]))) == 5
 
@@ -221,9 +217,7 @@ def test_places_by_time(tmp_path: Path) -> None:
         ({"subscribe": "Unknown"}, "topic 'Unknown' is neither in the source nor in archive"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    tmp_path: Path, options: dict[str, str], complaint: str
-) -> None:
+def test_what_makes_no_sense_is_refused(tmp_path: Path, options: dict[str, str], complaint: str) -> None:
     live = MemoryOrigin({A: Bound(0, 1)})
     step(live, tmp_path)
     with pytest.raises(ConfigError, match=complaint):

@@ -106,8 +106,7 @@ def test_the_parts_of_a_backlog_add_up(spark: SparkSession, log: DataFrame) -> N
     assert group == (6, 4680, 0, 3596.0)
     parts = backlog.anatomy(waiting, NOW, top=2)
     by_dimension = {
-        name: rows(parts.where(f"dimension = '{name}'"), "value", "messages")
-        for name in backlog.DIMENSIONS
+        name: rows(parts.where(f"dimension = '{name}'"), "value", "messages") for name in backlog.DIMENSIONS
     }
     assert by_dimension == {
         "tag": [("(none)", 3), ("A", 3)],
@@ -120,15 +119,11 @@ def test_the_parts_of_a_backlog_add_up(spark: SparkSession, log: DataFrame) -> N
     assert all(sum(n for _, n in by_dimension[d]) == 6 for d in backlog.DIMENSIONS if d != "key")
 
 
-def test_a_group_that_is_up_to_date_has_nothing_waiting(
-    spark: SparkSession, log: DataFrame
-) -> None:
+def test_a_group_that_is_up_to_date_has_nothing_waiting(spark: SparkSession, log: DataFrame) -> None:
     lagging = backlog.lags(table(spark, "consumer_offsets", offset("T", 0, 10, 0, 10)))
     waiting = backlog.pending(log, lagging)
     assert rows(waiting) == []
-    assert rows(backlog.groups(lagging, waiting, NOW), "lag", "bytes", "behindSeconds") == [
-        (0, 0, 0.0)
-    ]
+    assert rows(backlog.groups(lagging, waiting, NOW), "lag", "bytes", "behindSeconds") == [(0, 0, 0.0)]
 
 
 def test_drain_needs_more_consumed_than_comes(spark: SparkSession, log: DataFrame) -> None:

@@ -13,36 +13,19 @@ from firearrow.message.properties import OF_BROKER
 from firearrow.spark.jobs import deadletters
 from tests.spark.jobs.frames import messages, rows
 
-BODIES = [
-    b'{"order": 1, "name": "x"}',
-    b'{"name": "y", "order": 22}',
-    b"",
-    b"order 17 of 3",
-    b"\xff\x00\x01",
-]
+BODIES = [b'{"order": 1, "name": "x"}', b'{"name": "y", "order": 22}', b"", b"order 17 of 3", b"\xff\x00\x01"]
 
 
 def history(number: int, body: bytes) -> list[dict[str, Any]]:
     """A message, two retries of it, and the dead letter."""
-    origin: dict[str, Any] = {
-        "topic": "Orders",
-        "queueId": 1,
-        "queueOffset": number,
-        "offsetMsgId": f"O{number}",
-    }
+    origin: dict[str, Any] = {"topic": "Orders", "queueId": 1, "queueOffset": number, "offsetMsgId": f"O{number}"}
     carried = {
         "RETRY_TOPIC": "Orders", "ORIGIN_MESSAGE_ID": f"O{number}", "UNIQ_KEY": f"U{number}",
         "DELAY": "3", "TAGS": "A", "color": "red",
     }  # fmt: skip
     same: dict[str, Any] = {"msgId": f"U{number}", "body": body, "tags": "A", "keys": f"k{number}"}
     tries: list[dict[str, Any]] = [
-        {
-            "topic": "%RETRY%g",
-            "properties": carried,
-            "reconsumeTimes": n,
-            "storeTimestamp": n * 1000,
-        }
-        for n in (1, 2)
+        {"topic": "%RETRY%g", "properties": carried, "reconsumeTimes": n, "storeTimestamp": n * 1000} for n in (1, 2)
     ]
     dead: dict[str, Any] = {
         "topic": "%DLQ%g", "queueOffset": number, "properties": carried, "reconsumeTimes": 2,
@@ -64,9 +47,10 @@ def dead(log: DataFrame) -> DataFrame:
 
 
 def test_a_letter_says_where_it_comes_from(dead: DataFrame) -> None:
-    assert rows(
-        dead.orderBy("consumerGroup", "queueOffset"), "consumerGroup", "originTopic", "originMsgId"
-    ) == [*(("g", "Orders", f"O{n}") for n in range(5)), ("h", None, "gone")]
+    assert rows(dead.orderBy("consumerGroup", "queueOffset"), "consumerGroup", "originTopic", "originMsgId") == [
+        *(("g", "Orders", f"O{n}") for n in range(5)),
+        ("h", None, "gone"),
+    ]
     assert rows(deadletters.groups(dead), "consumerGroup", "originTopic", "letters", "bytes") == [
         ("g", "Orders", 5, sum(map(len, BODIES))),
         ("h", None, 1, 4),
@@ -74,9 +58,7 @@ def test_a_letter_says_where_it_comes_from(dead: DataFrame) -> None:
 
 
 def test_bodies_that_differ_in_numbers_only_have_one_shape(dead: DataFrame) -> None:
-    found = rows(
-        deadletters.clusters(dead.where("consumerGroup = 'g'")), "shape", "letters", "exampleKeys"
-    )
+    found = rows(deadletters.clusters(dead.where("consumerGroup = 'g'")), "shape", "letters", "exampleKeys")
     assert found == [
         ("json {name, order}", 2, "k1"),
         ("binary, up to 4 bytes", 1, "k4"),
@@ -88,9 +70,7 @@ def test_bodies_that_differ_in_numbers_only_have_one_shape(dead: DataFrame) -> N
 def test_the_history_has_the_origin_and_the_tries(log: DataFrame, dead: DataFrame) -> None:
     found = deadletters.histories(log, dead)
     columns = ("originQueueId", "originQueueOffset", "tries")
-    assert sorted(rows(found.where("consumerGroup = 'g'"), *columns)) == [
-        (1, n, 2) for n in range(5)
-    ]
+    assert sorted(rows(found.where("consumerGroup = 'g'"), *columns)) == [(1, n, 2) for n in range(5)]
     assert rows(found.where("consumerGroup = 'h'"), *columns) == [(None, None, 0)]
 
 
@@ -107,9 +87,7 @@ def test_a_wrong_selection_is_told_with_the_columns(dead: DataFrame, condition: 
 
 
 def test_what_is_sent_again_is_as_its_sender_made_it(dead: DataFrame) -> None:
-    chosen = deadletters.unsent(
-        deadletters.select(dead, "keys = 'k3' or consumerGroup = 'h'"), None
-    )
+    chosen = deadletters.unsent(deadletters.select(dead, "keys = 'k3' or consumerGroup = 'h'"), None)
     assert rows(deadletters.resend(chosen)) == [
         ("Orders", BODIES[3], "A", "k3", 0, {"color": "red", "FIREARROW_RESENT": "a/%DLQ%g/0/3"})
     ]

@@ -19,13 +19,7 @@ from firearrow.spark.jobs.archive import Settings, Summary, archive
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive, Change, Conflict
 from firearrow.spark.jobs.places import FilePlace
-from firearrow.spark.jobs.progress import (
-    ArchiveProgress,
-    Gap,
-    LogMark,
-    numbers_of_gaps,
-    numbers_of_offsets,
-)
+from firearrow.spark.jobs.progress import ArchiveProgress, Gap, LogMark, numbers_of_gaps, numbers_of_offsets
 from tests.spark.jobs.inline import Inline
 from tests.spark.jobs.test_archive import every, rows_of
 from tests.spark.origins import MemoryOrigin
@@ -97,9 +91,7 @@ def test_archivers_that_run_against_each_other(tmp_path: Path) -> None:
     assert written(tmp_path) == set(Archive(tmp_path).load().files)
 
 
-def test_a_table_that_another_process_has_just_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_another_process_has_just_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = DeltaTable.create
 
     def too_late(*args: Any, **options: Any) -> None:
@@ -140,9 +132,7 @@ def test_what_others_have_joined_is_not_joined_again(tmp_path: Path) -> None:
     assert file.may_hold(A, Span(49, 50))
 
 
-def test_a_commit_whose_answer_is_lost_counts_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_whose_answer_is_lost_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     origin = MemoryOrigin({A: Bound(0, 50)})
     commit = DeltaTable.create_write_transaction
 
@@ -216,9 +206,7 @@ def test_a_newest_entry_that_power_has_damaged_can_be_removed(tmp_path: Path) ->
     assert sorted(rows_of(tmp_path)) == every(origin)
 
 
-def test_what_counts_is_on_the_disk_before_anybody_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_counts_is_on_the_disk_before_anybody_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     sync, commit = FilePlace.sync, DeltaTable.create_write_transaction
 
@@ -236,9 +224,8 @@ def test_what_counts_is_on_the_disk_before_anybody_is_told(
     monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
     origin = MemoryOrigin({A: Bound(0, 20)})
     archive(
-        Inline(), lambda: origin, Archive(tmp_path), Settings(step_rows_max=10),
-        on_step=lambda _: synced.append("told"),
-    )  # fmt: skip
+        Inline(), lambda: origin, Archive(tmp_path), Settings(step_rows_max=10), on_step=lambda _: synced.append("told")
+    )
     entries = [f"{number:020}" for number in range(3)]
     first = ["file", entries[0], "commit", *entries[:2], "told"]
     assert synced == [*first, "file", entries[1], "commit", *entries[1:], "told"]

@@ -15,13 +15,7 @@ def found(spark: SparkSession) -> DataFrame:
         spark,
         {"msgId": "1", "keys": "a b", "bodyCrc": 1, "storeTimestamp": 0},
         {"msgId": "1", "keys": "a  b", "bodyCrc": 1, "storeTimestamp": 1000, "queueId": 1},
-        {
-            "msgId": "2",
-            "keys": "b b",
-            "bodyCrc": 2,
-            "storeTimestamp": 2000,
-            "bornHost": "10.0.0.8:1",
-        },
+        {"msgId": "2", "keys": "b b", "bodyCrc": 2, "storeTimestamp": 2000, "bornHost": "10.0.0.8:1"},
         {"msgId": "3", "keys": "c", "bodyCrc": 3, "storeTimestamp": 0},
         {"msgId": "4", "keys": "c", "bodyCrc": 3, "storeTimestamp": 90_000},
         {"msgId": "5", "storeTimestamp": 0},
@@ -53,9 +47,4 @@ def test_what_a_consumer_that_remembers_for_a_minute_would_catch(found: DataFram
 
 def test_copies_in_stretches_of_time(found: DataFrame) -> None:
     columns = ("kind", "messages", "copies")
-    assert rows(duplicates.windows(found, 60), *columns) == [
-        ("id", 5, 1),
-        ("key", 6, 3),
-        ("id", 1, 0),
-        ("key", 1, 0),
-    ]
+    assert rows(duplicates.windows(found, 60), *columns) == [("id", 5, 1), ("key", 6, 3), ("id", 1, 0), ("key", 1, 0)]

@@ -114,9 +114,7 @@ def test_iceberg_goes_on_where_publishing_was_ended(
     assert places(table.refresh().scan().to_arrow()) == every(origin)
 
 
-def test_a_table_of_an_archive_that_was_taken_over_is_gone_on_with(
-    tmp_path: Path, table: Table
-) -> None:
+def test_a_table_of_an_archive_that_was_taken_over_is_gone_on_with(tmp_path: Path, table: Table) -> None:
     root = unpacked("format1", tmp_path)
     published = sorted(root.glob("topic=T/*/*.parquet"))
     manifest = next((root / "_firearrow/manifests").glob("*.json")).read_bytes()
@@ -130,9 +128,7 @@ def test_a_table_of_an_archive_that_was_taken_over_is_gone_on_with(
     assert places(table.refresh().scan().to_arrow()) == HELD
 
 
-def test_a_table_of_another_archive_is_refused(
-    tmp_path: Path, origin: MemoryOrigin, table: Table
-) -> None:
+def test_a_table_of_another_archive_is_refused(tmp_path: Path, origin: MemoryOrigin, table: Table) -> None:
     Iceberg(fill(origin, tmp_path / "one"), table).publish()
     with pytest.raises(ConfigError, match=r"^the table is of archive .*, but .*two is archive"):
         Iceberg(fill(origin, tmp_path / "two"), table).publish()

@@ -32,9 +32,7 @@ def test_only_what_was_meant_to_come_at_once_counts(spark: SparkSession) -> None
 
 
 def trace(*lines: str) -> bytes:
-    return "".join(
-        ",".join(line.split(",")).replace(",", "\x01") + "\x02" for line in lines
-    ).encode()
+    return "".join(",".join(line.split(",")).replace(",", "\x01") + "\x02" for line in lines).encode()
 
 
 def test_waiting_and_working_come_from_traces(spark: SparkSession) -> None:

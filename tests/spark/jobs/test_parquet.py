@@ -67,10 +67,7 @@ def test_columns_are_stored_as_it_pays(tmp_path: Path) -> None:
     assert {column.compression for column in columns.values()} == {"ZSTD"}
     assert [n for n, c in columns.items() if "RLE_DICTIONARY" in c.encodings] == ["topic"]
     assert "DELTA_BINARY_PACKED" in columns["queueOffset"].encodings
-    assert (columns["queueOffset"].statistics.min, columns["queueOffset"].statistics.max) == (
-        0,
-        999,
-    )
+    assert (columns["queueOffset"].statistics.min, columns["queueOffset"].statistics.max) == (0, 999)
     assert columns["body"].statistics is None
     assert [sort.column_index for sort in group.sorting_columns] == [0, 2, 3]
     assert columns["queueOffset"].has_offset_index

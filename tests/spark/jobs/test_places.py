@@ -152,9 +152,7 @@ def test_processes_that_are_killed_lose_and_repeat_nothing(root: str, tmp_path: 
     ]
 
 
-def test_the_environment_says_how_to_get_there(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_says_how_to_get_there(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "AWS_ENDPOINT_URL": f"http://{endpoint}",
         "AWS_ACCESS_KEY_ID": "key",

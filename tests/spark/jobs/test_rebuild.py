@@ -20,12 +20,9 @@ def test_the_bytes_are_those_of_the_original(spark: SparkSession, tmp_path: Path
     order = Order(stretch_bytes=10_000)  # more pieces than one job takes
     rows = written(spark, root, to=tmp_path / "made", order=order).collect()
     assert contents(tmp_path / "made/consumequeue") == contents(root / "consumequeue")
-    assert list(contents(tmp_path / "made/index").values()) == list(
-        contents(root / "index").values()
-    )
+    assert list(contents(tmp_path / "made/index").values()) == list(contents(root / "index").values())
     assert {(row.kind, row.file, row.bytes) for row in rows if row.kind == "queue"} == {
-        ("queue", f"consumequeue/{name}", len(data))
-        for name, data in contents(root / "consumequeue").items()
+        ("queue", f"consumequeue/{name}", len(data)) for name, data in contents(root / "consumequeue").items()
     }
     assert [row.bytes for row in rows if row.kind == "index"] == [168_040]
     assert [row.remark for row in rows if row.remark] == []

@@ -81,10 +81,7 @@ def test_times_that_select_nothing_are_refused(times: dict[str, int], reason: st
 
 
 def test_a_file_can_say_which(tmp_path: Path) -> None:
-    rows = [
-        {"topic": "T", "broker": "a", "queueId": q, "queueOffset": n}
-        for q, n in [(0, 7), (1, 9), (1, 39)]
-    ]
+    rows = [{"topic": "T", "broker": "a", "queueId": q, "queueOffset": n} for q, n in [(0, 7), (1, 9), (1, 39)]]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "chosen.parquet")
     assert chosen(Selection(chosen=tmp_path / "chosen.parquet")) == ["0/7", "1/39"]
 
@@ -95,9 +92,7 @@ def test_an_archive_and_a_store_give_the_same(tmp_path: Path) -> None:
     assert kept.spans == live.spans
     for queue in live.spans:
         for start in (0, 25, 70):
-            one, other = (
-                pa.Table.from_batches(source.read(queue, start), SENT) for source in (kept, live)
-            )
+            one, other = (pa.Table.from_batches(source.read(queue, start), SENT) for source in (kept, live))
             assert one.equals(other)
 
 
@@ -110,8 +105,7 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("tags", "a"), ("keys", "k"), ("startingTimestamp", "0"), ("visibility", "log")],
+    ("name", "value"), [("tags", "a"), ("keys", "k"), ("startingTimestamp", "0"), ("visibility", "log")]
 )
 def test_options_that_would_be_forgotten_are_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=rf"^option .*{name}|^option .*timestamp"):
@@ -127,9 +121,7 @@ def test_what_is_chosen_comes_again_and_says_where_from(tmp_path: Path) -> None:
     messages = OriginMessages.of(origin)
     with serving(tmp_path) as server:
         create_topic(server, "again", 2)
-        run = functools.partial(
-            replay, Inline(), messages, selection, to(server), tmp_path / "job", sleep=float
-        )
+        run = functools.partial(replay, Inline(), messages, selection, to(server), tmp_path / "job", sleep=float)
         report = run()
         assert (report.queues, report.messages) == (2, 30)
         assert run() == report
@@ -152,9 +144,9 @@ def test_messages_of_inner_batches_come_one_by_one(tmp_path: Path) -> None:
         assert replay(Inline(), messages, Selection(), to(server), tmp_path / "job").messages == 80
         found = stored(server, "again", 2)
     assert {view.sys_flag & INNER_BATCH for view in found} == {0}
-    assert sorted(
-        (view.properties["REPLAY_ID"], sha256(view.body).hexdigest()) for view in found
-    ) == sorted((line["uniqKey"], line["bodySha256"]) for line in expected("batch-queues"))
+    assert sorted((view.properties["REPLAY_ID"], sha256(view.body).hexdigest()) for view in found) == sorted(
+        (line["uniqKey"], line["bodySha256"]) for line in expected("batch-queues")
+    )
 
 
 GOLDEN = "file-cq-clean"
@@ -221,16 +213,11 @@ def test_bodies_that_no_batch_holds_are_sent_alone(tmp_path: Path) -> None:
         place = {"nameServer": server.namesrv, "subscribe": "T"}
         archive(Inline(), source(place)[0], Archive(tmp_path / "archive"))
         replay(Inline(), OriginMessages.at(place), Selection(), to(server), tmp_path / "job")
-        restore(
-            Inline(), Archive(tmp_path / "archive"), to(server), tmp_path / "back",
-            topics={"T": "restored"},
-        )  # fmt: skip
+        restore(Inline(), Archive(tmp_path / "archive"), to(server), tmp_path / "back", topics={"T": "restored"})
         for topic in ("again", "restored"):
             found = stored(server, topic, 1)
             assert [view.sys_flag for view in found] == [0, 0, 0x301]
-            assert [view.body_decompressed() for view in found] == [
-                b"small", large, b"y" * (LARGE_BYTES + 1),
-            ]  # fmt: skip
+            assert [view.body_decompressed() for view in found] == [b"small", large, b"y" * (LARGE_BYTES + 1)]
             assert {(view.flag, view.properties["UNIQ_KEY"]) for view in found} == {(7, "\u00fc")}
 
 
@@ -254,9 +241,7 @@ def test_a_job_keeps_to_its_source_and_its_selection(tmp_path: Path) -> None:
             ({"path": str(one)}, Selection(tags=("TagB",)), "tags was 'TagA' and is 'TagB'"),
             ({"path": str(one)}, Selection(tags=("TagA",), all_topics=True), "allTopics was not"),
         ):
-            with pytest.raises(
-                ConfigError, match=f"belongs to another job: {re.escape(complaint)}"
-            ):
+            with pytest.raises(ConfigError, match=f"belongs to another job: {re.escape(complaint)}"):
                 run(options, selection)
         assert len(stored(server, "again", 1)) == count
 
@@ -267,9 +252,7 @@ def test_a_job_that_was_ended_sends_only_the_rest(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         create_topic(server, "again", 1)
         job = tmp_path / "job"
-        run = functools.partial(
-            replay, Inline(), messages, Selection(), to(server), job, sleep=float
-        )
+        run = functools.partial(replay, Inline(), messages, Selection(), to(server), job, sleep=float)
         run()
         for ledger in (job / "queues").rglob("*.json"):
             ledger.write_bytes(b'{"nextOffset":0,"targetOffset":0,"sent":0,"done":false}')
@@ -283,13 +266,16 @@ def test_a_job_whose_directory_a_worker_does_not_share_sends_nothing(tmp_path: P
         for other in ("nowhere", "another"):
             job = tmp_path / other / "job"
             if other == "another":
-                replay(Inline(), OriginMessages.of(lambda: MemoryOrigin()), Selection(), to(server),
-                       job, sleep=float)  # fmt: skip
-            with pytest.raises(
-                ConfigError, match=rf"job on {gethostname()} is not the directory in which the job"
-            ):
-                replay(Elsewhere("directory", job), OriginMessages.of(origin), Selection(),
-                       to(server), tmp_path / "job", sleep=float)  # fmt: skip
+                replay(Inline(), OriginMessages.of(lambda: MemoryOrigin()), Selection(), to(server), job, sleep=float)
+            with pytest.raises(ConfigError, match=rf"job on {gethostname()} is not the directory in which the job"):
+                replay(
+                    Elsewhere("directory", job),
+                    OriginMessages.of(origin),
+                    Selection(),
+                    to(server),
+                    tmp_path / "job",
+                    sleep=float,
+                )
         assert stored(server, "again", 2) == []
 
 

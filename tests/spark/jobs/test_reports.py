@@ -12,15 +12,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from firearrow.cli import analyses
 from firearrow.cli.analyses import ReportRun
-from firearrow.cli.joboptions import (
-    Accounting,
-    Backlog,
-    Deadletters,
-    Duplicates,
-    Latency,
-    Reading,
-    Transactions,
-)
+from firearrow.cli.joboptions import Accounting, Backlog, Deadletters, Duplicates, Latency, Reading, Transactions
 from firearrow.cli.page import as_html
 from firearrow.cli.reports import Report, Table
 from firearrow.cli.sparkoptions import RunOptions
@@ -59,9 +51,7 @@ class OfFrame(Reader):
 
 
 @pytest.fixture(scope="module")
-def run(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., ReportRun[Any]]:
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ReportRun[Any]]:
     store = orders.fill(tmp_path_factory.mktemp("shop"))
     reader = OfFrame(spark, golden(spark, store).cache())
 
@@ -120,11 +110,7 @@ def test_deadletters(run: Callable[..., ReportRun[Any]]) -> None:
 
 def test_a_dry_run_writes_nothing(run: Callable[..., ReportRun[Any]], tmp_path: Path) -> None:
     audit = tmp_path / "audit"
-    found = by_title(
-        analyses.report_deadletters(
-            run(Deadletters, resend=True, dry_run=True, audit=str(audit), top=0)
-        )
-    )
+    found = by_title(analyses.report_deadletters(run(Deadletters, resend=True, dry_run=True, audit=str(audit), top=0)))
     assert found["Would be sent"].values("target") == ["Orders"] * 12
     assert not audit.exists()
 
@@ -139,35 +125,25 @@ def test_nothing_is_sent_that_is_noted_where_nobody_sees_it(
 
     monkeypatch.setattr(DataFrameWriter, "parquet", write_elsewhere)
     job = run(Deadletters, resend=True, audit=str(tmp_path / "audit"), to_name_server="127.0.0.1:1")
-    with pytest.raises(
-        ConfigError, match="of 12 rows that were written, 0 can be seen here: a dir"
-    ):
+    with pytest.raises(ConfigError, match="of 12 rows that were written, 0 can be seen here: a dir"):
         analyses.report_deadletters(job)
 
 
 def test_transactions(run: Callable[..., ReportRun[Any]]) -> None:
     found = by_title(analyses.report_transactions(run(Transactions)))
-    assert cells(found["Transactions by state"], "state", "transactions") == [
-        ("rolled back", 4),
-        ("undecided", 6),
-    ]
+    assert cells(found["Transactions by state"], "state", "transactions") == [("rolled back", 4), ("undecided", 6)]
     assert found["Undecided"].values("keys")[0] == "pay-4"
 
 
 def test_duplicates(run: Callable[..., ReportRun[Any]]) -> None:
     found = by_title(analyses.report_duplicates(run(Duplicates)))
-    by_id = [
-        row for row in cells(found["By producer"], "kind", "copies", "caught") if row[0] == "id"
-    ]
+    by_id = [row for row in cells(found["By producer"], "kind", "copies", "caught") if row[0] == "id"]
     assert by_id == [("id", 12, 12), ("id", 3, 3)]
 
 
 def test_latency(run: Callable[..., ReportRun[Any]]) -> None:
     found = by_title(analyses.report_latency(run(Latency)))
-    assert cells(found["Born to stored"], "topic", "messages", "max") == [
-        ("Orders", 1440, 299),
-        ("Payments", 60, 3),
-    ]
+    assert cells(found["Born to stored"], "topic", "messages", "max") == [("Orders", 1440, 299), ("Payments", 60, 3)]
     assert len(found["Born to stored, by minute"].drawn) == 420
     assert cells(found["Delayed messages"], "delivered", "waiting") == [(18, 2)]
     assert found["Stored to consumed"].rows == []

@@ -49,9 +49,7 @@ class FakeQueue:
         fails = self.trouble == 0
         self.trouble -= 1
         if not fails or self.arrives:
-            self.messages += [
-                (member.body, properties.parse(member.properties)) for member in members
-            ]
+            self.messages += [(member.body, properties.parse(member.properties)) for member in members]
         if self.stranger:
             self.messages.append((b"of somebody else", {"REPLAY_JOB": "other"}))
         if fails and self.error is not None:
@@ -77,9 +75,7 @@ HOWS = pytest.mark.parametrize("marks", [MARKS, None], ids=["marked", "positiona
 
 
 @HOWS
-def test_everything_arrives_in_order_and_is_not_sent_again(
-    tmp_path: Path, marks: Marks | None
-) -> None:
+def test_everything_arrives_in_order_and_is_not_sent_again(tmp_path: Path, marks: Marks | None) -> None:
     target = FakeQueue()
     slept: list[float] = []
     done = resend(target, tmp_path, marks, slept).run()
@@ -138,9 +134,7 @@ def test_an_answer_that_does_not_come_is_looked_into(
         (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0),
     ],
 )
-def test_a_target_that_takes_nothing_is_an_error(
-    code: ResponseCode, pauses: int, tmp_path: Path
-) -> None:
+def test_a_target_that_takes_nothing_is_an_error(code: ResponseCode, pauses: int, tmp_path: Path) -> None:
     """At once where the reason does not pass, in the end where it may."""
 
     class Refusing(FakeQueue):
@@ -209,9 +203,7 @@ def test_a_batch_has_bodies_of_one_kind(tmp_path: Path) -> None:
     job.batch_bytes = 1 << 20
     job.run()
     assert target.flags == [0, 0x301, 0, 0x301]
-    assert [
-        zlib.decompress(b) if f else b for f, b in zip(kinds, target.bodies(), strict=True)
-    ] == [plain] * 5
+    assert [zlib.decompress(b) if f else b for f, b in zip(kinds, target.bodies(), strict=True)] == [plain] * 5
 
 
 def packed(kinds: list[int], plain: bytes) -> Iterator[dict[str, object]]:

@@ -43,10 +43,7 @@ class Job:
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        with (
-            self._log.open("ab") as log,
-            subprocess.Popen(self._command, stdout=log, stderr=log) as process,
-        ):
+        with self._log.open("ab") as log, subprocess.Popen(self._command, stdout=log, stderr=log) as process:
             try:
                 yield process
             finally:

@@ -95,8 +95,4 @@ def test_each_queue_gets_one_of_its_own() -> None:
         (route.queue, route.to_topic, route.to_broker, route.to_queue)
         for route in routes_of(spans, {"T": "U"}, ["two", "three"])
     ]
-    assert places == [
-        (A0, "U", "two", 0),
-        (A2, "U", "two", 2),
-        (B0, "U", "two", 3),
-    ]
+    assert places == [(A0, "U", "two", 0), (A2, "U", "two", 2), (B0, "U", "two", 3)]

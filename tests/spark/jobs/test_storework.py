@@ -24,9 +24,7 @@ def _place(view: StoreView, number: int) -> tuple[int, int, bool, int | None]:
 
 @pytest.mark.parametrize("at_once", [None, 1, 7, 100])
 @pytest.mark.parametrize("count", [0, 1, 9, 40])
-def test_results_come_in_order(
-    spark: SparkSession, at_once: int | None, count: int, tmp_path: Path
-) -> None:
+def test_results_come_in_order(spark: SparkSession, at_once: int | None, count: int, tmp_path: Path) -> None:
     with StoreView(Layout(golden_store(tmp_path)), owned=True) as view:
         view.holder = 4711  # what this process knows is what the others go by
         found = list(Executors(spark, at_once).work(view, _place, list(range(count))))
@@ -42,10 +40,7 @@ def test_a_store_is_named_by_its_directory_or_in_full(tmp_path: Path) -> None:
 
 
 def test_the_command_has_executors_read(
-    spark: SparkSession,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("firearrow.cli.pipeline._started", lambda *_: nullcontext(spark))
@@ -61,10 +56,7 @@ def test_the_command_has_executors_read(
     before = contents(queue)
     shutil.rmtree(queue)
     code, text = said("verify", root, "--spark", "local[2]", "--json")
-    assert (code, {finding["topic"] for finding in json.loads(text)["findings"]}) == (
-        1,
-        {"GoldenPlain"},
-    )
+    assert (code, {finding["topic"] for finding in json.loads(text)["findings"]}) == (1, {"GoldenPlain"})
     assert said("rebuild", root, "--only", "queues", "--spark", "local[2]")[0] == 0
     assert contents(queue) == before
     assert said("verify", root, "--spark", "local[2]")[0] == 0

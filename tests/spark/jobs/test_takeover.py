@@ -61,9 +61,7 @@ def test_it_becomes_a_table_with_all_that_it_knew(old: Path) -> None:
     assert archive(Inline(), lambda: origin, held).rows == 10
 
 
-def test_a_death_anywhere_is_made_good_by_the_next(
-    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_death_anywhere_is_made_good_by_the_next(old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mortal = Mortal(monkeypatch)
     deaths = 0
     for operations in range(60):
@@ -112,10 +110,7 @@ def test_one_that_is_being_written_is_left_alone(old: Path) -> None:
             b'{"format":9,"archive":"","sequence":6,"run":"","offsets":{}}',
             "has format 9, but only format 1 can be taken over",
         ),
-        (
-            b'{"format":1,"archive":"","sequence":7,"run":"","offsets":{}}',
-            "manifest 6 is missing, but there is 7",
-        ),
+        (b'{"format":1,"archive":"","sequence":7,"run":"","offsets":{}}', "manifest 6 is missing, but there is 7"),
     ],
 )
 def test_damaged_manifests_are_refused(old: Path, text: bytes, complaint: str) -> None:

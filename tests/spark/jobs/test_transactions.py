@@ -88,15 +88,12 @@ def test_every_state_is_told(spark: SparkSession) -> None:
     ]
 
 
-def test_the_original_broker_decides_as_its_producer_did(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_original_broker_decides_as_its_producer_did(spark: SparkSession, tmp_path: Path) -> None:
     """Of its twelve, each first was committed, each second rolled back, each third checked."""
     log = golden(spark, extract("file-cq-clean", tmp_path)).cache()
     found = transactions.transactions(log, NOW)
     plain = Counter(row.keys for row in log.where("topic = 'GoldenPlain'").select("keys").collect())
     wanted = [
-        (f"tx-{n}", "rolled back" if n % 3 == 1 else "committed", plain[f"tx-{n}"], n % 3 // 2)
-        for n in range(12)
+        (f"tx-{n}", "rolled back" if n % 3 == 1 else "committed", plain[f"tx-{n}"], n % 3 // 2) for n in range(12)
     ]
     assert sorted(rows(found, "keys", "state", "commits", "checks")) == sorted(wanted)

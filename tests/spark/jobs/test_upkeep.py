@@ -87,10 +87,7 @@ def test_following_keeps_files_few_and_days_as_many_as_asked_for(tmp_path: Path)
         files.append(len(held.load().files))
 
     upkeep = Upkeep(Inline(), held, 1, files_min=3, kept_hours=0, clock=clock)
-    follow(
-        Inline(), lambda: origin, held, stop=stop, interval_seconds=0.001,
-        on_step=on_step, upkeep=upkeep,
-    )  # fmt: skip
+    follow(Inline(), lambda: origin, held, stop=stop, interval_seconds=0.001, on_step=on_step, upkeep=upkeep)
     assert sorted(rows_of(tmp_path)) == every(MemoryOrigin({A: Bound(0, 50)}))
     assert (files, len(held.load().files)) == ([1, 2, 3, 2, 3], 3)
     assert upkeep() is False

@@ -10,14 +10,7 @@ from pyspark.sql import SparkSession
 from firearrow.errors import StoreError
 from firearrow.spark.jobs.verify import findings, verdict_of
 from firearrow.store.offline import INVARIANTS, Layout, verify
-from tests.store.offline.damage import (
-    IN_DATABASE,
-    ROWS,
-    Damage,
-    database_store,
-    golden_store,
-    prepared,
-)
+from tests.store.offline.damage import IN_DATABASE, ROWS, Damage, database_store, golden_store, prepared
 
 SOME = ("record-body-crc", "log-file-end", "queue-entry-tag", "index-chain", "config-offset")
 BROKEN = [damage for damage in ROWS if damage.invariant in SOME]
@@ -31,25 +24,13 @@ def test_a_sound_store_has_no_findings(spark: SparkSession, database: bool, tmp_
 
 
 @pytest.mark.parametrize("damage", [*BROKEN, IN_DATABASE[0]], ids=lambda row: row.invariant)
-def test_findings_are_those_of_the_command(
-    spark: SparkSession, damage: Damage, tmp_path: Path
-) -> None:
+def test_findings_are_those_of_the_command(spark: SparkSession, damage: Damage, tmp_path: Path) -> None:
     root = prepared(damage, tmp_path)
     expected = verify(Layout(root)).findings
     rows = findings(spark, str(root)).collect()
     assert damage.invariant in {row.invariant for row in rows}
-    assert [
-        (row.invariant, row.what, row.file, row.position, row.commitLogOffset, row.topic)
-        for row in rows
-    ] == [
-        (
-            found.invariant,
-            found.what,
-            found.file,
-            found.position,
-            found.physical_offset,
-            found.topic,
-        )
+    assert [(row.invariant, row.what, row.file, row.position, row.commitLogOffset, row.topic) for row in rows] == [
+        (found.invariant, found.what, found.file, found.position, found.physical_offset, found.topic)
         for found in expected
     ]
     assert [row.severity for row in rows] == [found.severity.value for found in expected]

@@ -137,9 +137,7 @@ def test_a_webhook_is_tried_again(hook: tuple[str, list[bytes], list[int]]) -> N
     assert json.loads(bodies[-1]) == {"alerts": [json.loads(ALERT.as_json())]}
 
 
-def test_a_webhook_that_does_not_take_it_is_an_error(
-    hook: tuple[str, list[bytes], list[int]],
-) -> None:
+def test_a_webhook_that_does_not_take_it_is_an_error(hook: tuple[str, list[bytes], list[int]]) -> None:
     url, _, states = hook
     states += [500, 500, 500]
     with pytest.raises(FirearrowError, match=r"webhook http:.* 500: .* after 3 tries, 1 alerts"):

@@ -139,10 +139,10 @@ def _body(root: Path) -> None:
 
 def _store_time(root: Path) -> None:
     before, message = next(
-        pair for pair in zip(messages(root), messages(root)[1:], strict=False)
-        if pair[0].store_timestamp_ms == pair[1].store_timestamp_ms
-        and pair[0].store_timestamp_ms % 1000 > 1
-    )  # fmt: skip
+        pair
+        for pair in zip(messages(root), messages(root)[1:], strict=False)
+        if pair[0].store_timestamp_ms == pair[1].store_timestamp_ms and pair[0].store_timestamp_ms % 1000 > 1
+    )
     in_record(root, message, 56, pack(">q", before.store_timestamp_ms - 1))
 
 
@@ -266,16 +266,12 @@ def _json(name: str, change: Callable[[dict[str, object]], None]) -> Break:
 
 def _timer_file(root: Path) -> None:
     name = "timerlog/00000000000000000000"
-    (root / "timerlog" / f"{999_999:020d}").write_bytes(
-        (root / name).read_bytes()[:0] + bytes(131_072)
-    )
+    (root / "timerlog" / f"{999_999:020d}").write_bytes((root / name).read_bytes()[:0] + bytes(131_072))
 
 
 def _slot(root: Path) -> None:
     data = (root / "timerwheel").read_bytes()
-    used = next(
-        at for at in range(0, len(data), 32) if int.from_bytes(data[at + 24 : at + 28], "big")
-    )
+    used = next(at for at in range(0, len(data), 32) if int.from_bytes(data[at + 24 : at + 28], "big"))
     write(root, "timerwheel", used + 16, pack(">q", 53))
 
 
@@ -306,9 +302,7 @@ QUEUE = ("GoldenPlain", 0)
 def database(root: Path) -> Iterator[Database]:
     """The database of a store's queues, to be changed."""
     families = [Family(rows.ENTRIES, 1 << 20), Family(rows.OFFSETS, 1 << 20)]
-    opened = Database(
-        root / "consumequeue", families, cache_bytes=1 << 20, open_files_max=64, log_ahead=True
-    )
+    opened = Database(root / "consumequeue", families, cache_bytes=1 << 20, open_files_max=64, log_ahead=True)
     try:
         yield opened
     finally:
@@ -525,4 +519,4 @@ ROWS = [
     Damage("timer-chain", _put(TIMER_UNIT, 52 + 4, pack(">q", 52))),
     Damage("timer-wheel-slot", _slot),
     Damage("root-stray", _stray("notes.txt"), corrected=False),
-]  # fmt: skip
+]

@@ -8,17 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.clock import SystemClock
-from firearrow.store.offline import (
-    Finding,
-    Layout,
-    Verdict,
-    apply,
-    carved_messages,
-    diff,
-    plan,
-    stat,
-    verify,
-)
+from firearrow.store.offline import Finding, Layout, Verdict, apply, carved_messages, diff, plan, stat, verify
 from tests.store.offline.damage import golden_store, messages, write
 
 FILES = [
@@ -37,11 +27,7 @@ BYTES = st.one_of(
     st.integers(1, 4000).map(bytes),
     st.integers(1, 4000).map(lambda size: b"\xff" * size),
 )
-STROKES = st.lists(
-    st.tuples(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True), BYTES),
-    min_size=1,
-    max_size=4,
-)
+STROKES = st.lists(st.tuples(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True), BYTES), min_size=1, max_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +48,7 @@ def beside_index(verdict: Verdict) -> list[Finding]:
 @settings(max_examples=15)
 @given(strokes=STROKES)
 def test_nothing_fails(
-    tmp_path_factory: pytest.TempPathFactory,
-    whole: Path,
-    strokes: list[tuple[str, float, bytes]],
+    tmp_path_factory: pytest.TempPathFactory, whole: Path, strokes: list[tuple[str, float, bytes]]
 ) -> None:
     root = tmp_path_factory.mktemp("any") / "store"
     shutil.copytree(whole, root)

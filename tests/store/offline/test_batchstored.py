@@ -61,12 +61,8 @@ def test_a_store_of_the_original_is_sound(root: Path) -> None:
 
 
 @pytest.mark.parametrize("stretch_bytes", [1 << 30, 3000])
-def test_the_log_gives_the_bytes_of_the_original(
-    root: Path, tmp_path: Path, stretch_bytes: int
-) -> None:
-    made = rebuild(
-        Layout(root), SystemClock(), Order(stretch_bytes=stretch_bytes), to=tmp_path / "made"
-    )
+def test_the_log_gives_the_bytes_of_the_original(root: Path, tmp_path: Path, stretch_bytes: int) -> None:
+    made = rebuild(Layout(root), SystemClock(), Order(stretch_bytes=stretch_bytes), to=tmp_path / "made")
     assert (made.queues, made.records, made.left_out, made.stand_ins) == (2, 30, {}, 0)
     batches = contents(root / "batchconsumequeue")
     assert contents(tmp_path / "made/batchconsumequeue") == batches
@@ -97,15 +93,11 @@ def test_queues_are_seen_message_by_message(root: Path) -> None:
     with StoreView(Layout(root)) as view:
         for queue_id in (0, 1):
             queue = view.queues["Bat", queue_id]
-            shown = [
-                m["physicalOffset"] for m in expected("batch-queues") if m["queueId"] == queue_id
-            ]
+            shown = [m["physicalOffset"] for m in expected("batch-queues") if m["queueId"] == queue_id]
             assert (queue.is_there, queue.end, queue.span) == (True, len(shown), (0, len(shown)))
             assert queue.disk_bytes == 15 * 46
             data = queue.read(0, 100)
-            assert [data[at : at + 8] for at in range(0, len(data), 20)] == [
-                pack(">q", p) for p in shown
-            ]
+            assert [data[at : at + 8] for at in range(0, len(data), 20)] == [pack(">q", p) for p in shown]
             assert queue.read(44, 1)[:8] == (pack(">q", 16399) if queue_id == 0 else b"")
             assert list(queue.others([(0, 3)])) == [(3, len(shown))]
             every = [(n.tolist(), e["physical_offset"].tolist()) for n, e in queue.all()]
@@ -162,10 +154,7 @@ def test_what_it_holds(root: Path) -> None:
     found = stat(Layout(root))
     [topic] = found.topics
     assert (topic.topic, topic.records, topic.queue_bytes) == ("Bat", 30, 30 * 46)
-    assert [(q.min_offset, q.max_offset, q.records) for q in topic.queues] == [
-        (0, 45, 15),
-        (0, 35, 15),
-    ]
+    assert [(q.min_offset, q.max_offset, q.records) for q in topic.queues] == [(0, 45, 15), (0, 35, 15)]
     shutil.rmtree(root / "batchconsumequeue")
     [topic] = stat(Layout(root)).topics
     assert [(q.min_offset, q.max_offset) for q in topic.queues] == [(0, 45), (0, 35)]
@@ -176,16 +165,9 @@ def test_a_record_is_found_by_any_of_its_messages(root: Path) -> None:
         inner = next(find(view, Selection(topic="Bat", queue_from=5, queue_to=6)))
         last = Selection(queue_from=inner.queue_offset + 1)
         assert (last.holds(inner), last.holds(inner, 2)) == (False, True)
-        for queue_from, queue_to, bases in [
-            (5, 6, [4]),
-            (3, 5, [1, 4]),
-            (0, 1, [0]),
-            (41, 99, [41]),
-        ]:
+        for queue_from, queue_to, bases in [(5, 6, [4]), (3, 5, [1, 4]), (0, 1, [0]), (41, 99, [41])]:
             for queue_id in (0, None):  # by the queue, and by the log
-                chosen = Selection(
-                    topic="Bat", queue_id=queue_id, queue_from=queue_from, queue_to=queue_to
-                )
+                chosen = Selection(topic="Bat", queue_id=queue_id, queue_from=queue_from, queue_to=queue_to)
                 found = [m.queue_offset for m in find(view, chosen) if m.queue_id == 0]
                 assert found == bases
 

@@ -95,9 +95,7 @@ def test_what_a_repair_set_aside_is_found_again(tmp_path: Path) -> None:
 
 def test_a_crc_property_is_right_at_the_new_place(tmp_path: Path) -> None:
     blob = tmp_path / "blob"
-    record = encode_record(
-        "T", b"body", b"A\x01b\x02", 0, 0, 7777, 0, 0, 1, STORE_HOST, 2, STORE_HOST
-    )
+    record = encode_record("T", b"body", b"A\x01b\x02", 0, 0, 7777, 0, 0, 1, STORE_HOST, 2, STORE_HOST)
     blob.write_bytes(b"..." + append_crc_property(record))
     salvage([blob], tmp_path / "new", SystemClock(), file_bytes=65_536)
     [found] = messages(tmp_path / "new")

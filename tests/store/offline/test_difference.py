@@ -84,7 +84,4 @@ def test_a_record_that_was_being_written_does_not_count(tmp_path: Path) -> None:
     write(second, f"commitlog/{0:020d}", last - 4, bytes(4))
     found = diff(Layout(first), Layout(second))
     assert found.log_compared == (0, end)
-    assert (found.differences[0].kind, found.differences[0].physical_offset) == (
-        "only in the first",
-        end,
-    )
+    assert (found.differences[0].kind, found.differences[0].physical_offset) == ("only in the first", end)

@@ -67,9 +67,7 @@ def flip(root: Path, name: str, position: int, bit: int) -> None:
 
 @pytest.mark.parametrize("store", [golden_store, database_store])
 @pytest.mark.parametrize("seed", range(2))
-def test_bits_that_flip_anywhere_in_bodies_are_as_they_were(
-    tmp_path: Path, store: type, seed: int
-) -> None:
+def test_bits_that_flip_anywhere_in_bodies_are_as_they_were(tmp_path: Path, store: type, seed: int) -> None:
     twin, random = Twin(tmp_path, store(tmp_path)), Random(seed)
     for message in random.sample(messages(twin.root), 12):
         base = message.physical_offset // FILE_BYTES * FILE_BYTES

@@ -25,10 +25,7 @@ EXAMPLES = settings.default.max_examples // 25 if settings.default else 4
 QUEUES = [("A", 0), ("A", 1), ("B", 0)]
 FILE_BYTES = 8 * 1024
 HEAD_BYTES = 88
-SIZES: dict[str, Any] = {
-    "mapped_file_size_commit_log": FILE_BYTES,
-    "mapped_file_size_consume_queue": 400,
-}
+SIZES: dict[str, Any] = {"mapped_file_size_commit_log": FILE_BYTES, "mapped_file_size_consume_queue": 400}
 Readable = set[tuple[str, int, bytes, str]]
 Places = list[tuple[int, int]]
 OTHER_WAYS = ["sector", "cut", "gone"]
@@ -48,9 +45,7 @@ class Whole:
                 topic, queue_id = QUEUES[number % 3]
                 properties = {"UNIQ_KEY": f"U{number}", "TAGS": "ab"[number % 2]}
                 body = chance.randbytes(chance.randint(0, 500))
-                at = append(
-                    store, body, topic, queue_id, properties=properties, now_ms=1000 + number
-                )
+                at = append(store, body, topic, queue_id, properties=properties, now_ms=1000 + number)
                 self.places.append((at, len(body)))
                 self.shapes.add((topic, queue_id, number // 3, len(body), str(properties)))
             settle(store)
@@ -131,9 +126,7 @@ def strike(whole: Whole, root: Path, chance: random.Random) -> None:
     way = chance.choice(["head"] * 6 + ["body", "crc"] * 2 + ["bytes"] * 2 + OTHER_WAYS)
     if way in ("head", "body", "crc"):
         at, body_bytes = chance.choice(whole.places)
-        start, size = {"head": (0, HEAD_BYTES), "crc": (8, 4), "body": (HEAD_BYTES, body_bytes)}[
-            way
-        ]
+        start, size = {"head": (0, HEAD_BYTES), "crc": (8, 4), "body": (HEAD_BYTES, body_bytes)}[way]
         first = chance.randrange(start, start + size + 1)
         data = chance.choice([chance.randbytes(1), chance.randbytes(4), bytes(8)])
         data = data if way == "head" else data[: start + size - first]
@@ -231,10 +224,7 @@ def check_salvage(whole: Whole, root: Path, to: Path) -> None:
 @settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 1 << 32))
 def test_what_could_be_read_can_be_read_after(
-    tmp_path_factory: pytest.TempPathFactory,
-    whole: Whole,
-    check: Callable[[Whole, Path, Path], None],
-    seed: int,
+    tmp_path_factory: pytest.TempPathFactory, whole: Whole, check: Callable[[Whole, Path, Path], None], seed: int
 ) -> None:
     place = tmp_path_factory.mktemp("damaged")
     try:

@@ -93,9 +93,7 @@ def left_out(root: Path) -> None:
     assert (root / LEFT_OUT).read_text() == "A\t0\t50\n"
 
 
-def test_a_queue_that_was_left_out_is_made_by_a_rebuild(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_queue_that_was_left_out_is_made_by_a_rebuild(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     left_out(tmp_path)
     kept = rebuild(Layout(tmp_path), SystemClock(), Order(only=frozenset({("A", 0)}))).kept
     assert not (tmp_path / LEFT_OUT).exists()

@@ -14,22 +14,8 @@ from firearrow.message.record import encode_record
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline import Layout, StoreView, verify
 from firearrow.store.offline.logcheck import check_stretch
-from firearrow.store.offline.pieces import (
-    Processes,
-    SharedView,
-    Stretch,
-    ThisProcess,
-    stretches,
-    work_on,
-    workers_for,
-)
-from tests.store.offline.damage import (
-    a_message,
-    golden_store,
-    in_record,
-    messages,
-    own_store,
-)
+from firearrow.store.offline.pieces import Processes, SharedView, Stretch, ThisProcess, stretches, work_on, workers_for
+from tests.store.offline.damage import a_message, golden_store, in_record, messages, own_store
 from tests.store.stores import BORN_HOST, STORE_HOST
 
 FILE_BYTES = 64 * 1024
@@ -124,9 +110,7 @@ def test_a_host_that_sees_another_store_does_no_piece(tmp_path: Path) -> None:
     assert report is not None
     assert report.begin == 0
     elsewhere = shared._replace(layout=Layout(other))
-    with pytest.raises(
-        StoreError, match=rf"{other} on {gethostname()} is not the store that is to"
-    ):
+    with pytest.raises(StoreError, match=rf"{other} on {gethostname()} is not the store that is to"):
         work_on(elsewhere, check_stretch, pieces[0])
     nowhere = shared._replace(layout=Layout(tmp_path / "nowhere"))
     with pytest.raises(StoreError, match=rf"nowhere is not a directory, on {gethostname()}$"):

@@ -14,10 +14,7 @@ strings = st.lists(st.sampled_from(PARTS), max_size=5).map(b"".join)
 
 
 def found(properties: list[bytes]) -> list[tuple[int, str]]:
-    log = b"".join(
-        encode_record("T", b"body", text, 0, 0, 0, 0, 0, 1, BORN_HOST, 2, STORE_HOST)
-        for text in properties
-    )
+    log = b"".join(encode_record("T", b"body", text, 0, 0, 0, 0, 0, 1, BORN_HOST, 2, STORE_HOST) for text in properties)
     columns = scan(log, 0, len(log))
     assert len(columns) == len(properties)
     return faults(columns)

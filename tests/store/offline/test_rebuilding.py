@@ -11,18 +11,7 @@ import pytest
 from firearrow.clock import SystemClock
 from firearrow.errors import StoreError, StoreLocked
 from firearrow.store.config import StoreConfig
-from firearrow.store.offline import (
-    Layout,
-    Order,
-    Planned,
-    Rebuilt,
-    StoreView,
-    apply,
-    planned,
-    rebuild,
-    salvage,
-    verify,
-)
+from firearrow.store.offline import Layout, Order, Planned, Rebuilt, StoreView, apply, planned, rebuild, salvage, verify
 from tests import golden
 from tests.store.offline.damage import (
     PLAIN,
@@ -102,9 +91,7 @@ def test_several_files_of_each_kind(tmp_path: Path) -> None:
     root = own_store(tmp_path)
     rebuild(Layout(root), SystemClock(), to=tmp_path / "made")
     assert contents(tmp_path / "made/consumequeue") == contents(root / "consumequeue")
-    assert list(contents(tmp_path / "made/index").values()) == list(
-        contents(root / "index").values()
-    )
+    assert list(contents(tmp_path / "made/index").values()) == list(contents(root / "index").values())
 
 
 def test_a_deleted_first_log_file_gives_pre_blanks(tmp_path: Path) -> None:
@@ -197,9 +184,7 @@ def test_sizes_are_those_of_the_configuration(tmp_path: Path) -> None:
     before = contents(root / "consumequeue"), list(contents(root / "index").values())
     shutil.rmtree(root / "consumequeue")
     shutil.rmtree(root / "index")
-    made_as = StoreConfig(
-        mapped_file_size_consume_queue=4000, max_hash_slot_num=2000, max_index_num=8000
-    )
+    made_as = StoreConfig(mapped_file_size_consume_queue=4000, max_hash_slot_num=2000, max_index_num=8000)
     made = rebuild(Layout(root, made_as=made_as), SystemClock())
     assert made.warnings == []
     assert (contents(root / "consumequeue"), list(contents(root / "index").values())) == before
@@ -244,10 +229,7 @@ def test_sizes_are_guessed_where_nothing_speaks_against_the_defaults(tmp_path: P
     ],
 )
 def test_a_store_of_another_kind_than_configured_is_refused(
-    store: Callable[[Path], Path],
-    kind: Literal["default", "defaultRocksDB"],
-    reason: str,
-    tmp_path: Path,
+    store: Callable[[Path], Path], kind: Literal["default", "defaultRocksDB"], reason: str, tmp_path: Path
 ) -> None:
     layout = Layout(store(tmp_path), made_as=StoreConfig(store_type=kind))
     with pytest.raises(StoreError, match=reason):
@@ -277,9 +259,7 @@ def test_what_would_be_made_is_told_beforehand(tmp_path: Path) -> None:
     before = contents(root)
     plan = planned(Layout(root), Order(index=False), to=to)
     assert plan == [Planned("consumequeue", "queues in files", str(to / "consumequeue"), 24)]
-    assert [made.where for made in planned(Layout(root))] == [
-        str(root / name) for name in ("consumequeue", "index")
-    ]
+    assert [made.where for made in planned(Layout(root))] == [str(root / name) for name in ("consumequeue", "index")]
     assert contents(root) == before
     assert not to.exists()
     with opened(tmp_path / "own"), pytest.raises(StoreLocked, match=f"process {os.getpid()}"):
@@ -321,9 +301,7 @@ def test_a_topic_of_the_log_names_no_directory_elsewhere(name: str, tmp_path: Pa
         assert {path: data for path, data in found.items() if path.endswith("kept")} == traps
         assert sorted(path.name for path in (root / "consumequeue").iterdir()) == ["T", "U"]
         findings = verify(Layout(root)).findings
-        assert [(one.topic, one.times) for one in findings if one.invariant == "queue-name"] == [
-            (topic, 1)
-        ]
+        assert [(one.topic, one.times) for one in findings if one.invariant == "queue-name"] == [(topic, 1)]
         assert {one.invariant for one in findings} <= {"queue-name", "root-stray"}
 
     check()

@@ -133,9 +133,7 @@ def test_bodies_are_decompressed_unless_the_stored_ones_are_asked_for(root: Path
     assert len(plain["body"]) == plain["bodyLength"] > stored["bodyLength"]
 
 
-def test_a_body_that_can_not_be_decompressed_is_given_as_stored(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_can_not_be_decompressed_is_given_as_stored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with StoreView(Layout(root)) as view:
         packed = next(found for found in find(view, Selection()) if found.sys_flag & 1)
     lz4 = replace(packed, body=b"x", sys_flag=with_compression(packed.sys_flag, Compression.LZ4))

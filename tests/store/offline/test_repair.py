@@ -46,12 +46,7 @@ def test_a_damaged_stretch_costs_its_messages_and_no_other(tmp_path: Path) -> No
         found = after[message.physical_offset]
         if message.physical_offset in lost:
             place = (found.topic, found.queue_id, found.queue_offset, found.store_size)
-            assert place == (
-                message.topic,
-                message.queue_id,
-                message.queue_offset,
-                message.store_size,
-            )
+            assert place == (message.topic, message.queue_id, message.queue_offset, message.store_size)
             assert "FIREARROW_LOST" in found.properties
         else:
             assert found == message
@@ -219,12 +214,7 @@ def test_an_unclean_start_keeps_what_is_behind_altered_bytes(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("file", "unclean", "known", "is_read"),
-    [
-        (2, False, None, True),
-        (0, False, None, False),
-        (0, True, None, False),
-        (0, True, 0, True),
-    ],
+    [(2, False, None, True), (0, False, None, False), (0, True, None, False), (0, True, 0, True)],
 )
 def test_what_a_start_of_rocketmq_does_is_told(
     file: int, unclean: bool, known: int | None, is_read: bool, tmp_path: Path
@@ -243,9 +233,7 @@ def test_what_a_start_of_rocketmq_does_is_told(
     assert "the next start of RocketMQ does not read it" in told[0] or is_read
 
 
-def lost_end(
-    root: Path, *, kind: str = "default", queue_lost: bool = False, sound: int = 0
-) -> None:
+def lost_end(root: Path, *, kind: str = "default", queue_lost: bool = False, sound: int = 0) -> None:
     """Make a store whose last message, after some sound ones, is damaged, and a group that has
     consumed it."""
     with opened(root, store_type=kind) as store:
@@ -262,10 +250,7 @@ def lost_end(
         shutil.rmtree(root / "consumequeue/T")
 
 
-@pytest.mark.parametrize(
-    ("kind", "queue_lost"),
-    [("default", False), ("default", True), ("defaultRocksDB", False)],
-)
+@pytest.mark.parametrize(("kind", "queue_lost"), [("default", False), ("default", True), ("defaultRocksDB", False)])
 def test_a_queue_offset_is_not_given_twice(kind: str, queue_lost: bool, tmp_path: Path) -> None:
     lost_end(tmp_path, kind=kind, queue_lost=queue_lost)
     # no file tells their size when they are lost
@@ -324,9 +309,7 @@ def test_what_was_replaced_is_kept(tmp_path: Path) -> None:
     entry = next(entry for entry in manifest["kept"] if "position" in entry)
     assert (entry["position"], entry["size"]) == (place, message.store_size)
     assert (kept / entry["kept_as"]).read_bytes() == before
-    assert [step["action"] for step in manifest["steps"]] == [
-        step.action.value for step in outcome.steps
-    ]
+    assert [step["action"] for step in manifest["steps"]] == [step.action.value for step in outcome.steps]
 
 
 def test_a_plan_changes_nothing(tmp_path: Path) -> None:
@@ -335,11 +318,7 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     files = sorted(path for path in root.rglob("*") if path.is_file())
     before = [(path, path.read_bytes(), path.stat().st_mtime_ns) for path in files]
     planned = plan(Layout(root))
-    assert [step.action for step in planned.steps] == [
-        Action.WRITE,
-        Action.REBUILD,
-        Action.REBUILD,
-    ]
+    assert [step.action for step in planned.steps] == [Action.WRITE, Action.REBUILD, Action.REBUILD]
     assert planned.does_something
     assert [(path, path.read_bytes(), path.stat().st_mtime_ns) for path in files] == before
     assert sorted(path for path in root.rglob("*") if path.is_file()) == files

@@ -26,9 +26,7 @@ def reasons(root: Path, *, hours: int, used: float = 0.1, **changed: Any) -> lis
     return [[reason["obstacle"] for reason in file.reasons] for file in report.files]
 
 
-def test_a_file_that_is_only_ready_does_not_make_the_one_before_it_deletable(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_is_only_ready_does_not_make_the_one_before_it_deletable(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with opened(root) as store:
         append(store, bytes(40 * KiB))
@@ -80,11 +78,7 @@ def test_queues_and_offsets_in_databases_are_read(tmp_path: Path) -> None:
     root = extract("rocksdb-cq-clean", tmp_path)
     families = [Family(DEFAULT, 1 << 20), Family("kvDataVersion", 1 << 20)]
     offsets = Database(
-        root / "config/consumerOffsets",
-        families,
-        cache_bytes=1 << 20,
-        open_files_max=64,
-        log_ahead=True,
+        root / "config/consumerOffsets", families, cache_bytes=1 << 20, open_files_max=64, log_ahead=True
     )
     batch = offsets.batch()
     batch.put(DEFAULT, b"GoldenPlain@golden_ok", b'{"offsetTable":{"0":3}}')

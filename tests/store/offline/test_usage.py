@@ -26,9 +26,7 @@ def test_a_store_of_the_original(tmp_path: Path) -> None:
     assert plain.records == len(theirs)
     assert plain.first_ms == theirs[0].store_timestamp_ms
     assert plain.last_ms == theirs[-1].store_timestamp_ms
-    assert [(q.min_offset, q.max_offset, q.queue_bytes) for q in plain.queues] == [
-        (0, 158, 3160)
-    ] * 4
+    assert [(q.min_offset, q.max_offset, q.queue_bytes) for q in plain.queues] == [(0, 158, 3160)] * 4
     assert plain.disk_bytes == plain.log_bytes + 4 * 3160
     assert plain.records_per_second is not None
 

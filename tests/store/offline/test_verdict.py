@@ -71,9 +71,7 @@ def test_a_queue_that_vanished_behind_a_clean_stop_is_damage(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_who_is_killed_in_its_first_seconds_has_no_checkpoint_yet(
-    clean: bool, tmp_path: Path
-) -> None:
+def test_who_is_killed_in_its_first_seconds_has_no_checkpoint_yet(clean: bool, tmp_path: Path) -> None:
     root = own_store(tmp_path)
     (root / "checkpoint").unlink()
     if not clean:

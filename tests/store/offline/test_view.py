@@ -17,10 +17,7 @@ def test_looking_leaves_no_trace(tmp_path: Path) -> None:
     root = golden_store(tmp_path)
 
     def state() -> list[tuple[str, int, int]]:
-        return [
-            (str(path), path.stat().st_mtime_ns, path.stat().st_size)
-            for path in sorted(root.rglob("*"))
-        ]
+        return [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(root.rglob("*"))]
 
     before = state()
     layout = Layout(root)
@@ -80,9 +77,7 @@ def test_where_a_file_is_zero_to_its_end(tmp_path: Path) -> None:
     assert data_end(StoreFile(tmp_path / "gone", 0, 100)) == 0
 
 
-def test_more_files_than_are_mapped_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_files_than_are_mapped_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "_MAPS_MAX", 2)
     root = own_store(tmp_path)
     assert len(list((root / "index").iterdir())) > 3

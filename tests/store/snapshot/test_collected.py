@@ -45,9 +45,7 @@ def rows(entries: Entries) -> list[Row]:
 
 
 @given(ROUNDS)
-def test_the_entries_of_all_rounds_are_one_run_for_each_queue(
-    rounds: list[list[tuple[str, int, int]]],
-) -> None:
+def test_the_entries_of_all_rounds_are_one_run_for_each_queue(rounds: list[list[tuple[str, int, int]]]) -> None:
     collected, ends, put = Collected(), dict[tuple[str, int], int](), list[Row]()
     for parts in rounds:
         entries = of_round(parts, ends)

@@ -12,18 +12,7 @@ from firearrow.errors import ConfigError
 from firearrow.spark.queueentries import rocks_queues
 from firearrow.spark.storage import LocalStorage
 from firearrow.store import rocksformat as rows
-from firearrow.store.offline import (
-    INVARIANTS,
-    Layout,
-    Order,
-    Selection,
-    StoreView,
-    diff,
-    find,
-    rebuild,
-    stat,
-    verify,
-)
+from firearrow.store.offline import INVARIANTS, Layout, Order, Selection, StoreView, diff, find, rebuild, stat, verify
 from firearrow.store.offline.findings import Repair
 from firearrow.store.snapshot.rocksrows import RocksQueues
 from tests.store.offline.damage import (
@@ -130,10 +119,7 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
         verdict = verify(Layout(root))
         assert verdict.live
         assert verdict.sound
-        assert {finding.invariant for finding in verdict.findings} <= {
-            "queue-behind-log",
-            "store-closed",
-        }
+        assert {finding.invariant for finding in verdict.findings} <= {"queue-behind-log", "store-closed"}
         append(store, b"goes on", now_ms=1_795_000_900_001)
         settle(store)
     assert verify(Layout(root)).findings == []
@@ -153,23 +139,18 @@ def test_what_a_killed_broker_has_not_written_is_counted(tmp_path: Path) -> None
         shutil.copytree(root, killed)
     verdict = verify(Layout(killed))
     assert verdict.sound
-    assert verdict.behind == (
-        "7 messages of the log are behind where the queues end: a start dispatches them"
-    )
+    assert verdict.behind == ("7 messages of the log are behind where the queues end: a start dispatches them")
     with opened(killed, store_type="defaultRocksDB") as store:
         assert sum(store.max_queue_offset("T", queue_id) for queue_id in range(3)) == 7
     assert verify(Layout(killed)).behind == ""
 
 
-def test_without_the_package_one_sentence_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_one_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = database_store(tmp_path)
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     for tool in (verify, stat):
         with pytest.raises(
-            ConfigError,
-            match=r"RocksDB needs the package rocksdict: install Firearrow with the extra rocksdb",
+            ConfigError, match=r"RocksDB needs the package rocksdict: install Firearrow with the extra rocksdb"
         ):
             tool(Layout(root))
 

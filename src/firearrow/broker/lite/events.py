@@ -26,13 +26,7 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from firearrow.broker.lite.subscriptions import (
-    EVERYBODY,
-    LiteSubscriptions,
-    Subscriber,
-    notification_key,
-    waiting_key,
-)
+from firearrow.broker.lite.subscriptions import EVERYBODY, LiteSubscriptions, Subscriber, notification_key, waiting_key
 from firearrow.broker.pop.due import Due
 from firearrow.broker.pop.waiting import HeldPops, Key
 from firearrow.broker.state.offsets import ConsumerOffsets
@@ -185,9 +179,7 @@ class LiteEvents:
     def has_any(self, client: Subscriber) -> bool:
         """Tell whether a pop of a client may get something, and drop notes that lead to nothing."""
         for queue in list(islice(client.ready, STEP_QUEUES)):
-            if self.is_ready(client.group, queue) and not self._orders.is_blocked(
-                queue, client.group, 0
-            ):
+            if self.is_ready(client.group, queue) and not self._orders.is_blocked(queue, client.group, 0):
                 return True
             del client.ready[queue]
         return bool(client.ready)

@@ -52,18 +52,14 @@ class LitePop:
 class LitePopping:
     """Pops lite topics and notes what became of their messages."""
 
-    def __init__(
-        self, context: BrokerContext, orders: ConsumerOrderInfo, events: LiteEvents
-    ) -> None:
+    def __init__(self, context: BrokerContext, orders: ConsumerOrderInfo, events: LiteEvents) -> None:
         self._store = context.store
         self._offsets = context.offsets
         self._stats = context.stats
         self._orders = orders
         self._events = events
 
-    def pop(
-        self, header: PopLiteMessage, client: Subscriber, now_ms: int, *, only_resident: bool
-    ) -> LitePop:
+    def pop(self, header: PopLiteMessage, client: Subscriber, now_ms: int, *, only_resident: bool) -> LitePop:
         """Pop for a client; raises Fetch, with all that is ready noted as before, if what comes
         first must be read from the disk."""
         found = LitePop()
@@ -97,9 +93,7 @@ class LitePopping:
             repeated = tuple(one for one in client.taken if client.is_wildcard or is_wanted(one))
         return list(dict.fromkeys((*repeated, *islice(client.ready, LOOKS_MAX))))
 
-    def _get(
-        self, header: PopLiteMessage, queue: str, count: int, only_resident: bool
-    ) -> tuple[bytes, Sequence[int]]:
+    def _get(self, header: PopLiteMessage, queue: str, count: int, only_resident: bool) -> tuple[bytes, Sequence[int]]:
         """Give the next messages of a lite topic, and their offsets."""
         group = header.consumer_group
         attempt = header.attempt_id, header.invisible_time
@@ -141,9 +135,7 @@ class LitePopping:
             self._offsets.commit(group, queue, _QUEUE_ID, committed)
         return committed
 
-    def _take(
-        self, header: PopLiteMessage, queue: str, offsets: Sequence[int], now_ms: int
-    ) -> list[str]:
+    def _take(self, header: PopLiteMessage, queue: str, offsets: Sequence[int], now_ms: int) -> list[str]:
         """Note a batch; gives how often each message was popped before."""
         group = header.consumer_group
         counts = self._orders.take(
@@ -158,10 +150,7 @@ class LitePopping:
         self._events.blocked(group, queue, now_ms + header.invisible_time)
         if not counts:
             return ["0"] * len(offsets)
-        return [
-            f"0 qo{_QUEUE_ID}%{offset} {counts[offset]}" if offset in counts else "0"
-            for offset in offsets
-        ]
+        return [f"0 qo{_QUEUE_ID}%{offset} {counts[offset]}" if offset in counts else "0" for offset in offsets]
 
     # --- what became of them ---
 
@@ -176,13 +165,7 @@ class LitePopping:
         if queue_offset < committed:
             return True
         following = orders.acknowledge(
-            queue,
-            group,
-            _QUEUE_ID,
-            queue_offset,
-            pop_ms=pop_ms,
-            committed=committed,
-            end=self.end(queue),
+            queue, group, _QUEUE_ID, queue_offset, pop_ms=pop_ms, committed=committed, end=self.end(queue)
         )
         if following == UNKNOWN:
             return False
@@ -202,14 +185,10 @@ class LitePopping:
         else:
             self._events.blocked(group, queue, until_ms)
 
-    def change_visible(
-        self, group: str, queue: str, queue_offset: int, pop_ms: int, visible_ms: int
-    ) -> None:
+    def change_visible(self, group: str, queue: str, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
         """Have a message become visible at another time."""
         if queue_offset >= self._offsets.query(group, queue, _QUEUE_ID):
-            self._orders.change_visible(
-                queue, group, _QUEUE_ID, queue_offset, pop_ms=pop_ms, visible_ms=visible_ms
-            )
+            self._orders.change_visible(queue, group, _QUEUE_ID, queue_offset, pop_ms=pop_ms, visible_ms=visible_ms)
             self._settle(group, queue)
 
     def suspend(self, group: str, queue: str, pop_ms: int, visible_ms: int) -> None:

@@ -52,9 +52,7 @@ class Subscriber:
         *("popped_ms", "queues", "ready", "taken"),
     )
 
-    def __init__(
-        self, client_id: str, group: str, parent: str, ready: dict[str, None], *, is_wildcard: bool
-    ) -> None:
+    def __init__(self, client_id: str, group: str, parent: str, ready: dict[str, None], *, is_wildcard: bool) -> None:
         self.client_id = client_id
         self.group = group
         self.parent = parent
@@ -96,13 +94,7 @@ class LiteSubscriptions:
         return self._by_group.get(group, {}).get(client_id)
 
     def join(
-        self,
-        client_id: str,
-        group: str,
-        parent: str,
-        channel: Channel | None,
-        *,
-        is_wildcard: bool,
+        self, client_id: str, group: str, parent: str, channel: Channel | None, *, is_wildcard: bool
     ) -> tuple[Subscriber, bool]:
         """Give a client that has just said something, and whether it is new.
 
@@ -121,8 +113,7 @@ class LiteSubscriptions:
             if self.client_count >= CLIENTS_MAX:
                 raise BrokerError(
                     ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
-                    f"{self.client_count} clients subscribe to lite topics, "
-                    f"the limit is {CLIENTS_MAX}",
+                    f"{self.client_count} clients subscribe to lite topics, the limit is {CLIENTS_MAX}",
                 )
             known = self._new(client_id, group, parent, is_wildcard=is_wildcard)
         known.heard_at = self._monotonic()
@@ -218,8 +209,5 @@ class LiteSubscriptions:
         """Give the clients that have said nothing for so long."""
         before = self._monotonic() - seconds
         return [
-            client
-            for clients in self._by_group.values()
-            for client in clients.values()
-            if client.heard_at < before
+            client for clients in self._by_group.values() for client in clients.values() if client.heard_at < before
         ]

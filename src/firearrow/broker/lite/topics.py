@@ -22,9 +22,7 @@ from firearrow.wire.bodies import DataVersion
 class LiteTopics(Service):
     """Who subscribes to lite topics, what is ready for them, and what they popped."""
 
-    def __init__(
-        self, context: BrokerContext, held: HeldPops, scheduler: Scheduler, events: Events
-    ) -> None:
+    def __init__(self, context: BrokerContext, held: HeldPops, scheduler: Scheduler, events: Events) -> None:
         super().__init__("lite topics")
         self.held = held
         self.subscriptions = LiteSubscriptions(context.clock, events.of(LiteBegun))

@@ -38,6 +38,5 @@ def measured(handlers: Mapping[int, Handler], tally: Tally, clock: Clock) -> dic
         return handle
 
     return {
-        code: handler_of(code, handler) if code in (_TOPIC, _GROUP) else handler
-        for code, handler in handlers.items()
+        code: handler_of(code, handler) if code in (_TOPIC, _GROUP) else handler for code, handler in handlers.items()
     }

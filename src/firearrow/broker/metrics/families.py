@@ -36,15 +36,7 @@ from firearrow.broker.pop.revivequeue import ReviveQueue
 from firearrow.broker.state.opencounts import OpenCounts
 from firearrow.message import names
 from firearrow.net.counts import Counts, Histograms
-from firearrow.net.exposition import (
-    TARGET,
-    Family,
-    Labels,
-    Metrics,
-    Sample,
-    Samples,
-    common_labels,
-)
+from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels
 from firearrow.net.meter import OTHER, Histogram, RpcMeter
 from firearrow.store import PutCounters
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
@@ -171,12 +163,7 @@ def _out(sources: Sources) -> Iterator[tuple[Labels, int, int]]:
         yield labels, got.get_count, got.get_bytes
     count = sum(sources.tally.delivered.of.values())
     if count:
-        labels = {
-            "topic": names.SCHEDULE_TOPIC,
-            "consumer_group": SCHEDULE_GROUP,
-            "is_retry": False,
-            "is_system": True,
-        }
+        labels = {"topic": names.SCHEDULE_TOPIC, "consumer_group": SCHEDULE_GROUP, "is_retry": False, "is_system": True}
         yield labels, count, sources.tally.delivered_bytes
 
 
@@ -223,9 +210,7 @@ def _counted(counts: Callable[[Tally], Counts[str]], labels: Labels | None = Non
     return read
 
 
-def _spread(
-    histograms: Callable[[Tally], Histograms[str]], labels: Labels | None = None
-) -> Reading:
+def _spread(histograms: Callable[[Tally], Histograms[str]], labels: Labels | None = None) -> Reading:
     """A histogram by topic."""
 
     def read(sources: Sources) -> Iterator[Sample]:
@@ -249,9 +234,7 @@ def _producers(sources: Sources) -> Iterator[Sample]:
 def _consumers(sources: Sources) -> Iterator[Sample]:
     for group, found in sources.context.clients.consumer_groups():
         mode = _MODES.get(found.consume_type or "", "push")
-        kinds = Counter(
-            (_language(it.language), version_name(it.version)) for it in found.members.values()
-        )
+        kinds = Counter((_language(it.language), version_name(it.version)) for it in found.members.values())
         for (language, version), count in kinds.items():
             labels = {
                 "consumer_group": group,

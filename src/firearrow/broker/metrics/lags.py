@@ -65,10 +65,7 @@ def lags_of(context: BrokerContext, books: Books) -> Iterator[Lag]:
             retries = (names.pop_retry_topic(topic, group, v2=v2) for v2 in (False, True))
             found = [retry for retry in retries if _is_open(context, retry)]
             if found:
-                parts = [
-                    _lag(context, books, group, topic, retry, is_pop=True, is_retry=True)
-                    for retry in found
-                ]
+                parts = [_lag(context, books, group, topic, retry, is_pop=True, is_retry=True) for retry in found]
                 yield parts[0] if len(parts) == 1 else _sum(parts)
 
 
@@ -79,14 +76,7 @@ def _is_open(context: BrokerContext, topic: str) -> bool:
 
 
 def _lag(
-    context: BrokerContext,
-    books: Books,
-    group: str,
-    topic: str,
-    source: str,
-    *,
-    is_pop: bool,
-    is_retry: bool,
+    context: BrokerContext, books: Books, group: str, topic: str, source: str, *, is_pop: bool, is_retry: bool
 ) -> Lag:
     config = context.topics.get(source)
     count = 0 if config is None else config.write_queue_nums
@@ -102,32 +92,24 @@ def _lag(
         ready += max(0, end - place.given)
         firsts.append(_stored_ms(context, source, queue_id, place.consumed, end))
         nexts.append(_stored_ms(context, source, queue_id, place.given, end))
-    return Lag(
-        group, topic, is_retry, messages, in_hand, ready, _first(firsts), _first(nexts)
-    )  # fmt: skip
+    return Lag(group, topic, is_retry, messages, in_hand, ready, _first(firsts), _first(nexts))
 
 
-def _pulled_place(
-    context: BrokerContext, _: Books, group: str, topic: str, queue_id: int, end: int
-) -> _Place:
+def _pulled_place(context: BrokerContext, _: Books, group: str, topic: str, queue_id: int, end: int) -> _Place:
     committed = context.offsets.query(group, topic, queue_id)
     consumed = committed if committed >= 0 else end
     given = max(consumed, context.offsets.query_pull(group, topic, queue_id))
     return _Place(consumed, given, given - consumed, end)
 
 
-def _popped_place(
-    context: BrokerContext, books: Books, group: str, topic: str, queue_id: int, end: int
-) -> _Place:
+def _popped_place(context: BrokerContext, books: Books, group: str, topic: str, queue_id: int, end: int) -> _Place:
     popped = books.offset(group, topic, queue_id)
     given = popped if popped >= 0 else end
     in_hand = context.in_flight.count(topic, group, queue_id)
     return _Place(given - in_hand, given, in_hand, end)
 
 
-def _stored_ms(
-    context: BrokerContext, topic: str, queue_id: int, queue_offset: int, end: int
-) -> int:
+def _stored_ms(context: BrokerContext, topic: str, queue_id: int, queue_offset: int, end: int) -> int:
     if not 0 <= queue_offset < end:
         return 0
     return max(0, context.store.store_time_of(topic, queue_id, queue_offset))

@@ -84,9 +84,7 @@ class Batch:
         self.ack_format: AckFormat | None = None
         self.stored_before = self.stored_behind = b""
 
-    def acknowledgement(
-        self, queue_offset: int, queue_offsets: list[int] | None = None
-    ) -> Acknowledgement:
+    def acknowledgement(self, queue_offset: int, queue_offsets: list[int] | None = None) -> Acknowledgement:
         """Give the record which says that a message was consumed, or several were."""
         handle = self.handle
         return Acknowledgement(
@@ -146,9 +144,7 @@ class Books:
         others `offset` must be asked. What is popped later may not be in it."""
         return self._offsets.committed.get(f"{topic}@{group}", _NO_OFFSETS)
 
-    def popped(
-        self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int
-    ) -> None:
+    def popped(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
         """Note that messages are popped, after which the group goes on at an offset.
 
         Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
@@ -303,9 +299,7 @@ class Books:
             known = handle.head, checkpoint.group, checkpoint.topic, checkpoint.queue_id
             self._follow(Batch(known, handle), checkpoint, place)
 
-    def put_acknowledgement(
-        self, ack: Acknowledgement, revive_queue_id: int, visible_ms: int, now_ms: int
-    ) -> int:
+    def put_acknowledgement(self, ack: Acknowledgement, revive_queue_id: int, visible_ms: int, now_ms: int) -> int:
         """Write an acknowledgement; raises like `popped`.
 
         Gives its queue offset in the timer's queue, -1 if it need not wait.
@@ -315,9 +309,7 @@ class Books:
             self._tally.revive_in.add((ack.group, ack.topic, ACK))
         return self._put(encode(ack), revive_queue_id, tag, ack.unique_key(), visible_ms, now_ms)
 
-    def _put(
-        self, body: bytes, queue_id: int, tag: str, key: str, deliver_ms: int, now_ms: int
-    ) -> int:
+    def _put(self, body: bytes, queue_id: int, tag: str, key: str, deliver_ms: int, now_ms: int) -> int:
         """Write a record; gives its queue offset in the timer's queue, -1 if it need not wait."""
         queue_id = self._checked(queue_id)
         slot_ms = self._timer.slot_ms(deliver_ms, now_ms)
@@ -328,9 +320,7 @@ class Books:
             return -1
         return self._puts.put_waiting(self._timer_queue, body, stored, self._waits, now_ms)
 
-    def _stored(
-        self, key: str, tag: str, deliver_ms: int, slot_ms: int | None, queue_id: int
-    ) -> bytes:
+    def _stored(self, key: str, tag: str, deliver_ms: int, slot_ms: int | None, queue_id: int) -> bytes:
         """The properties of a record."""
         stored = f"TIMER_DELIVER_MS\1{deliver_ms}\2UNIQ_KEY\1{key}\2TAGS\1{tag}\2"
         if slot_ms is not None:
@@ -343,7 +333,6 @@ class Books:
         count = self.queue_count
         if not 0 <= revive_queue_id < count:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"reviveQid[{revive_queue_id}] is illegal, there are {count} revive queues",
+                ResponseCode.SYSTEM_ERROR, f"reviveQid[{revive_queue_id}] is illegal, there are {count} revive queues"
             )
         return revive_queue_id

@@ -126,9 +126,7 @@ class BufferedBooks(Books, Service):
             return None
         return line
 
-    def popped(
-        self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int
-    ) -> None:
+    def popped(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
         """Note that messages are popped, after which the group goes on at an offset.
 
         Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
@@ -169,8 +167,7 @@ class BufferedBooks(Books, Service):
         """When a checkpoint is to be written at the latest."""
         config = self._settings.broker
         return min(
-            checkpoint.pop_ms + config.pop_ck_stay_buffer_time,
-            checkpoint.due_ms - config.pop_ck_stay_buffer_time_out,
+            checkpoint.pop_ms + config.pop_ck_stay_buffer_time, checkpoint.due_ms - config.pop_ck_stay_buffer_time_out
         )
 
     def _has_room(self, checkpoint: Checkpoint, key: Key, line: _Line | None) -> bool:

@@ -52,11 +52,7 @@ class KvBooks(BufferedBooks):
     """
 
     def __init__(
-        self,
-        context: BrokerContext,
-        scheduler: Scheduler,
-        records: KvStore,
-        expect: Callable[[int], None],
+        self, context: BrokerContext, scheduler: Scheduler, records: KvStore, expect: Callable[[int], None]
     ) -> None:
         super().__init__(context, scheduler)
         self._records = records
@@ -79,9 +75,7 @@ class KvBooks(BufferedBooks):
 
     # --- what was popped ---
 
-    def popped(
-        self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int
-    ) -> None:
+    def popped(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
         """Note that messages are popped, after which the group goes on at an offset.
 
         Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
@@ -200,9 +194,7 @@ class KvBooks(BufferedBooks):
                 record = self._known(key, value)
                 if record is not None and record.pop_ms <= now_ms and self._get(key) is not None:
                     checkpoint = record.checkpoint(self._broker_name)
-                    self.put_checkpoint(
-                        checkpoint, self._queue_of_moved(record.queue_offset), now_ms
-                    )
+                    self.put_checkpoint(checkpoint, self._queue_of_moved(record.queue_offset), now_ms)
                     done.append(key)
         finally:
             self._records.leave(done, self._log.log_end_offset)
@@ -226,8 +218,6 @@ class KvBooks(BufferedBooks):
         handle = batch.handle
         if handle.pop_ms > self._records.moved_ms:
             return
-        own = handle._replace(
-            start_offset=queue_offset, revive_queue_id=self._queue_of_moved(queue_offset)
-        )
+        own = handle._replace(start_offset=queue_offset, revive_queue_id=self._queue_of_moved(queue_offset))
         alone = self.batch_of(own, batch.group, batch.topic, batch.queue_id)
         super().acknowledge(alone, queue_offset, now_ms)

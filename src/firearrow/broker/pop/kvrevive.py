@@ -34,9 +34,7 @@ PAGE_MAX: Final = 2048  # records that are read at once; a millisecond
 RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 SETTLE_SECONDS: Final = 0.5  # how soon it is looked whether the log is on the disk
 LOOK_SECONDS_MAX: Final = 10.0  # how soon it is noticed that the wall clock was set
-TRIED_AGAIN_SECONDS: Final = (
-    10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
-)  # fmt: skip
+TRIED_AGAIN_SECONDS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """For how long a message that can't be put into its retry topic waits, each time."""
 
 

@@ -36,10 +36,7 @@ _TIME_MAX: Final = (1 << 63) - 1
 _BUFFER_BYTES: Final = 16 * MiB
 _CACHE_BYTES: Final = 16 * MiB
 _OPEN_FILES_MAX: Final = 64
-_FAMILIES: Final = (
-    Family(DEFAULT, MiB, universal=True),
-    Family(RECORDS, _BUFFER_BYTES, universal=True),
-)
+_FAMILIES: Final = (Family(DEFAULT, MiB, universal=True), Family(RECORDS, _BUFFER_BYTES, universal=True))
 
 Row = tuple[bytes, bytes]
 
@@ -49,11 +46,7 @@ class KvStore:
 
     def __init__(self, path: Path) -> None:
         self._database = Database(
-            path,
-            _FAMILIES,
-            cache_bytes=_CACHE_BYTES,
-            open_files_max=_OPEN_FILES_MAX,
-            log_ahead=True,
+            path, _FAMILIES, cache_bytes=_CACHE_BYTES, open_files_max=_OPEN_FILES_MAX, log_ahead=True
         )
         self._records = self._database.tables[RECORDS]
         self.unsynced = False

@@ -108,12 +108,7 @@ class Merging:
         return added
 
     def acknowledge(
-        self,
-        ack: Acknowledgement,
-        revive_offset: int,
-        stored_ms: int,
-        *,
-        may_be_early: bool = True,
+        self, ack: Acknowledgement, revive_offset: int, stored_ms: int, *, may_be_early: bool = True
     ) -> None:
         """Take what was acknowledged out of its checkpoint, which otherwise may still come."""
         key = key_of(ack, self._broker_name)
@@ -158,11 +153,7 @@ class Merging:
     def before_closed(self) -> list[Open]:
         """Give what is open, has the name that its record has, and is before what was closed: a
         start that reads it finds that open, too."""
-        return (
-            []
-            if self._alike
-            else [popped for popped in self._open.values() if popped.revive_offset < self._closed]
-        )
+        return [] if self._alike else [popped for popped in self._open.values() if popped.revive_offset < self._closed]
 
     def forget(self, moved: list[Open]) -> None:
         """Forget what is noted behind all that is here."""

@@ -25,19 +25,11 @@ from firearrow.message.record import readdress
 from firearrow.store import ConsumeQueue, DiskFull, Fetch, GetResult, GetStatus, Wanted
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.headers import PopMessage
-from firearrow.wire.pop import (
-    ORDER_REVIVE_QUEUE,
-    TOPIC,
-    Handle,
-    order_count_infos,
-    origin_of,
-)
+from firearrow.wire.pop import ORDER_REVIVE_QUEUE, TOPIC, Handle, order_count_infos, origin_of
 
 INIT_AT_FIRST: Final = 0  # initMode: where a group begins; any other: at the last message
 
-_WRONG: Final = frozenset(
-    {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL}
-)
+_WRONG: Final = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
 _PASSED: Final = frozenset(
     {
         GetStatus.NO_MATCHED_MESSAGE,
@@ -117,9 +109,7 @@ class Popping:
         """Look every queue up again: some were deleted."""
         self._sources.clear()
 
-    def pop(
-        self, header: PopMessage, wanted: Wanted, now_ms: int, *, only_resident: bool = False
-    ) -> Pop:
+    def pop(self, header: PopMessage, wanted: Wanted, now_ms: int, *, only_resident: bool = False) -> Pop:
         """Take up to as many messages as a pop asks for, of a topic that there is.
 
         Raises `Fetch` if nothing was found yet and what comes next is not in memory; DiskFull or
@@ -263,13 +253,9 @@ class Popping:
             pop.missing = 0
 
     def _get(self, pop: Pop, topic: str, queue_id: int, queue_offset: int) -> GetResult:
-        return self._store.get(
-            topic, queue_id, queue_offset, pop.missing, pop.wanted, pop.only_resident
-        )
+        return self._store.get(topic, queue_id, queue_offset, pop.missing, pop.wanted, pop.only_resident)
 
-    def _take(
-        self, pop: Pop, source: _Source, queue_id: int, queue_offset: int, result: GetResult
-    ) -> None:
+    def _take(self, pop: Pop, source: _Source, queue_id: int, queue_offset: int, result: GetResult) -> None:
         """Note that messages of a queue are popped, then give them."""
         next_offset = result.next_offset
         offsets: Sequence[int] = range(queue_offset, next_offset)
@@ -292,13 +278,7 @@ class Popping:
         pop.taken.append(Taken(source.origin, queue_id, queue_offset, offsets, records))
 
     def _note(
-        self,
-        pop: Pop,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        offsets: Sequence[int],
-        next_offset: int,
+        self, pop: Pop, topic: str, queue_id: int, queue_offset: int, offsets: Sequence[int], next_offset: int
     ) -> None:
         """Note what is popped by a checkpoint, which has it come again."""
         header = pop.header
@@ -319,18 +299,10 @@ class Popping:
     # --- in order ---
 
     def _is_blocked(self, header: PopMessage, topic: str, queue_id: int) -> bool:
-        return self._orders.is_blocked(
-            topic, header.consumer_group, queue_id, header.attempt_id, header.invisible_time
-        )
+        return self._orders.is_blocked(topic, header.consumer_group, queue_id, header.attempt_id, header.invisible_time)
 
     def _note_order(
-        self,
-        pop: Pop,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        offsets: Sequence[int],
-        next_offset: int,
+        self, pop: Pop, topic: str, queue_id: int, queue_offset: int, offsets: Sequence[int], next_offset: int
     ) -> None:
         """Note what is popped as the queue's last batch, which blocks it; the group's offset stays
         before it, or goes back there if it is within a message that has several."""
@@ -353,13 +325,7 @@ class Popping:
     # --- what was popped before ---
 
     def _as_of_topic(
-        self,
-        pop: Pop,
-        source: _Source,
-        queue_id: int,
-        queue_offset: int,
-        records: list[bytes],
-        offsets: Sequence[int],
+        self, pop: Pop, source: _Source, queue_id: int, queue_offset: int, records: list[bytes], offsets: Sequence[int]
     ) -> list[bytes]:
         """Give retried messages as clients want them: of the topic that they popped, with a handle
         that says where they are."""

@@ -152,8 +152,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def unique_key(self) -> str:
         """The id of its message; that of several, too, ends like that of one."""
         return (
-            f"{self.topic}@{self.queue_id}@{self.queue_offset}@{self.group}@{self.pop_ms}"
-            f"@{self.broker_name}@{ACK_TAG}"
+            f"{self.topic}@{self.queue_id}@{self.queue_offset}@{self.group}@{self.pop_ms}@{self.broker_name}@{ACK_TAG}"
         )
 
     def format(self) -> AckFormat:

@@ -117,8 +117,7 @@ class Retries:
         if queue_offset < store.min_queue_offset(topic, queue_id):
             return None
         ahead = {
-            entry.queue_offset: entry
-            for entry in store.iterate_from(topic, queue_id, queue_offset, ENTRIES_AHEAD)
+            entry.queue_offset: entry for entry in store.iterate_from(topic, queue_id, queue_offset, ENTRIES_AHEAD)
         }
         if not ahead and queue_offset < store.queue(topic, queue_id).next_offset:
             raise MessageError("its queue does not reach it yet", "queue offset")

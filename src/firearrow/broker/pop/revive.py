@@ -48,9 +48,7 @@ BEHIND_SECONDS: Final = 0.2  # how soon it is looked whether acknowledgements ar
 EARLY_SECONDS: Final = 1.0  # how soon acknowledgements that came too late are forgotten
 RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
 LOOK_SECONDS_MAX: Final = 10.0  # how soon it is noticed that the wall clock was set
-PUT_AGAIN_SECONDS: Final = (
-    10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
-)  # fmt: skip
+PUT_AGAIN_SECONDS: Final = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """For how long a message that can't be put into its retry topic waits, each time."""
 
 
@@ -314,9 +312,7 @@ class Reviving(Service):
             self._say_failure(due, at, "is tried again later", error)
             waits_ms = PUT_AGAIN_SECONDS[min(times, again_max - 1)] * 1000
             queue_id = due.queue.queue_id % self._settings.broker.revive_queue_num
-            self._put_checkpoint(
-                checkpoint.put_again_for(queue_offset, now_ms + waits_ms), queue_id, now_ms
-            )
+            self._put_checkpoint(checkpoint.put_again_for(queue_offset, now_ms + waits_ms), queue_id, now_ms)
 
     def _say_failure(self, due: _Due, at: int, outcome: str, error: Exception) -> None:
         checkpoint = due.open.checkpoint

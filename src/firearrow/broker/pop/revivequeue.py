@@ -18,13 +18,7 @@ from typing import Final
 
 from firearrow.broker.metrics.tally import ACK, CK, Tally
 from firearrow.broker.pop.merging import Merging, Open
-from firearrow.broker.pop.records import (
-    ACK_TAG,
-    BATCH_ACK_TAG,
-    CHECKPOINT_TAG,
-    acknowledgement_of,
-    checkpoint_of,
-)
+from firearrow.broker.pop.records import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, acknowledgement_of, checkpoint_of
 from firearrow.errors import MessageError, StoreError
 from firearrow.message import properties
 from firearrow.message.names import tag_code
@@ -99,9 +93,7 @@ class ReviveQueue:
         at = max(self._next, store.min_queue_offset(topic, queue_id))
         added: list[Open] = []
         content = None
-        for revive_offset, physical_offset, _, kind in store.iterate_from(
-            topic, queue_id, at, READ_RECORDS
-        ):
+        for revive_offset, physical_offset, _, kind in store.iterate_from(topic, queue_id, at, READ_RECORDS):
             try:
                 content = store.content_at(physical_offset)
                 new = self._take(kind, content, revive_offset)
@@ -143,12 +135,7 @@ class ReviveQueue:
         if self._failures <= FAILURES_SAID_MAX:
             log.error(
                 "record of popped messages is left out: it can't be read",
-                extra={
-                    "topic": self.topic,
-                    "queue_id": self.queue_id,
-                    "queue_offset": revive_offset,
-                    "error": error,
-                },
+                extra={"topic": self.topic, "queue_id": self.queue_id, "queue_offset": revive_offset, "error": error},
             )
 
     def go_back(self) -> bool:

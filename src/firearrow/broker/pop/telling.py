@@ -33,14 +33,7 @@ class Telling:
                 extra={"topic": topic, "group": group},
             )
 
-    def failed(
-        self,
-        record: object,
-        place: tuple[str, int, int],
-        group: str,
-        outcome: str,
-        error: Exception,
-    ) -> None:
+    def failed(self, record: object, place: tuple[str, int, int], group: str, outcome: str, error: Exception) -> None:
         """Say what becomes of a message, at a topic, queue and offset, that can't be put; once for
         what ``record`` says of it."""
         if self._is_news((record, outcome)):

@@ -79,8 +79,6 @@ class Unblocking(Service):
     def _wake(self, topic: str, group: str, queue_id: int) -> None:
         if not any(self._held):
             return
-        if self._offsets.query(group, topic, queue_id) < self._store.max_queue_offset(
-            topic, queue_id
-        ):
+        if self._offsets.query(group, topic, queue_id) < self._store.max_queue_offset(topic, queue_id):
             for held in self._held:
                 held.unblocked(topic, group, queue_id)

@@ -160,9 +160,7 @@ class HeldPops(Service):
 
     # --- to wait ---
 
-    def hold(
-        self, peer: Peer, request: AnyCommand, header: Waits, answer: Answer, wanted: Wanted = None
-    ) -> Outcome:
+    def hold(self, peer: Peer, request: AnyCommand, header: Waits, answer: Answer, wanted: Wanted = None) -> Outcome:
         """Keep a request until there may be something for it; then ``answer`` runs it again.
 
         What the request holds besides its header is dropped. Messages that have none of the tag

@@ -170,9 +170,7 @@ class AckProcessor:
         offsets = [offset for offset in offsets if least <= offset <= after]
         if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
             place = topic, ack.group, ack.queue_id
-            faults = [
-                self._ack_in_order(peer, *place, offset, ack.pop_ms, after) for offset in offsets
-            ]
+            faults = [self._ack_in_order(peer, *place, offset, ack.pop_ms, after) for offset in offsets]
             return next(filter(None, faults), None)
         if not offsets:
             return None
@@ -192,14 +190,7 @@ class AckProcessor:
         return None
 
     def _ack_in_order(
-        self,
-        peer: Peer,
-        topic: str,
-        group: str,
-        queue_id: int,
-        queue_offset: int,
-        pop_ms: int,
-        end: int,
+        self, peer: Peer, topic: str, group: str, queue_id: int, queue_offset: int, pop_ms: int, end: int
     ) -> str | None:
         """Note that a message which was popped in order was consumed: that may free its queue, of
         which ``end`` is the end.
@@ -232,9 +223,7 @@ class AckProcessor:
         offsets = self._offsets
         if min(queue_offsets) < offsets.query(group, topic, queue_id):
             return False
-        following = self._orders.acknowledge_all(
-            topic, group, queue_id, queue_offsets, pop_ms=batch.handle.pop_ms
-        )
+        following = self._orders.acknowledge_all(topic, group, queue_id, queue_offsets, pop_ms=batch.handle.pop_ms)
         if following is None:
             return False
         if not offsets.is_reset(group, topic, queue_id):
@@ -273,17 +262,13 @@ class AckProcessor:
         }
         return Response(fields=fields)
 
-    def _change_in_order(
-        self, header: ChangeInvisibleTime, handle: Handle, now_ms: int
-    ) -> Response:
+    def _change_in_order(self, header: ChangeInvisibleTime, handle: Handle, now_ms: int) -> Response:
         """Have a message that was popped in order block its queue until another time."""
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         if header.offset < self._offsets.query(group, topic, queue_id):
             return Response(fields={"popTime": 0, "invisibleTime": 0, "reviveQid": 0})
         visible_ms = now_ms + header.invisible_time
-        self._orders.change_visible(
-            topic, group, queue_id, header.offset, pop_ms=handle.pop_ms, visible_ms=visible_ms
-        )
+        self._orders.change_visible(topic, group, queue_id, header.offset, pop_ms=handle.pop_ms, visible_ms=visible_ms)
         self._unblocking.changed(topic, group, queue_id)
         fields: dict[str, FieldValue] = {
             "popTime": handle.pop_ms,
@@ -293,12 +278,7 @@ class AckProcessor:
         return Response(fields=fields)
 
     def _pop_again(
-        self,
-        header: ChangeInvisibleTime,
-        batch: Batch,
-        pop_ms: int,
-        invisible_ms: int,
-        now_ms: int,
+        self, header: ChangeInvisibleTime, batch: Batch, pop_ms: int, invisible_ms: int, now_ms: int
     ) -> None:
         """Note that a message is popped anew, and that what was noted of it before is over."""
         handle = batch.handle
@@ -330,10 +310,7 @@ class AckProcessor:
     def _check_queue(self, peer: Peer, header: AckMessage | ChangeInvisibleTime) -> None:
         topic = self._topics.get(header.topic)
         if topic is None:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please!",
-            )
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -386,16 +363,9 @@ def _bits_of(text: str) -> list[int]:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"bits are not base64: {error}") from None
-    found = [
-        8 * number + bit
-        for number, byte in enumerate(data)
-        if byte
-        for bit in range(8)
-        if byte >> bit & 1
-    ]
+    found = [8 * number + bit for number, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1]
     if len(found) > OFFSETS_MAX:
         raise BrokerError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"{len(found)} messages of one pop are acknowledged, of at most {OFFSETS_MAX}",
+            ResponseCode.MESSAGE_ILLEGAL, f"{len(found)} messages of one pop are acknowledged, of at most {OFFSETS_MAX}"
         )
     return found

@@ -11,15 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from firearrow.auth.metadata import Metadata
-from firearrow.auth.model import (
-    Acl,
-    PolicyType,
-    Resource,
-    Subject,
-    User,
-    UserStatus,
-    policies_of,
-)
+from firearrow.auth.model import Acl, PolicyType, Resource, Subject, User, UserStatus, policies_of
 from firearrow.auth.rights import Rights, gained
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.state.clients import Channel
@@ -35,9 +27,7 @@ from firearrow.wire.headers import AuthResource, AuthSubject, AuthSubjects, Auth
 from firearrow.wire.signature import ACCESS_KEY
 
 _SUPER_ONLY: Final = "The super user can only be update by super user"
-_ONLY_SUPERS: Final = (
-    "Users and policies are changed by super users only, as authorizationEnabled=false"
-)
+_ONLY_SUPERS: Final = "Users and policies are changed by super users only, as authorizationEnabled=false"
 
 
 class AuthProcessor:
@@ -63,11 +53,7 @@ class AuthProcessor:
         """3001."""
         user = _user_of(request)
         if user.is_super and not self._is_by_super(request):
-            raise self._refusal(
-                request,
-                "The super user can only be create by super user",
-                ResponseCode.SYSTEM_ERROR,
-            )
+            raise self._refusal(request, "The super user can only be create by super user", ResponseCode.SYSTEM_ERROR)
         self._check_may_change(request, user.username)
         self._check_may_be(request, user.username)  # policies that were left of one of that name
         if not (self._follows and self._metadata.is_made(user)):
@@ -133,17 +119,13 @@ class AuthProcessor:
         self._check_may_change(request, username)
         self._check_gain(request, username, self._metadata.acl_of(username), acl)
 
-    def _check_gain(
-        self, request: AnyCommand, username: str, before: Acl | None, after: Acl | None
-    ) -> None:
+    def _check_gain(self, request: AnyCommand, username: str, before: Acl | None, after: Acl | None) -> None:
         giver = self._giver_of(request)
         if giver is None:
             return
         gain = gained(Rights(before), Rights(after), Rights(self._metadata.acl_of(giver)))
         if gain is not None:
-            raise self._refusal(
-                request, f"User:{giver} can't give User:{username} what it lacks: {gain.text}."
-            )
+            raise self._refusal(request, f"User:{giver} can't give User:{username} what it lacks: {gain.text}.")
 
     def _giver_of(self, request: AnyCommand) -> str | None:
         """The user that asks, where it can only give what it has; None where anything is given."""
@@ -165,9 +147,7 @@ class AuthProcessor:
         return user.is_super
 
     @staticmethod
-    def _refusal(
-        request: AnyCommand, remark: str, code: ResponseCode = ResponseCode.NO_PERMISSION
-    ) -> BrokerError:
+    def _refusal(request: AnyCommand, remark: str, code: ResponseCode = ResponseCode.NO_PERMISSION) -> BrokerError:
         """The error for who asks for too much, which the audit log is to have."""
         error = BrokerError(code, remark)
         admitted = admitted_by(request)
@@ -194,17 +174,12 @@ class AuthProcessor:
         resource = Resource.of(header.resource)
         if header.resource and header.resource.strip() and resource is None:
             # Java: AclConverter#convertResource has all policies deleted then.
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"The resource {header.resource!r} is illegal."
-            )
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The resource {header.resource!r} is illegal.")
         subject = Subject.of(header.subject)
         if self._follows and subject is not None and self._metadata.policies(subject) is None:
             return Response()
         self._metadata.delete_policies(
-            subject,
-            PolicyType.of(header.policy_type),
-            resource,
-            partial(self._check_may_give, request),
+            subject, PolicyType.of(header.policy_type), resource, partial(self._check_may_give, request)
         )
         return Response()
 

@@ -98,9 +98,7 @@ class BrokerAdminProcessor:
         except ConfigError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         except OSError as error:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"not changed, the file can't be written: {error}"
-            ) from None
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"not changed, the file can't be written: {error}") from None
         if "brokerPermission" in pairs:
             self._topics.touch()  # it is a part of what name servers know of each topic
         return Response()
@@ -112,12 +110,7 @@ class BrokerAdminProcessor:
 
     def runtime_info(self, _: Channel, __: AnyCommand) -> Response:
         """28: what the broker has done and how its store is."""
-        facts = {
-            **_ABSENT,
-            **self._facts(),
-            **traffic_of(self._stats),
-            **self._store.runtime_facts(),
-        }
+        facts = {**_ABSENT, **self._facts(), **traffic_of(self._stats), **self._store.runtime_facts()}
         return Response(body=fastjson.dumps(KVTable(dict(sorted(facts.items())))))
 
     def _facts(self) -> dict[str, str]:
@@ -187,8 +180,7 @@ class BrokerAdminProcessor:
         found = self._stats.view(header.stats_name, header.stats_key)
         if found is None:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             )
         return Response(body=fastjson.dumps(found))
 
@@ -196,10 +188,7 @@ class BrokerAdminProcessor:
         """2004: have the log read ahead by the system, or not, until the broker stops."""
         mode = fields_of(request, ReadMode).mode
         if mode not in (_READ_AHEAD, _READ_RANDOMLY):
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"set commitlog readahead mode param value error: {mode}",
-            )
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"set commitlog readahead mode param value error: {mode}")
         self._store.advise(read_ahead=mode == _READ_AHEAD)
         return Response(remark=f"set commitlog readahead mode success, mode: {mode}")
 
@@ -216,8 +205,7 @@ class BrokerAdminProcessor:
         """306: delete the queues of which the log has no message any more."""
         for queue in self._store.delete_expired_queues():
             log.warning(
-                "queue is deleted: all its messages are",
-                extra={"topic": queue.topic, "queue_id": queue.queue_id},
+                "queue is deleted: all its messages are", extra={"topic": queue.topic, "queue_id": queue.queue_id}
             )
             yield
         return Response()
@@ -258,8 +246,7 @@ def traffic_of(stats: BrokerStats) -> dict[str, str]:
         "putMessageTimesTotal": str(count),
         "putMessageSizeTotal": str(size),
         "putMessageDistributeTime": " ".join(
-            f"{name}:{number}"
-            for name, number in zip(_PUT_TIMES, stats.stalls.put_times(count), strict=True)
+            f"{name}:{number}" for name, number in zip(_PUT_TIMES, stats.stalls.put_times(count), strict=True)
         ),
         "putMessageEntireTimeMax": str(stats.stalls.put_ms_max),
         "getMessageEntireTimeMax": str(stats.stalls.other_ms_max),

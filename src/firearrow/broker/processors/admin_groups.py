@@ -21,12 +21,7 @@ from firearrow.wire.client_bodies import (
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import (
-    DeleteSubscriptionGroup,
-    ForbidGroup,
-    GetAllSubscriptionGroup,
-    GetSubscriptionGroup,
-)
+from firearrow.wire.headers import DeleteSubscriptionGroup, ForbidGroup, GetAllSubscriptionGroup, GetSubscriptionGroup
 
 
 class GroupAdminProcessor:
@@ -64,9 +59,7 @@ class GroupAdminProcessor:
             same=is_version(header.data_version, self._groups.data_version),
         )
         body = SubscriptionGroupTable(
-            self._groups.data_version,
-            {group: table[group] for group in page},
-            dict(self._groups.forbidden),
+            self._groups.data_version, {group: table[group] for group in page}, dict(self._groups.forbidden)
         )
         return answer_in_steps(body, {"totalGroupNum": len(table)})
 
@@ -83,9 +76,7 @@ class GroupAdminProcessor:
         asked = body_of(request, GroupNames)
         for group in asked.group_name_list:
             if not group.strip() or names.is_system_group(group):
-                raise BrokerError(
-                    ResponseCode.INVALID_PARAMETER, f"The group[{group}] can't be deleted."
-                )
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The group[{group}] can't be deleted.")
         for group in asked.group_name_list:
             self._groups.delete(group)
             if asked.clean_offset:
@@ -98,10 +89,7 @@ class GroupAdminProcessor:
         group = fields_of(request, GetSubscriptionGroup).group
         config = self._groups.find(group)
         if config is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"No group in this broker. group: {group}",
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
         return Response(body=fastjson.dumps(config))
 
     def forbid(self, _: Channel, request: AnyCommand) -> Response:
@@ -120,14 +108,9 @@ class GroupAdminProcessor:
 
     def _check_known(self, group: str, topic: str) -> None:
         if self._groups.get(group) is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"No group in this broker. group: {group}",
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
         if self._topics.get(topic) is None:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}"
-            )
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
 
 
 def _check(config: SubscriptionGroupConfig) -> None:

@@ -16,13 +16,7 @@ from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
 from firearrow.net.server import Answer, Steps
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import (
-    QUEUE_TYPE,
-    DataVersion,
-    TopicConfig,
-    TopicConfigTable,
-    TopicList,
-)
+from firearrow.wire.bodies import QUEUE_TYPE, DataVersion, TopicConfig, TopicConfigTable, TopicList
 from firearrow.wire.client_bodies import (
     GroupList,
     MessageQueue,
@@ -91,9 +85,7 @@ class TopicAdminProcessor:
         self._check_not_system(config.topic_name or "")
         is_mixed = config.attributes.get(f"+{MESSAGE_TYPE}") == "MIXED"
         if is_mixed and not self._settings.broker.enable_mixed_message_type:
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
-            )
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         if config.attributes.get(f"+{QUEUE_TYPE}") == "BatchCQ":
             self._check_batches(config.topic_name or "")
 
@@ -113,9 +105,7 @@ class TopicAdminProcessor:
     def _check_not_system(self, topic: str) -> None:
         guarded = self._settings.broker.validate_system_topic_when_update_topic
         if guarded and self._topics.is_system(topic):
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
-            )
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
 
     def delete(self, _: Channel, request: AnyCommand) -> Steps:
         """215: delete a topic with its offsets, its queues and what POP groups failed to consume.
@@ -152,10 +142,7 @@ class TopicAdminProcessor:
         retries = [
             name
             for group in (self._offsets.groups_of(topic) if takes_retries else ())
-            for name in (
-                names.pop_retry_topic(topic, group),
-                names.pop_retry_topic(topic, group, v2=True),
-            )
+            for name in (names.pop_retry_topic(topic, group), names.pop_retry_topic(topic, group, v2=True))
             if self._topics.get(name) is not None
         ]
         known = self._topics.get(topic)
@@ -206,9 +193,7 @@ class TopicAdminProcessor:
         topic = fields_of(request, TopicHeader).topic
         config = self._topics.get(topic)
         if config is None:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}"
-            )
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return Response(body=fastjson.dumps(config))
 
     def status(self, _: Channel, request: AnyCommand) -> Steps:
@@ -266,9 +251,7 @@ def _fault_of(config: TopicConfig) -> str | None:
     return None
 
 
-def page_of(
-    names_in_order: Iterable[str], start: int | None, most: int | None, *, same: bool
-) -> list[str]:
+def page_of(names_in_order: Iterable[str], start: int | None, most: int | None, *, same: bool) -> list[str]:
     """Give a page of the names of a table, all of them to who does not ask for a page.
 
     ``same``: the client's pages before were of the data version that the table has now.

@@ -76,9 +76,7 @@ class AskingProcessor:
         found = self._clients.consumer_group(group)
         member = None if found is None else found.member(client_id)
         if member is None:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
-            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
 
         def answer(call: Answered) -> None:
             peer.owed -= 1
@@ -99,8 +97,7 @@ class AskingProcessor:
         group = self._clients.consumer_group(header.group)
         if group is None:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"No Any Consumer online in the consumer group: [{header.group}]",
+                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
             )
         found: dict[str, dict[MessageQueue, int]] = {}
         calls: list[Answered] = []
@@ -153,8 +150,7 @@ def _unsigned(asked: AnyCommand) -> dict[str, FieldValue]:
 def _status_of(answer: AnyCommand) -> ConsumerStatus:
     if len(answer.body) > STATUS_BYTES_MAX:
         raise BrokerError(
-            ResponseCode.SYSTEM_ERROR,
-            f"an answer of {len(answer.body)} bytes is above the limit of {STATUS_BYTES_MAX}",
+            ResponseCode.SYSTEM_ERROR, f"an answer of {len(answer.body)} bytes is above the limit of {STATUS_BYTES_MAX}"
         )
     return body_of(answer, ConsumerStatus)
 
@@ -162,11 +158,7 @@ def _status_of(answer: AnyCommand) -> ConsumerStatus:
 def _log_silence(member: Member, error: OSError | BrokerError) -> None:
     log.warning(
         "consumer does not tell its offsets",
-        extra={
-            "client_id": member.client_id,
-            "address": member.channel.address,
-            "error": error,
-        },
+        extra={"client_id": member.client_id, "address": member.channel.address, "error": error},
     )
 
 

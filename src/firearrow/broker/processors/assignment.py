@@ -108,15 +108,9 @@ class AssignmentProcessor:
         if self._topics.get(topic) is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         if self._groups.find(group) is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{group}] does not exist",
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist")
         self._modes.put(topic, group, mode)
-        log.info(
-            "group consumes a topic in another way",
-            extra={"topic": topic, "group": group, "mode": mode.mode},
-        )
+        log.info("group consumes a topic in another way", extra={"topic": topic, "group": group, "mode": mode.mode})
         return Response()
 
     def modes(self, _: Peer, __: AnyCommand) -> Response:

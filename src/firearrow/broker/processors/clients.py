@@ -92,9 +92,7 @@ class ClientProcessor:
             registered = yield from self._register_consumer(data, member, keep=without_sub)
             if not registered or not fingerprint:
                 continue
-            must_send_all |= self._clients.swap_fingerprint(
-                data.group_name, fingerprint, without_sub=without_sub
-            )
+            must_send_all |= self._clients.swap_fingerprint(data.group_name, fingerprint, without_sub=without_sub)
         # Consumers announce a producer of theirs as well, be they allowed to send or not.
         produces = self._senders.may_publish(user, peer.ip)
         for producer in beat.producer_data_set if produces else ():
@@ -102,9 +100,7 @@ class ClientProcessor:
             yield
         return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
 
-    def _register_consumer(
-        self, data: ConsumerData, member: Member, *, keep: bool
-    ) -> Generator[None, None, bool]:
+    def _register_consumer(self, data: ConsumerData, member: Member, *, keep: bool) -> Generator[None, None, bool]:
         rejected = self._settings.broker.reject_pull_consumer_enable
         if rejected and data.consume_type == CONSUME_ACTIVELY:
             return False
@@ -120,9 +116,7 @@ class ClientProcessor:
         )
         if not keep:
             yield from self._filters.register(data.group_name, data.subscription_data_set)
-        self._clients.register_consumer(
-            data, member, notify=config.notify_consumer_ids_changed_enable, keep=keep
-        )
+        self._clients.register_consumer(data, member, notify=config.notify_consumer_ids_changed_enable, keep=keep)
         return True
 
     def unregister(self, peer: Channel, request: AnyCommand) -> Response:
@@ -174,9 +168,7 @@ class ClientProcessor:
         if group is None and changes:
             return answer_in_steps(ConsumerConnection(member_changes=changes))
         if group is None:
-            raise BrokerError(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
-            )
+            raise BrokerError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         connections = ConsumerConnection(
             [member.connection() for member in group.members.values()],
             {topic: found.data for topic, found in group.subscriptions.items()},
@@ -251,8 +243,7 @@ def _check_size(beat: Heartbeat) -> None:
     if len(wanted) > HEARTBEAT_SUBSCRIPTIONS_MAX:
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER,
-            f"the heartbeat has {len(wanted)} subscriptions, the limit is "
-            f"{HEARTBEAT_SUBSCRIPTIONS_MAX}",
+            f"the heartbeat has {len(wanted)} subscriptions, the limit is {HEARTBEAT_SUBSCRIPTIONS_MAX}",
         )
     faults = chain((_fault_of_names(beat),), map(fault_of, wanted))
     fault = next(filter(None, faults), None)

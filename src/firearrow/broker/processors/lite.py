@@ -107,9 +107,7 @@ class LiteProcessor:
             found = self._popping.pop(header, client, now_ms, only_resident=only_resident)
         return found if found.counts else None
 
-    def _wait(
-        self, peer: Peer, request: AnyCommand, header: PopLiteMessage, now_ms: int
-    ) -> Finished:
+    def _wait(self, peer: Peer, request: AnyCommand, header: PopLiteMessage, now_ms: int) -> Finished:
         client = self._subscriptions.find(header.client_id, header.consumer_group)
         key = waiting_key(header.topic, header.client_id, header.consumer_group)
         if client is not None:
@@ -129,10 +127,7 @@ class LiteProcessor:
         broker = self._settings.broker
         address = broker.broker_ip1
         if now_ms - header.born_time - header.poll_time > LATE_MS_MAX:
-            _refuse(
-                ResponseCode.POLLING_TIMEOUT,
-                f"the broker[{address}] pop message is timeout too much",
-            )
+            _refuse(ResponseCode.POLLING_TIMEOUT, f"the broker[{address}] pop message is timeout too much")
         if not broker.broker_permission & PERM_READ:
             _refuse(ResponseCode.NO_PERMISSION, f"the broker[{address}] pop message is forbidden")
         if not 0 < header.max_msg_num <= MESSAGES_MAX:
@@ -146,28 +141,17 @@ class LiteProcessor:
     def _check_topic(self, header: OfParent) -> None:
         topic = self._topics.get(header.topic)
         if topic is None:
-            _refuse(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic [{header.topic}] not exist, apply first please!",
-            )
+            _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic [{header.topic}] not exist, apply first please!")
         if not topic.perm & PERM_READ:
-            _refuse(
-                ResponseCode.NO_PERMISSION,
-                f"the topic [{header.topic}] peeking message is forbidden",
-            )
+            _refuse(ResponseCode.NO_PERMISSION, f"the topic [{header.topic}] peeking message is forbidden")
         if not facts.is_parent(topic):
-            _refuse(
-                ResponseCode.INVALID_PARAMETER,
-                f"the topic [{header.topic}] message type not match",
-            )
+            _refuse(ResponseCode.INVALID_PARAMETER, f"the topic [{header.topic}] message type not match")
 
     def _check_group(self, header: OfParent) -> None:
         name = header.consumer_group
         group = self._groups.find(name)
         if group is None:
-            _refuse(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] not exist"
-            )
+            _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] not exist")
         if not group.consume_enable:
             _refuse(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
         if facts.parent_of(group) != header.topic:
@@ -185,9 +169,7 @@ class LiteProcessor:
         client = self._subscriptions.find(header.client_id, header.consumer_group)
         return client is not None and self._events.has_any(client)
 
-    def hold(
-        self, peer: Peer, request: AnyCommand, header: Notification, answer: PeerAnswer
-    ) -> Outcome:
+    def hold(self, peer: Peer, request: AnyCommand, header: Notification, answer: PeerAnswer) -> Outcome:
         """Keep a notification until there may be something; then ``answer`` runs it again."""
         client_id = header.client_id or ""
         key = self._events.notification_key(header.topic, client_id, header.consumer_group)
@@ -202,9 +184,7 @@ class LiteProcessor:
             raise BrokerError(ResponseCode.ILLEGAL_OPERATION, "Request body is null.")
         changes = body_of(request, LiteSubscriptionChanges).subscription_set
         if not changes:
-            raise BrokerError(
-                ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty."
-            )
+            raise BrokerError(ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty.")
         return self._change_all(peer, changes)
 
     def _change_all(self, peer: Peer, changes: list[LiteSubscription]) -> Steps:
@@ -232,18 +212,13 @@ class LiteProcessor:
         if change.action != "PARTIAL_REMOVE":
             group = self._groups.find(name)
             if group is None or not group.consume_enable:
-                raise BrokerError(
-                    ResponseCode.ILLEGAL_OPERATION, "Consumer group is not allowed to consume."
-                )
+                raise BrokerError(ResponseCode.ILLEGAL_OPERATION, "Consumer group is not allowed to consume.")
         is_wildcard = facts.is_wildcard(group)
         if is_wildcard and change.action == "PARTIAL_ADD":
             raise BrokerError(
-                ResponseCode.ILLEGAL_OPERATION,
-                "subscribe lite operation is not supported for this group",
+                ResponseCode.ILLEGAL_OPERATION, "subscribe lite operation is not supported for this group"
             )
-        client, is_new = self._subscriptions.join(
-            client_id, name, parent, peer, is_wildcard=is_wildcard
-        )
+        client, is_new = self._subscriptions.join(client_id, name, parent, peer, is_wildcard=is_wildcard)
         if is_new:  # what waited as nobody's may wait as another's now
             self._held.release(*waiting_key(parent, client_id, name)[:2])
         if is_wildcard:
@@ -258,9 +233,7 @@ class LiteProcessor:
         else:
             yield from self._replace(client, group, queues)
 
-    def _replace(
-        self, client: Subscriber, group: SubscriptionGroupConfig | None, queues: list[str]
-    ) -> Iterator[None]:
+    def _replace(self, client: Subscriber, group: SubscriptionGroupConfig | None, queues: list[str]) -> Iterator[None]:
         """Have a client subscribe to these and no others.
 
         Java: LiteSubscriptionRegistryImpl#addCompleteSubscription lets it have more than the quota,
@@ -277,11 +250,7 @@ class LiteProcessor:
         yield from self._add(client, group, new, None)
 
     def _add(
-        self,
-        client: Subscriber,
-        group: SubscriptionGroupConfig | None,
-        queues: list[str],
-        option: OffsetOption | None,
+        self, client: Subscriber, group: SubscriptionGroupConfig | None, queues: list[str], option: OffsetOption | None
     ) -> Iterator[None]:
         most = self._settings.broker.max_lite_subscription_count
         exclusive = facts.is_exclusive(group)
@@ -299,8 +268,7 @@ class LiteProcessor:
                 continue
             if self._subscriptions.count >= most:
                 raise BrokerError(
-                    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
-                    f"lite subscription quota exceeded {most}",
+                    ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"lite subscription quota exceeded {most}"
                 )
             if exclusive:
                 self._evict(client, group, queue)
@@ -329,9 +297,7 @@ class LiteProcessor:
     def _owners(self, group: str, queue: str) -> list[Subscriber]:
         return [one for one in self._subscriptions.of_queue(queue) if one.group == group]
 
-    def _remove(
-        self, client: Subscriber, group: SubscriptionGroupConfig | None, queues: list[str]
-    ) -> Iterator[None]:
+    def _remove(self, client: Subscriber, group: SubscriptionGroupConfig | None, queues: list[str]) -> Iterator[None]:
         for number, queue in enumerate(queues, 1):
             removed = self._subscriptions.remove(client, queue)
             if removed and facts.begins_anew(group, evicted=False):

@@ -105,9 +105,7 @@ class LiteAdminProcessor:
         self._parent(header.parent_topic)
         queue = lite_queue(header.parent_topic, header.lite_topic)
         subscriptions = self._lite.subscriptions
-        subscribers = [
-            LiteSubscriber(one.client_id, one.group) for one in subscriptions.of_queue(queue)
-        ]
+        subscribers = [LiteSubscriber(one.client_id, one.group) for one in subscriptions.of_queue(queue)]
         subscribers += [LiteSubscriber("*", one.group) for one in subscriptions.wildcards_of(queue)]
         first, end = self._store.min_queue_offset(queue, 0), self._lite.popping.end(queue)
         last_ms = self._store.store_time_of(queue, 0, end - 1) if end > 0 else 0
@@ -126,8 +124,7 @@ class LiteAdminProcessor:
         self._parent(header.parent_topic)
         if facts.parent_of(self._group(header.group)) != header.parent_topic:
             raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"Subscription [{header.group}]-[{header.parent_topic}] not match.",
+                ResponseCode.INVALID_PARAMETER, f"Subscription [{header.group}]-[{header.parent_topic}] not match."
             )
         client = self._lite.subscriptions.find(header.client_id, header.group)
         most = max(0, min(header.max_count, NAMES_MAX))
@@ -150,9 +147,7 @@ class LiteAdminProcessor:
         if header.lite_topic:
             return Response(body=fastjson.dumps(self._in_one(header, parent)))
         if header.top_k < 1:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"topK is {header.top_k}, it must be 1 or more"
-            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"topK is {header.top_k}, it must be 1 or more")
         most = min(header.top_k, NAMES_MAX)
         total, farthest = yield from self._in_all(header.group, parent, most)
         info = LiteGroupInfo(
@@ -186,9 +181,7 @@ class LiteAdminProcessor:
             total_lag_count=total,
         )
 
-    def _in_all(
-        self, group: str, parent: str, most: int
-    ) -> Generator[None, None, tuple[int, list[LiteLag]]]:
+    def _in_all(self, group: str, parent: str, most: int) -> Generator[None, None, tuple[int, list[LiteLag]]]:
         """Go through the lite topics that the group has begun."""
         total = 0
         heap: list[tuple[int, str, int]] = []
@@ -239,15 +232,11 @@ class LiteAdminProcessor:
     def _group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)
         if group is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group [{name}] not exist."
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group [{name}] not exist.")
         return group
 
     def _bound_parent(self, group: str) -> str:
         parent = facts.parent_of(self._group(group))
         if not parent:
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"Group [{group}] is not a LITE group."
-            )
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Group [{group}] is not a LITE group.")
         return parent

@@ -35,8 +35,7 @@ class LiteAcks:
         group, queue_offset = header.consumer_group, header.offset
         if not self._popping.acknowledge(group, queue, queue_offset, handle.pop_ms):
             raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"offset is illegal, key:{queue}@{group}, commit:{queue_offset}",
+                ResponseCode.MESSAGE_ILLEGAL, f"offset is illegal, key:{queue}@{group}, commit:{queue_offset}"
             )
         return Response()
 
@@ -60,9 +59,7 @@ class LiteAcks:
     def _checked_queue(self, header: AckMessage | ChangeInvisibleTime, handle: Handle) -> str:
         name = header.consumer_group
         if facts.parent_of(self._groups.get(name)) != header.topic:
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {name}"
-            )
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {name}")
         if header.queue_id or not handle.is_ordered:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
@@ -73,7 +70,6 @@ class LiteAcks:
         end = self._popping.end(queue)
         if header.offset > end:
             raise BrokerError(
-                ResponseCode.NO_MESSAGE,
-                f"offset is illegal, key:{queue}@{name}, commit:{header.offset}, store:0~{end}",
+                ResponseCode.NO_MESSAGE, f"offset is illegal, key:{queue}@{name}, commit:{header.offset}, store:0~{end}"
             )
         return queue

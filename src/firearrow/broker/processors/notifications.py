@@ -91,32 +91,21 @@ class NotificationProcessor:
             forms.append(False)
         return any(
             self._topic_has_message(header, self._topics.table.get(name), None)
-            for name in (
-                names.pop_retry_topic(header.topic, header.consumer_group, v2=v2) for v2 in forms
-            )
+            for name in (names.pop_retry_topic(header.topic, header.consumer_group, v2=v2) for v2 in forms)
         )
 
-    def _topic_has_message(
-        self, header: Notification, topic: TopicConfig | None, codes: _TagCodes
-    ) -> bool:
+    def _topic_has_message(self, header: Notification, topic: TopicConfig | None, codes: _TagCodes) -> bool:
         if topic is None:
             return False
         name = topic.topic_name or ""
-        return any(
-            self._queue_has_message(header, name, queue_id, codes)
-            for queue_id in range(topic.read_queue_nums)
-        )
+        return any(self._queue_has_message(header, name, queue_id, codes) for queue_id in range(topic.read_queue_nums))
 
-    def _queue_has_message(
-        self, header: Notification, topic: str, queue_id: int, codes: _TagCodes
-    ) -> bool:
+    def _queue_has_message(self, header: Notification, topic: str, queue_id: int, codes: _TagCodes) -> bool:
         queue = self._store.find_queue(topic, queue_id)
         if queue is None:
             return False
         group = header.consumer_group
-        if header.order and self._orders.is_blocked(
-            header.topic, group, queue_id, header.attempt_id
-        ):
+        if header.order and self._orders.is_blocked(header.topic, group, queue_id, header.attempt_id):
             return False
         if self._offsets.is_reset(group, topic, queue_id):
             return True  # a pop has to come, or the group would never go where it is to
@@ -125,9 +114,7 @@ class NotificationProcessor:
         if codes is None or rest >= self._settings.broker.max_message_filter_num_for_notification:
             return rest > 0
         end = min(queue_offset + LOOKED_AT_MAX, queue.max_offset)
-        return rest > 0 and not codes.isdisjoint(
-            self._store.tag_codes(topic, queue_id, queue_offset, end)
-        )
+        return rest > 0 and not codes.isdisjoint(self._store.tag_codes(topic, queue_id, queue_offset, end))
 
 
 def _waiting(outcome: Outcome) -> Finished:

@@ -59,18 +59,13 @@ class OffsetProcessor:
             return Response(fields={"offset": offset})
         if header.set_zero_if_not_found is False:
             raise BrokerError(
-                ResponseCode.QUERY_NOT_FOUND,
-                "Not found, do not set to zero, maybe this group boot first",
+                ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
             )
         store = self._store
-        whole = (
-            store.min_queue_offset(topic, queue_id) <= 0 < store.max_queue_offset(topic, queue_id)
-        )
+        whole = store.min_queue_offset(topic, queue_id) <= 0 < store.max_queue_offset(topic, queue_id)
         if whole and store.head_in_memory(topic, queue_id):
             return Response(fields={"offset": 0})
-        raise BrokerError(
-            ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first"
-        )
+        raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
 
     def commit(self, _: Channel, request: AnyCommand) -> Response:
         """15: a group has consumed up to an offset; while a reset waits for its pull, ignored.
@@ -116,12 +111,7 @@ class OffsetProcessor:
             self._offsets.reset(group, topic, queue_id, queue_offset)
         log.info(
             "offsets of a group are reset",
-            extra={
-                "group": group,
-                "topic": topic,
-                "queue_offsets": starts,
-                "address": peer.address,
-            },
+            extra={"group": group, "topic": topic, "queue_offsets": starts, "address": peer.address},
         )
         for queue_id in starts:
             self._held.release(topic, queue_id)
@@ -140,17 +130,14 @@ class OffsetProcessor:
         most = self._store.max_queue_offset(topic, queue_id)
         if not max(0, least) <= queue_offset <= most + 1:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"Target offset {queue_offset} not in consume queue range [{least}-{most}]",
+                ResponseCode.SYSTEM_ERROR, f"Target offset {queue_offset} not in consume queue range [{least}-{most}]"
             )
         return queue_offset
 
     def _check(self, group: str, topic: str) -> TopicConfig:
         """The topic, if both exist."""
         if self._groups.get(group) is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         config = self._topics.get(topic)
         if config is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")

@@ -95,9 +95,7 @@ class PeekProcessor:
         queue_offset = self._books.offset(group, topic, queue_id)
         return self._store.min_queue_offset(topic, queue_id) if queue_offset < 0 else queue_offset
 
-    def _get(
-        self, topic: str, queue_id: int, queue_offset: int, count_max: int, *, aside: bool
-    ) -> GetResult:
+    def _get(self, topic: str, queue_id: int, queue_offset: int, count_max: int, *, aside: bool) -> GetResult:
         result = self._store.get(topic, queue_id, queue_offset, count_max, None, aside)
         if result.status in _WRONG:
             result = self._store.get(topic, queue_id, result.next_offset, count_max, None, aside)

@@ -26,10 +26,7 @@ from firearrow.wire.pop import msg_offset_info, start_offset_info
 
 LATE_MS_MAX: Final = 500  # for so long a pop is served after its client has given it up
 
-_CODES: Final = {
-    Outcome.FULL: ResponseCode.POLLING_FULL,
-    Outcome.OVER: ResponseCode.POLLING_TIMEOUT,
-}
+_CODES: Final = {Outcome.FULL: ResponseCode.POLLING_FULL, Outcome.OVER: ResponseCode.POLLING_TIMEOUT}
 _FIELDS: Final = ("popTime", "invisibleTime", "reviveQid", "restNum")
 """What clients want of each answer with code 210."""
 
@@ -111,9 +108,7 @@ class PopProcessor:
             header.born_time = now_ms
             request.ext = header
         if _is_late(header, now_ms):
-            remark = (
-                f"the broker[{self._settings.broker.broker_ip1}] pop message is timeout too much"
-            )
+            remark = f"the broker[{self._settings.broker.broker_ip1}] pop message is timeout too much"
             return Response(ResponseCode.POLLING_TIMEOUT, remark, dict.fromkeys(_FIELDS, 0))
         self._check(peer, header)
         wanted = wanted_of(header.exp, header.exp_type)
@@ -125,11 +120,7 @@ class PopProcessor:
         except Fetch as lacks:
             self._cold.hold(peer, request, lacks.stretches, self._serve_fetched)
             return None
-        answer = (
-            _found(request, pop, pop.taken, pop.rest)
-            if pop.count
-            else self._wait(peer, request, pop)
-        )
+        answer = _found(request, pop, pop.taken, pop.rest) if pop.count else self._wait(peer, request, pop)
         if pop.rest > 0 and (pop.count or pop.has_passed):  # else it would look there for ever
             self._held.wake_next(header.topic, header.consumer_group, header.queue_id)
         return answer

@@ -39,22 +39,16 @@ class PopChecks:
         request."""
         config = self._settings.broker
         if not config.broker_permission & PERM_READ:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {what} is forbidden"
-            )
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {what} is forbidden")
 
     def place(self, peer: Channel, header: OfGroup) -> TopicConfig:
         """Give the topic, if the group may read the queue."""
         name = header.topic
         topic = self._topics.get(name)
         if topic is None:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
-            )
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
         if not topic.perm & PERM_READ:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
-            )
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden")
         if header.queue_id >= topic.read_queue_nums:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
@@ -68,19 +62,13 @@ class PopChecks:
         name = header.consumer_group
         group = self._groups.find(name)
         if group is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist",
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist")
         if not group.consume_enable:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}"
-            )
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
         # Java: PopMessageProcessor pops for a group that may not read the topic.
         if self._groups.is_read_forbidden(name, header.topic):
             raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
+                ResponseCode.NO_PERMISSION, f"the consumer group[{name}] is forbidden for topic[{header.topic}]"
             )
 
 
@@ -97,6 +85,4 @@ def wanted_of(expression: str | None, expression_type: str | None) -> Wanted:
         return compile_filter(expression, expression_type)
     except FilterError as error:
         code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
-        raise BrokerError.lookup(code)(
-            code, f"parse the consumer's subscription failed: {error}"
-        ) from None
+        raise BrokerError.lookup(code)(code, f"parse the consumer's subscription failed: {error}") from None

@@ -18,12 +18,7 @@ from firearrow.message import names
 from firearrow.message.hosts import unpack_host
 from firearrow.net.server import Answer, Steps
 from firearrow.wire import fastjson
-from firearrow.wire.admin_bodies import (
-    AllConsumeStats,
-    CorrectionOffsets,
-    QueueTimeSpan,
-    QueueTimeSpans,
-)
+from firearrow.wire.admin_bodies import AllConsumeStats, CorrectionOffsets, QueueTimeSpan, QueueTimeSpans
 from firearrow.wire.bodies import TopicList
 from firearrow.wire.client_bodies import ITEMS_MAX, ConsumeStats, MessageQueue, OffsetWrapper
 from firearrow.wire.codes import ResponseCode
@@ -104,10 +99,7 @@ class ProgressProcessor:
         pulled = self._offsets.query_pull(group, topic, queue_id)
         stored = self._store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else 0
         return OffsetWrapper(
-            max(0, self._store.max_queue_offset(topic, queue_id)),
-            consumed,
-            max(consumed, pulled),
-            max(0, stored),
+            max(0, self._store.max_queue_offset(topic, queue_id)), consumed, max(consumed, pulled), max(0, stored)
         )
 
     def all_progress(self, _: Channel, request: AnyCommand) -> Steps:
@@ -136,9 +128,7 @@ class ProgressProcessor:
                 written.append(Raw((yield from fastjson.dumps_in_steps(stats))))
             groups.append({group: written})
             yield
-        return (
-            yield from answer_in_steps(AllConsumeStats(self._address, groups, waiting, in_flight))
-        )
+        return (yield from answer_in_steps(AllConsumeStats(self._address, groups, waiting, in_flight)))
 
     def time_spans(self, _: Channel, request: AnyCommand) -> Steps:
         """303: from when to when the messages of a topic are, and up to when a group consumed."""
@@ -222,7 +212,6 @@ def _listed(header: GetConsumeStats) -> list[str] | None:
     topics = list(dict.fromkeys(filter(None, header.topic_list.split(";"))))
     if len(topics) > ITEMS_MAX:
         raise BrokerError(
-            ResponseCode.INVALID_PARAMETER,
-            f"{len(topics)} topics are asked for, the limit is {ITEMS_MAX}",
+            ResponseCode.INVALID_PARAMETER, f"{len(topics)} topics are asked for, the limit is {ITEMS_MAX}"
         )
     return topics

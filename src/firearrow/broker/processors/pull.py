@@ -141,9 +141,7 @@ class PullProcessor:
             suggested,
         )
 
-    def _counted(
-        self, result: GetResult, topic: TopicConfig, group: SubscriptionGroupConfig
-    ) -> int:
+    def _counted(self, result: GetResult, topic: TopicConfig, group: SubscriptionGroupConfig) -> int:
         """Count what a pull gives; give the number of the broker that is to be asked next."""
         if result.count:
             size = len(result.records)
@@ -192,17 +190,8 @@ class PullProcessor:
             suggested,
         )
 
-    def _get(
-        self, header: PullMessage, name: str, wanted: Wanted, *, only_resident: bool = False
-    ) -> GetResult:
-        return self._store.get(
-            name,
-            header.queue_id,
-            header.queue_offset,
-            header.max_msg_nums,
-            wanted,
-            only_resident,
-        )
+    def _get(self, header: PullMessage, name: str, wanted: Wanted, *, only_resident: bool = False) -> GetResult:
+        return self._store.get(name, header.queue_id, header.queue_offset, header.max_msg_nums, wanted, only_resident)
 
     def _reset_result(self, header: PullMessage) -> GetResult | None:
         """Where an administrator has a group go on that has not been told yet."""
@@ -225,52 +214,36 @@ class PullProcessor:
                 f"subscription group [{header.consumer_group}] does not exist",
             )
         if not group.consume_enable:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {header.consumer_group}",
-            )
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
         topic = self._topics.get(header.topic)
         if topic is None:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please!",
-            )
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
         if not topic.perm & PERM_READ:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{header.topic}] pulling message is forbidden",
-            )
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
         return topic, group
 
     def _check_lite(self) -> None:
         if not self._settings.broker.lite_pull_message_enable:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, "the broker does not support litePull consumers"
-            )
+            raise BrokerError(ResponseCode.NO_PERMISSION, "the broker does not support litePull consumers")
 
     def _subscribed(self, header: PullMessage, group: SubscriptionGroupConfig) -> Wanted:
         """What the group subscribes to by its heartbeats."""
         name = header.consumer_group
         members = self._clients.consumer_group(name)
         if members is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {name}"
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {name}")
         if not group.consume_broadcast_enable and members.is_broadcasting:
             raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{name}] can not consume by broadcast way",
+                ResponseCode.NO_PERMISSION, f"the consumer group[{name}] can not consume by broadcast way"
             )
         if self._groups.is_read_forbidden(name, header.topic):
             raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
+                ResponseCode.NO_PERMISSION, f"the consumer group[{name}] is forbidden for topic[{header.topic}]"
             )
         subscription = self._clients.subscription(name, header.topic)
         if subscription is None:
             raise BrokerError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"the consumer's subscription not exist: {name} on {header.topic}",
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: {name} on {header.topic}"
             )
         if subscription.version < header.sub_version:
             raise BrokerError(
@@ -324,15 +297,9 @@ class PullProcessor:
     def _retried(self, header: PullMessage) -> RetriedFilter:
         return RetriedFilter(self._filters, group_of(header.topic) or header.consumer_group)
 
-    def _hold(
-        self, peer: Peer, request: AnyCommand, header: PullMessage, name: str, wanted: Wanted
-    ) -> bool:
+    def _hold(self, peer: Peer, request: AnyCommand, header: PullMessage, name: str, wanted: Wanted) -> bool:
         config = self._settings.broker
-        wait_ms = (
-            header.suspend_timeout_millis
-            if config.long_polling_enable
-            else config.short_polling_time_mills
-        )
+        wait_ms = header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
         deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
         lighten(request, header)
         pull = HeldPull(peer, request, self._answer_now, header.queue_offset, wanted, deadline)

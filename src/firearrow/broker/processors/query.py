@@ -18,13 +18,7 @@ from firearrow.wire.client_bodies import ITEMS_MAX, SubscriptionData
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import (
-    QueryConsumeQueue,
-    QueryMessage,
-    QueueHeader,
-    SearchOffset,
-    ViewMessage,
-)
+from firearrow.wire.headers import QueryConsumeQueue, QueryMessage, QueueHeader, SearchOffset, ViewMessage
 
 _QUERY_COUNT_MAX = 64  # upstream: maxMsgsNumBatch
 _KEY_LENGTH_MAX = 32_767  # of all properties; to hash a longer one takes time and finds nothing
@@ -45,8 +39,7 @@ class QueryProcessor:
         if len(header.key) > _KEY_LENGTH_MAX:
             raise BrokerError(
                 ResponseCode.QUERY_NOT_FOUND,
-                f"no message has a key of {len(header.key)} characters, {_KEY_LENGTH_MAX} are "
-                "possible",
+                f"no message has a key of {len(header.key)} characters, {_KEY_LENGTH_MAX} are possible",
             )
         unique = header.unique_key_query
         count = self._store.config.default_query_max_num if unique else header.max_num
@@ -80,16 +73,12 @@ class QueryProcessor:
     def max_offset(self, peer: Peer, request: AnyCommand) -> Answer:
         """30: the offset that the next message of a queue gets."""
         header = fields_of(request, QueueHeader)
-        return Response(
-            fields={"offset": self._store.max_queue_offset(header.topic, header.queue_id)}
-        )
+        return Response(fields={"offset": self._store.max_queue_offset(header.topic, header.queue_id)})
 
     def min_offset(self, peer: Peer, request: AnyCommand) -> Answer:
         """31: the first offset of a queue that can be read."""
         header = fields_of(request, QueueHeader)
-        return Response(
-            fields={"offset": self._store.min_queue_offset(header.topic, header.queue_id)}
-        )
+        return Response(fields={"offset": self._store.min_queue_offset(header.topic, header.queue_id)})
 
     def earliest_store_time(self, peer: Peer, request: AnyCommand) -> Answer:
         """32: the store time of a queue's first message, -1 if there is none."""
@@ -111,8 +100,7 @@ class QueryProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         if header.count > ITEMS_MAX:
             raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"{header.count} entries are asked for, the limit is {ITEMS_MAX}",
+                ResponseCode.INVALID_PARAMETER, f"{header.count} entries are asked for, the limit is {ITEMS_MAX}"
             )
         most = self._store.max_queue_offset(topic, queue_id)
         least = self._store.min_queue_offset(topic, queue_id)
@@ -128,9 +116,7 @@ class QueryProcessor:
         answer = yield from answer_in_steps(body)
         return answer if is_there else Response(remark=nothing)
 
-    def _subscription(
-        self, group: str | None, topic: str
-    ) -> tuple[SubscriptionData | None, str | None]:
+    def _subscription(self, group: str | None, topic: str) -> tuple[SubscriptionData | None, str | None]:
         """What a group wants of a topic, and by which expression as the file has it, or why that is
         not known."""
         if group is None:
@@ -148,8 +134,5 @@ def record_at(store: MessageStore, physical_offset: int) -> bytes:
     record = store.record_named_at(physical_offset)
     if record is None:
         why = store.explain_offset(physical_offset)
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR,
-            f"can not find message by the offset, {physical_offset}: {why}",
-        )
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}: {why}")
     return record

@@ -57,9 +57,7 @@ class RecallProcessor:
         answer = Response(fields={**self._region, "msgId": handle.unique_key})
         if not self._store.must_confirm:
             return answer
-        self._store.when_confirmed(
-            self._store.log_end_offset, partial(self._safe, peer, request, answer)
-        )
+        self._store.when_confirmed(self._store.log_end_offset, partial(self._safe, peer, request, answer))
         return None
 
     @staticmethod
@@ -71,20 +69,15 @@ class RecallProcessor:
         config = self._settings.broker
         if not config.recall_message_enable:
             raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                "recall failed, operation is forbidden (recallMessageEnable is false)",
+                ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden (recallMessageEnable is false)"
             )
         may_write = config.broker_permission & PERM_WRITE
         if now_ms < config.start_accept_send_request_time_stamp or not (
             may_write or config.allow_recall_when_broker_not_writeable
         ):
-            raise BrokerError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"
-            )
+            raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
         if self._topics.get(header.topic) is None:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist"
-            )
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         try:
             handle = RecallHandle.decode(header.recall_handle)
         except MessageError:

@@ -79,12 +79,7 @@ class ReplyProcessor:
         return None if fault is None else self._when_safe(reply, self._answer(reply, fault))
 
     def _stored(
-        self,
-        peer: Peer,
-        asked: AnyCommand,
-        header: AnySendMessage,
-        queue_id: int,
-        kept: dict[str, str],
+        self, peer: Peer, asked: AnyCommand, header: AnySendMessage, queue_id: int, kept: dict[str, str]
     ) -> Placed | None:
         """Store a reply, if that is wanted; that it could not be keeps nobody from getting it.
 
@@ -99,9 +94,7 @@ class ReplyProcessor:
         except (BrokerError, MessageError, StoreError):
             return None
 
-    def _pushed_fields(
-        self, peer: Peer, header: AnySendMessage, found: Mapping[str, str]
-    ) -> dict[str, FieldValue]:
+    def _pushed_fields(self, peer: Peer, header: AnySendMessage, found: Mapping[str, str]) -> dict[str, FieldValue]:
         pushed = {**found, properties.PUSH_REPLY_TIME: str(peer.received_ms)}
         return {
             "bornHost": peer.address,
@@ -120,9 +113,7 @@ class ReplyProcessor:
             "unitMode": header.unit_mode,
         }
 
-    def _push(
-        self, reply: _Reply, client_id: str | None, fields: Mapping[str, FieldValue]
-    ) -> str | None:
+    def _push(self, reply: _Reply, client_id: str | None, fields: Mapping[str, FieldValue]) -> str | None:
         """Pass a reply on, and have its sender answered when the client has taken it.
 
         Gives what makes that impossible.

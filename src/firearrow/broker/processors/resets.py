@@ -64,8 +64,7 @@ class ClientResets:
             )
         if not self._offsets.queues(group, topic):
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the consumer group <{group}> not exist: it has no offset in topic {topic}",
+                ResponseCode.SYSTEM_ERROR, f"the consumer group <{group}> not exist: it has no offset in topic {topic}"
             )
         starts: dict[int, int] = {}
         for queue_id in range(config.write_queue_nums):
@@ -78,13 +77,7 @@ class ClientResets:
         table = {MessageQueue(topic, broker_name, queue_id): at for queue_id, at in starts.items()}
         command = request(
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-            {
-                "topic": topic,
-                "group": group,
-                "timestamp": header.timestamp,
-                "isForce": False,
-                "queueId": -1,
-            },
+            {"topic": topic, "group": group, "timestamp": header.timestamp, "isForce": False, "queueId": -1},
             _body_for(language, table),
             oneway=True,
         )
@@ -124,8 +117,7 @@ class ClientResets:
             if member.version < VERSION_MIN:
                 raise BrokerError(
                     ResponseCode.SYSTEM_ERROR,
-                    "the client does not support this feature. "
-                    f"client={member.client_id} version={member.version}",
+                    f"the client does not support this feature. client={member.client_id} version={member.version}",
                 )
         return found
 
@@ -133,8 +125,5 @@ class ClientResets:
 def _body_for(language: str | int | None, table: Mapping[MessageQueue, int]) -> bytes:
     if language not in (LanguageCode.CPP, LanguageCode.CPP.name):
         return fastjson.dumps(ResetOffsets(dict(table)))
-    offsets = [
-        QueueOffset(queue.topic, queue.broker_name, queue.queue_id, at)
-        for queue, at in table.items()
-    ]
+    offsets = [QueueOffset(queue.topic, queue.broker_name, queue.queue_id, at) for queue, at in table.items()]
     return fastjson.dumps(ResetOffsetList(offsets))

@@ -29,8 +29,5 @@ class RollbackProcessor:
 
     def _steps(self, address: str) -> Steps:
         count = yield from self._books.moved(self._clock.now_ms())
-        log.info(
-            "what is popped is noted in the revive topics now",
-            extra={"count": count, "client": address},
-        )
+        log.info("what is popped is noted in the revive topics now", extra={"count": count, "client": address})
         return Response()

@@ -34,9 +34,7 @@ from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.batch import split_batch
 from firearrow.message.hosts import unpack_host
-from firearrow.message.ids import (
-    encode_offset_id,
-)
+from firearrow.message.ids import encode_offset_id
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.sysflag import (
     COMPRESSED,
@@ -47,16 +45,7 @@ from firearrow.message.sysflag import (
     TRANSACTION_MASK,
 )
 from firearrow.net.server import Answer, Peer, PeerRequest
-from firearrow.store import (
-    MESSAGES_MAX,
-    ConsumeQueue,
-    Members,
-    Outcome,
-    Part,
-    members_alike,
-    members_of,
-    offset_ids,
-)
+from firearrow.store import MESSAGES_MAX, ConsumeQueue, Members, Outcome, Part, members_alike, members_of, offset_ids
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -70,9 +59,7 @@ _PAIR_END: Final = b"\x02"
 
 # Properties that ask for a delivery which this broker does not do yet. They are refused rather than
 # stored: a message that was acknowledged must reach its consumers as its sender meant it.
-_UNSUPPORTED: Final = {
-    "INNER_NUM": "inner-batch",
-}
+_UNSUPPORTED: Final = {"INNER_NUM": "inner-batch"}
 # What brokers note in messages: of a client, it would be of another message, or a lie.
 _DROPPED: Final = frozenset(
     {
@@ -86,17 +73,10 @@ _DROPPED: Final = frozenset(
     }
 )
 # What messages of a batch must not have, as nobody looks at each: it would act later.
-_NOT_IN_BATCHES: Final = (
-    properties.POP_CHECKPOINT,
-    properties.REPLY_TO_CLIENT,
-    properties.RETRY_TOPIC,
-)
+_NOT_IN_BATCHES: Final = (properties.POP_CHECKPOINT, properties.REPLY_TO_CLIENT, properties.RETRY_TOPIC)
 _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 _UNCONFIRMED: Final = {
-    Outcome.NOT_FLUSHED: (
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        "the message is stored, the disk did not confirm it",
-    ),
+    Outcome.NOT_FLUSHED: (ResponseCode.FLUSH_DISK_TIMEOUT, "the message is stored, the disk did not confirm it"),
     Outcome.NOT_COPIED: (
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
         "the message is stored, not enough slaves did confirm it (inSyncReplicas)",
@@ -111,14 +91,7 @@ class _Target:
 
     __slots__ = ("config", "half_waits", "inner_batches", "queue_count", "queues", "write_queues")
 
-    def __init__(
-        self,
-        topic: str,
-        config: TopicConfig,
-        queues: list[ConsumeQueue],
-        *,
-        inner_batches: bool,
-    ) -> None:
+    def __init__(self, topic: str, config: TopicConfig, queues: list[ConsumeQueue], *, inner_batches: bool) -> None:
         self.config = config
         self.half_waits = WaitsElsewhere(HALF_TOPIC, topic)
         self.inner_batches = inner_batches
@@ -176,9 +149,7 @@ class SendProcessor:
         """10, 310: append one message and answer its ids and its queue offset."""
         header = request.ext
         if type(header) is not SendMessageV2:
-            header = fields_of(
-                request, SendMessage if request.code == RequestCode.SEND_MESSAGE else SendMessageV2
-            )
+            header = fields_of(request, SendMessage if request.code == RequestCode.SEND_MESSAGE else SendMessageV2)
         topic = header.topic
         target = self._targets.get(topic)
         if target is None or target.config is not self._topic_table.get(topic):
@@ -196,11 +167,7 @@ class SendProcessor:
         stored = text + (self._added if text[-1:] == _PAIR_END else self._added_after_pair)
         body = request.body
         sys_flag = header.sys_flag
-        if (
-            len(stored) > PROPERTIES_BYTES_MAX
-            or len(body) > self._body_bytes_max
-            or sys_flag & _NOT_PLAIN_FLAGS
-        ):
+        if len(stored) > PROPERTIES_BYTES_MAX or len(body) > self._body_bytes_max or sys_flag & _NOT_PLAIN_FLAGS:
             raise _illegal(header, len(body), len(stored), self._body_bytes_max)
         queue_offset = queue.next_offset
         physical_offset = self._put(
@@ -215,30 +182,16 @@ class SendProcessor:
             header.reconsume_times,
         )
         if request.binary:
-            answer = self._answers.binary_frame(
-                request.opaque, physical_offset, queue_id, queue_offset, unique
-            )
+            answer = self._answers.binary_frame(request.opaque, physical_offset, queue_id, queue_offset, unique)
         else:
-            head = self._template % (
-                physical_offset,
-                queue_id,
-                queue_offset,
-                unique,
-                request.opaque,
-            )
+            head = self._template % (physical_offset, queue_id, queue_offset, unique, request.opaque)
             answer = LENGTHS.pack(len(head) + 4, len(head)) + head
         if self._must_confirm:
             return self._when_confirmed(peer, request, text, answer)
         return answer
 
     def _send_half(
-        self,
-        peer: Peer,
-        request: AnyCommand,
-        header: AnySendMessage,
-        target: _Target,
-        queue_id: int,
-        text: bytes,
+        self, peer: Peer, request: AnyCommand, header: AnySendMessage, target: _Target, queue_id: int, text: bytes
     ) -> Answer:
         """Append a message that begins a transaction, if that is all that is asked for.
 
@@ -313,13 +266,7 @@ class SendProcessor:
         return answer
 
     def _send_inner(
-        self,
-        peer: Peer,
-        request: AnyCommand,
-        header: SendMessageV2,
-        target: _Target,
-        queue: ConsumeQueue,
-        count: int,
+        self, peer: Peer, request: AnyCommand, header: SendMessageV2, target: _Target, queue: ConsumeQueue, count: int
     ) -> Answer:
         """Append a whole batch as one record, which takes ``count`` queue offsets."""
         if count > MESSAGES_MAX:
@@ -394,9 +341,7 @@ class SendProcessor:
             for ids, part, queue_offset, (_, request) in places
         ]
 
-    def _batch_target(
-        self, peer: Peer, header: SendMessageV2, body_bytes: int
-    ) -> tuple[_Target, ConsumeQueue]:
+    def _batch_target(self, peer: Peer, header: SendMessageV2, body_bytes: int) -> tuple[_Target, ConsumeQueue]:
         """Where a batch goes; BrokerError if it is refused."""
         topic = header.topic
         target = self._targets.get(topic)
@@ -448,12 +393,7 @@ class SendProcessor:
         # What goes to a retry topic is never plain.
         numbers = range(0 if names.is_retry(topic) else count)
         queues = [self._store.queue(topic, queue_id) for queue_id in numbers]
-        target = _Target(
-            topic,
-            config,
-            queues,
-            inner_batches=self._store.is_batch(topic),
-        )
+        target = _Target(topic, config, queues, inner_batches=self._store.is_batch(topic))
         if config.topic_name == topic:  # LMQs are too many to be remembered
             self._targets[topic] = target
         return target
@@ -468,16 +408,13 @@ class SendProcessor:
         known = self._topic_table.get(topic)
         if not config.broker_permission & PERM_WRITE and known is not None and known.order:
             raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{config.broker_ip1}] sending message is forbidden",
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"
             )
         fault = names.validate_topic(topic)
         if fault is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, fault)
         if not names.is_sendable(topic):
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"sending message to topic[{topic}] is forbidden"
-            )
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"sending message to topic[{topic}] is forbidden")
 
     def _create(self, peer: Peer, header: AnySendMessage) -> TopicConfig:
         config = self._topics.create_in_send(
@@ -489,10 +426,7 @@ class SendProcessor:
         if config is None and names.is_retry(header.topic):
             group = header.topic.removeprefix(names.RETRY_PREFIX)
             if self._groups.find(group) is None:
-                raise BrokerError(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                    f"subscription group {group} not exist",
-                )
+                raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group {group} not exist")
             config = self._topics.create_retry(group, 1, unit=header.unit_mode)
         if config is None:
             raise BrokerError(
@@ -509,32 +443,22 @@ class SendProcessor:
             return self._chance.randrange(max(target.write_queues, 1))
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER,
-            f"request queueId[{queue_id}] is illegal, topic {target.config.topic_name} "
-            f"has {target.queue_count} queues",
+            f"request queueId[{queue_id}] is illegal, topic {target.config.topic_name} has {target.queue_count} queues",
         )
 
-    def _send_again(
-        self, peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int
-    ) -> Answer:
+    def _send_again(self, peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int) -> Answer:
         """Add what a consumer sends to its retry topic by itself, as it does when it can't send it
         back (36). What failed too often, or was to be consumed in order, is a dead letter."""
         group = names.group_of(header.topic) or ""
         config = self._groups.find(group)
         if config is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}"
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
         times_max = times_max_of(config, request.version, header.max_reconsume_times)
         is_dead = header.reconsume_times > times_max or self._locks.holds_any(group)
         return self._send_draft(peer, request, header, queue_id, group if is_dead else None)
 
     def _send_draft(
-        self,
-        peer: Peer,
-        request: AnyCommand,
-        header: AnySendMessage,
-        queue_id: int,
-        dead_of: str | None = None,
+        self, peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int, dead_of: str | None = None
     ) -> Answer:
         """Add a message whose properties may ask for more than to be stored; ``dead_of`` is the
         group of which it is a dead letter."""
@@ -578,9 +502,7 @@ class SendProcessor:
         return answer
 
     @staticmethod
-    def _note_kind(
-        tally: Tally, draft: Draft, placed: Placed, dead_of: str | None, topic: str
-    ) -> None:
+    def _note_kind(tally: Tally, draft: Draft, placed: Placed, dead_of: str | None, topic: str) -> None:
         """Count a message that is no normal one; halves and those with a delay level are all that
         their topics have."""
         if dead_of is not None:
@@ -635,8 +557,7 @@ class SendProcessor:
         for name, kind in _UNSUPPORTED.items():
             if found.get(name, "0") != "0":
                 raise BrokerError(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"{kind} messages (property {name}) are not supported by this version",
+                    ResponseCode.MESSAGE_ILLEGAL, f"{kind} messages (property {name}) are not supported by this version"
                 )
         return {
             name: value
@@ -644,23 +565,17 @@ class SendProcessor:
             if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
         }
 
-    def _when_confirmed(
-        self, peer: Peer, request: AnyCommand, text: bytes, answer: Response | bytes
-    ) -> Answer:
+    def _when_confirmed(self, peer: Peer, request: AnyCommand, text: bytes, answer: Response | bytes) -> Answer:
         """Hold an answer back until the message is safe, unless the sender will not wait."""
         if text.find(b"WAIT\x01false") >= 0:
             if self._store.sync_flush:
                 self._store.flush_soon()
             return answer
         request.body = b""  # it is in the log; waiting for the disk must not keep it
-        self._store.when_confirmed(
-            self._store.log_end_offset, partial(self._confirmed, peer, request, answer)
-        )
+        self._store.when_confirmed(self._store.log_end_offset, partial(self._confirmed, peer, request, answer))
         return None
 
-    def _confirmed(
-        self, peer: Peer, request: AnyCommand, answer: Response | bytes, outcome: Outcome
-    ) -> None:
+    def _confirmed(self, peer: Peer, request: AnyCommand, answer: Response | bytes, outcome: Outcome) -> None:
         if outcome is not Outcome.SAFE:
             answer = response_of(answer) if isinstance(answer, bytes) else answer
             answer.code, answer.remark = _UNCONFIRMED[outcome]
@@ -688,12 +603,7 @@ class SendProcessor:
 
 
 def draft_of_send(
-    peer: Peer,
-    request: AnyCommand,
-    header: AnySendMessage,
-    queue_id: int,
-    found: dict[str, str],
-    sys_flag: int,
+    peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int, found: dict[str, str], sys_flag: int
 ) -> Draft:
     """Give what a client sends as a draft, with other properties and flags than it was sent."""
     return Draft(
@@ -748,33 +658,21 @@ def _refuse_delay(header: SendMessageV2) -> None:
         named = properties.DELAY_LEVEL
     if named is not None:
         raise BrokerError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"delayed messages (property {named}) are sent one by one, not as a batch",
+            ResponseCode.MESSAGE_ILLEGAL, f"delayed messages (property {named}) are sent one by one, not as a batch"
         )
 
 
 def _refuse_property(body: bytes, name: str) -> None:
     """Refuse a batch of which a message has a property."""
     if any(name in properties.parse(member.properties) for member in split_batch(body)):
-        raise BrokerError(
-            ResponseCode.MESSAGE_ILLEGAL, f"a message with the property {name} is not for a batch"
-        )
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"a message with the property {name} is not for a batch")
 
 
 def _part(queue: ConsumeQueue, count: int, header: SendMessageV2, peer: Peer) -> Part:
-    return Part(
-        queue,
-        count,
-        header.sys_flag,
-        header.born_timestamp,
-        header.reconsume_times,
-        peer.host_bytes,
-    )
+    return Part(queue, count, header.sys_flag, header.born_timestamp, header.reconsume_times, peer.host_bytes)
 
 
-def _illegal(
-    header: AnySendMessage, body_bytes: int, properties_bytes: int, body_bytes_max: int
-) -> BrokerError:
+def _illegal(header: AnySendMessage, body_bytes: int, properties_bytes: int, body_bytes_max: int) -> BrokerError:
     """What is wrong with a message that is too large or has flags that no plain one has."""
     reason = f"sysFlag {header.sys_flag} is not of a plain message"
     if body_bytes > body_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:

@@ -70,9 +70,10 @@ class _Way:
         if found is None:
             if len(self._waits) >= WAITS_MAX:
                 self._waits.clear()
-            found = self._waits[level, queue_id] = (
-                b"\x02DELAY\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02"
-                % (level, self._real_topic, queue_id)
+            found = self._waits[level, queue_id] = b"\x02DELAY\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
+                level,
+                self._real_topic,
+                queue_id,
             )
         return found
 
@@ -132,9 +133,7 @@ class SendBackProcessor:
             return Response()
         content = self._failed(header.offset)
         times = content.reconsume_times
-        is_dead = header.delay_level < 0 or times >= times_max_of(
-            config, request.version, header.max_reconsume_times
-        )
+        is_dead = header.delay_level < 0 or times >= times_max_of(config, request.version, header.max_reconsume_times)
         # Only while nobody can have got anything of the copy yet: a message that fails once more,
         # as after a reset of its group, is not one that was asked for again. Java: keeps both.
         key = header.offset | self._group_key(header.group)
@@ -190,9 +189,7 @@ class SendBackProcessor:
             if place is None:
                 break
             key = header.offset | place.group_key
-            stored = kept + (
-                place.waits or place.way.waits(place.level, self._queue_id(place.way.queues))
-            )
+            stored = kept + (place.waits or place.way.waits(place.level, self._queue_id(place.way.queues)))
             if key in noted or len(stored) > properties.PROPERTIES_BYTES_MAX:
                 break
             noted[key] = place.until
@@ -282,13 +279,7 @@ class SendBackProcessor:
     # --- the way of all others ---
 
     def _put(
-        self,
-        draft: Draft,
-        level: int,
-        header: SendBack,
-        config: SubscriptionGroupConfig,
-        *,
-        is_dead: bool,
+        self, draft: Draft, level: int, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
     ) -> None:
         """Put a copy where it waits, or where the dead ones are (level 0)."""
         draft.properties[properties.DELAY_LEVEL] = str(level)
@@ -304,20 +295,16 @@ class SendBackProcessor:
         """The group as it is or would be; BrokerError where nothing can be sent back for it."""
         config = self._groups.get(group)
         if config is None and not self._groups.may_create(group):
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}"
-            )
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
         broker = self._settings.broker
         if not broker.broker_permission & PERM_WRITE:
             raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{broker.broker_ip1}] sending message is forbidden",
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending message is forbidden"
             )
         topic = self._topics.get(names.retry_topic(group))
         if topic is not None and not topic.perm & PERM_WRITE:
             raise BrokerError(
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{names.retry_topic(group)}] sending message is forbidden",
+                ResponseCode.NO_PERMISSION, f"the topic[{names.retry_topic(group)}] sending message is forbidden"
             )
         return config or SubscriptionGroupConfig(group)
 
@@ -331,9 +318,7 @@ class SendBackProcessor:
             raise _not_found(physical_offset, "it is a batch, stored as one record")
         return content
 
-    def _place(
-        self, draft: Draft, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
-    ) -> None:
+    def _place(self, draft: Draft, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool) -> None:
         """Say where a copy goes, and create what it needs for that."""
         refused = self._store.refused
         if refused is not None:

@@ -9,15 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.halves import (
-    GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    AnyHalf,
-    PlainHalf,
-    answer_limit_ms,
-    as_half,
-    plain_half,
-)
+from firearrow.broker.halves import GIVEN_UP_TOPIC, HALF_TOPIC, AnyHalf, PlainHalf, answer_limit_ms, as_half, plain_half
 from firearrow.broker.processors.query import record_at
 from firearrow.broker.transactions import Transactions
 from firearrow.errors import BrokerError, MessageError
@@ -25,11 +17,7 @@ from firearrow.message import properties
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.model import MessageView
 from firearrow.message.record import decode_record
-from firearrow.message.sysflag import (
-    TRANSACTION_COMMIT,
-    TRANSACTION_NONE,
-    TRANSACTION_ROLLBACK,
-)
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.store import ConsumeQueue
 from firearrow.wire.codes import ResponseCode
@@ -134,8 +122,7 @@ class TransactionProcessor:
             half = None
         if half is None:
             raise _refused(
-                "Find prepared transaction message failed: there is no half at the physical offset "
-                f"{physical_offset}"
+                f"Find prepared transaction message failed: there is no half at the physical offset {physical_offset}"
             )
         return half
 
@@ -147,8 +134,7 @@ class TransactionProcessor:
             if age_ms > limit_ms:
                 raise BrokerError(
                     ResponseCode.ILLEGAL_OPERATION,
-                    f"the half is {age_ms} ms old, it could be decided for {limit_ms} ms: "
-                    "its producer will be asked",
+                    f"the half is {age_ms} ms old, it could be decided for {limit_ms} ms: its producer will be asked",
                 )
         if header.producer_group != half.producer_group:
             raise _refused("The producer group wrong")

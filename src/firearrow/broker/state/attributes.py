@@ -70,11 +70,7 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     QUEUE_TYPE: Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
     CLEANUP_POLICY: Attribute(False, _policy),
     MESSAGE_TYPE: Attribute(
-        True,
-        _one_of(
-            *("UNSPECIFIED", "NORMAL", "FIFO", "DELAY"),
-            *("TRANSACTION", "MIXED", PRIORITY, LITE),
-        ),
+        True, _one_of(*("UNSPECIFIED", "NORMAL", "FIFO", "DELAY"), *("TRANSACTION", "MIXED", PRIORITY, LITE))
     ),
     "reserve.time": Attribute(True, _between(-1, LONG_MAX)),
     "lite.topic.expiration": Attribute(True, _between(-1, INT_MAX)),
@@ -152,9 +148,7 @@ def _check_form(sign: str, key: str, seen: set[str], current: Mapping[str, str] 
         raise _refusal(f"wrong format key: {sign}{key}")
 
 
-def _check_rules(
-    known: Mapping[str, Attribute], key: str, value: str | None, *, creating: bool
-) -> None:
+def _check_rules(known: Mapping[str, Attribute], key: str, value: str | None, *, creating: bool) -> None:
     attribute = known.get(key)
     if attribute is None:
         raise _refusal(f"unsupported key: {key}")

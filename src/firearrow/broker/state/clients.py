@@ -98,8 +98,7 @@ def parse_tags(expression: str | None) -> TagFilter:
     """
     if expression and len(expression) > EXPRESSION_LENGTH_MAX:
         raise _unreadable(
-            f"the subscription expression is {len(expression)} characters long, "
-            f"the limit is {EXPRESSION_LENGTH_MAX}"
+            f"the subscription expression is {len(expression)} characters long, the limit is {EXPRESSION_LENGTH_MAX}"
         )
     tags = tags_in(expression)
     if tags is None:
@@ -179,12 +178,7 @@ class Member:
     __slots__ = ("channel", "client_id", "heard", "language", "user", "version")
 
     def __init__(
-        self,
-        channel: Channel,
-        client_id: str,
-        language: str | int | None,
-        version: int,
-        user: str = "",
+        self, channel: Channel, client_id: str, language: str | int | None, version: int, user: str = ""
     ) -> None:
         self.user = user
         self.channel = channel
@@ -337,9 +331,7 @@ class ClientRegistry:
             places = self._producing.setdefault(member.client_id, {}).setdefault(member.user, {})
             places[group, member.channel] = None
 
-    def register_consumer(
-        self, data: ConsumerData, member: Member, *, notify: bool = True, keep: bool = False
-    ) -> None:
+    def register_consumer(self, data: ConsumerData, member: Member, *, notify: bool = True, keep: bool = False) -> None:
         """Note a consumer's heartbeat and tell the group if it has changed.
 
         ``notify`` False: the group's configuration wants no notifications. ``keep``: the heartbeat
@@ -413,12 +405,7 @@ class ClientRegistry:
         """Close and forget the connections that sent no heartbeat for too long."""
         limit = self._clock.monotonic() - self._settings.broker.channel_expired_timeout / 1000
         groups = [*self._producers.values(), *(g.members for g in self._consumers.values())]
-        silent = {
-            channel: None
-            for members in groups
-            for channel, member in members.items()
-            if member.heard < limit
-        }
+        silent = {channel: None for members in groups for channel, member in members.items() if member.heard < limit}
         for channel in silent:
             self.forget(channel)
             channel.close("no heartbeat came in time")

@@ -63,9 +63,7 @@ class _Told(NamedTuple):
 class DelayOffsets:
     """The next message of each level. ``table`` may be read directly."""
 
-    def __init__(
-        self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS
-    ) -> None:
+    def __init__(self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS) -> None:
         self.table: _Offsets = {}
         self.data_version = DataVersion(timestamp=clock.now_ms())
         self._clock = clock
@@ -132,9 +130,7 @@ class DelayOffsets:
         where = f"{FILE_NAME}: "
         self.table = typed(raw.get("offsetTable") or {}, _Offsets, where + "offsetTable")
         delivered = raw.get(_DELIVERED) or {}
-        for level, (queue_offset, end) in typed(
-            delivered, dict[int, tuple[int, int]], where + _DELIVERED
-        ).items():
+        for level, (queue_offset, end) in typed(delivered, dict[int, tuple[int, int]], where + _DELIVERED).items():
             if end <= log_end:
                 self.table[level] = max(queue_offset, self.table.get(level, 0))
         self._flushed = dict(self.table)
@@ -144,10 +140,7 @@ class DelayOffsets:
 
     def settled(self) -> Mapping[str, Any]:
         """Give what is delivered for sure, as slaves are told (45)."""
-        return {
-            "dataVersion": self.data_version,
-            "offsetTable": dict(sorted(self._flushed.items())),
-        }
+        return {"dataVersion": self.data_version, "offsetTable": dict(sorted(self._flushed.items()))}
 
     def follow(self, offsets: Mapping[int, int], version: DataVersion, log_end: int) -> None:
         """Have levels be delivered up to where a master has delivered them, once the log is flushed
@@ -183,10 +176,7 @@ class DelayOffsets:
 
     def content(self) -> Mapping[str, Any]:
         """Give what the file holds; it does not change any more."""
-        own: dict[str, Any] = {
-            "dataVersion": self.data_version,
-            "offsetTable": dict(sorted(self._flushed.items())),
-        }
+        own: dict[str, Any] = {"dataVersion": self.data_version, "offsetTable": dict(sorted(self._flushed.items()))}
         if self._steps:
             own[_DELIVERED] = self._delivered()
         return dict(sorted((own | self._unknown).items()))

@@ -43,13 +43,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.state.persistence import (
-    CONFIG_DIRECTORY,
-    JsonFile,
-    StateFile,
-    typed,
-    unknown_fields,
-)
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, StateFile, typed, unknown_fields
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FilterError
@@ -176,8 +170,7 @@ def filter_of(config: BrokerConfig, expression: str, expression_type: str | None
     """
     if not config.enable_property_filter:
         raise BrokerError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type}",
+            ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}"
         )
     try:
         return compile_filter(expression, expression_type)
@@ -200,9 +193,7 @@ class ConsumerFilters:
         config = settings.broker
         self._settings = settings
         self._clock = clock
-        self._bloom = BloomFilter(
-            config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
-        )
+        self._bloom = BloomFilter(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
         self._by_topic: dict[str, dict[str, FilterData]] = {}
         self._topics_of: dict[str, dict[str, None]] = {}  # by group; a set that keeps its order
         self._unknown: dict[str, Any] = {}
@@ -219,9 +210,7 @@ class ConsumerFilters:
         groups = self._by_topic.get(topic)
         return None if groups is None else groups.get(group)
 
-    def register(
-        self, group: str, wanted: Iterable[SubscriptionData]
-    ) -> Generator[None, None, None]:
+    def register(self, group: str, wanted: Iterable[SubscriptionData]) -> Generator[None, None, None]:
         """Take over the expressions of a heartbeat, in steps of one; topics that it lacks are dead.
 
         An expression that can't be read is not kept, and that which it was to replace is gone:
@@ -300,24 +289,18 @@ class ConsumerFilters:
             compile_filter(expression, data.expression_type)
         except FilterError as error:
             log.warning(
-                "expression of a consumer can't be read",
-                extra={"group": group, "topic": data.topic, "error": error},
+                "expression of a consumer can't be read", extra={"group": group, "topic": data.topic, "error": error}
             )
             return
         if self._kept_chars + len(expression) + _ROW_CHARS > KEPT_CHARS_MAX:
             log.error(
-                "expression of a consumer is not kept: there are too many",
-                extra={"group": group, "topic": data.topic},
+                "expression of a consumer is not kept: there are too many", extra={"group": group, "topic": data.topic}
             )
             return
         positions = self._bloom.positions(f"{group}#{data.topic}")
         bloom = BloomData(self._bloom.bits, tuple(positions))
         now_ms = self._clock.now_ms()
-        self._keep(
-            FilterData(
-                data.topic, group, expression, data.expression_type, now_ms, 0, version, bloom
-            )
-        )
+        self._keep(FilterData(data.topic, group, expression, data.expression_type, now_ms, 0, version, bloom))
         self.file.behind = True
 
     def _is_of_filter(self, data: FilterData) -> bool:
@@ -352,10 +335,7 @@ class ConsumerFilters:
 
     def _content(self) -> Mapping[str, Any]:
         table = {
-            topic: {
-                _GROUPS: {group: self.row(data) for group, data in groups.items()},
-                "topic": topic,
-            }
+            topic: {_GROUPS: {group: self.row(data) for group, data in groups.items()}, "topic": topic}
             for topic, groups in self._by_topic.items()
         }
         return dict(sorted((self._unknown | {_TABLE: table}).items()))
@@ -367,6 +347,4 @@ class ConsumerFilters:
         return dict(sorted((unknown | own | {"dead": data.is_dead}).items()))
 
 
-_FIELDS: Final = dict(
-    zip(FilterData.__struct_encode_fields__, FilterData.__struct_fields__, strict=True)
-)
+_FIELDS: Final = dict(zip(FilterData.__struct_encode_fields__, FilterData.__struct_fields__, strict=True))

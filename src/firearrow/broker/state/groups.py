@@ -24,13 +24,7 @@ from msgspec.structs import replace
 
 from firearrow.broker.events import GroupDeleted, GroupsChanged
 from firearrow.broker.state.attributes import GROUP_ATTRIBUTES, altered
-from firearrow.broker.state.persistence import (
-    StateFile,
-    all_with_unknown,
-    typed,
-    unknown_fields,
-    wire_names,
-)
+from firearrow.broker.state.persistence import StateFile, all_with_unknown, typed, unknown_fields, wire_names
 from firearrow.broker.state.rows import storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
@@ -79,10 +73,7 @@ class GroupTable:
         self._unknown: dict[str, Any] = {}
         self._unknown_of: dict[str, dict[str, Any]] = {}
         storage = storage_of(
-            store_root,
-            GROUPS,
-            in_database=in_database,
-            generations=settings.broker.config_generations,
+            store_root, GROUPS, in_database=in_database, generations=settings.broker.config_generations
         )
         self.file = StateFile(storage, self._content)
         self.file.behind = True
@@ -257,25 +248,17 @@ class GroupTable:
         return replace(config, attributes=altered(GROUP_ATTRIBUTES, current, config.attributes))
 
     def _accept(self, configs: list[SubscriptionGroupConfig]) -> None:
-        changed = {
-            config.group_name: config
-            for config in configs
-            if config != self.table.get(config.group_name)
-        }
+        changed = {config.group_name: config for config in configs if config != self.table.get(config.group_name)}
         if changed:
             self._next_version({_GROUPS: all_with_unknown(changed, self._unknown_of)})
             self.table.update(changed)
             self.changed(GroupsChanged(list(changed.values())))
 
-    def _next_version(
-        self, new: Mapping[str, Any] = NOTHING, gone: Mapping[str, list[str]] = NOTHING
-    ) -> None:
+    def _next_version(self, new: Mapping[str, Any] = NOTHING, gone: Mapping[str, list[str]] = NOTHING) -> None:
         """Keep a change as a new data version; DiskFull if something is new and can't be kept."""
         self._keep(self.data_version.next_version(self._clock.now_ms()), new, gone)
 
-    def _keep(
-        self, version: DataVersion, new: Mapping[str, Any], gone: Mapping[str, list[str]]
-    ) -> None:
+    def _keep(self, version: DataVersion, new: Mapping[str, Any], gone: Mapping[str, list[str]]) -> None:
         change = Change(self.data_version, {"dataVersion": version, **new}, gone)
         self.file.keep(change, must=bool(new))
         self.data_version = version

@@ -30,9 +30,7 @@ class QueueLocks:
         self._leases: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
         self._count = 0
 
-    def lock(
-        self, group: str, queues: Iterable[MessageQueue], client_id: str
-    ) -> list[MessageQueue]:
+    def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Lock queues for a client, or renew its locks; give those that it holds now.
 
         Raises BrokerError for names that are too long, or if there are too many locks.
@@ -63,8 +61,7 @@ class QueueLocks:
             more = sum(queue not in known for queue in set(queues))
             if self._count + more > LOCKS_MAX:
                 raise BrokerError(
-                    ResponseCode.SYSTEM_BUSY,
-                    f"{self._count} queues are locked, the limit is {LOCKS_MAX}",
+                    ResponseCode.SYSTEM_BUSY, f"{self._count} queues are locked, the limit is {LOCKS_MAX}"
                 )
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:

@@ -27,13 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.broker.state.persistence import (
-    CONFIG_DIRECTORY,
-    JsonFile,
-    StateFile,
-    typed,
-    unknown_fields,
-)
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, StateFile, typed, unknown_fields
 from firearrow.broker.state.rows import storage_of
 from firearrow.clock import Clock
 from firearrow.events import Event
@@ -89,16 +83,11 @@ class ConsumerOffsets:
         self._commits = 0
         self._unknown: dict[str, Any] = {}
         self._outdates = (
-            store_root is not None
-            and not in_database
-            and has_database(store_root / CONFIG_DIRECTORY, OFFSETS)
+            store_root is not None and not in_database and has_database(store_root / CONFIG_DIRECTORY, OFFSETS)
         )
         self._lmq = lmq and not in_database  # Java: RocksDBConsumerOffsetManager knows no LMQs
         storage = storage_of(
-            store_root,
-            LMQ_OFFSETS if self._lmq else OFFSETS,
-            in_database=in_database,
-            generations=generations,
+            store_root, LMQ_OFFSETS if self._lmq else OFFSETS, in_database=in_database, generations=generations
         )
         self.file = StateFile(storage, self._copied, self._complete, before_write)
         self.changed: Event[Change] = Event()
@@ -178,9 +167,7 @@ class ConsumerOffsets:
             del self.resets[key]
         return queue_offset
 
-    def progress(
-        self, is_group: Callable[[str], bool], queue_count: Callable[[str], int]
-    ) -> Iterator[Consumed]:
+    def progress(self, is_group: Callable[[str], bool], queue_count: Callable[[str], int]) -> Iterator[Consumed]:
         """Say of each group how far it is, see ``firearrow.store.group_progress``."""
         return group_progress(self.committed.items(), is_group, queue_count)
 

@@ -18,14 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from firearrow.broker.state.persistence import (
-    CONFIG_DIRECTORY,
-    JsonFile,
-    Rest,
-    StateFile,
-    no_rest,
-    typed,
-)
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Rest, StateFile, no_rest, typed
 from firearrow.clock import Clock
 from firearrow.errors import ConfigError
 from firearrow.files import replace_atomically
@@ -62,9 +55,7 @@ class OpenCounts:
         self._version = DataVersion(timestamp=clock.now_ms())
         self._changes = 0  # that the version does not count yet
         self._changed_ms = 0
-        storage = (
-            None if store_root is None else _LineFile(store_root / CONFIG_DIRECTORY / FILE_NAME, 0)
-        )
+        storage = None if store_root is None else _LineFile(store_root / CONFIG_DIRECTORY / FILE_NAME, 0)
         self.file = StateFile(storage, self._content)
 
     def add(self, topic: str, more: int) -> None:

@@ -117,9 +117,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if not changed:
             return usual
         offsets = self.queue_offsets
-        return max(
-            changed.get(offset, usual) for at, offset in enumerate(offsets) if bits >> at & 1
-        )
+        return max(changed.get(offset, usual) for at, offset in enumerate(offsets) if bits >> at & 1)
 
 
 _Table = dict[str, dict[int, Batch]]
@@ -131,9 +129,7 @@ class ConsumerOrderInfo:
     Without ``store_root`` nothing is kept beyond the process, as for lite topics.
     """
 
-    def __init__(
-        self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS
-    ) -> None:
+    def __init__(self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS) -> None:
         self._clock = clock
         self._table: _Table = {}
         self._unknown: dict[str, Any] = {}
@@ -151,12 +147,7 @@ class ConsumerOrderInfo:
         return None if queues is None else queues.get(queue_id)
 
     def is_blocked(
-        self,
-        topic: str,
-        group: str,
-        queue_id: int,
-        attempt_id: str | None = None,
-        invisible_ms: int = 0,
+        self, topic: str, group: str, queue_id: int, attempt_id: str | None = None, invisible_ms: int = 0
     ) -> bool:
         """Tell whether the queue gives nothing now.
 
@@ -218,15 +209,7 @@ class ConsumerOrderInfo:
         return {offset: counts[offset] for offset in queue_offsets if offset in counts}
 
     def acknowledge(
-        self,
-        topic: str,
-        group: str,
-        queue_id: int,
-        queue_offset: int,
-        *,
-        pop_ms: int,
-        committed: int,
-        end: int,
+        self, topic: str, group: str, queue_id: int, queue_offset: int, *, pop_ms: int, committed: int, end: int
     ) -> int:
         """Note that a message was consumed; gives the offset to commit, `IGNORED` or `UNKNOWN`.
 
@@ -264,14 +247,7 @@ class ConsumerOrderInfo:
         return batch.next_offset
 
     def change_visible(
-        self,
-        topic: str,
-        group: str,
-        queue_id: int,
-        queue_offset: int,
-        *,
-        pop_ms: int,
-        visible_ms: int,
+        self, topic: str, group: str, queue_id: int, queue_offset: int, *, pop_ms: int, visible_ms: int
     ) -> None:
         """Have a message of the batch become visible at another time.
 
@@ -283,9 +259,7 @@ class ConsumerOrderInfo:
         changed = {**(batch.visible_ms or {}), queue_offset: min(visible_ms, LONG_MAX)}
         self._put(topic, group, queue_id, structs.replace(batch, visible_ms=changed))
 
-    def suspend(
-        self, topic: str, group: str, queue_id: int, *, pop_ms: int, visible_ms: int
-    ) -> None:
+    def suspend(self, topic: str, group: str, queue_id: int, *, pop_ms: int, visible_ms: int) -> None:
         """Have all messages of the batch become visible at a time, without that counting as
         another time that they were popped.
 
@@ -295,9 +269,7 @@ class ConsumerOrderInfo:
         batch = self.batch(topic, group, queue_id)
         if batch is None or batch.pop_ms != pop_ms:
             return
-        suspended = structs.replace(
-            batch, invisible_ms=visible_ms - pop_ms, visible_ms=None, is_suspended=True
-        )
+        suspended = structs.replace(batch, invisible_ms=visible_ms - pop_ms, visible_ms=None, is_suspended=True)
         self._put(topic, group, queue_id, suspended)
 
     def blocked(self) -> Iterator[tuple[str, str, int, int]]:
@@ -334,9 +306,7 @@ class ConsumerOrderInfo:
             if group == gone.group:
                 self.forget(topic, group)
 
-    def clean_step(
-        self, is_group: Callable[[str], bool], queue_count: Callable[[str], int | None]
-    ) -> bool:
+    def clean_step(self, is_group: Callable[[str], bool], queue_count: Callable[[str], int | None]) -> bool:
         """Forget what is of no use any more, of some hundred pairs of topic and group.
 
         That is what belongs to a group, topic or queue that is not there (``queue_count`` is None
@@ -401,9 +371,7 @@ class ConsumerOrderInfo:
         return dict(sorted((own | self._unknown).items()))
 
 
-def _counts(
-    previous: Batch, queue_offsets: Sequence[int], attempt_id: str | None
-) -> dict[int, int]:
+def _counts(previous: Batch, queue_offsets: Sequence[int], attempt_id: str | None) -> dict[int, int]:
     """How often messages were popped before that are popped now, after the previous batch.
 
     A repeated attempt may be given fewer than before; what it knew of the others is kept.

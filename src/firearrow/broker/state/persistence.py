@@ -76,9 +76,7 @@ class JsonFile:
 
     lags = True
 
-    def __init__(
-        self, path: Path, generations: int = GENERATIONS, tables: Collection[str] = ()
-    ) -> None:
+    def __init__(self, path: Path, generations: int = GENERATIONS, tables: Collection[str] = ()) -> None:
         self.path = path
         self._generations = generations
         self._journal = Journal(path)
@@ -173,10 +171,7 @@ class StateFile:
         except OSError as error:
             if not self._refused:
                 self._refused = True
-                log.error(
-                    "file can't be written: changes are refused",
-                    extra={"path": storage, "error": error},
-                )
+                log.error("file can't be written: changes are refused", extra={"path": storage, "error": error})
             raise DiskFull(f"{storage} can't be written: {error}") from error
         self._refused = False
         self.unsynced = True
@@ -218,10 +213,7 @@ class StateFile:
                     self._before_write()
                 storage.write(self._complete(content), rest)
             except OSError as error:
-                log.error(
-                    "file can't be written: that will be tried again",
-                    extra={"path": storage, "error": error},
-                )
+                log.error("file can't be written: that will be tried again", extra={"path": storage, "error": error})
                 self.behind = True
             except BaseException:
                 self.behind = True
@@ -272,9 +264,7 @@ def with_unknown(value: msgspec.Struct, unknown: Mapping[str, Any]) -> Any:
         return value
     own = {
         name: getattr(value, attribute)
-        for name, attribute in zip(
-            value.__struct_encode_fields__, value.__struct_fields__, strict=True
-        )
+        for name, attribute in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
     }
     return dict(sorted((own | dict(unknown)).items()))
 

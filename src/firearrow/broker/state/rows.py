@@ -12,13 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.broker.state.persistence import (
-    CONFIG_DIRECTORY,
-    JsonFile,
-    Rest,
-    Storage,
-    no_rest,
-)
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Rest, Storage, no_rest
 from firearrow.database import DEFAULT, Database, Family, MiB, families_of
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change
@@ -86,10 +80,7 @@ class Rows:
         except OSError as error:
             if must:
                 raise
-            log.error(
-                "file can't be written: that will be tried again",
-                extra={"path": self, "error": error},
-            )
+            log.error("file can't be written: that will be tried again", extra={"path": self, "error": error})
             self._pending = pending
         else:
             self._pending = {}
@@ -165,9 +156,7 @@ class Rows:
                 )
 
 
-def storage_of(
-    store_root: Path | None, part: StatePart, *, in_database: bool, generations: int
-) -> Storage | None:
+def storage_of(store_root: Path | None, part: StatePart, *, in_database: bool, generations: int) -> Storage | None:
     """Give the place of a state below the root of a store; None without a store."""
     if store_root is None:
         return None

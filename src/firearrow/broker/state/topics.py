@@ -31,13 +31,7 @@ from msgspec.structs import replace
 from firearrow.broker.events import TopicMade, TopicsChanged
 from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
 from firearrow.broker.state.deleted import DeletedTopics
-from firearrow.broker.state.persistence import (
-    StateFile,
-    all_with_unknown,
-    typed,
-    unknown_fields,
-    wire_names,
-)
+from firearrow.broker.state.persistence import StateFile, all_with_unknown, typed, unknown_fields, wire_names
 from firearrow.broker.state.rows import storage_of
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
@@ -46,14 +40,7 @@ from firearrow.journal import NOTHING, Change
 from firearrow.message import names
 from firearrow.state import TOPICS
 from firearrow.store import QueuesLeft
-from firearrow.wire.bodies import (
-    PERM_INHERIT,
-    PERM_READ,
-    PERM_WRITE,
-    QUEUE_TYPE,
-    DataVersion,
-    TopicConfig,
-)
+from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, QUEUE_TYPE, DataVersion, TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +82,7 @@ class TopicTable:
         self._unknown: dict[str, Any] = {}
         self._unknown_of: dict[str, dict[str, Any]] = {}
         storage = storage_of(
-            store_root,
-            TOPICS,
-            in_database=in_database,
-            generations=settings.broker.config_generations,
+            store_root, TOPICS, in_database=in_database, generations=settings.broker.config_generations
         )
         self.file = StateFile(storage, self._content)
         generations = settings.broker.config_generations
@@ -148,13 +132,7 @@ class TopicTable:
         self._accept(config for config in outcome if config != self.table.get(_name(config)))
 
     def create(
-        self,
-        topic: str,
-        queue_nums: int,
-        *,
-        perm: int = _READ_WRITE,
-        order: bool = False,
-        sys_flag: int = 0,
+        self, topic: str, queue_nums: int, *, perm: int = _READ_WRITE, order: bool = False, sys_flag: int = 0
     ) -> TopicConfig:
         """Give a topic that the broker needs, and create it if it is missing.
 
@@ -165,9 +143,7 @@ class TopicTable:
         config = self.table.get(topic)
         if config is None:
             queue_nums = _possible(queue_nums)
-            config = TopicConfig(
-                topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag, order=order
-            )
+            config = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag, order=order)
         elif order == config.order:
             return config
         else:
@@ -175,9 +151,7 @@ class TopicTable:
         self._accept([config])
         return config
 
-    def create_retry(
-        self, group: str, queue_nums: int, *, order: bool = False, unit: bool = False
-    ) -> TopicConfig:
+    def create_retry(self, group: str, queue_nums: int, *, order: bool = False, unit: bool = False) -> TopicConfig:
         """Give the topic for what a group fails to consume, and create it if it is missing."""
         flag = UNIT_SUBSCRIBED_FLAG if unit else 0
         return self.create(names.retry_topic(group), queue_nums, order=order, sys_flag=flag)
@@ -199,12 +173,7 @@ class TopicTable:
             return None
         queue_nums = _possible(min(client_queue_nums, template.write_queue_nums))
         config = TopicConfig(
-            topic,
-            queue_nums,
-            queue_nums,
-            template.perm & ~PERM_INHERIT,
-            template.topic_filter_type,
-            sys_flag,
+            topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT, template.topic_filter_type, sys_flag
         )
         self._accept([config])
         self._made(TopicMade(config))
@@ -229,8 +198,7 @@ class TopicTable:
             made[topic] = TopicConfig(topic, nums, nums, _READ_WRITE, attributes=attributes)
         if made:
             log.warning(
-                "topics have messages but no configuration: they get one with as many queues as "
-                "have messages",
+                "topics have messages but no configuration: they get one with as many queues as have messages",
                 extra={"count": len(made), "topics": sorted(made)[:_NAMES_SHOWN]},
             )
             self._accept(made.values())
@@ -247,9 +215,7 @@ class TopicTable:
         self._unknown_of.pop(topic, None)
         return True
 
-    def follow(
-        self, table: Mapping[str, TopicConfig], version: DataVersion, *, also_empty: bool = False
-    ) -> None:
+    def follow(self, table: Mapping[str, TopicConfig], version: DataVersion, *, also_empty: bool = False) -> None:
         """Have the topics of a master, at its data version, and no others; queues stay.
 
         A name that can't be a directory's is left out. A master that has no topic but the system's
@@ -268,16 +234,12 @@ class TopicTable:
         }
         self._become(version, new, [name for name in self.table if name not in table])
 
-    def follow_change(
-        self, table: Mapping[str, TopicConfig], gone: Iterable[str], version: DataVersion
-    ) -> None:
+    def follow_change(self, table: Mapping[str, TopicConfig], gone: Iterable[str], version: DataVersion) -> None:
         """Make a master's change of what these topics are now, which gives this version."""
         new = {name: replace(config, topic_name=name) for name, config in table.items()}
         self._become(version, new, [name for name in gone if name in self.table])
 
-    def _become(
-        self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]
-    ) -> None:
+    def _become(self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]) -> None:
         self._keep(version, new, gone)
         for name in gone:
             del self.table[name]
@@ -342,9 +304,7 @@ class TopicTable:
 
     def _is_template(self, template: TopicConfig) -> bool:
         auto = self._settings.broker.auto_create_topic_enable
-        return bool(template.perm & PERM_INHERIT) and (
-            auto or template.topic_name != names.AUTO_CREATE_TOPIC
-        )
+        return bool(template.perm & PERM_INHERIT) and (auto or template.topic_name != names.AUTO_CREATE_TOPIC)
 
     def _with_attributes(self, config: TopicConfig) -> TopicConfig:
         known = self.table.get(_name(config))
@@ -360,20 +320,14 @@ class TopicTable:
         self.table.update(by_name)
         self.changed(TopicsChanged(changed))
 
-    def _next_version(
-        self, new: Mapping[str, TopicConfig] = NOTHING, gone: Sequence[str] = ()
-    ) -> None:
+    def _next_version(self, new: Mapping[str, TopicConfig] = NOTHING, gone: Sequence[str] = ()) -> None:
         """Keep a change as a new data version; DiskFull if topics are new and can't be kept."""
         self._keep(self.data_version.next_version(self._clock.now_ms()), new, gone)
 
-    def _keep(
-        self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]
-    ) -> None:
+    def _keep(self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]) -> None:
         table = {"topicConfigTable": all_with_unknown(new, self._unknown_of)} if new else {}
         change = Change(
-            self.data_version,
-            {"dataVersion": version, **table},
-            {"topicConfigTable": gone} if gone else {},
+            self.data_version, {"dataVersion": version, **table}, {"topicConfigTable": gone} if gone else {}
         )
         self.file.keep(change, must=bool(new))
         self.data_version = version

@@ -94,8 +94,7 @@ async def copy_users(run: Invocation) -> None:
     for user in users:
         if user.password is None:
             raise ConfigError(
-                f"{source} tells passwords to super users only, so {user.username!r} can't be "
-                "copied: sign as one"
+                f"{source} tells passwords to super users only, so {user.username!r} can't be copied: sign as one"
             )
         known = await auth.user(target, user.username or "")
         await (auth.create_user if known is None else auth.update_user)(target, user)
@@ -149,9 +148,7 @@ async def list_acls(run: Invocation) -> None:
 
 
 def _print_acls(run: Invocation, acls: Sequence[AuthAcl]) -> None:
-    run.line(
-        _ACL.format("#Subject", "#PolicyType", "#Resource", "#Actions", "#SourceIp", "#Decision")
-    )
+    run.line(_ACL.format("#Subject", "#PolicyType", "#Resource", "#Actions", "#SourceIp", "#Decision"))
     for acl in acls:
         for policy in acl.policies or []:
             for entry in policy.entries or []:

@@ -63,10 +63,7 @@ async def _print_rates(run: Invocation, clusters: list[str], info: ClusterInfo) 
             counted = await run.admin.brokers.runtime(address)
         except (OSError, FirearrowError) as error:
             run.note(error)
-        run.line(
-            f"{cluster:<22}  {name:<22}  {number:<4}  {address:<22} "
-            + _rates(counted, run.clock.now_ms())
-        )
+        run.line(f"{cluster:<22}  {name:<22}  {number:<4}  {address:<22} " + _rates(counted, run.clock.now_ms()))
 
 
 def _rates(counted: Mapping[str, str], now_ms: int) -> str:
@@ -82,10 +79,7 @@ def _rates(counted: Mapping[str, str], now_ms: int) -> str:
         for kind in ("send", "pull")
     )
     unknown = "N" if counted else ""
-    ack = (
-        f"{said('ackThreadPoolQueueSize', unknown)},"
-        f"{said('ackThreadPoolQueueHeadWaitTimeMills', unknown)}ms"
-    )
+    ack = f"{said('ackThreadPoolQueueSize', unknown)},{said('ackThreadPoolQueueHeadWaitTimeMills', unknown)}ms"
     earliest, space = counted.get("earliestMessageTimeStamp"), counted.get("commitLogDiskRatio")
     hours = (now_ms - int(earliest)) / HOUR_MS if earliest else 0.0
     return (

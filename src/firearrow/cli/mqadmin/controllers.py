@@ -88,10 +88,7 @@ async def _print_epochs(run: Invocation) -> None:
         )
         for number, one in enumerate(cache.epoch_list, 1):
             end = cache.max_offset if number == len(cache.epoch_list) else one.end_offset
-            run.write(
-                f"\n#Epoch: EpochEntry{{epoch={one.epoch}, startOffset={one.start_offset}, "
-                f"endOffset={end}}}"
-            )
+            run.write(f"\n#Epoch: EpochEntry{{epoch={one.epoch}, startOffset={one.start_offset}, endOffset={end}}}")
         run.line()
 
 

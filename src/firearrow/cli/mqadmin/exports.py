@@ -11,12 +11,7 @@ import msgspec
 
 from firearrow.cli.mqadmin.brokers import masters_with_slaves
 from firearrow.cli.mqadmin.invocation import Invocation
-from firearrow.cli.mqadmin.javatext import (
-    concurrent_order,
-    copied_concurrent_order,
-    shown,
-    text_order,
-)
+from firearrow.cli.mqadmin.javatext import concurrent_order, copied_concurrent_order, shown, text_order
 from firearrow.cli.mqadmin.stats import PUT, day_sum
 from firearrow.client.routequeues import MASTER
 from firearrow.errors import ConfigError, FirearrowError
@@ -110,9 +105,7 @@ def _added(topic: TopicConfig, other: TopicConfig | None) -> TopicConfig:
     )
 
 
-def _added_group(
-    group: SubscriptionGroupConfig, other: SubscriptionGroupConfig | None
-) -> SubscriptionGroupConfig:
+def _added_group(group: SubscriptionGroupConfig, other: SubscriptionGroupConfig | None) -> SubscriptionGroupConfig:
     if other is None:
         return group
     queues = group.retry_queue_nums + other.retry_queue_nums
@@ -197,9 +190,7 @@ async def metrics(run: Invocation) -> None:
     day_kinds = ("NormalOneDayInNum", "NormalOneDayOutNum", "TransOneDayInNum")
     totals = {
         "totalTps": hashed({f"total{kind}": float(rates[_lower(kind)]) for kind in kinds}),
-        "totalOneDayNum": hashed(
-            {_lower(kind): days[_lower(kind)] for kind in (*day_kinds, "ScheduleOneDayInNum")}
-        ),
+        "totalOneDayNum": hashed({_lower(kind): days[_lower(kind)] for kind in (*day_kinds, "ScheduleOneDayInNum")}),
     }
     content = {"evaluateReport": hashed(report), "totalData": hashed(totals)}
     run.write(f"export {_write(run, 'metrics.json', hashed(content))} success")
@@ -209,9 +200,7 @@ def _lower(name: str) -> str:
     return name[0].lower() + name[1:]
 
 
-async def _metrics_of(
-    run: Invocation, address: str, rates: Counter[str], days: Counter[str]
-) -> dict[str, Any]:
+async def _metrics_of(run: Invocation, address: str, rates: Counter[str], days: Counter[str]) -> dict[str, Any]:
     counted = await run.admin.brokers.runtime(address)
     config = await run.admin.brokers.config(address)
     groups = await user_groups(run, address)
@@ -247,15 +236,8 @@ async def _metrics_of(
         "totalMemKBytes": counted.get("totalMemKBytes"),
     }
     clients = await _clients(run, groups)
-    version = {
-        "rocketmqVersion": version_name(PROTOCOL_VERSION),
-        "clientInfo": dict.fromkeys(clients).keys(),
-    }
-    parts = {
-        "runtimeEnv": hashed(environment),
-        "runtimeQuota": hashed(quota),
-        "runtimeVersion": hashed(version),
-    }
+    version = {"rocketmqVersion": version_name(PROTOCOL_VERSION), "clientInfo": dict.fromkeys(clients).keys()}
+    parts = {"runtimeEnv": hashed(environment), "runtimeQuota": hashed(quota), "runtimeVersion": hashed(version)}
     return hashed(parts)
 
 

@@ -142,7 +142,7 @@ HELP: Final = {
     "value": "the value",
     "whichBrokerWhenConsumeSlowly": "id of the broker to consume from when slow",
     "writeQueueNums": "queues to write (8)",
-}  # fmt: skip
+}
 
 OF_COMMANDS: Final = {
     ("exportMetadata", "topic"): "only topics",

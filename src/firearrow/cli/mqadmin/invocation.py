@@ -16,18 +16,14 @@ from firearrow.client.admin.cluster import addresses_of_cluster, masters_of
 from firearrow.clock import Clock
 from firearrow.errors import ConfigError
 
-NO_CLUSTER: Final = (
-    "[error] Make sure the specified clusterName exists or the name server connected to is correct."
-)
+NO_CLUSTER: Final = "[error] Make sure the specified clusterName exists or the name server connected to is correct."
 """What upstream prints, without an end of line, where it goes on with no broker at all."""
 
 
 class Invocation:
     """A command at work. ``values`` are its options by their names."""
 
-    def __init__(
-        self, row: Row, values: Mapping[str, str | bool], admin: Admin, clock: Clock
-    ) -> None:
+    def __init__(self, row: Row, values: Mapping[str, str | bool], admin: Admin, clock: Clock) -> None:
         self.admin: Final = admin
         self.clock: Final = clock
         self._row = row

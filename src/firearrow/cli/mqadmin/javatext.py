@@ -94,9 +94,7 @@ def queue_hash(queue: MessageQueue) -> int:
     return code * 31 + java_hash(queue.topic)
 
 
-def hash_order(
-    keys: Iterable[K], hash_of: Callable[[K], int], table_size: int = TABLE_SIZE
-) -> list[K]:
+def hash_order(keys: Iterable[K], hash_of: Callable[[K], int], table_size: int = TABLE_SIZE) -> list[K]:
     """Keys, each once, in the order of a `HashMap` that they are put into one after another."""
     size = table_size
     found = list(dict.fromkeys(keys))

@@ -104,9 +104,7 @@ async def topic_info(run: Invocation) -> None:
         end = info.topic_offset
         last = _when(end.last_update_timestamp, "-")
         sharding, clients = shown(info.sharding_to_broker), len(info.subscriber)
-        run.line(
-            _TOPIC.format(front(name, 40), end.min_offset, end.max_offset, last, sharding, clients)
-        )
+        run.line(_TOPIC.format(front(name, 40), end.min_offset, end.max_offset, last, sharding, clients))
         if run.has("s"):
             run.line(shown([f"{client.client_id}@{client.group}" for client in info.subscriber]))
 
@@ -151,9 +149,7 @@ async def group_info(run: Invocation) -> None:
         infos.append(info)
         if lite_topic:
             _print_offsets(run, name, info)
-    earliest = min(
-        [now, *(one for info in infos if (one := info.earliest_unconsumed_timestamp) > 0)]
-    )
+    earliest = min([now, *(one for info in infos if (one := info.earliest_unconsumed_timestamp) > 0)])
     run.line(f"Total Lag Count: {sum(max(0, info.total_lag_count) for info in infos)}")
     seconds = (run.clock.now_ms() - earliest) // 1000
     run.line(f"Min Unconsumed Timestamp: {earliest} ({seconds} s ago)\n")

@@ -7,13 +7,7 @@ from typing import Final
 
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import shown
-from firearrow.cli.mqadmin.messagetext import (
-    body_text,
-    fields_text,
-    message_id,
-    print_tracks,
-    write_body,
-)
+from firearrow.cli.mqadmin.messagetext import body_text, fields_text, message_id, print_tracks, write_body
 from firearrow.cli.mqadmin.reading import added_by_client, broker_address
 from firearrow.cli.mqadmin.sending import Sending
 from firearrow.client.admin.cluster import UNIQUE_KEYS_MAX
@@ -45,10 +39,7 @@ async def by_id(run: Invocation) -> None:
 
 
 async def print_message(
-    run: Invocation,
-    message: MessageView,
-    charset: str | None,
-    more: Mapping[str, str] | None = None,
+    run: Invocation, message: MessageView, charset: str | None, more: Mapping[str, str] | None = None
 ) -> None:
     """Print a message and what became of it; its body goes into a file."""
     path = write_body(message)
@@ -59,9 +50,7 @@ async def print_message(
     await print_tracks(run, message, "\n")
 
 
-async def _push(
-    run: Invocation, group: str, client_id: str, topic: str, one: str, cluster: str | None
-) -> None:
+async def _push(run: Invocation, group: str, client_id: str, topic: str, one: str, cluster: str | None) -> None:
     try:
         info = await run.admin.running_info(group, client_id)
         if not info.is_push:
@@ -86,9 +75,7 @@ async def _send_again(run: Invocation, topic: str, one: str, cluster: str | None
     try:
         message = await run.admin.message(topic, one, run.clock.now_ms(), cluster)
         run.write(f"prepare resend msg. originalMsgId={one}")
-        again = Message(
-            message.topic, message.body_decompressed(), message.properties, message.flag
-        )
+        again = Message(message.topic, message.body_decompressed(), message.properties, message.flag)
         sending = Sending(run, RESENDING_GROUP)
         run.write(str(await sending.send(again)))
     except (OSError, FirearrowError) as error:
@@ -132,13 +119,7 @@ async def by_unique_key(run: Invocation) -> None:
     if run.get("s") and run.get("e"):
         since, until = run.number("s"), run.number("e")
     found = await run.admin.find(
-        topic,
-        one,
-        by=BY_UNIQUE_KEY,
-        count=UNIQUE_KEYS_MAX,
-        since_ms=since,
-        until_ms=until,
-        cluster=run.get("c"),
+        topic, one, by=BY_UNIQUE_KEY, count=UNIQUE_KEYS_MAX, since_ms=since, until_ms=until, cluster=run.get("c")
     )
     found.sort(key=lambda message: message.store_timestamp_ms)
     for at, message in enumerate(found if run.has("a") else found[:1]):
@@ -146,19 +127,14 @@ async def by_unique_key(run: Invocation) -> None:
         await print_tracks(run, message, "")
 
 
-async def _push_by_unique_key(
-    run: Invocation, group: str, client_id: str, topic: str, one: str
-) -> None:
+async def _push_by_unique_key(run: Invocation, group: str, client_id: str, topic: str, one: str) -> None:
     is_push = False
     try:
         is_push = (await run.admin.running_info(group, client_id)).is_push
     except (OSError, FirearrowError):  # as upstream: it says only that
         run.line(f"get consumer runtime info for {client_id} client failed ")
     if not is_push:
-        run.line(
-            f"get consumer info failed or this {client_id} client is not push consumer, "
-            "not support direct push "
-        )
+        run.line(f"get consumer info failed or this {client_id} client is not push consumer, not support direct push ")
         return
     message = await run.admin.message(topic, one, run.clock.now_ms())
     run.write(_result_text(await run.admin.consume_directly(group, client_id, topic, message)))

@@ -94,10 +94,7 @@ def fields_text(message: MessageView, path: Path, more: Mapping[str, str] | None
 
 def track_text(track: Track) -> str:
     """What became of a message in a group."""
-    return (
-        f"MessageTrack [consumerGroup={track.group}, trackType={track.kind}, "
-        f"exceptionDesc={shown(track.why)}]"
-    )
+    return f"MessageTrack [consumerGroup={track.group}, trackType={track.kind}, exceptionDesc={shown(track.why)}]"
 
 
 async def print_tracks(run: Invocation, message: MessageView, end: str) -> None:

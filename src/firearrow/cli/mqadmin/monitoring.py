@@ -78,11 +78,7 @@ def _diffs(stats: ConsumeStats, topic: str) -> list[int]:
 async def _delay(run: Invocation, queue: MessageQueue, offsets: OffsetWrapper) -> int:
     """How much later the last message of a queue was stored than the last consumed one, in ms."""
     route = await run.admin.topics.route(queue.topic)
-    addresses = [
-        address_of(broker)
-        for broker in route.broker_datas
-        if broker.broker_name == queue.broker_name
-    ]
+    addresses = [address_of(broker) for broker in route.broker_datas if broker.broker_name == queue.broker_name]
     if not addresses or offsets.broker_offset == 0:
         return 0
     place = Queue(queue.topic, queue.broker_name, queue.queue_id)
@@ -96,8 +92,7 @@ async def _delay(run: Invocation, queue: MessageQueue, offsets: OffsetWrapper) -
 async def _report_consumers(run: Invocation, group: str) -> None:
     consumers = await run.admin.consumers(group)
     infos = {
-        client.client_id: await run.admin.running_info(group, client.client_id)
-        for client in consumers.connection_set
+        client.client_id: await run.admin.running_info(group, client.client_id) for client in consumers.connection_set
     }
     now = run.clock.now_ms()
     ordered = dict(sorted(infos.items()))

@@ -51,9 +51,7 @@ async def add_write_perm(run: Invocation) -> None:
     await _change_perm(run, "add", run.admin.name_servers.add_write_perm)
 
 
-async def _change_perm(
-    run: Invocation, verb: str, change: Callable[[str, str], Awaitable[int]]
-) -> None:
+async def _change_perm(run: Invocation, verb: str, change: Callable[[str, str], Awaitable[int]]) -> None:
     broker = run.text("b")
     for address in run.admin.name_servers.addresses:
         said = f"{verb} write perm of broker[{broker}] in name server[{address}]"

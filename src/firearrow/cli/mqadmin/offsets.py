@@ -6,14 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from firearrow.cli.mqadmin.invocation import Invocation
-from firearrow.cli.mqadmin.javatext import (
-    copied_order,
-    front,
-    hash_order,
-    moment_of,
-    queue_hash,
-    shown,
-)
+from firearrow.cli.mqadmin.javatext import copied_order, front, hash_order, moment_of, queue_hash, shown
 from firearrow.client.admin.cluster import Reset
 from firearrow.client.routequeues import address_of
 from firearrow.errors import ConfigError, NotFound
@@ -33,15 +26,11 @@ async def reset(run: Invocation) -> None:
         await _reset_queue(run, address, queue_id, timestamp)
         return
     try:
-        places = await run.admin.reset(
-            group, topic, timestamp, force=force, route_topic=run.get("c")
-        )
+        places = await run.admin.reset(group, topic, timestamp, force=force, route_topic=run.get("c"))
     except NotFound as error:
         if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
-        resets = await run.admin.reset_offline(
-            group, topic, timestamp, force=force, route_topic=run.get("c")
-        )
+        resets = await run.admin.reset_offline(group, topic, timestamp, force=force, route_topic=run.get("c"))
         run.line(
             f"reset consumer offset by specified consumerGroup[{group}], topic[{topic}], "
             f"force[{shown(force)}], timestamp(string)[{said}], timestamp(long)[{timestamp}]"
@@ -63,11 +52,7 @@ async def _reset_queue(run: Invocation, address: str, queue_id: int, timestamp: 
         f"timestamp(long)[{timestamp}]"
     )
     queue = MessageQueue(topic, address, queue_id)
-    offset = (
-        run.number("o")
-        if run.has("o")
-        else await run.admin.offsets.at_time(address, queue, timestamp)
-    )
+    offset = run.number("o") if run.has("o") else await run.admin.offsets.at_time(address, queue, timestamp)
     run.line(f"reset consumer offset to {offset}")
     if offset > 0:  # as upstream: 0 is not committed
         await run.admin.offsets.commit(address, group, queue, offset)
@@ -120,9 +105,5 @@ async def clone(run: Invocation) -> None:
         if offsets.consumer_offset >= 0:
             if queue.broker_name not in addresses:
                 raise ConfigError(f"topic {topic!r} is not on broker {queue.broker_name!r}")
-            await run.admin.offsets.commit(
-                addresses[queue.broker_name], target, queue, offsets.consumer_offset
-            )
-    run.write(
-        f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]"
-    )
+            await run.admin.offsets.commit(addresses[queue.broker_name], target, queue, offsets.consumer_offset)
+    run.write(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")

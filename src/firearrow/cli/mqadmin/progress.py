@@ -9,12 +9,7 @@ from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import behind
 from firearrow.errors import FirearrowError
 from firearrow.message.names import group_of, is_retry, java_hash
-from firearrow.wire.client_bodies import (
-    CONSUME_ACTIVELY,
-    ConsumerConnection,
-    ConsumeStats,
-    MessageQueue,
-)
+from firearrow.wire.client_bodies import CONSUME_ACTIVELY, ConsumerConnection, ConsumeStats, MessageQueue
 from firearrow.wire.codes import version_name
 
 BROKER_MS = 50_000
@@ -34,9 +29,7 @@ async def of_group(run: Invocation) -> None:
     _print_queues(run, stats, clients)
 
 
-def _print_queues(
-    run: Invocation, stats: ConsumeStats, clients: dict[MessageQueue, str] | None
-) -> None:
+def _print_queues(run: Invocation, stats: ConsumeStats, clients: dict[MessageQueue, str] | None) -> None:
     client_head = "" if clients is None else f"{'#Client IP':<20} "
     run.line(
         f"{'#Topic':<64}  {'#Broker Name':<32}  {'#QID':<4}  {'#Broker Offset':<20}  "
@@ -75,10 +68,7 @@ async def _clients_by_queue(run: Invocation, group: str) -> dict[MessageQueue, s
 
 
 async def _of_all(run: Invocation) -> None:
-    run.line(
-        f"{'#Group':<64}  {'#Count':<6}  {'#Version':<24} {'#Type':<5}  {'#Model':<14}  "
-        f"{'#TPS':<7}  #Diff Total"
-    )
+    run.line(f"{'#Group':<64}  {'#Count':<6}  {'#Version':<24} {'#Type':<5}  {'#Model':<14}  {'#TPS':<7}  #Diff Total")
     for topic in text_order(await run.admin.topics.names()):
         group = group_of(topic) if is_retry(topic) else None
         if group is None:
@@ -120,9 +110,7 @@ async def of_broker(run: Invocation) -> None:
     """Show how far all groups of a broker are; queues without a consumed message are left out."""
     level = run.number("l", 0)
     found = await run.admin.offsets.all_progress(
-        run.text("b"),
-        ordered=run.flag("o", False),
-        seconds=run.number("t", BROKER_MS) / 1000,
+        run.text("b"), ordered=run.flag("o", False), seconds=run.number("t", BROKER_MS) / 1000
     )
     run.line(
         f"{'#Topic':<64}  {'#Group':<64}  {'#Broker Name':<32}  {'#QID':<4}  "

@@ -46,18 +46,14 @@ def _wanted(messages: list[MessageView], expression: str) -> list[MessageView]:
     return [message for message in messages if message.tags in tags]
 
 
-def _print(
-    run: Invocation, broker: str, pulled: Pulled, expression: str, charset: str, *, body: bool
-) -> None:
+def _print(run: Invocation, broker: str, pulled: Pulled, expression: str, charset: str, *, body: bool) -> None:
     more = added_by_client(pulled)
     for message in _wanted(pulled.messages, expression):
         text = body_text(message, charset) if body else "NOT PRINT BODY"
         run.line(f"MSGID: {message_id(message)} {pulled_text(message, broker, more)} BODY: {text}")
 
 
-async def _range(
-    run: Invocation, address: str, queue: MessageQueue, since: str, until: str
-) -> tuple[int, int]:
+async def _range(run: Invocation, address: str, queue: MessageQueue, since: str, until: str) -> tuple[int, int]:
     """The offsets of a queue, or those of the times that options give."""
     offsets = run.admin.offsets
     start = await offsets.earliest(address, queue)
@@ -103,9 +99,7 @@ async def _pull(
     place = Queue(queue.topic, queue.broker_name, queue.queue_id)
     group = run.get("g") or TOOLS_GROUP
     try:
-        return await run.admin.messages.pull(
-            address, place, offset, count, group=group, tags=expression
-        )
+        return await run.admin.messages.pull(address, place, offset, count, group=group, tags=expression)
     except (OSError, FirearrowError) as error:
         run.note(error)
         return None
@@ -192,9 +186,7 @@ async def _consume_queue(run: Invocation, queue: MessageQueue, count: int) -> No
     await _print_range(run, address, queue, start, end)
 
 
-async def _print_range(
-    run: Invocation, address: str, queue: MessageQueue, start: int, end: int
-) -> None:
+async def _print_range(run: Invocation, address: str, queue: MessageQueue, start: int, end: int) -> None:
     while start <= end:
         pulled = await _pull(run, address, queue, start, end - start + 1, ALL)
         if pulled is None:
@@ -217,9 +209,7 @@ async def queue_entries(run: Invocation) -> None:
     address = run.get("b")
     if not address:
         address = address_of((await run.admin.topics.route(topic)).broker_datas[0])
-    found = await run.admin.brokers.entries(
-        address, topic, run.number("q"), index, run.number("c", 10), run.get("g")
-    )
+    found = await run.admin.brokers.entries(address, topic, run.number("q"), index, run.number("c", 10), run.get("g"))
     if found.subscription_data is not None:
         text = fastjson.dumps(found.subscription_data, pretty=True).decode()
         text = text.replace(":[]", ":[\n\t\t\n\t]")  # they are sets: see `fastjson.dumps`

@@ -58,10 +58,7 @@ async def to_json(run: Invocation) -> None:
     kinds = [kind for kind in (run.get("t") or ";".join(KINDS)).split(";") if kind]
     known = {kind.lower(): kind for kind in KINDS}
     if any(kind.strip().lower() not in known for kind in kinds):
-        run.line(
-            f"Invalid configType: {run.text('t')} please input "
-            "topics/subscriptionGroups/consumerOffsets "
-        )
+        run.line(f"Invalid configType: {run.text('t')} please input topics/subscriptionGroups/consumerOffsets ")
         return
     kinds = [known[kind.strip().lower()] for kind in kinds]
     if run.has("n"):
@@ -120,9 +117,7 @@ def _content(path: Path, kind: str) -> dict[str, Any]:
     families = (DEFAULT,) if kind == "consumerOffsets" else (DEFAULT, VERSION_FAMILY)
     content: dict[str, Any] = {}
     with closing(open_database(path, families)) as database:
-        rows = {
-            key.decode(): fastjson.loads(value) for key, value in database.tables[DEFAULT].rows()
-        }
+        rows = {key.decode(): fastjson.loads(value) for key, value in database.tables[DEFAULT].rows()}
         if VERSION_FAMILY in database.tables:
             version = database.tables[VERSION_FAMILY].get(VERSION_KEY)
             if version is not None:

@@ -38,9 +38,7 @@ def _held_text(held: ProcessQueueInfo) -> str:
 def info_text(info: ConsumerRunningInfo) -> str:
     """All that a consumer says of itself."""
     parts = ["#Consumer Properties#\n"]
-    parts += [
-        f"{name:<40}: {info.properties[name]}\n" for name in concurrent_order(info.properties)
-    ]
+    parts += [f"{name:<40}: {info.properties[name]}\n" for name in concurrent_order(info.properties)]
     parts.append("\n\n#Consumer Subscription#\n")
     for number, wanted in enumerate(_sorted(info.subscription_set), 1):
         parts.append(
@@ -106,10 +104,7 @@ def same_subscriptions(infos: Sequence[ConsumerRunningInfo], now_ms: int) -> boo
 
 
 def _wanted(info: ConsumerRunningInfo) -> list[tuple[str, str, str]]:
-    return [
-        (wanted.topic, wanted.sub_string, wanted.expression_type)
-        for wanted in _sorted(info.subscription_set)
-    ]
+    return [(wanted.topic, wanted.sub_string, wanted.expression_type) for wanted in _sorted(info.subscription_set)]
 
 
 def queue_troubles(client_id: str, info: ConsumerRunningInfo, now_ms: int) -> str:

@@ -164,10 +164,7 @@ async def cluster_times(run: Invocation) -> None:
     """Measure sends to the topic of each broker's name, round after round."""
     as_log = run.flag("p", False)
     if not as_log:
-        run.line(
-            f"{'#Cluster Name':<24}  {'#Broker Name':<24}  {'#RT':<4}  {'#successCount':<8}  "
-            f"{'#failCount':<8}"
-        )
+        run.line(f"{'#Cluster Name':<24}  {'#Broker Name':<24}  {'#RT':<4}  {'#successCount':<8}  {'#failCount':<8}")
     sending = Sending(run)
     while True:
         info = await run.admin.cluster()
@@ -181,9 +178,7 @@ async def cluster_times(run: Invocation) -> None:
         await run.pause(run.number("i", ROUND_SECONDS))
 
 
-async def _measure(
-    run: Invocation, sending: Sending, cluster: str, broker: str, *, as_log: bool
-) -> None:
+async def _measure(run: Invocation, sending: Sending, cluster: str, broker: str, *, as_log: bool) -> None:
     amount, size = run.number("a", AMOUNT), run.number("s", SIZE)
     elapsed = failed = 0
     for number in range(amount):

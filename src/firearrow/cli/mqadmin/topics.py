@@ -6,27 +6,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from firearrow.cli.mqadmin.invocation import Invocation
-from firearrow.cli.mqadmin.javatext import (
-    front,
-    hash_order,
-    moment,
-    queue_hash,
-    shown,
-    text_order,
-)
+from firearrow.cli.mqadmin.javatext import front, hash_order, moment, queue_hash, shown, text_order
 from firearrow.client.admin.cluster import cluster_with
 from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.client.routequeues import MASTER, address_of
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.message.names import is_dlq, is_retry
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import (
-    PERM_INHERIT,
-    PERM_READ,
-    PERM_WRITE,
-    Route,
-    TopicConfig,
-)
+from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, Route, TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, TopicOffset, TopicStats
 
 UNIT: Final = 1  # bits of a topic's system flag
@@ -38,8 +25,7 @@ def config_text(topic: TopicConfig) -> str:
     """A topic in upstream's words."""
     perm = topic.perm
     letters = "".join(
-        letter if perm & bit else "-"
-        for letter, bit in (("R", PERM_READ), ("W", PERM_WRITE), ("X", PERM_INHERIT))
+        letter if perm & bit else "-" for letter, bit in (("R", PERM_READ), ("W", PERM_WRITE), ("X", PERM_INHERIT))
     )
     attributes = {name: topic.attributes[name] for name in text_order(topic.attributes)}
     return (
@@ -87,11 +73,7 @@ async def update_topic(run: Invocation) -> None:
 
 async def _order_on(run: Invocation, topic: TopicConfig, address: str) -> None:
     info = await run.admin.cluster()
-    names = [
-        name
-        for name, broker in info.broker_addr_table.items()
-        if address in broker.broker_addrs.values()
-    ]
+    names = [name for name, broker in info.broker_addr_table.items() if address in broker.broker_addrs.values()]
     if not names:
         raise ConfigError(f"no broker has registered the address {address}")
     order = f"{names[0]}:{topic.write_queue_nums}"
@@ -145,11 +127,7 @@ async def update_perm(run: Invocation) -> None:
     route = await run.admin.topics.route(topic)
     first = route.queue_datas[0]
     config = TopicConfig(
-        topic,
-        first.read_queue_nums,
-        first.write_queue_nums,
-        perm,
-        topic_sys_flag=first.topic_sys_flag,
+        topic, first.read_queue_nums, first.write_queue_nums, perm, topic_sys_flag=first.topic_sys_flag
     )
     if address := run.get("b"):
         await _update_perm_on(run, route, config, address)
@@ -162,11 +140,7 @@ async def update_perm(run: Invocation) -> None:
 
 
 async def _update_perm_on(run: Invocation, route: Route, config: TopicConfig, address: str) -> None:
-    brokers = [
-        broker.broker_name
-        for broker in route.broker_datas
-        if broker.broker_addrs.get(MASTER) == address
-    ]
+    brokers = [broker.broker_name for broker in route.broker_datas if broker.broker_addrs.get(MASTER) == address]
     if not brokers:
         run.line("updateTopicPerm error broker not exit or broker is not master!.")
         return
@@ -187,11 +161,7 @@ async def topic_route(run: Invocation) -> None:
         return
     queues = {data.broker_name: data for data in route.queue_datas}
     read = write = 0
-    run.line(
-        _TABLE.format(
-            "#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm"
-        )
-    )
+    run.line(_TABLE.format("#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm"))
     for broker in sorted(route.broker_datas, key=lambda broker: broker.broker_name):
         own = queues[broker.broker_name]
         read += own.read_queue_nums
@@ -213,10 +183,7 @@ async def topic_status(run: Invocation) -> None:
         stats = TopicStats(ends)
     else:
         stats = await run.admin.topic_stats(topic)
-    run.line(
-        f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}"
-        "    #Last Updated"
-    )
+    run.line(f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}    #Last Updated")
     for queue in in_order(stats.offset_table):
         end = stats.offset_table[queue]
         last = moment(end.last_update_timestamp) if end.last_update_timestamp > 0 else ""

@@ -37,32 +37,17 @@ class Chosen:
     queue: Annotated[int | None, valued("ID", "records of this queue")] = None
     queue_offset: Annotated[
         Span | None,
-        valued(
-            "FROM..TO",
-            "queue offsets, TO not included; either may be left out; one number is one offset",
-            span,
-        ),
+        valued("FROM..TO", "queue offsets, TO not included; either may be left out; one number is one offset", span),
     ] = None
     offset: Annotated[int | None, valued("N", "the record at a physical offset")] = None
-    physical_from: Annotated[
-        int | None, valued("N", "records from this physical offset on", name="--from")
-    ] = None
-    physical_to: Annotated[
-        int | None, valued("N", "records before this physical offset", name="--to")
-    ] = None
+    physical_from: Annotated[int | None, valued("N", "records from this physical offset on", name="--from")] = None
+    physical_to: Annotated[int | None, valued("N", "records before this physical offset", name="--to")] = None
     key: Annotated[str | None, valued("WORD", "records with this word in KEYS")] = None
-    unique_key: Annotated[str | None, valued("ID", "the record with this id from its client")] = (
-        None
-    )
+    unique_key: Annotated[str | None, valued("ID", "the record with this id from its client")] = None
     tag: Annotated[str | None, valued("TAG", "records with this tag")] = None
     since: Annotated[int | None, valued("TIME", "stored at this time or later", moment)] = None
     until: Annotated[
-        int | None,
-        valued(
-            "TIME",
-            "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970",
-            moment,
-        ),
+        int | None, valued("TIME", "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970", moment)
     ] = None
 
     def selection(self) -> Selection:
@@ -102,9 +87,7 @@ def cat(
     chosen: Chosen = ALL,
     limit: Annotated[int | None, valued("N", "largest number of records")] = None,
     stored_body: Annotated[bool, switch("leave compressed bodies as they are")] = False,
-    form: Annotated[
-        Literal["json", "arrow"], valued(None, "JSON lines (default) or Arrow", name="--format")
-    ] = "json",
+    form: Annotated[Literal["json", "arrow"], valued(None, "JSON lines (default) or Arrow", name="--format")] = "json",
     as_lines: Annotated[bool, switch("print JSON lines", name="--json")] = False,
 ) -> int:
     """Print records, as JSON lines or as an Arrow stream."""

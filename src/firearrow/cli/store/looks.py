@@ -100,10 +100,7 @@ def diff(
     from firearrow.store.offline import Layout, diff
 
     found = diff(
-        Layout.of(directory),
-        Layout.of(second),
-        logical=logical,
-        on_progress=ProgressBar("comparing", progress),
+        Layout.of(directory), Layout.of(second), logical=logical, on_progress=ProgressBar("comparing", progress)
     )
     if json:
         print_json(found)
@@ -124,9 +121,7 @@ def _print_diff(found: Comparison) -> None:
     if found.queues:
         print()
         head = ["queue", "only first", "only second", "different"]
-        numbers = [
-            (q.topic, q.queue_id, q.only_first, q.only_second, q.different) for q in found.queues
-        ]
+        numbers = [(q.topic, q.queue_id, q.only_first, q.only_second, q.different) for q in found.queues]
         print_table(head, [[f"{row[0]}-{row[1]}", *map(str, row[2:])] for row in numbers])
 
 
@@ -135,8 +130,7 @@ def why_not_deleted(
     /,
     *,
     file: Annotated[
-        Path | None,
-        valued("FILE", "the broker's properties file: retention, place of the log", name="-c"),
+        Path | None, valued("FILE", "the broker's properties file: retention, place of the log", name="-c")
     ] = None,
     json: Json = False,
 ) -> int:
@@ -166,10 +160,7 @@ def _print_retention(report: RetentionReport) -> None:
     print(f"unconsumed  {report.unconsumed_policy}")
     print(f"deletable   {in_bytes(report.deletable_bytes)} at the next look")
     for file in report.files:
-        print(
-            f"\n{file.file}  last message {as_time(file.last_message_ms)}, "
-            f"{in_bytes(file.frees_bytes)} on the disk"
-        )
+        print(f"\n{file.file}  last message {as_time(file.last_message_ms)}, {in_bytes(file.frees_bytes)} on the disk")
         for reason in file.reasons:
             print(f"  stays: {reason['text']}")
         if file.deletable:

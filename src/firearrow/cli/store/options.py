@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 Directory = Annotated[Path, valued("DIR", "store directory")]
 Json = Annotated[bool, switch("print one JSON object")]
-Jobs = Annotated[
-    int | None,
-    valued("N", "number of processes that read the log (default: depends on its size)"),
-]
+Jobs = Annotated[int | None, valued("N", "number of processes that read the log (default: depends on its size)")]
 
 _MADE_AS: Final = (
     "storeType",
@@ -44,21 +41,14 @@ class LayoutOptions:
     file: Annotated[
         Path | None,
         valued(
-            "FILE",
-            "the broker's properties file: place of the log, kind and size of files, delay levels",
-            name="-c",
+            "FILE", "the broker's properties file: place of the log, kind and size of files, delay levels", name="-c"
         ),
     ] = None
-    commitlog: Annotated[
-        str | None, valued("DIR,...", "directory of the CommitLog (default: DIR/commitlog)")
-    ] = None
+    commitlog: Annotated[str | None, valued("DIR,...", "directory of the CommitLog (default: DIR/commitlog)")] = None
     index_slots: Annotated[
-        int | None,
-        valued("N", "hash slots of an IndexFile (default: a quarter of its entries)"),
+        int | None, valued("N", "hash slots of an IndexFile (default: a quarter of its entries)")
     ] = None
-    delay_levels: Annotated[
-        str | None, valued("TEXT", "messageDelayLevel of the broker (default: RocketMQ's)")
-    ] = None
+    delay_levels: Annotated[str | None, valued("TEXT", "messageDelayLevel of the broker (default: RocketMQ's)")] = None
 
     def of(self, directory: Path) -> Layout:
         """Give the layout of a store, by the options and the broker's file. Raises ConfigError."""
@@ -126,9 +116,7 @@ class OnSpark(SessionOptions):
         check_places({"spark_log": self.spark_log, **places})
 
     @contextmanager
-    def session(
-        self, what: str, directory: Path, *, progress: bool | None
-    ) -> Iterator[SparkSession]:
+    def session(self, what: str, directory: Path, *, progress: bool | None) -> Iterator[SparkSession]:
         """Have the Spark that is asked for do ``what``."""
         from firearrow.cli.checks import check_master, has_small_log
         from firearrow.cli.pipeline import require_pyspark, started

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from firearrow.cli.parameters import switch, valued
 from firearrow.cli.sparkoptions import Progress
-from firearrow.cli.store.options import (
-    HERE,
-    USUAL,
-    Directory,
-    Jobs,
-    Json,
-    LayoutOptions,
-    OnSpark,
-)
+from firearrow.cli.store.options import HERE, USUAL, Directory, Jobs, Json, LayoutOptions, OnSpark
 from firearrow.cli.store.shown import ProgressBar, print_json, print_left_out
 from firearrow.clock import SystemClock
 
@@ -29,16 +21,10 @@ def rebuild(
     /,
     *,
     layout: LayoutOptions = USUAL,
-    only: Annotated[
-        Literal["queues", "index"] | None,
-        valued(None, "rebuild only these (default: both)"),
-    ] = None,
-    to: Annotated[
-        Path | None, valued("DIR", "write to this directory and leave the store unchanged")
-    ] = None,
+    only: Annotated[Literal["queues", "index"] | None, valued(None, "rebuild only these (default: both)")] = None,
+    to: Annotated[Path | None, valued("DIR", "write to this directory and leave the store unchanged")] = None,
     queue_file_bytes: Annotated[
-        int | None,
-        valued("N", "size of a queue's files (default: by the broker's file, else as they are)"),
+        int | None, valued("N", "size of a queue's files (default: by the broker's file, else as they are)")
     ] = None,
     dry_run: Annotated[bool, switch("only show what would be rebuilt")] = False,
     jobs: Jobs = None,
@@ -86,10 +72,7 @@ def _show_planned(plan: list[Planned], *, as_json: bool) -> None:
         return
     for made in plan:
         print(f"{made.where}: {made.what}, in place of {made.files_now} files")
-    print(
-        "\nnothing was written, and the log was not read: queues that it has no messages of are not"
-        " made"
-    )
+    print("\nnothing was written, and the log was not read: queues that it has no messages of are not made")
 
 
 def _print_made(made: Rebuilt) -> None:
@@ -99,7 +82,4 @@ def _print_made(made: Rebuilt) -> None:
         print(f"{made.stand_ins} entries stand in for messages that the log has lost")
     print_left_out(made.left_out, "made")
     for topic, entries in made.unconfigured.items():
-        print(
-            f"topic {topic} is not configured: taken for deleted, its queues are not made "
-            f"({entries} entries)"
-        )
+        print(f"topic {topic} is not configured: taken for deleted, its queues are not made ({entries} entries)")

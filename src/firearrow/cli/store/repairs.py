@@ -9,22 +9,8 @@ from firearrow.cli.clusters import ANY
 from firearrow.cli.parameters import switch, valued
 from firearrow.cli.reports import in_bytes
 from firearrow.cli.sparkoptions import Page, Progress
-from firearrow.cli.store.options import (
-    HERE,
-    USUAL,
-    Directory,
-    Jobs,
-    Json,
-    LayoutOptions,
-    OnSpark,
-)
-from firearrow.cli.store.shown import (
-    ProgressBar,
-    print_json,
-    print_left_out,
-    print_messages,
-    print_verdict,
-)
+from firearrow.cli.store.options import HERE, USUAL, Directory, Jobs, Json, LayoutOptions, OnSpark
+from firearrow.cli.store.shown import ProgressBar, print_json, print_left_out, print_messages, print_verdict
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 
@@ -73,12 +59,9 @@ def repair(
     *,
     layout: LayoutOptions = USUAL,
     apply: Annotated[bool, switch("carry out the plan; the broker must be stopped")] = False,
-    give_again: Annotated[
-        bool, switch("accept that queues give queue offsets twice, where the plan says so")
-    ] = False,
+    give_again: Annotated[bool, switch("accept that queues give queue offsets twice, where the plan says so")] = False,
     cover_damaged_bodies: Annotated[
-        bool,
-        switch("replace also messages that can be read, but whose bytes do not match their CRC"),
+        bool, switch("replace also messages that can be read, but whose bytes do not match their CRC")
     ] = False,
     replica: Annotated[
         str | None,
@@ -110,13 +93,7 @@ def repair(
             replica=source,
         )
     else:
-        found = offline.plan(
-            where,
-            jobs=jobs,
-            on_progress=bar,
-            cover_bodies=cover_damaged_bodies,
-            replica=source,
-        )
+        found = offline.plan(where, jobs=jobs, on_progress=bar, cover_bodies=cover_damaged_bodies, replica=source)
     if json:
         print_json(found)
     elif isinstance(found, offline.Outcome):
@@ -191,15 +168,9 @@ def salvage(
     sources: Annotated[tuple[Path, ...], valued("PATH", "store directory, log file or disk image")],
     /,
     *,
-    to: Annotated[
-        Path | None, valued("DIR", "make a store in this directory (default: print JSON lines)")
-    ] = None,
-    file_bytes: Annotated[
-        int | None, valued("N", "size of the new log's files (default: as they were)")
-    ] = None,
-    queue_file_bytes: Annotated[
-        int | None, valued("N", "size of a queue's files (default: as they were)")
-    ] = None,
+    to: Annotated[Path | None, valued("DIR", "make a store in this directory (default: print JSON lines)")] = None,
+    file_bytes: Annotated[int | None, valued("N", "size of the new log's files (default: as they were)")] = None,
+    queue_file_bytes: Annotated[int | None, valued("N", "size of a queue's files (default: as they were)")] = None,
     stored_body: Annotated[bool, switch("print compressed bodies as they are")] = False,
     json: Json = False,
     progress: Progress = None,
@@ -216,12 +187,7 @@ def salvage(
         print_messages(as_row(message, stored_body=stored_body) for message in found)
         return 0
     made = salvage(
-        list(sources),
-        to,
-        SystemClock(),
-        file_bytes=file_bytes,
-        queue_file_bytes=queue_file_bytes,
-        on_progress=bar,
+        list(sources), to, SystemClock(), file_bytes=file_bytes, queue_file_bytes=queue_file_bytes, on_progress=bar
     )
     if json:
         print_json(made)

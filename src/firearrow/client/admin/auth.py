@@ -70,9 +70,7 @@ class Auth:
         answer = await self._calls.call(address, Code.AUTH_GET_ACL, header, about=about)
         return read_body(answer, AuthAcl, about) if answer.body else None
 
-    async def acls(
-        self, address: str, subject: str | None = None, resource: str | None = None
-    ) -> list[AuthAcl]:
+    async def acls(self, address: str, subject: str | None = None, resource: str | None = None) -> list[AuthAcl]:
         """What subjects may do; only those, and only for resources, that have this in the name."""
         header = headers.AuthSubjects(subject, resource)
         answer = await self._calls.call(address, Code.AUTH_LIST_ACL, header)

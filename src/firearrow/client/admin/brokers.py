@@ -59,9 +59,7 @@ class Brokers:
         """One counter over the last minute, hour and day."""
         header = headers.ViewBrokerStats(name, key)
         about = f"counter {name} of {key!r}"
-        return await self._calls.read(
-            address, Code.VIEW_BROKER_STATS_DATA, BrokerStatsData, header, about=about
-        )
+        return await self._calls.read(address, Code.VIEW_BROKER_STATS_DATA, BrokerStatsData, header, about=about)
 
     async def clean_queues(self, address: str) -> None:
         """Delete queue files whose messages are gone."""
@@ -76,20 +74,12 @@ class Brokers:
         await self._calls.call(address, Code.CLEAN_UNUSED_TOPIC)
 
     async def entries(
-        self,
-        address: str,
-        topic: str,
-        queue_id: int,
-        index: int,
-        count: int,
-        group: str | None = None,
+        self, address: str, topic: str, queue_id: int, index: int, count: int, group: str | None = None
     ) -> QueueEntries:
         """Entries of a queue as they are stored, and what a group wants of its topic."""
         header = headers.QueryConsumeQueue(topic, queue_id, index, count, group)
         about = f"queue {queue_id} of topic {topic!r}"
-        return await self._calls.read(
-            address, Code.QUERY_CONSUME_QUEUE, QueueEntries, header, about=about
-        )
+        return await self._calls.read(address, Code.QUERY_CONSUME_QUEUE, QueueEntries, header, about=about)
 
     async def ha_status(self, address: str) -> HaStatus:
         """How far replication is."""

@@ -142,27 +142,16 @@ class Calls:
                 return found
         raise RemoteProtocolError(f"{address}: its table changes faster than it can be read")
 
-    async def ask(
-        self, code: RequestCode, header: Header | None = None, *, about: str = ""
-    ) -> AnyCommand:
+    async def ask(self, code: RequestCode, header: Header | None = None, *, about: str = "") -> AnyCommand:
         """Ask one name server after another, the one that answered last first.
 
         Raises ConnectionError with what each of them said when none answers.
         """
         if not self._preferred:
             raise ConfigError("no name server is known")
-        return await first_answer(
-            self._preferred, lambda address: self.call(address, code, header, about=about)
-        )
+        return await first_answer(self._preferred, lambda address: self.call(address, code, header, about=about))
 
-    async def read_any(
-        self,
-        code: RequestCode,
-        kind: type[B],
-        header: Header | None = None,
-        *,
-        about: str = "",
-    ) -> B:
+    async def read_any(self, code: RequestCode, kind: type[B], header: Header | None = None, *, about: str = "") -> B:
         """Ask any name server and read the body of its answer."""
         answer = await self.ask(code, header, about=about)
         return read_body(answer, kind, about or "a name server")

@@ -17,13 +17,7 @@ from firearrow.client.admin.nameservers import ORDER_NAMESPACE, NameServers
 from firearrow.client.admin.offsets import Offsets
 from firearrow.client.admin.topics import Topics
 from firearrow.client.routequeues import MASTER, address_of
-from firearrow.errors import (
-    BrokerError,
-    ConfigError,
-    FirearrowError,
-    NotFound,
-    TopicNotFound,
-)
+from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
 from firearrow.message import names
 from firearrow.message.model import MessageView
 from firearrow.net.access import Access, Tls
@@ -94,9 +88,7 @@ class Admin:
     @staticmethod
     @asynccontextmanager
     async def of(
-        name_servers: Sequence[str],
-        credentials: Credentials | None = None,
-        tls: Tls | None = None,
+        name_servers: Sequence[str], credentials: Credentials | None = None, tls: Tls | None = None
     ) -> AsyncIterator[Admin]:
         """Administer a cluster for an ``async with`` block, as a user of it if there are
         credentials."""
@@ -132,9 +124,7 @@ class Admin:
         route = await self.topics.route(topic)
         return cluster_with(route.broker_datas[0].broker_name, info)
 
-    async def progress(
-        self, group: str, topic: str | None = None, route_topic: str | None = None
-    ) -> ConsumeStats:
+    async def progress(self, group: str, topic: str | None = None, route_topic: str | None = None) -> ConsumeStats:
         """How far a group is on all its brokers, in one topic or in all.
 
         ``route_topic`` says where a topic without a route of its own is (a light one: its parent).
@@ -154,9 +144,7 @@ class Admin:
             await self.refuse_empty(group)
         return ConsumeStats(offsets, rate)
 
-    async def _route_of_progress(
-        self, group: str, topic: str | None, route_topic: str | None
-    ) -> Route:
+    async def _route_of_progress(self, group: str, topic: str | None, route_topic: str | None) -> Route:
         candidates = [names.retry_topic(group)]
         if topic is not None:
             candidates += topic, names.pop_retry_topic(topic, group)
@@ -200,14 +188,10 @@ class Admin:
             raise BrokerError.of(ResponseCode.CONSUMER_NOT_ONLINE, why, address)
         return found
 
-    async def running_info(
-        self, group: str, client_id: str, *, stacks: bool = False
-    ) -> ConsumerRunningInfo:
+    async def running_info(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerRunningInfo:
         """What a consumer says of itself."""
         route = await self.topics.route(names.retry_topic(group))
-        return await self.groups.running_info(
-            addresses_in(route)[0], group, client_id, stacks=stacks
-        )
+        return await self.groups.running_info(addresses_in(route)[0], group, client_id, stacks=stacks)
 
     async def find(
         self,
@@ -247,27 +231,18 @@ class Admin:
             raise NotFound(ResponseCode.NO_MESSAGE, why)
         return matching
 
-    async def message(
-        self, topic: str, message_id: str, now_ms: int, cluster: str | None = None
-    ) -> MessageView:
+    async def message(self, topic: str, message_id: str, now_ms: int, cluster: str | None = None) -> MessageView:
         """The message with an offset message id, or with a unique id of the last three days."""
         try:
             return await self.messages.view(message_id, topic)
         except (OSError, FirearrowError):  # as upstream: it may be an id of the other kind
             pass
         found = await self.find(
-            topic,
-            message_id,
-            by=BY_UNIQUE_KEY,
-            count=UNIQUE_KEYS_MAX,
-            since_ms=now_ms - THREE_DAYS_MS,
-            cluster=cluster,
+            topic, message_id, by=BY_UNIQUE_KEY, count=UNIQUE_KEYS_MAX, since_ms=now_ms - THREE_DAYS_MS, cluster=cluster
         )
         return found[0]
 
-    async def consume_directly(
-        self, group: str, client_id: str, topic: str, message: MessageView
-    ) -> DirectResult:
+    async def consume_directly(self, group: str, client_id: str, topic: str, message: MessageView) -> DirectResult:
         """Have a consumer consume a message now."""
         return await self.messages.consume_directly(
             str(message.store_host), group, client_id, topic, message.offset_message_id
@@ -294,9 +269,7 @@ class Admin:
         if not consumed:
             return Track(group, "NOT_CONSUME_YET")
         wanted = consumers.subscription_table.get(message.topic)
-        filtered = (
-            wanted is not None and wanted.tags_set and not {message.tags, "*"} & {*wanted.tags_set}
-        )
+        filtered = wanted is not None and wanted.tags_set and not {message.tags, "*"} & {*wanted.tags_set}
         return Track(group, "CONSUMED_BUT_FILTERED" if filtered else "CONSUMED")
 
     async def consumed(self, message: MessageView, group: str) -> bool:
@@ -321,13 +294,7 @@ class Admin:
         return await self.topics.route(topic)
 
     async def reset(
-        self,
-        group: str,
-        topic: str,
-        timestamp_ms: int,
-        *,
-        force: bool = True,
-        route_topic: str | None = None,
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, route_topic: str | None = None
     ) -> dict[MessageQueue, int]:
         """Have a group go on at a time (-1: at the end) on all brokers of a topic."""
         route = await self._route_for(topic, route_topic)
@@ -337,13 +304,7 @@ class Admin:
         return found
 
     async def reset_offline(
-        self,
-        group: str,
-        topic: str,
-        timestamp_ms: int,
-        *,
-        force: bool = True,
-        route_topic: str | None = None,
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, route_topic: str | None = None
     ) -> list[Reset]:
         """Do as ``reset`` by committing offsets: for a group that has no consumers now."""
         route = await self._route_for(topic, route_topic)
@@ -432,9 +393,7 @@ def brokers_of(info: ClusterInfo, cluster: str) -> list[str]:
 def masters_of(info: ClusterInfo, cluster: str) -> list[str]:
     """The addresses of a cluster's masters; ConfigError if there is no such cluster."""
     tables = [info.broker_addr_table.get(name) for name in brokers_of(info, cluster)]
-    return [
-        table.broker_addrs[MASTER] for table in tables if table and MASTER in table.broker_addrs
-    ]
+    return [table.broker_addrs[MASTER] for table in tables if table and MASTER in table.broker_addrs]
 
 
 def addresses_of_cluster(info: ClusterInfo, cluster: str) -> list[str]:

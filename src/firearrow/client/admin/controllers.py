@@ -61,18 +61,14 @@ class Controllers:
         leader = await self._leader(address)
         about = f"brokers {', '.join(brokers)}"
         body = fastjson.dumps(list(brokers))
-        answer = await self._calls.call(
-            leader, Code.CONTROLLER_GET_SYNC_STATE_DATA, body=body, about=about
-        )
+        answer = await self._calls.call(leader, Code.CONTROLLER_GET_SYNC_STATE_DATA, body=body, about=about)
         return read_body(answer, ReplicasTable, f"{about}: {leader}")
 
     async def elect(self, address: str, cluster: str, broker: str, broker_id: int) -> Elected:
         """Have a broker of a name become its master; BrokerError if it can't be."""
         leader = await self._leader(address)
         header = headers.ElectMaster(broker, cluster, broker_id, designate_elect=True)
-        answer = await self._calls.call(
-            leader, Code.CONTROLLER_ELECT_MASTER, header, about=f"broker {broker!r}"
-        )
+        answer = await self._calls.call(leader, Code.CONTROLLER_ELECT_MASTER, header, about=f"broker {broker!r}")
         return Elected(
             answer.ext.get("masterAddress", ""),
             read_number(answer, "masterEpoch", leader),
@@ -80,13 +76,7 @@ class Controllers:
         )
 
     async def forget(
-        self,
-        address: str,
-        cluster: str | None,
-        broker: str,
-        broker_ids: str | None,
-        *,
-        living: bool = False,
+        self, address: str, cluster: str | None, broker: str, broker_ids: str | None, *, living: bool = False
     ) -> None:
         """Forget brokers of a name, by ids joined by ``;`` or all; ``living``: also who lives."""
         leader = await self._leader(address)

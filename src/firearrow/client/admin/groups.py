@@ -54,11 +54,7 @@ class Groups:
         """What a broker knows of a group; GroupNotFound if it has none and makes none by itself."""
         header = headers.GetSubscriptionGroup(group)
         return await self._calls.read(
-            address,
-            Code.GET_SUBSCRIPTIONGROUP_CONFIG,
-            SubscriptionGroupConfig,
-            header,
-            about=f"group {group!r}",
+            address, Code.GET_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupConfig, header, about=f"group {group!r}"
         )
 
     async def configs(self, address: str) -> SubscriptionGroupTable:
@@ -104,17 +100,13 @@ class Groups:
             about=f"group {group!r}, topic {topic!r}",
         )
 
-    async def set_mode(
-        self, address: str, group: str, topic: str, mode: Literal["PULL", "POP"], shared: int
-    ) -> None:
+    async def set_mode(self, address: str, group: str, topic: str, mode: Literal["PULL", "POP"], shared: int) -> None:
         """Have a group pull a topic, or pop it with each queue shared by so many more clients."""
         body = fastjson.dumps(RequestMode(group, mode, shared, topic))
         about = f"group {group!r}, topic {topic!r}"
         await self._calls.call(address, Code.SET_MESSAGE_REQUEST_MODE, body=body, about=about)
 
-    async def readable(
-        self, address: str, group: str, topic: str, change: bool | None = None
-    ) -> bool:
+    async def readable(self, address: str, group: str, topic: str, change: bool | None = None) -> bool:
         """Whether a group may read a topic, after the change if one is asked for."""
         header = headers.ForbidGroup(group, topic, change)
         found = await self._calls.read(
@@ -130,17 +122,11 @@ class Groups:
         """The ids of a group's clients."""
         header = headers.ConsumerGroupHeader(group)
         found = await self._calls.read(
-            address,
-            Code.GET_CONSUMER_LIST_BY_GROUP,
-            ConsumerIdList,
-            header,
-            about=f"group {group!r}",
+            address, Code.GET_CONSUMER_LIST_BY_GROUP, ConsumerIdList, header, about=f"group {group!r}"
         )
         return found.consumer_id_list
 
-    async def consumers(
-        self, address: str, group: str, *, with_changes: bool = False
-    ) -> ConsumerConnection:
+    async def consumers(self, address: str, group: str, *, with_changes: bool = False) -> ConsumerConnection:
         """The clients of a consumer group and what they subscribe to.
 
         ``with_changes``: and who joined and left lately, as far as the broker knows; RocketMQ's
@@ -148,22 +134,14 @@ class Groups:
         """
         header = headers.ConsumersOfGroup(group, with_changes or None)
         return await self._calls.read(
-            address,
-            Code.GET_CONSUMER_CONNECTION_LIST,
-            ConsumerConnection,
-            header,
-            about=f"group {group!r}",
+            address, Code.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header, about=f"group {group!r}"
         )
 
     async def producers(self, address: str, group: str) -> ProducerConnection:
         """The clients of a producer group."""
         header = headers.ProducerGroupHeader(group)
         return await self._calls.read(
-            address,
-            Code.GET_PRODUCER_CONNECTION_LIST,
-            ProducerConnection,
-            header,
-            about=f"producer group {group!r}",
+            address, Code.GET_PRODUCER_CONNECTION_LIST, ProducerConnection, header, about=f"producer group {group!r}"
         )
 
     async def all_producers(self, address: str) -> ProducerTable:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from firearrow.client.admin.calls import Calls
 from firearrow.wire import headers
-from firearrow.wire.admin_bodies import (
-    LiteBrokerInfo,
-    LiteClientInfo,
-    LiteGroupInfo,
-    LiteParentInfo,
-    LiteTopicInfo,
-)
+from firearrow.wire.admin_bodies import LiteBrokerInfo, LiteClientInfo, LiteGroupInfo, LiteParentInfo, LiteTopicInfo
 from firearrow.wire.codes import RequestCode as Code
 
 
@@ -28,29 +22,21 @@ class Lite:
         """How many a topic has."""
         header = headers.LiteParent(topic)
         about = f"topic {topic!r}"
-        return await self._calls.read(
-            address, Code.GET_PARENT_TOPIC_INFO, LiteParentInfo, header, about=about
-        )
+        return await self._calls.read(address, Code.GET_PARENT_TOPIC_INFO, LiteParentInfo, header, about=about)
 
     async def topic(self, address: str, parent: str, lite_topic: str) -> LiteTopicInfo:
         """What one has, and who subscribes to it."""
         header = headers.LiteTopic(parent, lite_topic)
         about = f"lite topic {lite_topic!r} of {parent!r}"
-        return await self._calls.read(
-            address, Code.GET_LITE_TOPIC_INFO, LiteTopicInfo, header, about=about
-        )
+        return await self._calls.read(address, Code.GET_LITE_TOPIC_INFO, LiteTopicInfo, header, about=about)
 
     async def client(self, address: str, parent: str, group: str, client_id: str) -> LiteClientInfo:
         """What a client subscribes to."""
         header = headers.LiteClient(parent, group, client_id)
         about = f"group {group!r}, client {client_id!r}"
-        return await self._calls.read(
-            address, Code.GET_LITE_CLIENT_INFO, LiteClientInfo, header, about=about
-        )
+        return await self._calls.read(address, Code.GET_LITE_CLIENT_INFO, LiteClientInfo, header, about=about)
 
-    async def group(
-        self, address: str, group: str, lite_topic: str | None = None, top: int = 0
-    ) -> LiteGroupInfo:
+    async def group(self, address: str, group: str, lite_topic: str | None = None, top: int = 0) -> LiteGroupInfo:
         """How far a group is behind, in one of them or in the ``top`` that are worst."""
         header = headers.LiteGroup(group, lite_topic or "", top)
         return await self._calls.read(
@@ -60,6 +46,4 @@ class Lite:
     async def dispatch(self, address: str, group: str, client_id: str | None = None) -> None:
         """Have a group, or one of its clients, see all that is ready."""
         header = headers.LiteDispatch(group, client_id or "")
-        await self._calls.call(
-            address, Code.TRIGGER_LITE_DISPATCH, header, about=f"group {group!r}"
-        )
+        await self._calls.call(address, Code.TRIGGER_LITE_DISPATCH, header, about=f"group {group!r}")

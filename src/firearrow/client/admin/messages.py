@@ -99,13 +99,9 @@ class Messages:
         """The messages of a topic that a broker finds in its index, which goes by hashes: some may
         have another key. ``by``: a key, a tag, or the unique key that a client gave."""
         unique = by == BY_UNIQUE_KEY
-        header = headers.QueryMessage(
-            topic, key, count, since_ms, until_ms, by, last_key, unique_key_query=unique
-        )
+        header = headers.QueryMessage(topic, key, count, since_ms, until_ms, by, last_key, unique_key_query=unique)
         about = f"topic {topic!r}, key {key!r}"
-        answer = await self._calls.answer(
-            address, Code.QUERY_MESSAGE, header, about=about, seconds=LOOK_UP_SECONDS
-        )
+        answer = await self._calls.answer(address, Code.QUERY_MESSAGE, header, about=about, seconds=LOOK_UP_SECONDS)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return []
         if answer.code != 0:
@@ -142,32 +138,21 @@ class Messages:
         )
         about = f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
         answer = await self._calls.answer(
-            address,
-            Code.PULL_MESSAGE,
-            header,
-            about=about,
-            seconds=PULL_SECONDS + wait_ms / 1000,
+            address, Code.PULL_MESSAGE, header, about=about, seconds=PULL_SECONDS + wait_ms / 1000
         )
         if answer.code not in {status.value for status in PullStatus}:
             raise BrokerError.of(answer.code, answer.remark, address, about)
         status = PullStatus(ResponseCode(answer.code))
-        numbers = [
-            read_number(answer, name, address)
-            for name in ("nextBeginOffset", "minOffset", "maxOffset")
-        ]
+        numbers = [read_number(answer, name, address) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
         found = list(iter_records(answer.body)) if status is PullStatus.FOUND else []
         return Pulled(status, numbers[0], numbers[1], numbers[2], found)
 
-    async def send(
-        self, address: str, group: str, queue: Queue, message: Message, now_ms: int
-    ) -> Stored:
+    async def send(self, address: str, group: str, queue: Queue, message: Message, now_ms: int) -> Stored:
         """Send a message to a queue; raises unless it is stored."""
         header = send_fields(group, queue, now_ms, batch=False)
         header |= {"h": message.flag, "i": properties.format(message.properties)}
         about = f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
-        answer = await self._calls.answer_fields(
-            address, Code.SEND_MESSAGE_V2, header, message.body, about=about
-        )
+        answer = await self._calls.answer_fields(address, Code.SEND_MESSAGE_V2, header, message.body, about=about)
         if answer.code not in _SENT:
             raise BrokerError.of(answer.code, answer.remark, address, about)
         return Stored(
@@ -184,9 +169,7 @@ class Messages:
         """Have a consumer consume a message, by its offset message id, now."""
         header = headers.ConsumeDirectly(group, client_id, message_id, topic)
         about = f"group {group!r}, client {client_id!r}, message {message_id}"
-        return await self._calls.read(
-            address, Code.CONSUME_MESSAGE_DIRECTLY, DirectResult, header, about=about
-        )
+        return await self._calls.read(address, Code.CONSUME_MESSAGE_DIRECTLY, DirectResult, header, about=about)
 
     async def check_again(self, address: str, topic: str, message_id: str) -> None:
         """Have a transaction checked again that was given up, by its offset message id."""

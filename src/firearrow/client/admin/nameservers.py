@@ -57,9 +57,7 @@ class NameServers:
         """The keys of a namespace with their values."""
         header = headers.KvNamespace(namespace)
         about = f"namespace {namespace!r}"
-        found = await self._calls.read_any(
-            Code.GET_KVLIST_BY_NAMESPACE, KVTable, header, about=about
-        )
+        found = await self._calls.read_any(Code.GET_KVLIST_BY_NAMESPACE, KVTable, header, about=about)
         return found.table
 
     async def config(self, address: str) -> dict[str, str]:
@@ -77,9 +75,7 @@ class NameServers:
         """Have no one route to a broker who wants to send; gives of how many topics."""
         header = headers.BrokerNameHeader(broker)
         about = f"broker {broker!r}"
-        answer = await self._calls.call(
-            address, Code.WIPE_WRITE_PERM_OF_BROKER, header, about=about
-        )
+        answer = await self._calls.call(address, Code.WIPE_WRITE_PERM_OF_BROKER, header, about=about)
         return read_number(answer, "wipeTopicCount", address)
 
     async def add_write_perm(self, address: str, broker: str) -> int:

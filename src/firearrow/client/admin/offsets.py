@@ -5,12 +5,7 @@ from __future__ import annotations
 from firearrow.client.admin.calls import Calls
 from firearrow.client.answers import read_number
 from firearrow.wire import headers
-from firearrow.wire.admin_bodies import (
-    AllConsumeStats,
-    CorrectionOffsets,
-    QueueTimeSpan,
-    QueueTimeSpans,
-)
+from firearrow.wire.admin_bodies import AllConsumeStats, CorrectionOffsets, QueueTimeSpan, QueueTimeSpans
 from firearrow.wire.client_bodies import ConsumerStatus, ConsumeStats, MessageQueue, ResetOffsets
 from firearrow.wire.codes import RequestCode as Code
 
@@ -28,17 +23,10 @@ class Offsets:
         about = f"group {group!r}" + (f", topic {topic!r}" if topic else "")
         header = headers.GetConsumeStats(group, topic)
         return await self._calls.read(
-            address,
-            Code.GET_CONSUME_STATS,
-            ConsumeStats,
-            header,
-            about=about,
-            seconds=PROGRESS_SECONDS,
+            address, Code.GET_CONSUME_STATS, ConsumeStats, header, about=about, seconds=PROGRESS_SECONDS
         )
 
-    async def all_progress(
-        self, address: str, *, ordered: bool, seconds: float
-    ) -> AllConsumeStats[ConsumeStats]:
+    async def all_progress(self, address: str, *, ordered: bool, seconds: float) -> AllConsumeStats[ConsumeStats]:
         """How far all groups are, in all topics or in those with an order."""
         header = headers.AllProgress(ordered)
         code = Code.GET_BROKER_CONSUME_STATS
@@ -74,9 +62,7 @@ class Offsets:
         found = await self._calls.read(address, code, ResetOffsets, header, about=about)
         return found.offset_table
 
-    async def clone(
-        self, address: str, group: str, to: str, topic: str = "", *, offline: bool = False
-    ) -> None:
+    async def clone(self, address: str, group: str, to: str, topic: str = "", *, offline: bool = False) -> None:
         """Give a group another's offsets, in one topic or in all."""
         header = headers.CloneGroupOffset(group, to, topic, offline)
         about = f"groups {group!r} and {to!r}"
@@ -104,12 +90,7 @@ class Offsets:
         return await self._number(address, code, header, queue, "timestamp")
 
     async def _number(
-        self,
-        address: str,
-        code: Code,
-        header: headers.Header,
-        queue: MessageQueue,
-        name: str = "offset",
+        self, address: str, code: Code, header: headers.Header, queue: MessageQueue, name: str = "offset"
     ) -> int:
         answer = await self._calls.call(address, code, header, about=_named(queue))
         return read_number(answer, name, address)
@@ -118,18 +99,14 @@ class Offsets:
         """When messages of each queue were stored: the first, the last, the last consumed one."""
         header = headers.GroupAndTopic(group, topic)
         about = f"group {group!r}, topic {topic!r}"
-        found = await self._calls.read(
-            address, Code.QUERY_CONSUME_TIME_SPAN, QueueTimeSpans, header, about=about
-        )
+        found = await self._calls.read(address, Code.QUERY_CONSUME_TIME_SPAN, QueueTimeSpans, header, about=about)
         return found.consume_time_span_set
 
     async def corrections(self, address: str, topic: str, group: str) -> dict[int, int]:
         """Where a group would be in each queue if it were as far as the slowest."""
         header = headers.CorrectionOffset(topic, group)
         about = f"group {group!r}, topic {topic!r}"
-        found = await self._calls.read(
-            address, Code.QUERY_CORRECTION_OFFSET, CorrectionOffsets, header, about=about
-        )
+        found = await self._calls.read(address, Code.QUERY_CORRECTION_OFFSET, CorrectionOffsets, header, about=about)
         return found.correction_offsets
 
     async def of_consumers(

@@ -52,9 +52,7 @@ class Topics:
         about = f"topic {topic!r}"
         await self._calls.call(address, Code.DELETE_TOPIC_IN_BROKER, header, about=about)
 
-    async def delete_from_name_server(
-        self, address: str, topic: str, cluster: str | None = None
-    ) -> None:
+    async def delete_from_name_server(self, address: str, topic: str, cluster: str | None = None) -> None:
         """Have a name server forget the routes of a topic, in one cluster or in all."""
         header = headers.TopicHeader(topic, cluster)
         about = f"topic {topic!r}"
@@ -81,9 +79,7 @@ class Topics:
         """The names of the topics of a cluster."""
         header = headers.ClusterHeader(cluster)
         about = f"cluster {cluster!r}"
-        found = await self._calls.read_any(
-            Code.GET_TOPICS_BY_CLUSTER, TopicList, header, about=about
-        )
+        found = await self._calls.read_any(Code.GET_TOPICS_BY_CLUSTER, TopicList, header, about=about)
         return found.topic_list
 
     async def system_names(self, address: str) -> list[str]:
@@ -94,16 +90,12 @@ class Topics:
     async def stats(self, address: str, topic: str) -> TopicStats:
         """The ends of a topic's queues."""
         header = headers.TopicHeader(topic)
-        return await self._calls.read(
-            address, Code.GET_TOPIC_STATS_INFO, TopicStats, header, about=f"topic {topic!r}"
-        )
+        return await self._calls.read(address, Code.GET_TOPIC_STATS_INFO, TopicStats, header, about=f"topic {topic!r}")
 
     async def config(self, address: str, topic: str) -> TopicConfig:
         """What a broker knows of a topic; TopicNotFound if nothing."""
         header = headers.TopicHeader(topic)
-        return await self._calls.read(
-            address, Code.GET_TOPIC_CONFIG, TopicConfig, header, about=f"topic {topic!r}"
-        )
+        return await self._calls.read(address, Code.GET_TOPIC_CONFIG, TopicConfig, header, about=f"topic {topic!r}")
 
     async def configs(self, address: str) -> TopicConfigTable:
         """What a broker knows of all its topics, page by page; again if they change meanwhile."""

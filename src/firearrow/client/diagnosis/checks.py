@@ -63,9 +63,7 @@ def _brokers(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _counted(
-    rule: str, fact: str, limit: Callable[[Limits], Limit], evidence: str, cure: str
-) -> Check:
+def _counted(rule: str, fact: str, limit: Callable[[Limits], Limit], evidence: str, cure: str) -> Check:
     """A check of one number that each broker counts."""
 
     def check(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
@@ -108,17 +106,13 @@ def _lag(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
 
 def _dead_letters(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
     for stock in facts.dead:
-        level = max(
-            limits.dead_letters.level(stock.messages),
-            limits.new_dead_letters.level(stock.recent),
-        )
+        level = max(limits.dead_letters.level(stock.messages), limits.new_dead_letters.level(stock.recent))
         if level:
             yield Finding(
                 "dead-letters",
                 level,
                 stock.topic.removeprefix(DLQ_PREFIX),
-                f"{stock.messages:,} dead letters on {stock.broker}, {stock.recent:,} of them in "
-                "the last hour",
+                f"{stock.messages:,} dead letters on {stock.broker}, {stock.recent:,} of them in the last hour",
                 "Look at them, mend what made them fail, and send them again.",
             )
 
@@ -186,9 +180,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 ALWAYS: Final = ("brokers", "asked")
 
 
-def findings(
-    facts: ClusterFacts, limits: Limits, only: Sequence[str] = tuple(CHECKS)
-) -> list[Finding]:
+def findings(facts: ClusterFacts, limits: Limits, only: Sequence[str] = tuple(CHECKS)) -> list[Finding]:
     """All that the checks of these names find, and what keeps them from finding anything: name
     servers and brokers that are silent, and what could not be asked."""
     wanted = {*only, *ALWAYS, *(("name-servers",) if facts.is_dark else ())}

@@ -165,13 +165,9 @@ class _Part:
     async def _collect_lags(self) -> set[str]:
         """The groups and how far they are; gives the topics that they consume."""
         address = self.broker.address
-        found = await self._admin.offsets.all_progress(
-            address, ordered=False, seconds=PROGRESS_SECONDS
-        )
+        found = await self._admin.offsets.all_progress(address, ordered=False, seconds=PROGRESS_SECONDS)
         table = await self._admin.groups.configs(address)
-        self.groups = [
-            name for name in table.subscription_group_table if not names.is_system_group(name)
-        ]
+        self.groups = [name for name in table.subscription_group_table if not names.is_system_group(name)]
         behind: dict[tuple[str, str], int] = {}
         consumed: set[str] = set()
         for group, stats in progress_by_group(found.consume_stats_list):
@@ -234,31 +230,24 @@ class _Part:
                 at = await self._admin.offsets.at_time(address, queue, self._hour_ago_ms)
                 recent = max(0, end.max_offset - at)
             stock = stock._replace(
-                messages=stock.messages + end.max_offset - end.min_offset,
-                recent=stock.recent + recent,
+                messages=stock.messages + end.max_offset - end.min_offset, recent=stock.recent + recent
             )
         return stock
 
     async def _halves(self) -> int | None:
         """How many halves and the like the broker has not looked at for the last time."""
         try:
-            stats = await self._admin.offsets.progress(
-                self.broker.address, names.TRANS_GROUP, names.TRANS_HALF_TOPIC
-            )
+            stats = await self._admin.offsets.progress(self.broker.address, names.TRANS_GROUP, names.TRANS_HALF_TOPIC)
         except (OSError, FirearrowError):  # there has been no transaction
             return None
         return behind(stats)
 
     def _note_left_out(self, count: int, what: str) -> None:
         if count > SUBJECTS_MAX:
-            self.untold.append(
-                f"{self.broker.name}: of {count} {what} only {SUBJECTS_MAX} were looked at"
-            )
+            self.untold.append(f"{self.broker.name}: of {count} {what} only {SUBJECTS_MAX} were looked at")
 
 
-def progress_by_group(
-    found: Iterable[Mapping[str, Sequence[ConsumeStats]]],
-) -> Iterable[tuple[str, ConsumeStats]]:
+def progress_by_group(found: Iterable[Mapping[str, Sequence[ConsumeStats]]]) -> Iterable[tuple[str, ConsumeStats]]:
     """What a broker says of all its groups (317), one by one."""
     return ((group, part) for table in found for group, parts in table.items() for part in parts)
 

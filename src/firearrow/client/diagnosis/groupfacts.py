@@ -29,9 +29,7 @@ from firearrow.wire.client_bodies import (
 )
 from firearrow.wire.codes import ResponseCode
 
-_NOBODY: Final = frozenset(
-    {ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST}
-)
+_NOBODY: Final = frozenset({ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
 IDLE_MS: Final = 60_000  # without a pull, or with messages that nobody finishes
 HEADS_MAX: Final = 64  # queues in which nothing moves, whose first message is looked at
 LAST_RETRIES: Final = 32  # of each queue of the retry topic, that are looked at
@@ -100,12 +98,8 @@ class GroupFacts:
     @property
     def models(self) -> set[str]:
         """How its members share messages: ``CLUSTERING``, ``BROADCASTING``."""
-        said = {
-            client.info.properties.get("messageModel", "") for client in self.clients if client.info
-        }
-        return said - {""} or {
-            one.message_model for one in self.connections.values() if one.message_model
-        }
+        said = {client.info.properties.get("messageModel", "") for client in self.clients if client.info}
+        return said - {""} or {one.message_model for one in self.connections.values() if one.message_model}
 
     def owners(self) -> dict[MessageQueue, list[str]]:
         """Which clients say that a queue is theirs."""
@@ -180,9 +174,7 @@ class _Collecting:
     def _note(self, about: str, error: Exception) -> None:
         self._untold.append(f"{about}: {error}")
 
-    async def _configs(
-        self,
-    ) -> tuple[dict[str, SubscriptionGroupConfig], list[str], list[tuple[str, str]]]:
+    async def _configs(self) -> tuple[dict[str, SubscriptionGroupConfig], list[str], list[tuple[str, str]]]:
         found: dict[str, SubscriptionGroupConfig] = {}
         unknown: list[str] = []
         forbidden: list[tuple[str, str]] = []
@@ -205,9 +197,7 @@ class _Collecting:
         found: dict[str, ConsumerConnection] = {}
         for name, address in self._masters.items():
             try:
-                found[name] = await self._admin.groups.consumers(
-                    address, self._group, with_changes=True
-                )
+                found[name] = await self._admin.groups.consumers(address, self._group, with_changes=True)
             except (OSError, FirearrowError) as error:
                 if getattr(error, "code", None) not in _NOBODY:
                     self._note(name, error)
@@ -238,9 +228,7 @@ class _Collecting:
             return Client(client_id, connections, None, str(error))
         return Client(client_id, connections, info)
 
-    async def _topics(
-        self, connections: Mapping[str, ConsumerConnection], clients: Sequence[Client]
-    ) -> set[str]:
+    async def _topics(self, connections: Mapping[str, ConsumerConnection], clients: Sequence[Client]) -> set[str]:
         found = {topic for one in connections.values() for topic in one.subscription_table}
         for client in clients:
             found |= {one.topic for one in client.info.subscription_set} if client.info else set()
@@ -272,9 +260,7 @@ class _Collecting:
                     continue
                 rate += stats.consume_tps
                 found |= {
-                    queue: Place(offsets, ends[queue])
-                    for queue, offsets in stats.offset_table.items()
-                    if queue in ends
+                    queue: Place(offsets, ends[queue]) for queue, offsets in stats.offset_table.items() if queue in ends
                 }
         return found, rate
 
@@ -328,9 +314,7 @@ def _seen(message: MessageView) -> Seen:
     properties = message.properties
     return Seen(
         properties.get(keys_of.RETRY_TOPIC, message.topic),
-        message.unique_key
-        or properties.get(keys_of.ORIGIN_MESSAGE_ID)
-        or message.offset_message_id,
+        message.unique_key or properties.get(keys_of.ORIGIN_MESSAGE_ID) or message.offset_message_id,
         message.keys,
         message.reconsume_times,
         message.store_timestamp_ms,

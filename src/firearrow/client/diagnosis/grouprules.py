@@ -67,9 +67,7 @@ def disabled(facts: GroupFacts) -> Iterator[Finding]:
             yield Finding("disabled", Level.CRITICAL, facts.group, evidence, cure)
         if not config.consume_broadcast_enable and BROADCASTING in facts.models:
             evidence = f"it broadcasts, and consumeBroadcastEnable=false on {broker}"
-            cure = (
-                f"Allow it (`firearrow group create {facts.group} --broadcast`), or use clustering."
-            )
+            cure = f"Allow it (`firearrow group create {facts.group} --broadcast`), or use clustering."
             yield Finding("disabled", Level.CRITICAL, facts.group, evidence, cure)
     for broker, topic in facts.forbidden:
         if topic in facts.topics:
@@ -162,8 +160,7 @@ def no_queue(facts: GroupFacts) -> Iterator[Finding]:
                 "no-queue",
                 Level.WARNING,
                 topic,
-                f"{len(there)} clients share {queues} queues, so {len(without)} have none: "
-                f"{', '.join(without)}",
+                f"{len(there)} clients share {queues} queues, so {len(without)} have none: {', '.join(without)}",
                 f"Give the topic more queues ({len(there)} or more), or consume by POP.",
             )
         elif without and queues:
@@ -171,8 +168,7 @@ def no_queue(facts: GroupFacts) -> Iterator[Finding]:
                 "no-queue",
                 Level.WARNING,
                 topic,
-                f"no queue is assigned to {', '.join(without)}, though there are {queues} for "
-                f"{len(there)} clients",
+                f"no queue is assigned to {', '.join(without)}, though there are {queues} for {len(there)} clients",
                 "A rebalance may be under way: look again in 20 s. Else see its log.",
             )
 
@@ -198,8 +194,7 @@ def rebalances(facts: GroupFacts) -> Iterator[Finding]:
         "rebalances",
         Level.WARNING,
         facts.group,
-        f"in the last {SOON_MS // 60_000} min its members changed {len(changes)} times on "
-        f"{broker}: {'; '.join(texts)}",
+        f"in the last {SOON_MS // 60_000} min its members changed {len(changes)} times on {broker}: {'; '.join(texts)}",
         "Each change has all members divide the queues anew, and some messages come twice. See "
         "why they leave: restarts, a process that does nothing for long, lost connections. A "
         "rollout looks like this, too.",
@@ -210,9 +205,7 @@ def _changes_of(client_id: str, changes: Sequence[MemberChange]) -> int:
     return sum(one.client_id == client_id for one in changes)
 
 
-def _story(
-    facts: GroupFacts, client_id: str, changes: Sequence[MemberChange], last: MemberChange
-) -> str:
+def _story(facts: GroupFacts, client_id: str, changes: Sequence[MemberChange], last: MemberChange) -> str:
     joined = sum(one.client_id == client_id and one.joined for one in changes)
     left = _changes_of(client_id, changes) - joined
     parts = [f"{verb} {count}x" for verb, count in (("joined", joined), ("left", left)) if count]
@@ -224,9 +217,7 @@ def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
     """Nobody has a queue, or two have it."""
     if BROADCASTING in facts.models or not facts.clients:
         return
-    if not all(one.info for one in facts.clients) or any(
-        one.info and one.info.mq_pop_table for one in facts.clients
-    ):
+    if not all(one.info for one in facts.clients) or any(one.info and one.info.mq_pop_table for one in facts.clients):
         return  # whoever does not say what it has may have it
     owners = facts.owners()
     for queue, place in facts.places.items():
@@ -247,8 +238,7 @@ def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
                 Level.WARNING,
                 _name(queue),
                 f"several clients have it: {', '.join(owners[queue])}",
-                "Messages come twice. Have all members use the same strategy and see the same "
-                "brokers.",
+                "Messages come twice. Have all members use the same strategy and see the same brokers.",
             )
 
 
@@ -289,17 +279,14 @@ def stuck_messages(facts: GroupFacts) -> Iterator[Finding]:
                 yield _stuck(client, queue, held, head, "fails each time, and the queue waits")
 
 
-def _stuck(
-    client: Client, queue: MessageQueue, held: ProcessQueueInfo, head: Seen | None, why: str
-) -> Finding:
+def _stuck(client: Client, queue: MessageQueue, held: ProcessQueueInfo, head: Seen | None, why: str) -> Finding:
     first = held.first_in_hand
     which = "" if head is None else f" ({_message(head)})"
     return Finding(
         "stuck-message",
         Level.CRITICAL,
         _name(queue),
-        f"the message at offset {first}{which} {why}; {client.client_id} has "
-        f"{held.cached_msg_count:,} in hand",
+        f"the message at offset {first}{which} {why}; {client.client_id} has {held.cached_msg_count:,} in hand",
         "See what the client does (`firearrow mqadmin consumerStatus -s`), and mend its handler. "
         f"To pass the message over, reset the queue to offset {first + 1}.",
     )
@@ -339,8 +326,7 @@ def many_retries(facts: GroupFacts) -> Iterator[Finding]:
             "many-retries",
             Level.WARNING,
             facts.group,
-            f"{len(times)} or more messages came again in the last "
-            f"{(facts.now_ms - min(times)) // 1000} s",
+            f"{len(times)} or more messages came again in the last {(facts.now_ms - min(times)) // 1000} s",
             "See the log of the consumer: what its handler depends on may be gone.",
         )
 
@@ -356,11 +342,7 @@ def dead_letters(facts: GroupFacts) -> Iterator[Finding]:
 def lost_places(facts: GroupFacts) -> Iterator[Finding]:
     """The group is where the queue has no messages."""
     for queue, place in facts.places.items():
-        at, least, most = (
-            place.offsets.consumer_offset,
-            place.ends.min_offset,
-            place.ends.max_offset,
-        )
+        at, least, most = (place.offsets.consumer_offset, place.ends.min_offset, place.ends.max_offset)
         if 0 <= at < least and place.offsets.last_timestamp:
             evidence = f"offset {at} is before the first message, {least}: {least - at:,} are gone"
             cure = "They were deleted before they were consumed. Keep messages for longer."
@@ -398,10 +380,7 @@ def silent_clients(facts: GroupFacts) -> Iterator[Finding]:
         if client.info is None:
             addresses = {one.client_addr for all_ in client.connections.values() for one in all_}
             evidence = f"does not say how it is ({', '.join(sorted(addresses))}): {client.error}"
-            cure = (
-                "POP consumers do not answer, nor do some that pull; any other that does not may "
-                "hang."
-            )
+            cure = "POP consumers do not answer, nor do some that pull; any other that does not may hang."
             yield Finding("silent-client", Level.WARNING, client.client_id, evidence, cure)
 
 
@@ -499,11 +478,7 @@ def _has_queue(client: Client, topic: str) -> bool:
 
 def _readable(facts: GroupFacts, topic: str) -> int:
     route = facts.routes.get(topic)
-    return sum(
-        data.read_queue_nums
-        for data in (route.queue_datas if route else ())
-        if data.perm & PERM_READ
-    )
+    return sum(data.read_queue_nums for data in (route.queue_datas if route else ()) if data.perm & PERM_READ)
 
 
 def _name(queue: MessageQueue) -> str:

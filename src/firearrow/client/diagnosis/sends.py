@@ -49,9 +49,7 @@ async def collect(admin: Admin, clock: Clock, topic: str | None = None) -> SendF
     masters = [one for one in brokers if one.broker_id == MASTER]
     asking = _Asking(admin, clock)
     await asyncio.gather(*(asking.ask(one) for one in masters if not one.error))
-    return SendFacts(
-        masters, asking.configs, asking.times, asking.replicas, topic, route, asking.untold
-    )
+    return SendFacts(masters, asking.configs, asking.times, asking.replicas, topic, route, asking.untold)
 
 
 async def _route(admin: Admin, topic: str) -> Route | None:

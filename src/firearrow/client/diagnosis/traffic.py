@@ -11,12 +11,7 @@ from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
 from firearrow.client.admin.many import gathered
-from firearrow.client.diagnosis.clusterfacts import (
-    PROGRESS_SECONDS,
-    BrokerFacts,
-    brokers_of,
-    progress_by_group,
-)
+from firearrow.client.diagnosis.clusterfacts import PROGRESS_SECONDS, BrokerFacts, brokers_of, progress_by_group
 from firearrow.client.routequeues import MASTER
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError
@@ -99,9 +94,7 @@ async def _add(taken: Sample, admin: Admin, broker: BrokerFacts) -> None:
 
 async def _add_groups(taken: Sample, admin: Admin, broker: BrokerFacts) -> set[str]:
     """Take note of all groups; gives the topics that were met."""
-    found = await admin.offsets.all_progress(
-        broker.address, ordered=False, seconds=PROGRESS_SECONDS
-    )
+    found = await admin.offsets.all_progress(broker.address, ordered=False, seconds=PROGRESS_SECONDS)
     ends: dict[tuple[str, int], int] = {}
     for group, stats in progress_by_group(found.consume_stats_list):
         for queue, at in stats.offset_table.items():

@@ -58,9 +58,7 @@ class Measured:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
-async def run(
-    plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool] = lambda: False
-) -> Measured:
+async def run(plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool] = lambda: False) -> Measured:
     """Do it, and measure; ``one`` gets a number and gives how many messages that were.
 
     What fails (OSError, FirearrowError) is counted. What is under way when the time is over is
@@ -77,9 +75,7 @@ async def run(
 
 
 class _Pacing:
-    def __init__(
-        self, plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool]
-    ) -> None:
+    def __init__(self, plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool]) -> None:
         self._plan = plan
         self._one = one
         self._ended = ended

@@ -66,16 +66,13 @@ def totals(by_hour: DataFrame, dimensions: Sequence[str]) -> DataFrame:
         .withColumn("messagesPerSecond", fn.col("messages") / lasted)
         .withColumn("bytesPerSecond", fn.col("bytes") / lasted)
         .orderBy(fn.desc("bytes"), *keys),
-        [*keys, "messages", "bytes", "share", "meanBytes", "messagesPerSecond", "bytesPerSecond",
-         "first", "last"],
-    )  # fmt: skip
+        [*keys, "messages", "bytes", "share", "meanBytes", "messagesPerSecond", "bytesPerSecond", "first", "last"],
+    )
 
 
 def hours(by_hour: DataFrame) -> DataFrame:
     """Give what came in each hour. Columns: hour, messages, bytes."""
-    summed = by_hour.groupBy("hour").agg(
-        fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes")
-    )
+    summed = by_hour.groupBy("hour").agg(fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes"))
     return shaped(summed.orderBy("hour"), ["hour", "messages", "bytes"])
 
 
@@ -88,9 +85,9 @@ def hottest(by_hour: DataFrame) -> DataFrame:
         fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes")
     )
     topic = Window.partitionBy("topic")
-    ranked = per_hour.withColumn(
-        "rank", fn.row_number().over(topic.orderBy(fn.desc("messages"), "hour"))
-    ).withColumn("ofUsual", fn.col("messages") / fn.avg("messages").over(topic))
+    ranked = per_hour.withColumn("rank", fn.row_number().over(topic.orderBy(fn.desc("messages"), "hour"))).withColumn(
+        "ofUsual", fn.col("messages") / fn.avg("messages").over(topic)
+    )
     return shaped(
         ranked.where("rank = 1").orderBy(fn.desc("messages"), "topic"),
         ["topic", "hour", "messages", "bytes", "ofUsual"],
@@ -105,9 +102,7 @@ def growth(by_hour: DataFrame, now_ms: int) -> DataFrame:
     age = seconds(fn.col("hour"), at(now_ms))
     last = fn.when(age < DAY_SECONDS, fn.col("bytes")).otherwise(0)
     before = fn.when((age >= DAY_SECONDS) & (age < 2 * DAY_SECONDS), fn.col("bytes")).otherwise(0)
-    summed = by_hour.groupBy("topic").agg(
-        fn.sum(before).alias("bytesBefore"), fn.sum(last).alias("bytesLast")
-    )
+    summed = by_hour.groupBy("topic").agg(fn.sum(before).alias("bytesBefore"), fn.sum(last).alias("bytesLast"))
     ratio = fn.when(fn.col("bytesBefore") > 0, fn.col("bytesLast") / fn.col("bytesBefore"))
     return shaped(
         summed.withColumn("grown", fn.col("bytesLast") - fn.col("bytesBefore"))
@@ -128,21 +123,14 @@ def forecast(by_hour: DataFrame, free_bytes: int, retention_hours: float, now_ms
     age = seconds(fn.col("last"), at(now_ms))
     recent = fn.when(age < DAY_SECONDS, fn.col("bytes")).otherwise(0)
     summed = by_hour.groupBy("broker").agg(
-        fn.sum("bytes").alias("bytes"),
-        fn.sum(recent).alias("recent"),
-        fn.min("first").alias("first"),
+        fn.sum("bytes").alias("bytes"), fn.sum(recent).alias("recent"), fn.min("first").alias("first")
     )
-    span = fn.least(
-        fn.greatest(seconds(fn.col("first"), at(now_ms)) / HOUR_SECONDS, fn.lit(1.0)), fn.lit(24.0)
-    )
+    span = fn.least(fn.greatest(seconds(fn.col("first"), at(now_ms)) / HOUR_SECONDS, fn.lit(1.0)), fn.lit(24.0))
     rate = fn.col("bytesPerHour")
     full = fn.when(
-        (rate > 0) & (fn.col("peakBytes") > fn.col("bytes") + fn.col("freeBytes")),
-        fn.col("freeBytes") / rate,
+        (rate > 0) & (fn.col("peakBytes") > fn.col("bytes") + fn.col("freeBytes")), fn.col("freeBytes") / rate
     )
-    full_at = fn.timestamp_millis(
-        fn.lit(now_ms) + (fn.col("fullInHours") * HOUR_SECONDS * 1000).cast("bigint")
-    )
+    full_at = fn.timestamp_millis(fn.lit(now_ms) + (fn.col("fullInHours") * HOUR_SECONDS * 1000).cast("bigint"))
     return shaped(
         summed.withColumn("bytesPerHour", fn.col("recent") / span)
         .withColumn("freeBytes", fn.lit(free_bytes))

@@ -42,13 +42,7 @@ from firearrow.spark.files import FileOrigin
 from firearrow.spark.jobs.delta import Archive, Change, Conflict, DataFile, QueueRows
 from firearrow.spark.jobs.parquet import WrittenFiles, there, write_messages
 from firearrow.spark.jobs.places import FilePlace
-from firearrow.spark.jobs.progress import (
-    Gap,
-    LogMark,
-    numbers_of_gaps,
-    numbers_of_last,
-    numbers_of_offsets,
-)
+from firearrow.spark.jobs.progress import Gap, LogMark, numbers_of_gaps, numbers_of_last, numbers_of_offsets
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.marks import Again, Recognition
@@ -81,9 +75,7 @@ class Settings:
     step_bytes_max: int = STEP_BYTES
     fail_on_data_loss: bool = True
     commit_offsets: bool = False  # tell the brokers what need not be kept for the archive
-    starting: offsets.Position = field(
-        default_factory=lambda: offsets.Position.of("startingOffsets", "earliest")
-    )
+    starting: offsets.Position = field(default_factory=lambda: offsets.Position.of("startingOffsets", "earliest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +127,7 @@ def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
     """
     parsed = parse({"verifycrc": "true", **{name.lower(): text for name, text in options.items()}})
     require_streamable(parsed)
-    for name, value in (
-        ("tags", parsed.choice.tags),
-        ("keys", parsed.choice.keys),
-    ):
+    for name, value in (("tags", parsed.choice.tags), ("keys", parsed.choice.keys)):
         if value:
             raise ConfigError(f"option {name}: an archive contains whole queues")
     if parsed.reading.allow_new_store:
@@ -239,8 +228,7 @@ def require_apart(paths: Iterable[str], archive: Archive) -> None:
         store = Path(path.removeprefix("file://")).resolve()
         if root.is_relative_to(store) or store.is_relative_to(root):
             raise ConfigError(
-                f"archive {archive.root} and store {path}: one is within the other, but the files"
-                " of both must not mix"
+                f"archive {archive.root} and store {path}: one is within the other, but the files of both must not mix"
             )
 
 
@@ -253,9 +241,7 @@ def recognition(origin: Origin, archive: Archive, settings: Settings) -> Recogni
 class _Job:
     """One process that archives. What it knows of the archive is what was there when it began."""
 
-    def __init__(
-        self, workers: Workers, source: Source, archive: Archive, settings: Settings
-    ) -> None:
+    def __init__(self, workers: Workers, source: Source, archive: Archive, settings: Settings) -> None:
         self.origin = source()
         if isinstance(self.origin, FileOrigin):
             require_apart(self.origin.options.place.paths, archive)
@@ -272,9 +258,7 @@ class _Job:
         """Archive up to the bounds, or as much as one step takes; None where there is nothing."""
         while True:
             progress = self._state.progress
-            again = self._recognition.again(
-                self._start(bounds), progress.last, bounds, progress.logs
-            )
+            again = self._recognition.again(self._start(bounds), progress.last, bounds, progress.logs)
             spans, gaps = self._spans(again, bounds)
             if not spans and not gaps:
                 return None
@@ -311,14 +295,9 @@ class _Job:
             lowest = first.get(part.queue, state.first.get(part.queue))
             if lowest is None or part.first < lowest:  # lower than known: the queue began again
                 first[part.queue] = part.first
-        last = {part.queue: Mark(part.last_place, part.last_ms)
-                for part in parts if part.last + 1 == ends[part.queue]}  # fmt: skip
+        last = {part.queue: Mark(part.last_place, part.last_ms) for part in parts if part.last + 1 == ends[part.queue]}
         known = {*last, *(gap.queue for gap in gaps)}
-        moved = {
-            queue: end
-            for queue, end in ends.items()
-            if queue in known or state.offsets.get(queue) != end
-        }
+        moved = {queue: end for queue, end in ends.items() if queue in known or state.offsets.get(queue) != end}
         unread = {queue: end for queue, end in moved.items() if queue not in last}
         last |= self._recognition.marks(unread, bounds)
         marks = _furthest(mark for one in written for mark in one.marks)
@@ -352,9 +331,7 @@ class _Job:
             self._first = offsets.resolve(starting, bounds, offset_at)
         return self._first
 
-    def _spans(
-        self, again: Again, bounds: Mapping[Queue, Bound]
-    ) -> tuple[Mapping[Queue, Span], list[Gap]]:
+    def _spans(self, again: Again, bounds: Mapping[Queue, Bound]) -> tuple[Mapping[Queue, Span], list[Gap]]:
         """What to read, and what can't be read any more."""
         end = offsets.new_end(again.start, bounds)
         plan = offsets.plan(again.start, end, bounds)
@@ -388,17 +365,11 @@ class _Job:
                 f" offsets {gap.start} to {gap.end}"
                 for gap in gaps[:5]
             )
-            raise DataLost(
-                f"messages to archive are missing: {shown} (failOnDataLoss=false records gaps)"
-            )
+            raise DataLost(f"messages to archive are missing: {shown} (failOnDataLoss=false records gaps)")
         return gaps
 
     def _ends(
-        self,
-        again: Again,
-        bounds: Mapping[Queue, Bound],
-        spans: Mapping[Queue, Span],
-        gaps: Iterable[Gap],
+        self, again: Again, bounds: Mapping[Queue, Bound], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
     ) -> dict[Queue, int]:
         """The offsets at which reading goes on after this step: behind what was read or is lost."""
         found = {queue: offset for queue, offset in again.start.items() if queue in bounds}

@@ -134,8 +134,7 @@ class ArchivedOrigin:
         for topic in self.options.choice.subscribe:
             if topic not in known:
                 raise ConfigError(
-                    f"option subscribe: topic {topic!r} is neither in the source nor in archive "
-                    f"{self.archive.root}"
+                    f"option subscribe: topic {topic!r} is neither in the source nor in archive {self.archive.root}"
                 )
 
     @cached_property
@@ -154,9 +153,7 @@ class ArchivedOrigin:
         return {
             queue: first
             for queue, first in self._state.first.items()
-            if choice.wants(queue.topic)
-            and choice.wants_queue(*queue)
-            and (only is None or queue.broker == only)
+            if choice.wants(queue.topic) and choice.wants_queue(*queue) and (only is None or queue.broker == only)
         }
 
     @cached_property
@@ -200,9 +197,7 @@ class ArchivedOrigin:
             if len(self._known_times) >= _TIMES_MAX:
                 del self._known_times[next(iter(self._known_times))]
             self._known_times[path] = table
-        of_queue = pc.and_(
-            pc.equal(table["queueId"], queue.queue_id), pc.equal(table["broker"], queue.broker)
-        )
+        of_queue = pc.and_(pc.equal(table["queueId"], queue.queue_id), pc.equal(table["broker"], queue.broker))
         found = table.filter(of_queue)
         stored_ms = found["storeTimestamp"].cast(pa.int64()).to_numpy() // 1000
         return found["queueOffset"].to_numpy(), stored_ms
@@ -284,8 +279,7 @@ class ArchivedOrigin:
                 opened = self.archive.place.open(file.path)
             except FileNotFoundError:
                 raise DataLost(
-                    f"archive {self.archive.root}: {file.path} is gone since the query was planned:"
-                    " run it again"
+                    f"archive {self.archive.root}: {file.path} is gone since the query was planned: run it again"
                 ) from None
             with opened:
                 yield from self._of_file(pq.ParquetFile(opened), file, clips, schema)
@@ -297,15 +291,10 @@ class ArchivedOrigin:
         is_whole = _take_all(clips, file)
         columns = list(schema.names)
         if not is_whole:
-            columns += [
-                name for name in ("broker", "queueId", "queueOffset") if name not in columns
-            ]
+            columns += [name for name in ("broker", "queueId", "queueOffset") if name not in columns]
         if choice.tags or choice.keys:
             columns += [name for name in _CHOSEN_BY if name not in columns]
-        size = sum(
-            parquet.metadata.row_group(n).total_byte_size
-            for n in range(parquet.metadata.num_row_groups)
-        )
+        size = sum(parquet.metadata.row_group(n).total_byte_size for n in range(parquet.metadata.num_row_groups))
         rows = max(int(self.options.reading.batch_bytes * file.rows / max(size, 1)), 1)
         for batch in parquet.iter_batches(min(rows, file.rows), columns=columns):
             if not is_whole:

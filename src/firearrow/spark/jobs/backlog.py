@@ -12,16 +12,7 @@ import pyspark.sql.functions as fn
 from pyspark.sql import Column, DataFrame, Window
 
 from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
-from firearrow.spark.jobs.columns import (
-    QUEUE,
-    address,
-    at,
-    is_internal,
-    labelled,
-    millis,
-    seconds,
-    shaped,
-)
+from firearrow.spark.jobs.columns import QUEUE, address, at, is_internal, labelled, millis, seconds, shaped
 
 MESSAGE_COLUMNS: Final = (
     "broker", "topic", "queueId", "queueOffset", "storeSize", "storeTimestamp", "bornHost",
@@ -37,12 +28,7 @@ AGES: Final = (
     (3_600_000, "under 1 h"),
     (86_400_000, "under 1 day"),
 )
-SIZES: Final = (
-    (256, "under 256 B"),
-    (1024, "under 1 KiB"),
-    (16 * 1024, "under 16 KiB"),
-    (256 * 1024, "under 256 KiB"),
-)
+SIZES: Final = ((256, "under 256 B"), (1024, "under 1 KiB"), (16 * 1024, "under 16 KiB"), (256 * 1024, "under 256 KiB"))
 NONE: Final = "(none)"
 OTHERS: Final = "(others)"
 
@@ -89,9 +75,7 @@ def _retries(known: DataFrame, queues: DataFrame) -> DataFrame:
     groups = known.select(fn.col("consumerGroup").alias("group")).distinct()
     rest, group = fn.col("rest"), fn.col("group")
     fits = (rest == group) | rest.startswith(fn.concat(group, fn.lit("_")))
-    named = fn.coalesce(
-        fn.max_by(group, fn.length(group)), fn.split_part(rest, fn.lit("+"), fn.lit(1))
-    )
+    named = fn.coalesce(fn.max_by(group, fn.length(group)), fn.split_part(rest, fn.lit("+"), fn.lit(1)))
     key = [*QUEUE, "minOffset", "maxOffset", "rest"]
     is_second_form = rest.contains("+")
     owned = retries.join(fn.broadcast(groups), fits & ~is_second_form, "left")
@@ -127,9 +111,7 @@ def groups(lagging: DataFrame, waiting: DataFrame, now_ms: int) -> DataFrame:
         fn.sum("lag").alias("lag"),
         fn.sum("lost").alias("lost"),
     )
-    weighed = waiting.groupBy(*key).agg(
-        fn.sum("storeSize").alias("bytes"), fn.min("storeTimestamp").alias("oldest")
-    )
+    weighed = waiting.groupBy(*key).agg(fn.sum("storeSize").alias("bytes"), fn.min("storeTimestamp").alias("oldest"))
     joined = counted.join(weighed, key, "left").fillna(0, ["bytes"])
     behind = fn.greatest(seconds(fn.col("oldest"), at(now_ms)), fn.lit(0.0))
     return shaped(
@@ -164,9 +146,7 @@ def anatomy(waiting: DataFrame, now_ms: int, *, top: int = 10) -> DataFrame:
     )
     share = fn.col("messages") / fn.sum("messages").over(Window.partitionBy(*key))
     return shaped(
-        folded.withColumn("share", share).orderBy(
-            "dimension", fn.desc("messages"), "consumerGroup", "topic", "value"
-        ),
+        folded.withColumn("share", share).orderBy("dimension", fn.desc("messages"), "consumerGroup", "topic", "value"),
         [*key, "value", "messages", "bytes", "oldest", "newest", "share"],
     )
 
@@ -182,12 +162,8 @@ def _split(waiting: DataFrame, now_ms: int) -> DataFrame:
     }
     words = fn.filter(fn.split(fn.coalesce("keys", fn.lit("")), " "), lambda word: word != "")
     keys = fn.when(fn.size(words) > 0, words).otherwise(fn.array(fn.lit(NONE)))
-    pair = [
-        fn.struct(fn.lit(name).alias("dimension"), v.alias("value")) for name, v in values.items()
-    ]
-    by_key = fn.transform(
-        keys, lambda word: fn.struct(fn.lit("key").alias("dimension"), word.alias("value"))
-    )
+    pair = [fn.struct(fn.lit(name).alias("dimension"), v.alias("value")) for name, v in values.items()]
+    by_key = fn.transform(keys, lambda word: fn.struct(fn.lit("key").alias("dimension"), word.alias("value")))
     return waiting.select(
         "consumerGroup", "topic", "storeSize", "storeTimestamp",
         fn.inline(fn.concat(fn.array(*pair), by_key)),
@@ -209,8 +185,7 @@ def arrivals(messages: DataFrame, now_ms: int, window_seconds: int) -> DataFrame
     Columns: topic, arriving (messages a second).
     """
     recent = messages.where(
-        (fn.col("storeTimestamp") > at(now_ms - 1000 * window_seconds))
-        & (fn.col("storeTimestamp") <= at(now_ms))
+        (fn.col("storeTimestamp") > at(now_ms - 1000 * window_seconds)) & (fn.col("storeTimestamp") <= at(now_ms))
     )
     counted = recent.groupBy("topic").agg((fn.count("*") / window_seconds).alias("arriving"))
     return shaped(counted, ["topic", "arriving"])

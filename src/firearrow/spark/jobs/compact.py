@@ -80,9 +80,7 @@ def compact(
     return done if done.removed else None
 
 
-def _joined(
-    workers: Workers, archive: Archive, state: State, groups: Sequence[Sequence[DataFile]]
-) -> Compacted:
+def _joined(workers: Workers, archive: Archive, state: State, groups: Sequence[Sequence[DataFile]]) -> Compacted:
     stem = file_stem(state.version + 1)
     merges = [Merge(tuple(g), archive.place, stem(number)) for number, g in enumerate(groups)]
     written = workers.run(_merge, merges)

@@ -96,9 +96,7 @@ def histories(messages: DataFrame, dead: DataFrame) -> DataFrame:
     the log still has), firstRetry, lastRetry, deadTimestamp.
     """
     wanted = dead.select("originMsgId").where("originMsgId is not null").distinct()
-    origin = messages.join(
-        fn.broadcast(wanted), messages["offsetMsgId"] == wanted["originMsgId"]
-    ).select(
+    origin = messages.join(fn.broadcast(wanted), messages["offsetMsgId"] == wanted["originMsgId"]).select(
         "originMsgId",
         messages["queueId"].alias("originQueueId"),
         messages["queueOffset"].alias("originQueueOffset"),
@@ -107,10 +105,7 @@ def histories(messages: DataFrame, dead: DataFrame) -> DataFrame:
     copies = messages.where(fn.col("topic").startswith(RETRY_PREFIX))
     retries = (
         copies.withColumn("originMsgId", properties.of(copies)(names.ORIGIN_MESSAGE_ID))
-        .groupBy(
-            fn.regexp_extract("topic", f"^{RETRY_PREFIX}([^+]+)", 1).alias("consumerGroup"),
-            "originMsgId",
-        )
+        .groupBy(fn.regexp_extract("topic", f"^{RETRY_PREFIX}([^+]+)", 1).alias("consumerGroup"), "originMsgId")
         .agg(
             fn.count("*").alias("tries"),
             fn.min("storeTimestamp").alias("firstRetry"),
@@ -182,9 +177,7 @@ def select(dead: DataFrame, condition: str) -> DataFrame:
         chosen.schema  # noqa: B018 - a Spark Connect session looks at the condition only now
     except (ParseException, AnalysisException) as error:
         reason = str(error).strip().splitlines()[0].partition(" SQLSTATE")[0]
-        raise ConfigError(
-            f"condition {condition!r}: {reason}; columns are {', '.join(named.columns)}"
-        ) from error
+        raise ConfigError(f"condition {condition!r}: {reason}; columns are {', '.join(named.columns)}") from error
     return chosen.drop("text")
 
 
@@ -214,12 +207,7 @@ def resend(chosen: DataFrame, target: str | None = None) -> DataFrame:
     without_mark = fn.map_filter(kept, lambda name, _: name != names.RESENT_ID)
     topic = fn.lit(target) if target else fn.col("originTopic")
     return chosen.select(
-        topic.alias("topic"),
-        "body",
-        "tags",
-        "keys",
-        "flag",
-        fn.map_concat(without_mark, mark).alias("properties"),
+        topic.alias("topic"), "body", "tags", "keys", "flag", fn.map_concat(without_mark, mark).alias("properties")
     )
 
 

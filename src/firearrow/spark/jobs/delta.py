@@ -60,9 +60,7 @@ _SETTINGS: Final = {
 }
 _TRIES_MAX: Final = 100  # commits of others, one after the other, that come between
 _LOOKS_MAX: Final = 20  # at a log that goes on while it is read
-_POWER: Final = (
-    " (if power was lost, remove the newest entry of _delta_log: nothing that counts is in it)"
-)
+_POWER: Final = " (if power was lost, remove the newest entry of _delta_log: nothing that counts is in it)"
 _LAST_NAME: Final = "\U0010ffff"  # of a broker, where a table does not say which a file has
 
 
@@ -134,12 +132,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
             "storeTimestamp": _iso(self.stored_max_ms),
         }
         return json.dumps(
-            {
-                "numRecords": self.rows,
-                "minValues": least,
-                "maxValues": most,
-                "nullCount": dict.fromkeys(least, 0),
-            }
+            {"numRecords": self.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
         )
 
 
@@ -233,8 +226,7 @@ class Archive:
         """
         if find_spec("deltalake") is None:
             raise ConfigError(
-                "an archive needs the package deltalake: install Firearrow with the extra spark"
-                " (docs/start.md)"
+                "an archive needs the package deltalake: install Firearrow with the extra spark (docs/start.md)"
             )
         if not old and self.is_old():
             raise ConfigError(
@@ -372,11 +364,7 @@ class Archive:
         try:
             self._told(
                 lambda: table.create_write_transaction(
-                    actions,
-                    "append",
-                    table.schema(),
-                    ["topic", "dt"],
-                    commit_properties=properties,
+                    actions, "append", table.schema(), ["topic", "dt"], commit_properties=properties
                 )
             )
         except CommitFailedError:
@@ -434,9 +422,7 @@ class Archive:
         if table is None:
             return 0
         removed: list[str] = self._told(
-            lambda: table.vacuum(
-                kept_hours, dry_run=False, enforce_retention_duration=False, full=True
-            )
+            lambda: table.vacuum(kept_hours, dry_run=False, enforce_retention_duration=False, full=True)
         )
         self._sync_log(state.version, self.load().version)
         return len(removed)

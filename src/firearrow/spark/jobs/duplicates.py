@@ -75,9 +75,7 @@ def repeated(found: DataFrame) -> DataFrame:
 
     Columns: those of `occurrences`, sameBody (as the one before), sinceSeconds.
     """
-    order = Window.partitionBy("topic", "kind", "value").orderBy(
-        "storeTimestamp", "broker", "queueId", "queueOffset"
-    )
+    order = Window.partitionBy("topic", "kind", "value").orderBy("storeTimestamp", "broker", "queueId", "queueOffset")
     before = fn.lag("storeTimestamp").over(order)
     copies = (
         found.withColumn("sameBody", fn.lag("bodyCrc").over(order) == fn.col("bodyCrc"))
@@ -117,12 +115,9 @@ def windows(found: DataFrame, window_seconds: int) -> DataFrame:
     """
     start = fn.window("storeTimestamp", f"{window_seconds} seconds").start
     counted = found.groupBy("topic", "kind", start.alias("windowStart")).agg(
-        fn.count("*").alias("messages"),
-        (fn.count("*") - fn.count_distinct("value")).alias("copies"),
+        fn.count("*").alias("messages"), (fn.count("*") - fn.count_distinct("value")).alias("copies")
     )
     return shaped(
-        counted.withColumn("share", fn.col("copies") / fn.col("messages")).orderBy(
-            "windowStart", "topic", "kind"
-        ),
+        counted.withColumn("share", fn.col("copies") / fn.col("messages")).orderBy("windowStart", "topic", "kind"),
         ["topic", "kind", "windowStart", "messages", "copies", "share"],
     )

@@ -100,6 +100,4 @@ def _require_same(mark: str | None, archive: Archive, state: State) -> None:
         return
     name = mark.partition("/")[0]
     if name != state.archive and taken(name) not in state.numbers:
-        raise ConfigError(
-            f"the table is of archive {name}, but {archive.root} is archive {state.archive}"
-        )
+        raise ConfigError(f"the table is of archive {name}, but {archive.root} is archive {state.archive}")

@@ -19,12 +19,7 @@ import pyspark.sql.functions as fn
 from pyspark.sql import Column, DataFrame
 
 from firearrow.message import properties as names
-from firearrow.message.names import (
-    DLQ_PREFIX,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    TRACE_TOPIC,
-)
+from firearrow.message.names import DLQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRACE_TOPIC
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from firearrow.spark import properties
 from firearrow.spark.jobs.columns import at, is_copy, is_internal, millis, shaped
@@ -38,26 +33,7 @@ TRACE_COLUMNS: Final = ("topic", "body")
 
 DELAYS_MS: Final = tuple(
     1000 * seconds
-    for seconds in (
-        1,
-        5,
-        10,
-        30,
-        60,
-        120,
-        180,
-        240,
-        300,
-        360,
-        420,
-        480,
-        540,
-        600,
-        1200,
-        1800,
-        3600,
-        7200,
-    )
+    for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 """The delay of each level, from 1 on, as brokers have them unless ``messageDelayLevel`` is set."""
 
@@ -111,11 +87,7 @@ def stored(messages: DataFrame, *, by_minute: bool = True) -> DataFrame:
         .withColumn("took", took)
         .withColumn("minute", fn.date_trunc("minute", "storeTimestamp"))
         .groupBy(*keys)
-        .agg(
-            fn.count("*").alias("messages"),
-            *spread(fn.col("took")),
-            fn.count_if(fn.col("took") < 0).alias("early"),
-        )
+        .agg(fn.count("*").alias("messages"), *spread(fn.col("took")), fn.count_if(fn.col("took") < 0).alias("early"))
     )
     return shaped(counted.orderBy(*keys), [*keys, "messages", *SPREAD, "early"])
 
@@ -149,9 +121,7 @@ def consumptions(trace: DataFrame) -> DataFrame:
     )
     ended = after.dropDuplicates(["requestId", "msgId"])
     joined = before.join(ended, ["requestId", "msgId"], "left")
-    return shaped(
-        joined, ["consumerGroup", "msgId", "retries", "startTimestamp", "tookMs", "success"]
-    )
+    return shaped(joined, ["consumerGroup", "msgId", "retries", "startTimestamp", "tookMs", "success"])
 
 
 def consumed(messages: DataFrame, traced: DataFrame) -> DataFrame:
@@ -173,12 +143,7 @@ def consumed(messages: DataFrame, traced: DataFrame) -> DataFrame:
         there.join(traced, ["msgId", "retries"])
         .withColumn("waited", waited)
         .groupBy("topic", "consumerGroup", minute)
-        .agg(
-            fn.count("*").alias("messages"),
-            fn.count_if(~fn.col("success")).alias("failed"),
-            *waits,
-            *takes,
-        )
+        .agg(fn.count("*").alias("messages"), fn.count_if(~fn.col("success")).alias("failed"), *waits, *takes)
     )
     wide = [f"{part}{name.capitalize()}" for part in ("wait", "took") for name in SPREAD]
     return shaped(
@@ -188,10 +153,7 @@ def consumed(messages: DataFrame, traced: DataFrame) -> DataFrame:
 
 
 def _named(part: str, columns: list[Column]) -> list[Column]:
-    return [
-        column.alias(f"{part}{name.capitalize()}")
-        for name, column in zip(SPREAD, columns, strict=True)
-    ]
+    return [column.alias(f"{part}{name.capitalize()}") for name, column in zip(SPREAD, columns, strict=True)]
 
 
 def delayed(messages: DataFrame, delays_ms: Sequence[int] = DELAYS_MS) -> DataFrame:
@@ -224,9 +186,7 @@ def delayed(messages: DataFrame, delays_ms: Sequence[int] = DELAYS_MS) -> DataFr
         .groupBy(*key, "kind")
         .agg(fn.max("dueTimestamp").alias("dueTimestamp"))  # a far timer is stored several times
     )
-    came = messages.select(
-        "broker", "msgId", "topic", fn.col("reconsumeTimes").alias("retries"), "storeTimestamp"
-    )
+    came = messages.select("broker", "msgId", "topic", fn.col("reconsumeTimes").alias("retries"), "storeTimestamp")
     delivered = came.groupBy(*key).agg(fn.min("storeTimestamp").alias("deliveredTimestamp"))
     joined = due.join(delivered, key, "left")
     late = millis(fn.col("dueTimestamp"), fn.col("deliveredTimestamp"))
@@ -252,6 +212,5 @@ def lateness(found: DataFrame, now_ms: int) -> DataFrame:
         fn.min(fn.when(waits, fn.col("dueTimestamp"))).alias("nextDue"),
     )
     return shaped(
-        counted.orderBy("topic", "kind"),
-        ["topic", "kind", "delivered", *SPREAD, "waiting", "overdue", "nextDue"],
+        counted.orderBy("topic", "kind"), ["topic", "kind", "delivered", *SPREAD, "waiting", "overdue", "nextDue"]
     )

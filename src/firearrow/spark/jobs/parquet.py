@@ -227,10 +227,7 @@ def _marks(table: pa.Table) -> Iterator[LogMark]:
     furthest = table.group_by("broker").aggregate([("commitLogOffset", "max")])
     for row in furthest.to_pylist():
         broker, offset = row["broker"], row["commitLogOffset_max"]
-        is_it = pc.and_(
-            pc.equal(table.column("commitLogOffset"), offset),
-            pc.equal(table.column("broker"), broker),
-        )
+        is_it = pc.and_(pc.equal(table.column("commitLogOffset"), offset), pc.equal(table.column("broker"), broker))
         at = pc.index(is_it, True).as_py()
         yield LogMark(broker, offset, _stored_ms(table, at))
 
@@ -248,8 +245,7 @@ def _require_unique(table: pa.Table) -> None:
         at = int(np.argmax(same))
         topic, broker, queue_id = _key(table, at)
         raise CorruptStore(
-            f"queue {queue_id} of topic {topic!r} on {broker}: offset"
-            f" {table.column('queueOffset')[at]} occurs twice"
+            f"queue {queue_id} of topic {topic!r} on {broker}: offset {table.column('queueOffset')[at]} occurs twice"
         )
 
 
@@ -258,9 +254,7 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
     days = pc.floor_temporal(table.column("storeTimestamp"), unit="day").cast(pa.int64())
     days = days.to_numpy() // 86_400_000_000
     topics = table.column("topic")
-    bounds = [
-        at for at in _begins(table) if at == 0 or topics[at].as_py() != topics[at - 1].as_py()
-    ]
+    bounds = [at for at in _begins(table) if at == 0 or topics[at].as_py() != topics[at - 1].as_py()]
     for begin, end in zip(bounds, [*bounds[1:], table.num_rows], strict=True):
         of_topic, topic_days = table.slice(begin, end - begin), days[begin:end]
         for day in np.unique(topic_days):
@@ -272,10 +266,7 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
 
 def _write(table: pa.Table, place: FilePlace, path: str) -> int:
     """Write one file; give its size."""
-    with (
-        place.create(path) as file,
-        pq.ParquetWriter(file, table.schema, **_settings(table)) as writer,
-    ):
+    with place.create(path) as file, pq.ParquetWriter(file, table.schema, **_settings(table)) as writer:
         writer.write_table(table, ROW_GROUP_ROWS)
         writer.close()
         size_bytes: int = file.tell()

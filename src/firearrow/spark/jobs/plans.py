@@ -22,14 +22,7 @@ import pyarrow as pa
 from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.files import replace_atomically
-from firearrow.spark.jobs.resending import (
-    SETTLE_SECONDS,
-    Ledger,
-    Marks,
-    Pace,
-    Resend,
-    SourceProgress,
-)
+from firearrow.spark.jobs.resending import SETTLE_SECONDS, Ledger, Marks, Pace, Resend, SourceProgress
 from firearrow.spark.jobs.sources import Messages
 from firearrow.spark.jobs.targets import Brokers
 from firearrow.spark.jobs.workers import Workers
@@ -96,10 +89,7 @@ class QueueTask:
 
 
 def begin(
-    directory: Path,
-    asked: Mapping[str, Any],
-    make: Callable[[], JobPlan],
-    sleep: Sleep | None = None,
+    directory: Path, asked: Mapping[str, Any], make: Callable[[], JobPlan], sleep: Sleep | None = None
 ) -> JobPlan:
     """Give the plan of the job in a directory: the one that is there, or else a new one.
 
@@ -129,8 +119,7 @@ def require_same(directory: Path, begun: Mapping[str, Any], asked: Mapping[str, 
     ]
     if differences:
         raise ConfigError(
-            f"{directory} belongs to another job: {', '.join(differences)}; "
-            "give this one a directory of its own"
+            f"{directory} belongs to another job: {', '.join(differences)}; give this one a directory of its own"
         )
 
 

@@ -132,11 +132,7 @@ class ArchiveProgress:
         for mark in marks:
             slots = self._slots.get(mark.broker, [])
             slot = len(slots) if len(slots) < MARKS_MAX else slots[0]
-            values = {
-                "step": step,
-                "offset": mark.commit_log_offset,
-                "stored": mark.store_ms,
-            }
+            values = {"step": step, "offset": mark.commit_log_offset, "stored": mark.store_ms}
             for what, value in values.items():
                 found[_name("mark", mark.broker, slot, what)] = value
         return found

@@ -18,12 +18,7 @@ from firearrow.spark.jobs.storework import Executors, layout_of
 from firearrow.store.offline import ALL, Layout, Order, Rebuilt, rebuild
 
 WRITTEN: Final = "kind string, file string, bytes long, remark string"
-MADE: Final = {
-    "consumequeue": "queue",
-    "batchconsumequeue": "queue",
-    "consumequeue_rocksdb": "queue",
-    "index": "index",
-}
+MADE: Final = {"consumequeue": "queue", "batchconsumequeue": "queue", "consumequeue_rocksdb": "queue", "index": "index"}
 """The directories that a rebuild makes, and the kind of what is in them."""
 _ROUNDS: Final = 4  # pieces for each core in a job: more would be more in the driver's memory
 

@@ -130,9 +130,7 @@ def _chosen_offsets(path: Path, queue: Queue) -> np.ndarray[Any, np.dtype[np.int
     return offsets
 
 
-def chosen(
-    frame: DataFrame, job: Path, place: Mapping[str, Any] | None = None, **others: Any
-) -> Selection:
+def chosen(frame: DataFrame, job: Path, place: Mapping[str, Any] | None = None, **others: Any) -> Selection:
     """Fix what a DataFrame with the columns topic, broker, queueId and queueOffset names.
 
     It is run once: a job that goes on has the messages that were chosen when it began.
@@ -185,13 +183,7 @@ def replay(
     topic = options.get("topic")
     if topic is None:
         raise ConfigError("option topic is missing: messages are replayed to one topic")
-    asked = {
-        "job": "replay",
-        **messages.place,
-        **selection.asked(),
-        "topic": topic,
-        "to": options.get("nameServer"),
-    }
+    asked = {"job": "replay", **messages.place, **selection.asked(), "topic": topic, "to": options.get("nameServer")}
     spans = {queue: span for queue, span in messages.spans.items() if selection.wants(queue.topic)}
 
     def make() -> plans.JobPlan:
@@ -215,7 +207,5 @@ def _routes(spans: Spans, topic: str, options: Mapping[str, str]) -> list[plans.
     routes = []
     for number, queue in enumerate(sorted(spans)):
         target = targets[number % len(targets)]
-        routes.append(
-            plans.Route(*queue, *spans[queue], topic, target.broker_name, target.queue_id)
-        )
+        routes.append(plans.Route(*queue, *spans[queue], topic, target.broker_name, target.queue_id))
     return routes

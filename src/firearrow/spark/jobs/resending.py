@@ -203,10 +203,7 @@ class Pace:
     """Lets so many messages a second through; ``per_second`` None lets all."""
 
     def __init__(
-        self,
-        per_second: float | None,
-        clock: Clock | None = None,
-        sleep: Callable[[float], object] | None = None,
+        self, per_second: float | None, clock: Clock | None = None, sleep: Callable[[float], object] | None = None
     ) -> None:
         self._per_second = per_second
         self._clock = clock or SystemClock()
@@ -268,9 +265,7 @@ class Resend:
         arrived = _Arrived(begun, self.target, self.marks)
         for window in self._windows(self._messages(begun.next_offset), arrived):
             first = window[0]
-            self.ledger.note(
-                SourceProgress(first.offset, arrived.look_from(first), begun.sent + first.ordinal)
-            )
+            self.ledger.note(SourceProgress(first.offset, arrived.look_from(first), begun.sent + first.ordinal))
             for batch in _cut(window, self.batch_bytes, BATCH_ROWS):
                 self.pace.wait(len(batch))
                 self.target.send([message.member for message in batch], batch[0].sys_flag)
@@ -338,9 +333,7 @@ class _Arrived:
         return self._target.end()
 
 
-def _cut(
-    messages: Iterable[Message], bytes_max: int, rows_max: int | None = None
-) -> Iterator[list[Message]]:
+def _cut(messages: Iterable[Message], bytes_max: int, rows_max: int | None = None) -> Iterator[list[Message]]:
     """Cut messages into lists of at most so many bytes, but of one message at least.
 
     With ``rows_max`` they are batches: of so many messages, with bodies of one kind.

@@ -91,9 +91,7 @@ def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) ->
                 number = first + queue.queue_id
                 span = spans[queue]
                 routes.append(plans.Route(*queue, *span, to_topic, target, number))
-                next_queue[to_topic, target] = max(
-                    next_queue.get((to_topic, target), 0), number + 1
-                )
+                next_queue[to_topic, target] = max(next_queue.get((to_topic, target), 0), number + 1)
     return routes
 
 

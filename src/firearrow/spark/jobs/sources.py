@@ -100,9 +100,7 @@ class ArchiveMessages:
         for _, path in sorted(found):
             yield from self._read_file(path, queue, span, SENT)
 
-    def _read_file(
-        self, path: str, queue: Queue, span: Span, columns: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
+    def _read_file(self, path: str, queue: Queue, span: Span, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         wanted = pq.filters_to_expression(
             [
                 ("broker", "=", queue.broker),
@@ -125,9 +123,7 @@ def _require_topics(archive: Archive, known: set[str], wanted: Sequence[str]) ->
         raise ConfigError(f"{archive.root}: there is no archive, or it is empty")
     for topic in wanted:
         if topic not in known:
-            raise ConfigError(
-                f"archive {archive.root} has no topic {topic!r}; it has {', '.join(sorted(known))}"
-            )
+            raise ConfigError(f"archive {archive.root} has no topic {topic!r}; it has {', '.join(sorted(known))}")
 
 
 def _may_hold(group: pq.RowGroupMetaData, schema: pa.Schema, queue: Queue, span: Span) -> bool:

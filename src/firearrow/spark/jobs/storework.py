@@ -37,18 +37,14 @@ class Executors:
         self._context = spark.sparkContext
         self._at_once = at_once
 
-    def work(
-        self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
-    ) -> Iterator[R]:
+    def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
         """Give the results in the order of the pieces; a failure of one is one of all."""
         shared = SharedView.of(view)
         at_once = self._at_once or len(pieces) or 1
         for start in range(0, len(pieces), at_once):
             yield from self._job(shared, function, pieces[start : start + at_once])
 
-    def _job(
-        self, shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
-    ) -> list[R]:
+    def _job(self, shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> list[R]:
         """Do some pieces. A task takes several, as it costs more than a small piece does; not side
         by side, as the end of a log's last file is much room and nothing in it."""
         tasks = min(len(pieces), _TASKS_A_CORE * self.cores)
@@ -63,9 +59,7 @@ class Executors:
         return self._context.defaultParallelism
 
 
-def _work_on_all(
-    shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
-) -> list[R]:
+def _work_on_all(shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> list[R]:
     with in_a_sentence():
         return [work_on(shared, function, piece) for piece in pieces]
 

@@ -26,14 +26,7 @@ from firearrow.client.queues import Queue
 from firearrow.errors import CorruptStore, StoreLocked
 from firearrow.files import sync_directory
 from firearrow.spark.jobs.delta import OLD, Archive, Change, DataFile, QueueRows, State
-from firearrow.spark.jobs.progress import (
-    ArchiveProgress,
-    Gap,
-    LogMark,
-    numbers_of_gaps,
-    numbers_of_offsets,
-    taken,
-)
+from firearrow.spark.jobs.progress import ArchiveProgress, Gap, LogMark, numbers_of_gaps, numbers_of_offsets, taken
 from firearrow.spark.offsets import OffsetJson, from_json
 
 FORMAT: Final = 1
@@ -137,9 +130,7 @@ def _read(root: Path) -> _Old:
     old = None
     for manifest in chain:
         if manifest.sequence != expected:
-            raise CorruptStore(
-                f"archive {root}: manifest {expected} is missing, but there is {manifest.sequence}"
-            )
+            raise CorruptStore(f"archive {root}: manifest {expected} is missing, but there is {manifest.sequence}")
         old = _followed(old, manifest)
         expected += 1
     if old is None:
@@ -153,9 +144,7 @@ def _decoded(path: Path) -> _Manifest:
     except msgspec.DecodeError as error:
         raise CorruptStore(f"{path} is not the manifest of an archive: {error}") from None
     if manifest.format != FORMAT:
-        raise CorruptStore(
-            f"{path} has format {manifest.format}, but only format {FORMAT} can be taken over"
-        )
+        raise CorruptStore(f"{path} has format {manifest.format}, but only format {FORMAT} can be taken over")
     return manifest
 
 

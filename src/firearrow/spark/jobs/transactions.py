@@ -141,9 +141,7 @@ def _decided(messages: DataFrame) -> DataFrame:
     """The halves that operations name, and when the first of them was stored."""
     ops = messages.where(fn.col("topic").isin(*_OPS))
     offsets = fn.explode(fn.split(ops["body"].cast("string"), ","))
-    named = ops.select(
-        "broker", ops["queueId"].alias("halfQueueId"), "storeTimestamp", offsets.alias("n")
-    )
+    named = ops.select("broker", ops["queueId"].alias("halfQueueId"), "storeTimestamp", offsets.alias("n"))
     return (
         named.withColumn("halfQueueOffset", fn.trim("n").try_cast("bigint"))
         .where("halfQueueOffset is not null and not startswith(trim(n), '+')")
@@ -159,9 +157,7 @@ def _committed(messages: DataFrame) -> DataFrame:
     delayed = is_internal(topic)  # of a delayed message, one copy waits and one is delivered
     commits = fn.greatest(fn.count_if(delayed), fn.count_if(~delayed))
     return (
-        messages.where(
-            (fn.col("sysFlag").bitwiseAND(TRANSACTION_MASK) == TRANSACTION_COMMIT) & ~copies
-        )
+        messages.where((fn.col("sysFlag").bitwiseAND(TRANSACTION_MASK) == TRANSACTION_COMMIT) & ~copies)
         .groupBy("broker", fn.col("preparedTransactionOffset").alias("halfPosition"))
         .agg(commits.alias("commits"), fn.min("storeTimestamp").alias("committedAt"))
     )
@@ -169,6 +165,4 @@ def _committed(messages: DataFrame) -> DataFrame:
 
 def _discarded(messages: DataFrame) -> DataFrame:
     given = messages.where(fn.col("topic") == TRANS_CHECK_MAX_TIME_TOPIC)
-    return given.groupBy("broker", _id(given).alias("msgId")).agg(
-        fn.min("storeTimestamp").alias("given")
-    )
+    return given.groupBy("broker", _id(given).alias("msgId")).agg(fn.min("storeTimestamp").alias("given"))

@@ -19,15 +19,7 @@ import pyarrow.parquet as pq
 from firearrow.client.queues import Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.spark.jobs.compact import GROUPS_OF_WORKER, compact
-from firearrow.spark.jobs.delta import (
-    KEPT_HOURS,
-    Archive,
-    Change,
-    Conflict,
-    DataFile,
-    QueueRows,
-    State,
-)
+from firearrow.spark.jobs.delta import KEPT_HOURS, Archive, Change, Conflict, DataFile, QueueRows, State
 from firearrow.spark.jobs.parquet import ORDER, queues_in
 from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import numbers_of_offsets
@@ -78,9 +70,7 @@ class Upkeep:
         now_ms = self._clock.now_ms()
         today = day_of(now_ms)
         groups_max = self._workers.parallelism * GROUPS_OF_WORKER
-        piled_up = compact(
-            self._workers, self._archive, files_min=self._files_min, groups_max=groups_max
-        )
+        piled_up = compact(self._workers, self._archive, files_min=self._files_min, groups_max=groups_max)
         if today == self._done:
             return piled_up is not None
         expired: tuple[DataFile, ...] = ()
@@ -118,9 +108,7 @@ def expire(workers: Workers, archive: Archive, first_day: str) -> tuple[DataFile
     return removed
 
 
-def _first_left(
-    workers: Workers, archive: Archive, state: State, removed: Sequence[DataFile]
-) -> dict[Queue, int]:
+def _first_left(workers: Workers, archive: Archive, state: State, removed: Sequence[DataFile]) -> dict[Queue, int]:
     """Give where queues begin without some files.
 
     That is behind their last message in these, unless a file that stays has earlier ones: messages

@@ -30,9 +30,7 @@ from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX
 from firearrow.spark.jobs.columns import is_internal, millis, shaped
 from firearrow.spark.jobs.latency import is_put_off
 
-MESSAGE_COLUMNS: Final = (
-    "topic", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp", "properties",
-)  # fmt: skip
+MESSAGE_COLUMNS: Final = ("topic", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp", "properties")
 
 STREAM_METRICS: Final = ("messages", "bytes", "deadLetters", "retries", "p99Ms")
 LAG_METRICS: Final = ("lag", "lost")
@@ -85,9 +83,7 @@ def parse_rule(text: str) -> Rule:
     match = _RULE.fullmatch(text)
     known = {name.lower(): name for name in METRICS}
     if match is None or match[1].lower() not in known:
-        raise ConfigError(
-            f"rule {text!r}: must be METRIC > NUMBER, with a metric of {', '.join(METRICS)}"
-        )
+        raise ConfigError(f"rule {text!r}: must be METRIC > NUMBER, with a metric of {', '.join(METRICS)}")
     return Rule(known[match[1].lower()], float(match[2]))
 
 
@@ -116,10 +112,7 @@ def measured(messages: DataFrame) -> DataFrame:
             fn.percentile_approx(took, 0.99).alias("p99Ms"),
         )
     )
-    return shaped(
-        counted.withColumn("windowStart", fn.col("window.start")),
-        ["windowStart", "topic", *STREAM_METRICS],
-    )
+    return shaped(counted.withColumn("windowStart", fn.col("window.start")), ["windowStart", "topic", *STREAM_METRICS])
 
 
 def broken(numbers: DataFrame, rules: Iterable[Rule]) -> list[Alert]:
@@ -159,9 +152,7 @@ class Lags:
         if not self._rules:
             return []
         summed = (
-            self._read()
-            .groupBy("consumerGroup", "topic")
-            .agg(fn.sum("lag").alias("lag"), fn.sum("lost").alias("lost"))
+            self._read().groupBy("consumerGroup", "topic").agg(fn.sum("lag").alias("lag"), fn.sum("lost").alias("lost"))
         )
         values = {
             (rule, f"{row.consumerGroup} of {row.topic}"): row[rule.metric]
@@ -187,12 +178,8 @@ class Topic:
     """Of the sink; ``nameServer`` at least."""
 
     def __call__(self, alerts: Sequence[Alert]) -> None:
-        rows = [
-            (self.topic, bytearray(a.as_json().encode()), a.rule.split()[0], a.id) for a in alerts
-        ]
-        frame = self.spark.createDataFrame(
-            rows, "topic string, body binary, tags string, keys string"
-        )
+        rows = [(self.topic, bytearray(a.as_json().encode()), a.rule.split()[0], a.id) for a in alerts]
+        frame = self.spark.createDataFrame(rows, "topic string, body binary, tags string, keys string")
         sink = frame.coalesce(1).write.format("rocketmq").options(**self.options)
         sink.mode("append").save()
 
@@ -221,8 +208,7 @@ class Webhook:
                     error.close()  # it is the answer, too
                 if not left:
                     raise FirearrowError(
-                        f"webhook {self.url}: {error} after {WEBHOOK_TRIES} tries, "
-                        f"{len(alerts)} alerts not delivered"
+                        f"webhook {self.url}: {error} after {WEBHOOK_TRIES} tries, {len(alerts)} alerts not delivered"
                     ) from error
             Event().wait(self.pause_seconds)
 
@@ -255,9 +241,7 @@ def late(query: StreamingQuery) -> int:
     return sum(found.numRowsDroppedByWatermark for found in operators)
 
 
-def start(
-    messages: DataFrame, watch: Watch, checkpoint: str, trigger: dict[str, str | bool]
-) -> StreamingQuery:
+def start(messages: DataFrame, watch: Watch, checkpoint: str, trigger: dict[str, str | bool]) -> StreamingQuery:
     """Start watching a stream of messages (`MESSAGE_COLUMNS`).
 
     ``trigger`` is of ``DataStreamWriter.trigger``: ``{"processingTime": "10 seconds"}`` or

@@ -81,9 +81,7 @@ def local_workers(jobs: int, start_method: str = "spawn") -> Iterator[ProcessWor
     """
     context = get_context(start_method)
     watched, end = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=end_with_parent, initargs=(watched,)
-    )
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=end_with_parent, initargs=(watched,))
     try:
         yield ProcessWorkers(pool, jobs)
     except (KeyboardInterrupt, SystemExit):

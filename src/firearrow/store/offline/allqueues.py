@@ -14,11 +14,7 @@ from firearrow.store.snapshot.entries import QueueKey
 
 
 def check_queues(
-    view: StoreView,
-    merged: dict[QueueKey, QueueReport],
-    log_end: int,
-    gaps: list[GapReport],
-    findings: Findings,
+    view: StoreView, merged: dict[QueueKey, QueueReport], log_end: int, gaps: list[GapReport], findings: Findings
 ) -> tuple[int, int]:
     """Verify all queues against the log; return how many there are, and how many messages they lack
     at their ends, as is to be expected."""

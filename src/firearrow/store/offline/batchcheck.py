@@ -26,10 +26,7 @@ class BatchQueueCheck(QueueCheck):
     def _wrong_entries(self) -> None:
         """Say of each unit that is not as the log wants it in what it differs."""
         queue = self._units
-        covered = [
-            (queue.unit(first).queue_offset, queue.unit(end - 1).end)
-            for first, end in self._report.covered
-        ]
+        covered = [(queue.unit(first).queue_offset, queue.unit(end - 1).end) for first, end in self._report.covered]
         expected = {  # of two records with one queue offset the later counts
             wrong.first: wrong.entries
             for wrong in self._report.wrong

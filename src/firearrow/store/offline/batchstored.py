@@ -13,15 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.batchqueue import (
-    UNIT,
-    UNIT_BYTES,
-    UNIT_DTYPE,
-    Unit,
-    Units,
-    are_written,
-    is_written,
-)
+from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, Unit, Units, are_written, is_written
 from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.snapshot.batchunits import BatchQueue
 from firearrow.store.snapshot.entries import QUEUE_ENTRY, Span, bisect, without

@@ -105,9 +105,7 @@ class Carver:
     """
 
     def __init__(self, sources: list[Path], on_progress: OnProgress | None = None) -> None:
-        self.sources = [
-            StoreFile(path, _base_of(path), path.stat().st_size) for path in files_of(sources)
-        ]
+        self.sources = [StoreFile(path, _base_of(path), path.stat().st_size) for path in files_of(sources)]
         self._maps = Maps(_corrections_in(sources))
         self._on_progress = on_progress
         self.found: dict[int, Found] = {}
@@ -127,12 +125,7 @@ class Carver:
         return [self.found[offset] for offset in sorted(self.found)]
 
     def _take(self, source: int, columns: Columns) -> None:
-        rows = zip(
-            columns.physical_offset.tolist(),
-            columns.position.tolist(),
-            columns.size.tolist(),
-            strict=True,
-        )
+        rows = zip(columns.physical_offset.tolist(), columns.position.tolist(), columns.size.tolist(), strict=True)
         for physical, position, size in rows:
             fresh = Found(physical, source, position, size)
             known = self.found.get(physical)
@@ -245,9 +238,7 @@ def _is_name(topic: bytes) -> bool:
         return False
 
 
-def carved_messages(
-    sources: list[Path], on_progress: OnProgress | None = None
-) -> Iterator[MessageView]:
+def carved_messages(sources: list[Path], on_progress: OnProgress | None = None) -> Iterator[MessageView]:
     """The messages that can be carved, in the order of their old offsets."""
     carver = Carver(sources, on_progress)
     try:

@@ -31,8 +31,7 @@ def write_stream(rows: Iterable[dict[str, Any]], sink: IO[bytes]) -> int:
         import pyarrow as pa  # an extra
     except ImportError:
         raise ConfigError(
-            "--format arrow needs the package pyarrow: install Firearrow with the extra arrow "
-            "(docs/start.md)"
+            "--format arrow needs the package pyarrow: install Firearrow with the extra arrow (docs/start.md)"
         ) from None
     types: dict[str, Any] = {name: pa.string() for name in _TEXTS}
     types |= {name: pa.int32() for name in _NUMBERS} | {name: pa.int64() for name in _WIDE}
@@ -45,9 +44,7 @@ def write_stream(rows: Iterable[dict[str, Any]], sink: IO[bytes]) -> int:
             for row in batch:
                 row["properties"] = list(row["properties"].items())
             columns = [[row.get(name) for row in batch] for name in COLUMNS]
-            arrays = [
-                pa.array(column, types[name]) for name, column in zip(COLUMNS, columns, strict=True)
-            ]
+            arrays = [pa.array(column, types[name]) for name, column in zip(COLUMNS, columns, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             count += len(batch)
     return count

@@ -212,11 +212,7 @@ class IndexReport:
 
     def add(self, part: IndexReport, keep_max: int) -> None:
         """Add what a later part of the log says; of each list so many are kept."""
-        for mine, more in (
-            (self.missing, part.missing),
-            (self.foreign, part.foreign),
-            (self.late, part.late),
-        ):
+        for mine, more in ((self.missing, part.missing), (self.foreign, part.foreign), (self.late, part.late)):
             mine += more[: keep_max - len(mine)]
         self.missing_count += part.missing_count
         self.outside_count += part.outside_count
@@ -247,21 +243,13 @@ class IndexSink:
             return
         inside = (physical_offsets >= self.begin_offset) & (physical_offsets <= self.end_offset)
         if not inside.all() or not self.files:
-            self.report.outside_count += (
-                len(hashes) - int(inside.sum()) if self.files else len(hashes)
-            )
+            self.report.outside_count += len(hashes) - int(inside.sum()) if self.files else len(hashes)
             if not self.files or not inside.any():
                 return
-            hashes, physical_offsets, store_ms = (
-                hashes[inside],
-                physical_offsets[inside],
-                store_ms[inside],
-            )
+            hashes, physical_offsets, store_ms = (hashes[inside], physical_offsets[inside], store_ms[inside])
         found = self._between(int(physical_offsets[0]), int(physical_offsets[-1]))
         have_hash, have_offset, *have_time = found
-        if len(have_hash) == len(hashes) and bool(
-            ((have_hash == hashes) & (have_offset == physical_offsets)).all()
-        ):
+        if len(have_hash) == len(hashes) and bool(((have_hash == hashes) & (have_offset == physical_offsets)).all()):
             self._compare_times(hashes, physical_offsets, store_ms, *have_time)
             return
         self._compare_sets(have_hash, have_offset, hashes, physical_offsets)
@@ -288,12 +276,7 @@ class IndexSink:
         return columns[0], columns[1], columns[2], columns[3]
 
     def _compare_times(
-        self,
-        hashes: Ints,
-        physical_offsets: Ints,
-        store_ms: Ints,
-        have_seconds: Ints,
-        begin_ms: Ints,
+        self, hashes: Ints, physical_offsets: Ints, store_ms: Ints, have_seconds: Ints, begin_ms: Ints
     ) -> None:
         seconds = np.clip((store_ms - begin_ms) // 1000, 0, _SECONDS_MAX)
         off = (begin_ms >= 0) & (seconds != have_seconds)
@@ -301,9 +284,7 @@ class IndexSink:
             self.report.late_count += int(off.sum())
             _keep(self.report.late, hashes[off], physical_offsets[off], self._keep_max)
 
-    def _compare_sets(
-        self, have_hashes: Ints, have_offsets: Ints, hashes: Ints, physical_offsets: Ints
-    ) -> None:
+    def _compare_sets(self, have_hashes: Ints, have_offsets: Ints, hashes: Ints, physical_offsets: Ints) -> None:
         have = np.stack((have_offsets, have_hashes), axis=1)
         want = np.stack((physical_offsets, hashes), axis=1)
         lacking = _minus(want, have)

@@ -73,9 +73,7 @@ class Comparison(msgspec.Struct, frozen=True):
     queues: list[QueueSummary]
 
 
-def diff(
-    first: Layout, second: Layout, *, logical: bool = False, on_progress: OnProgress | None = None
-) -> Comparison:
+def diff(first: Layout, second: Layout, *, logical: bool = False, on_progress: OnProgress | None = None) -> Comparison:
     """Compare two stores. Raises StoreError where one of them is none."""
     with StoreView(first) as left, StoreView(second) as right:
         found: list[Difference] = []
@@ -146,9 +144,7 @@ def _stretch(view: StoreView, physical_offset: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _first_byte(
-    left: StoreView, right: StoreView, start: int, ours: bytes, theirs: bytes
-) -> Difference:
+def _first_byte(left: StoreView, right: StoreView, start: int, ours: bytes, theirs: bytes) -> Difference:
     common = min(len(ours), len(theirs))
     pair = np.frombuffer(ours[:common], np.uint8), np.frombuffer(theirs[:common], np.uint8)
     unequal = np.flatnonzero(pair[0] != pair[1])
@@ -195,9 +191,7 @@ def _queues(left: StoreView, right: StoreView, found: list[Difference]) -> list[
     return summaries
 
 
-def _queue(
-    left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]
-) -> QueueSummary | None:
+def _queue(left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]) -> QueueSummary | None:
     our, their = left.queues.get(key), right.queues.get(key)
     if isinstance(our, StoredBatchQueue) or isinstance(their, StoredBatchQueue):
         return _batch_queue(left, right, key, found)
@@ -218,9 +212,7 @@ def _queue(
     return QueueSummary(*key, *only, different) if any((*only, different)) else None
 
 
-def _batch_queue(
-    left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]
-) -> QueueSummary | None:
+def _batch_queue(left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]) -> QueueSummary | None:
     """Compare units where both files have one: what a unit claims to hold may be anything."""
     ours, theirs = _unit_numbers(left, key), _unit_numbers(right, key)
     low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
@@ -236,9 +228,7 @@ def _batch_queue(
     both = [(low, high)] if low < high else []
     only = [
         sum(
-            _messages_of(_units(view, key, numbers))
-            for stretch in without(*span, both)
-            for numbers in _steps(*stretch)
+            _messages_of(_units(view, key, numbers)) for stretch in without(*span, both) for numbers in _steps(*stretch)
         )
         for view, span in ((left, ours), (right, theirs))
     ]
@@ -379,12 +369,7 @@ def _logical(left: StoreView, right: StoreView, found: list[Difference]) -> list
 
 
 def _note(
-    found: list[Difference],
-    numbers: list[int],
-    column: int,
-    kind: str,
-    key: QueueKey,
-    queue_offset: int,
+    found: list[Difference], numbers: list[int], column: int, kind: str, key: QueueKey, queue_offset: int
 ) -> None:
     """Count a difference, and name the first of its kind in a queue."""
     if not numbers[column]:

@@ -148,9 +148,7 @@ def _whole(view: StoreView, physical_offset: int, data: bytes, file_end: int) ->
     return at
 
 
-def _sound_rows(
-    view: StoreView, columns: Columns, physical_offset: int, data: bytes
-) -> Iterator[int]:
+def _sound_rows(view: StoreView, columns: Columns, physical_offset: int, data: bytes) -> Iterator[int]:
     """The records up to the first that is not sound."""
     topics = columns.slices(columns.topic_start, columns.topic_size)
     crc_holds = columns.body_crc_holds()
@@ -170,9 +168,7 @@ def _sound_rows(
         yield row
 
 
-def _is_of_another(
-    view: StoreView, topic: str, queue_id: int, queue_offset: int, place: tuple[int, int]
-) -> bool:
+def _is_of_another(view: StoreView, topic: str, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
     """Whether another record, which is sound, has that place in a queue."""
     queue = view.queues.get((topic, queue_id))
     if queue is None or topic in view.batch_topics:

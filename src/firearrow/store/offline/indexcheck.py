@@ -39,9 +39,7 @@ class IndexLook(NamedTuple):
     offsets: tuple[int, int] = (-1, -1)
 
 
-def check_index(
-    view: StoreView, looks: list[IndexLook], reports: list[FileReport], findings: Findings
-) -> None:
+def check_index(view: StoreView, looks: list[IndexLook], reports: list[FileReport], findings: Findings) -> None:
     """Verify the IndexFiles of a store together; ``looks`` has each by itself, in order."""
     for stray in view.index.strays:
         findings.add("index-stray", "is no IndexFile", file=f"index/{stray.name}")
@@ -169,9 +167,7 @@ def _check_order(looks: list[IndexLook], findings: Findings) -> None:
             findings.add("index-order", text, file=look.name, position=0)
 
 
-def _check_keys(
-    view: StoreView, looks: list[IndexLook], reports: list[FileReport], findings: Findings
-) -> None:
+def _check_keys(view: StoreView, looks: list[IndexLook], reports: list[FileReport], findings: Findings) -> None:
     index = [report.index for report in reports]
     filled = [look for look in looks if look.taken > 1]
     outside = sum(part.outside_count for part in index)

@@ -36,13 +36,7 @@ from firearrow.store.snapshot.entries import QueueKey
 from firearrow.store.snapshot.mapped import StoreFile
 
 _KNOWN_FLAGS: Final = (
-    COMPRESSED
-    | MULTI_TAGS
-    | TRANSACTION_MASK
-    | HOSTS_V6_MASK
-    | NEED_UNWRAP
-    | INNER_BATCH
-    | COMPRESSION_MASK
+    COMPRESSED | MULTI_TAGS | TRANSACTION_MASK | HOSTS_V6_MASK | NEED_UNWRAP | INNER_BATCH | COMPRESSION_MASK
 )
 _ODD: Final = "\ufffd"  # what bytes that are no UTF-8 decode to
 _CRC_MARK: Final = b"__CRC32#\x01"

@@ -44,9 +44,7 @@ _KNOWN: Final = {
 }  # fmt: skip
 
 
-def check_checkpoint(
-    view: StoreView, reports: list[FileReport], log_end: int, findings: Findings
-) -> None:
+def check_checkpoint(view: StoreView, reports: list[FileReport], log_end: int, findings: Findings) -> None:
     """Compare the checkpoint with the log: it may vouch for less than there is, never for more."""
     path = view.root / "checkpoint"
     try:
@@ -66,9 +64,7 @@ def check_checkpoint(
         _check_checkpoint_fields(view, reports, log_end, findings)
 
 
-def _check_checkpoint_fields(
-    view: StoreView, reports: list[FileReport], log_end: int, findings: Findings
-) -> None:
+def _check_checkpoint_fields(view: StoreView, reports: list[FileReport], log_end: int, findings: Findings) -> None:
     checkpoint = view.checkpoint
     last_ms = max((report.last_ms for report in reports), default=0)
     times = [
@@ -214,9 +210,7 @@ def _check_offsets(view: StoreView, name: str, state: Content | str, findings: F
             _check_offset(view, (topic, queue_id), offset, group, name, findings)
 
 
-def _check_offset(
-    view: StoreView, key: QueueKey, offset: int, group: str, name: str, findings: Findings
-) -> None:
+def _check_offset(view: StoreView, key: QueueKey, offset: int, group: str, name: str, findings: Findings) -> None:
     queue = view.queues.get(key)
     low, high = queue_range(queue, view.log_start)
     if queue is None and offset == 0:

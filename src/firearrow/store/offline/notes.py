@@ -40,9 +40,7 @@ def forget_made(layout: Layout, kept: Path, made: AbstractSet[QueueKey], *, inde
         noted.renew(whole)
 
 
-def _forget_in_inventory(
-    root: Path, kept: Path, made: AbstractSet[QueueKey], *, index: bool
-) -> None:
+def _forget_in_inventory(root: Path, kept: Path, made: AbstractSet[QueueKey], *, index: bool) -> None:
     noted = inventory.load(root)
     if noted is None:
         return

@@ -69,11 +69,7 @@ class Given(NamedTuple):
 
 
 def given(
-    view: StoreView,
-    ends: Mapping[QueueKey, int],
-    *,
-    gone: frozenset[QueueKey] = frozenset(),
-    believe_groups: bool,
+    view: StoreView, ends: Mapping[QueueKey, int], *, gone: frozenset[QueueKey] = frozenset(), believe_groups: bool
 ) -> list[Given]:
     """The queue offsets at the end of each queue that the log does not bear out.
 
@@ -86,11 +82,7 @@ def given(
     for consumed in _committed(view):
         groups.setdefault((consumed.topic, consumed.queue_id), []).append(consumed)
     topics = {topic for topic, _ in (*view.queues, *ends)} | (configured_topics(view) or set())
-    named = {
-        key
-        for key in groups
-        if key[0] in topics and key[1] >= 0 and fault_as_directory(key[0]) is None
-    }
+    named = {key for key in groups if key[0] in topics and key[1] >= 0 and fault_as_directory(key[0]) is None}
     found: list[Given] = []
     for key in sorted({*view.queues, *(named if believe_groups else ())}):
         low, queue = ends.get(key, 0), view.queues.get(key)
@@ -145,9 +137,7 @@ class Held(NamedTuple):
     data: bytes
 
 
-def holding(
-    numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp: Stamp
-) -> list[Held]:
+def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp: Stamp) -> list[Held]:
     """The placeholders for queue offsets, from the log's end ``at`` on, in files of one size of
     which one begins at ``base``."""
     pieces: list[Held] = []

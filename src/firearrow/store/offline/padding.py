@@ -54,9 +54,7 @@ class Stamp(NamedTuple):
     store_host: bytes
 
 
-def cover(
-    start: int, end: int, lost: Iterable[Lost], stamp: Stamp, *, file_end: bool
-) -> bytes | None:
+def cover(start: int, end: int, lost: Iterable[Lost], stamp: Stamp, *, file_end: bool) -> bytes | None:
     """The bytes for the stretch [start, end) of the log; None where no records fit it exactly.
 
     ``file_end`` says that the stretch reaches the end of its file.
@@ -121,9 +119,7 @@ def _fillers(start: int, end: int, stamp: Stamp) -> bytes | None:
         if size < least - len(FILLER_TOPIC) + 1:
             return None
         body = bytes(size - record_size(topic, 0, 0, hosts_bytes=hosts))
-        parts.append(
-            _record(Lost(start, size, topic, 0, 0), body, b"", TRANSACTION_ROLLBACK, stamp)
-        )
+        parts.append(_record(Lost(start, size, topic, 0, 0), body, b"", TRANSACTION_ROLLBACK, stamp))
         start += size
     return b"".join(parts)
 

@@ -111,18 +111,14 @@ def side_by_side(parts: Iterable[Some], again: Callable[[Stretch], Some | None])
 class Workers(Protocol):
     """Whoever does pieces of work."""
 
-    def work(
-        self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
-    ) -> Iterator[R]:
+    def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
         """Give the results of a function of the store and a piece, in the order of the pieces."""
 
 
 class ThisProcess:
     """Does one piece after the other."""
 
-    def work(
-        self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
-    ) -> Iterator[R]:
+    def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
         """Do each piece when it is asked for."""
         for piece in pieces:
             yield function(view, piece)
@@ -133,9 +129,7 @@ class Processes(NamedTuple):
 
     number: int
 
-    def work(
-        self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]
-    ) -> Iterator[R]:
+    def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
         """Do some pieces more than are asked for, so that no process waits."""
         shared = SharedView.of(view)
         rest = iter(pieces)

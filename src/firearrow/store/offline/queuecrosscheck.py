@@ -23,9 +23,7 @@ from firearrow.store.snapshot.mapped import is_zero
 class QueueCheck(QueueLook):
     """Looks at one queue."""
 
-    def __init__(
-        self, view: StoreView, key: QueueKey, report: QueueReport, log_end: int, findings: Findings
-    ) -> None:
+    def __init__(self, view: StoreView, key: QueueKey, report: QueueReport, log_end: int, findings: Findings) -> None:
         self._queue = view.queues.get(key)
         super().__init__(view, key, self._queue, findings)
         self._size = view.entry_bytes
@@ -50,9 +48,7 @@ class QueueCheck(QueueLook):
         if is_lmq(self._topic):  # no table of topics says whether somebody has deleted it
             text += "; it may have been deleted"
             severity = Severity.NOTE
-        elif self._view.rocks_directory is None and self._view.closed_without(
-            (self._topic, self._queue_id)
-        ):
+        elif self._view.rocks_directory is None and self._view.closed_without((self._topic, self._queue_id)):
             text += "; there was none when the store was closed: its topic was deleted before that"
             severity = Severity.NOTE
         self._found(kind, text, self._report.numbers[0][0], times=count, severity=severity)
@@ -163,10 +159,7 @@ class QueueCheck(QueueLook):
             return  # unwritten, or of a part of the log that was deleted
         kind = "queue-entry-orphan"
         if physical >= self._log_end:
-            kind, text = (
-                "queue-beyond-log",
-                f"points at {physical}, the log ends at {self._log_end}",
-            )
+            kind, text = ("queue-beyond-log", f"points at {physical}, the log ends at {self._log_end}")
             if self._view.live:
                 return
         elif stand_in:
@@ -193,9 +186,7 @@ class QueueCheck(QueueLook):
     def _in_gaps(self, first: int, end: int, gaps: list[GapReport]) -> bool:
         data = b"" if self._queue is None else self._queue.read(first, max(end - first, 0))
         places = physical_offsets(data, self._size)
-        return bool(places) and all(
-            any(gap.start <= physical < gap.end for gap in gaps) for physical in places
-        )
+        return bool(places) and all(any(gap.start <= physical < gap.end for gap in gaps) for physical in places)
 
 
 def _as_set(stretches: list[list[int]]) -> list[tuple[int, int]]:

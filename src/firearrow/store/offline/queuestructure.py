@@ -40,9 +40,7 @@ def look_at_queues(view: StoreView, keys: Iterable[QueueKey]) -> list[Finding]:
 class QueueLook:
     """Names a queue in what is found."""
 
-    def __init__(
-        self, view: StoreView, key: QueueKey, queue: StoredQueue | None, findings: Findings
-    ) -> None:
+    def __init__(self, view: StoreView, key: QueueKey, queue: StoredQueue | None, findings: Findings) -> None:
         self._view = view
         self._topic, self._queue_id = key
         self._place_of = queue
@@ -79,11 +77,7 @@ class _DirectoryLook(QueueLook, ABC):
     unit_bytes: ClassVar[int]
 
     def __init__(
-        self,
-        view: StoreView,
-        key: QueueKey,
-        queue: StoredFileQueue | StoredBatchQueue,
-        findings: Findings,
+        self, view: StoreView, key: QueueKey, queue: StoredFileQueue | StoredBatchQueue, findings: Findings
     ) -> None:
         super().__init__(view, key, queue, findings)
         self._directory = queue.directory
@@ -140,9 +134,7 @@ class _UnitsLook(_DirectoryLook):
 
     unit_bytes = UNIT_BYTES
 
-    def __init__(
-        self, view: StoreView, key: QueueKey, queue: StoredBatchQueue, findings: Findings
-    ) -> None:
+    def __init__(self, view: StoreView, key: QueueKey, queue: StoredBatchQueue, findings: Findings) -> None:
         super().__init__(view, key, queue, findings)
         self._queue = queue
         self._before = -1, 0  # the place of the last record, and the end of its messages
@@ -180,9 +172,7 @@ class _FilesLook(_DirectoryLook):
 
     unit_bytes = ENTRY_BYTES
 
-    def __init__(
-        self, view: StoreView, key: QueueKey, queue: StoredFileQueue, findings: Findings
-    ) -> None:
+    def __init__(self, view: StoreView, key: QueueKey, queue: StoredFileQueue, findings: Findings) -> None:
         super().__init__(view, key, queue, findings)
         self._queue = queue
 
@@ -205,11 +195,7 @@ class _FilesLook(_DirectoryLook):
             text = f"its record is at {offsets[number + 1]}, that before it at {offsets[number]}"
             self._found("queue-order", text, first + blanks + number + 1)
         rest = entries[count:].tobytes()
-        if (
-            count < file.size_bytes // ENTRY_BYTES
-            and not self._view.live
-            and (not last or not is_zero(rest))
-        ):
+        if count < file.size_bytes // ENTRY_BYTES and not self._view.live and (not last or not is_zero(rest)):
             behind = len(rest) - len(rest.lstrip(b"\0"))
             at = first + count + behind // ENTRY_BYTES
             text = "bytes behind the last entry are not zero"
@@ -235,9 +221,7 @@ class _FilesLook(_DirectoryLook):
 class _RowsLook(QueueLook):
     """Looks at the rows of a queue."""
 
-    def __init__(
-        self, view: StoreView, key: QueueKey, queue: RocksQueue, findings: Findings
-    ) -> None:
+    def __init__(self, view: StoreView, key: QueueKey, queue: RocksQueue, findings: Findings) -> None:
         super().__init__(view, key, queue, findings)
         self._queue = queue
 
@@ -258,9 +242,7 @@ class _RowsLook(QueueLook):
             self._last()
             self._behind_last()
 
-    def _order(
-        self, before: Entries | None, numbers: npt.NDArray[np.int64], entries: Entries
-    ) -> None:
+    def _order(self, before: Entries | None, numbers: npt.NDArray[np.int64], entries: Entries) -> None:
         """Look whether physical offsets rise; an equal entry stands in for a lost message."""
         whole = entries if before is None else np.concatenate((before, entries))
         offsets = whole["physical_offset"].astype(np.int64)

@@ -160,8 +160,7 @@ def warnings(view: StoreView, order: Order) -> list[str]:
     said = []
     if order.queues and seen.queue_file_bytes not in (None, sizes.queue_file_bytes):
         said.append(
-            f"ConsumeQueue files have {seen.queue_file_bytes} bytes, and are made with"
-            f" {sizes.queue_file_bytes}"
+            f"ConsumeQueue files have {seen.queue_file_bytes} bytes, and are made with {sizes.queue_file_bytes}"
         )
     if view.layout.made_as is None:
         said += _guesses(view, order, seen, sizes)
@@ -292,8 +291,7 @@ def _shortened(view: StoreView, target: _Target) -> dict[QueueKey, str]:
     """The queues that would give queue offsets once more, and why."""
     return {
         (one.topic, one.queue_id): (
-            f"the log has lost its messages from {one.first} on:"
-            " `firearrow store repair` keeps their queue offsets"
+            f"the log has lost its messages from {one.first} on: `firearrow store repair` keeps their queue offsets"
         )
         for one in given(view, target.ends, believe_groups=False)
         if (one.topic, one.queue_id) in target.ends
@@ -326,13 +324,7 @@ ALL: Final = Order()
 """Queues and index, all of them."""
 
 
-def rebuild(
-    layout: Layout,
-    clock: Clock,
-    order: Order = ALL,
-    *,
-    to: Path | None = None,
-) -> Rebuilt:
+def rebuild(layout: Layout, clock: Clock, order: Order = ALL, *, to: Path | None = None) -> Rebuilt:
     """Rebuild queues, index or both, in place or below another directory.
 
     In place the store is locked meanwhile. Raises StoreLocked while a broker runs, StoreError where
@@ -385,9 +377,7 @@ def _files_below(directory: Path) -> int:
     return sum(path.is_file() for path in directory.rglob("*"))
 
 
-def rebuild_in_place(
-    view: StoreView, clock: Clock, order: Order, kept: Path | None = None
-) -> Rebuilt:
+def rebuild_in_place(view: StoreView, clock: Clock, order: Order, kept: Path | None = None) -> Rebuilt:
     """Make files beside the old ones and change their places; the caller has locked the store.
 
     Of the queues that are chosen, such as the log has nothing of go. A database is rebuilt as a
@@ -421,9 +411,7 @@ def rebuild_in_place(
     return msgspec.structs.replace(made, where=str(view.root), kept=there)
 
 
-def _swap_queues(
-    root: Path, fresh: Path, kept: Path, made: Rebuilt, only: frozenset[QueueKey]
-) -> set[QueueKey]:
+def _swap_queues(root: Path, fresh: Path, kept: Path, made: Rebuilt, only: frozenset[QueueKey]) -> set[QueueKey]:
     """Give queues their new files; return which queues these are, and which have none any more."""
     paths = [path for name in QUEUE_DIRECTORIES for path in sorted((fresh / name).glob("*/*"))]
     for path in paths:
@@ -525,12 +513,7 @@ def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | R
     return RocksConsumeQueues(to / database.name, to / "elsewhere", compression)
 
 
-def _take_rest(
-    view: StoreView,
-    queues: RocksConsumeQueues,
-    target: _Target,
-    only: frozenset[QueueKey] | None,
-) -> None:
+def _take_rest(view: StoreView, queues: RocksConsumeQueues, target: _Target, only: frozenset[QueueKey] | None) -> None:
     """Take the queues that were not made from the old database, as files stay where they are."""
     old = view.queues
     assert isinstance(old, RocksQueues)
@@ -559,10 +542,7 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
     total = sum(file.size_bytes for file in view.log.files)
     seen = _Seen.of(view)
     unsafe = order.sizes is None and _guesses_index(view, seen)
-    pieces = [
-        Deriving(stretch, order.queues, order.index)
-        for stretch in stretches(view, order.stretch_bytes)
-    ]
+    pieces = [Deriving(stretch, order.queues, order.index) for stretch in stretches(view, order.stretch_bytes)]
     workers = order.workers or workers_for(view, order.jobs)
     parts = (part for part in workers.work(view, derive, pieces) if part is not None)
 

@@ -82,9 +82,7 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
     if chosen.topic is not None and is_lmq(chosen.topic):
         # an LMQ leads to messages that say of themselves that they are in another one
         lmq = msgspec.structs.replace(chosen, queue_id=chosen.queue_id or 0)
-        chosen = msgspec.structs.replace(
-            chosen, topic=None, queue_id=None, queue_from=0, queue_to=_EVER
-        )
+        chosen = msgspec.structs.replace(chosen, topic=None, queue_id=None, queue_from=0, queue_to=_EVER)
         found = _by_queue(view, lmq) or iter(())
     elif chosen.physical_to == chosen.physical_from + 1:
         found = iter((read(view, chosen.physical_from),))
@@ -170,9 +168,7 @@ def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
             )
 
 
-def _of_queue(
-    view: StoreView, queue: StoredQueue, selection: Selection
-) -> Iterator[tuple[int, int, int]]:
+def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[tuple[int, int, int]]:
     """Queue offset, place and size of each record."""
     low, high = queue.span_from(view.log_start)
     first, end = max(low, selection.queue_from), min(high, selection.queue_to)
@@ -188,9 +184,7 @@ def _of_queue(
         yield from zip(*(column.tolist() for column in found.take(chosen)[:3]), strict=True)
 
 
-def _behind_queue(
-    view: StoreView, queue: StoredQueue, selection: Selection
-) -> Iterator[tuple[int, int, int]]:
+def _behind_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[tuple[int, int, int]]:
     """The same of messages that the log has for a queue, and the queue not yet."""
     end = queue.span[1]
     if selection.topic is None or selection.queue_id is None or selection.queue_to <= end:
@@ -247,9 +241,7 @@ def _start_in(view: StoreView, file: StoreFile, physical_from: int) -> int:
 
 def _rows(columns: Columns, selection: Selection) -> Ints:
     """The rows that may belong to a selection, by their fixed fields and topic."""
-    good: npt.NDArray[np.bool_] = (columns.store_ms >= selection.since_ms) & (
-        columns.store_ms <= selection.until_ms
-    )
+    good: npt.NDArray[np.bool_] = (columns.store_ms >= selection.since_ms) & (columns.store_ms <= selection.until_ms)
     good &= columns.physical_offset >= selection.physical_from
     good &= columns.physical_offset < selection.physical_to
     if selection.queue_id is not None:

@@ -254,9 +254,7 @@ class _Look(msgspec.Struct):
         stretches = damaged(view, verdict, evidence)
         return healed(view, stretches, evidence.log.end, self.replica)
 
-    def _proved(
-        self, view: StoreView, verdict: Verdict, evidence: Evidence, known: Healed
-    ) -> tuple[Correction, ...]:
+    def _proved(self, view: StoreView, verdict: Verdict, evidence: Evidence, known: Healed) -> tuple[Correction, ...]:
         """What the store itself proves of the rest."""
         if verdict.sound:
             return ()
@@ -272,9 +270,7 @@ class _Look(msgspec.Struct):
     def _examine(self, view: StoreView) -> tuple[Verdict, Evidence]:
         return examine(view, workers_for(view, self.jobs), self.on_progress)
 
-    def _plan_rest(
-        self, view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work
-    ) -> None:
+    def _plan_rest(self, view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work) -> None:
         self.last_ms = max((report.last_ms for report in evidence.reports), default=0)
         _plan_all(view, verdict, evidence, work, self)
 
@@ -304,9 +300,7 @@ def _extend(path: Path, size_bytes: int) -> None:
 # --- planning ---
 
 
-def _plan_all(
-    view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, look: _Look
-) -> None:
+def _plan_all(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, look: _Look) -> None:
     for finding in verdict.findings:
         if finding.invariant in _STRAYS and finding.file:
             text = "move it into the kept directory"
@@ -331,9 +325,7 @@ def _plan_all(
     _plan_rest(verdict, work)
 
 
-def _plan_mends(
-    view: StoreView, corrections: Iterable[Correction], work: _Work, source: str
-) -> None:
+def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work, source: str) -> None:
     """Restore bytes of records that everything else proves, or a replica has."""
     for correction in corrections:
         file = view.log.find(correction.physical_offset)
@@ -477,9 +469,7 @@ def _plan_blank(view: StoreView, start: int, work: _Work) -> None:
     file = view.log.find(start)
     if file is None or file.end - start < 8:
         return
-    work.patches[len(work.steps)] = _Patch(
-        file.path, start - file.base, encode_blank(file.end - start)
-    )
+    work.patches[len(work.steps)] = _Patch(file.path, start - file.base, encode_blank(file.end - start))
     name = view.name_of(file.path)
     text = "write the blank that ends the file"
     step = Step(Action.WRITE, text, "none", name, start - file.base, 8)
@@ -555,9 +545,7 @@ def _choose_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
             work.index = True
 
 
-def _plan_numbers(
-    view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, *, extended: bool
-) -> None:
+def _plan_numbers(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, *, extended: bool) -> None:
     """Hold the queue offsets that the end of the log has lost, so that none is given twice."""
     merged: dict[QueueKey, QueueReport] = {}
     for report in evidence.reports:
@@ -698,9 +686,7 @@ def _write_at(path: Path, position: int, data: bytes) -> None:
         os.fdatasync(file.fileno())
 
 
-def _carry_out(
-    view: StoreView, work: _Work, kept: Path, clock: Clock, last_ms: int
-) -> dict[str, str]:
+def _carry_out(view: StoreView, work: _Work, kept: Path, clock: Clock, last_ms: int) -> dict[str, str]:
     """Do all steps; return the queues that could not be built again, with the reason."""
     if all(step.action is Action.LEAVE for step in work.steps):
         return {}

@@ -30,13 +30,7 @@ import numpy.typing as npt
 
 from firearrow.message.names import is_lmq
 from firearrow.message.properties import is_utf8
-from firearrow.message.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_BYTES_MIN,
-    topic_field,
-    verify_crc_property,
-)
+from firearrow.message.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, topic_field, verify_crc_property
 from firearrow.message.sysflag import (
     BORN_HOST_V6,
     HOSTS_V6_MASK,
@@ -65,9 +59,7 @@ _Span = tuple[int, int]
 
 
 def proved(
-    view: StoreView,
-    gaps: Iterable[_Span] | None = None,
-    disordered: AbstractSet[QueueKey] = frozenset(),
+    view: StoreView, gaps: Iterable[_Span] | None = None, disordered: AbstractSet[QueueKey] = frozenset()
 ) -> tuple[Correction, ...]:
     """The records that are damaged and can be proved, as they must have been.
 
@@ -81,11 +73,7 @@ def proved(
     if gaps is None:
         if not told:
             return ()
-        gaps = [
-            (piece.physical_offset, piece.physical_end)
-            for piece in walk(view)
-            if isinstance(piece, Gap)
-        ]
+        gaps = [(piece.physical_offset, piece.physical_end) for piece in walk(view) if isinstance(piece, Gap)]
     gaps = sorted(gaps)
     corrections: list[Correction] = []
     for gap in gaps:
@@ -109,9 +97,7 @@ def _suspects(view: StoreView) -> Iterator[Lost]:
             in_log = (number >= 0) & (offsets < ends[number]) & (sizes != PRE_BLANK_SIZE)
             there = in_log & (sizes >= RECORD_BYTES_MIN) & (offsets <= ends[number] - sizes)
             for row in np.flatnonzero(in_log & ~there & (offsets | sizes != 0)).tolist():
-                yield from _sized_by_record(
-                    view, files[number[row]], key, int(numbers[row]), int(offsets[row])
-                )
+                yield from _sized_by_record(view, files[number[row]], key, int(numbers[row]), int(offsets[row]))
             for file in np.unique(number[there]).tolist():
                 rows = np.flatnonzero(there & (number == file))
                 for start in range(0, len(rows), RECORDS_MAX):
@@ -269,9 +255,7 @@ def _put_ports(record: bytearray, hosts: int) -> None:
         record[at : at + 2] = bytes(2)
 
 
-def _with_other_parts(
-    record: bytearray, magic: int, hosts: int, claim: Lost | None
-) -> Iterator[bytearray]:
+def _with_other_parts(record: bytearray, magic: int, hosts: int, claim: Lost | None) -> Iterator[bytearray]:
     """A record as it is, and with another length of a part or another topic."""
     yield record
     if claim is None or not any(record[40:64]):  # without times and hosts it was never written

@@ -64,9 +64,7 @@ class RetentionReport(msgspec.Struct, frozen=True, rename="camel"):
     files: list[FileReport]
 
 
-def why_not_deleted(
-    config: StoreConfig, clock: Clock, fs: FileSystem | None = None
-) -> RetentionReport:
+def why_not_deleted(config: StoreConfig, clock: Clock, fs: FileSystem | None = None) -> RetentionReport:
     """Report on each CommitLog file of a store.
 
     File sizes are those that are found, whatever the configuration says.
@@ -84,10 +82,7 @@ def why_not_deleted(
         used = fs.used_ratio(config.commit_log_path), fs.used_ratio(config.root_path)
         circumstances = Circumstances(clock.now_ms(), *used, segments.end_offset)
         verdicts = retention_verdicts(
-            segments.files,
-            config,
-            circumstances,
-            lambda segment: unconsumed_in(segment, progress, _find_in(queues)),
+            segments.files, config, circumstances, lambda segment: unconsumed_in(segment, progress, _find_in(queues))
         )
         return _report(config, circumstances, [_row(v, circumstances) for v in verdicts])
     finally:
@@ -168,9 +163,7 @@ def _row(verdict: Verdict, circumstances: Circumstances) -> FileReport:
     )
 
 
-def _report(
-    config: StoreConfig, circumstances: Circumstances, rows: list[FileReport]
-) -> RetentionReport:
+def _report(config: StoreConfig, circumstances: Circumstances, rows: list[FileReport]) -> RetentionReport:
     return RetentionReport(
         str(config.commit_log_path),
         circumstances.now_ms,

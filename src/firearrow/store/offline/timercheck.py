@@ -34,9 +34,7 @@ def check_timer(view: StoreView, log_end: int, findings: Findings) -> bool:
     return True
 
 
-def _check_units(
-    view: StoreView, directory: Directory, log_end: int, findings: Findings
-) -> tuple[Ints, Ints, int]:
+def _check_units(view: StoreView, directory: Directory, log_end: int, findings: Findings) -> tuple[Ints, Ints, int]:
     """Positions of all sound units, when they are due (ms), and the position behind the last."""
     positions: list[Ints] = [np.empty(0, np.int64)]
     due_ms: list[Ints] = [np.empty(0, np.int64)]
@@ -101,9 +99,7 @@ def _check_links(
         findings.add("timer-chain", text, file=name, position=int(places[number]) - file.base)
 
 
-def _check_wheel(
-    view: StoreView, positions: Ints, due_ms: Ints, directory: Directory, findings: Findings
-) -> None:
+def _check_wheel(view: StoreView, positions: Ints, due_ms: Ints, directory: Directory, findings: Findings) -> None:
     path = view.root / "timerwheel"
     try:
         size = path.stat().st_size

@@ -126,9 +126,7 @@ def stat(layout: Layout, on_progress: OnProgress | None = None) -> StoreStat:
         return _store_stat(view, tallies, whole, damaged, end)
 
 
-def _count(
-    view: StoreView, columns: Columns, tallies: dict[QueueKey, _Tally], whole: _Tally
-) -> None:
+def _count(view: StoreView, columns: Columns, tallies: dict[QueueKey, _Tally], whole: _Tally) -> None:
     whole.add(columns, np.arange(len(columns)))
     topics, number = columns.topics()
     names = [topic.decode("utf-8", "replace") for topic in topics]
@@ -144,9 +142,7 @@ def _count(
         tally.add(columns, rows, messages if topic in of_batches else None)
 
 
-def _store_stat(
-    view: StoreView, tallies: dict[QueueKey, _Tally], whole: _Tally, damaged: int, end: int
-) -> StoreStat:
+def _store_stat(view: StoreView, tallies: dict[QueueKey, _Tally], whole: _Tally, damaged: int, end: int) -> StoreStat:
     keys = {*tallies, *view.queues}
     topics = [
         _topic_stat(view, topic, {key[1]: tallies.get(key, _Tally()) for key in keys_of})

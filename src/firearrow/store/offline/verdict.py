@@ -19,21 +19,9 @@ from firearrow.store.offline.allqueues import check_queues
 from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import Finding, Findings, Severity
 from firearrow.store.offline.indexcheck import IndexLook, check_index, look_at_index
-from firearrow.store.offline.logcheck import (
-    FileReport,
-    GapReport,
-    check_stretch,
-    join_stretches,
-)
+from firearrow.store.offline.logcheck import FileReport, GapReport, check_stretch, join_stretches
 from firearrow.store.offline.metadata import check_checkpoint, check_config, check_state
-from firearrow.store.offline.pieces import (
-    STRETCH_BYTES,
-    OnProgress,
-    Stretch,
-    Workers,
-    stretches,
-    workers_for,
-)
+from firearrow.store.offline.pieces import STRETCH_BYTES, OnProgress, Stretch, Workers, stretches, workers_for
 from firearrow.store.offline.queuestructure import check_database, look_at_queues
 from firearrow.store.offline.timercheck import check_timer
 from firearrow.store.offline.view import Layout, StoreView
@@ -122,10 +110,7 @@ class Evidence(NamedTuple):
 
 
 def examine(
-    view: StoreView,
-    workers: Workers,
-    on_progress: OnProgress | None = None,
-    stretch_bytes: int = STRETCH_BYTES,
+    view: StoreView, workers: Workers, on_progress: OnProgress | None = None, stretch_bytes: int = STRETCH_BYTES
 ) -> tuple[Verdict, Evidence]:
     """Look at a whole store; give the verdict and what it rests on."""
     findings = Findings()
@@ -192,10 +177,7 @@ def pieces_of(view: StoreView, stretch_bytes: int) -> list[Piece]:
     return [
         *(IndexName(file.path.name) for file in view.index.files),
         *stretches(view, stretch_bytes),
-        *(
-            QueueKeys(tuple(keys[start : start + _QUEUES_A_PIECE]))
-            for start in range(0, len(keys), _QUEUES_A_PIECE)
-        ),
+        *(QueueKeys(tuple(keys[start : start + _QUEUES_A_PIECE])) for start in range(0, len(keys), _QUEUES_A_PIECE)),
     ]
 
 
@@ -210,9 +192,7 @@ def look_at(view: StoreView, piece: Piece) -> Look:
             return look_at_queues(view, piece.keys)
 
 
-def _look(
-    view: StoreView, workers: Workers, stretch_bytes: int, on_progress: OnProgress | None
-) -> _Looks:
+def _look(view: StoreView, workers: Workers, stretch_bytes: int, on_progress: OnProgress | None) -> _Looks:
     """Look at all pieces, and join the stretches of each file of the log."""
     pieces = pieces_of(view, stretch_bytes)
     total = sum(file.size_bytes for file in view.log.files)
@@ -246,16 +226,10 @@ def log_state(reports: list[FileReport]) -> LogState:
     last = reports[full[-1]]
     end = last.base + last.size_bytes if last.blank else last.end_offset
     gaps = [gap for report in reports for gap in report.gaps]
-    return LogState(
-        end,
-        [gap for gap in gaps if gap.start < end],
-        [gap for gap in gaps if gap.start >= end],
-    )
+    return LogState(end, [gap for gap in gaps if gap.start < end], [gap for gap in gaps if gap.start >= end])
 
 
-def _log_findings(
-    view: StoreView, reports: list[FileReport], state: LogState, findings: Findings
-) -> None:
+def _log_findings(view: StoreView, reports: list[FileReport], state: LogState, findings: Findings) -> None:
     _file_findings(view, findings)
     for report in reports:
         findings.extend(report.findings)
@@ -303,9 +277,7 @@ def _seams(view: StoreView, reports: list[FileReport], end: int, findings: Findi
         if after.base < end and not report.blank and reached < report.base + report.size_bytes:
             text = "the file ends without a blank, though another follows"
             position = reached - report.base
-            findings.add(
-                "log-file-end", text, file=name, position=position, physical_offset=reached
-            )
+            findings.add("log-file-end", text, file=name, position=position, physical_offset=reached)
         if after.records and report.records and after.first_ms < report.last_ms:
             text = f"begins at {after.first_ms}, the file before ends at {report.last_ms}"
             findings.add("record-store-time", text, physical_offset=after.base)

@@ -42,12 +42,7 @@ from firearrow.store.snapshot.mapped import (
     list_files,
     sorted_children,
 )
-from firearrow.store.snapshot.rocksrows import (
-    DIRECTORIES,
-    RocksQueue,
-    RocksQueues,
-    database_directory,
-)
+from firearrow.store.snapshot.rocksrows import DIRECTORIES, RocksQueue, RocksQueues, database_directory
 
 _ROCKSDB_FILES: Final = ("MANIFEST-*", "OPTIONS-*", "IDENTITY", "*.sst")
 
@@ -232,18 +227,14 @@ class StoreView:
     @property
     def entry_bytes(self) -> int:
         """What a queue entry takes."""
-        return (
-            StoredFileQueue.entry_bytes if self.rocks_directory is None else RocksQueue.entry_bytes
-        )
+        return StoredFileQueue.entry_bytes if self.rocks_directory is None else RocksQueue.entry_bytes
 
     @property
     def dispatched_offset(self) -> int:
         """The log offset before which the next start dispatches nothing, whatever queues lack."""
         return self.queues.dispatched_offset if isinstance(self.queues, RocksQueues) else 0
 
-    def place_of_entry(
-        self, queue: StoredQueue | None, queue_offset: int
-    ) -> tuple[str | None, int | None]:
+    def place_of_entry(self, queue: StoredQueue | None, queue_offset: int) -> tuple[str | None, int | None]:
         """The name of the file or database that a queue entry is in, and the byte in a file."""
         if isinstance(queue, StoredFileQueue | StoredBatchQueue):
             at = queue_offset * queue.entry_bytes
@@ -323,9 +314,7 @@ def lock_holder(lock: Path) -> int | None:
     store that this process has open itself.
     """
     held = {
-        (kind, str(path.stat().st_ino))
-        for kind, path in (("POSIX", lock), ("FLOCK", lock.parent))
-        if path.exists()
+        (kind, str(path.stat().st_ino)) for kind, path in (("POSIX", lock), ("FLOCK", lock.parent)) if path.exists()
     }
     try:
         table = Path("/proc/locks").read_text(encoding="ascii")

@@ -74,9 +74,7 @@ def walk(view: StoreView, start: int = 0, end: int | None = None) -> Iterator[Pi
             yield from walk_file(view, file, max(start - file.base, 0), last)
 
 
-def walk_file(
-    view: StoreView, file: StoreFile, start: int = 0, end: int | None = None
-) -> Iterator[Piece]:
+def walk_file(view: StoreView, file: StoreFile, start: int = 0, end: int | None = None) -> Iterator[Piece]:
     """The pieces of one file that begin before ``end``, from the start of a record on.
 
     The last one may reach beyond. Only a walk that gets to where the records are over ends with a

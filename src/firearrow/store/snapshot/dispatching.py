@@ -43,19 +43,11 @@ class _Queues:
 
 
 def dispatch_to(
-    take: Callable[[Entries], None],
-    batch_topics: Collection[str],
-    delay_levels: str,
-    index: TakesKeys | None = None,
+    take: Callable[[Entries], None], batch_topics: Collection[str], delay_levels: str, index: TakesKeys | None = None
 ) -> Callable[[Columns], None]:
     """Give what is to be called with records, in the order of the log: it has their entries taken,
     also those of LMQs, and their keys."""
     dispatcher = Dispatcher(
-        _LOG,
-        DelayLevels(delay_levels),
-        Event(),
-        _Queues(take, batch_topics),
-        cast(Index | None, index),
-        lmq=True,
+        _LOG, DelayLevels(delay_levels), Event(), _Queues(take, batch_topics), cast(Index | None, index), lmq=True
     )
     return dispatcher.dispatch

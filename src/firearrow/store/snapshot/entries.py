@@ -98,10 +98,7 @@ class StoredQueue(Queue, Protocol):
 def entry_columns(queue_offset: Ints, entries: npt.NDArray[Any]) -> Entries:
     """Entries as columns, without those that stand for no message."""
     found = Entries(
-        queue_offset,
-        entries["physical_offset"].astype(np.int64),
-        entries["size"].astype(np.int64),
-        entries["tag_code"],
+        queue_offset, entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64), entries["tag_code"]
     )
     real = (found.size > 0) & (found.size != PRE_BLANK_SIZE)
     return found if real.all() else found.take(real)

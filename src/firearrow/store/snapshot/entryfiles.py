@@ -15,14 +15,7 @@ import numpy.typing as npt
 
 from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.scan import Ints
-from firearrow.store.snapshot.entries import (
-    PRE_BLANK_SIZE,
-    QUEUE_ENTRY,
-    Entries,
-    Span,
-    bisect,
-    entry_columns,
-)
+from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QUEUE_ENTRY, Entries, Span, bisect, entry_columns
 from firearrow.store.snapshot.files import Buffer, Files
 
 _PLACE: Final = struct.Struct(">qi")  # of an entry: physical offset and size

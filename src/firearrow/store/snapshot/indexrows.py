@@ -27,9 +27,7 @@ class IndexRows:
     can be.
     """
 
-    def __init__(
-        self, window: Callable[[int, int], Buffer], size_bytes: int, slots: int | None = None
-    ) -> None:
+    def __init__(self, window: Callable[[int, int], Buffer], size_bytes: int, slots: int | None = None) -> None:
         """Look into a file of which ``window`` gives the bytes from one position to another, and
         whose size fits a ``geometry``."""
         self._window = window

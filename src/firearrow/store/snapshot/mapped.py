@@ -55,9 +55,7 @@ class Directory(NamedTuple):
         return self.files[number]
 
 
-def corrections_by_path(
-    files: Iterable[StoreFile], mends: Iterable[Correction]
-) -> dict[Path, list[Correction]]:
+def corrections_by_path(files: Iterable[StoreFile], mends: Iterable[Correction]) -> dict[Path, list[Correction]]:
     """Which mends belong into which of the files."""
     found: dict[Path, list[Correction]] = {}
     directory = Directory(sorted(files, key=lambda file: file.base), [])

@@ -22,9 +22,7 @@ from firearrow.store import rocksformat as rows
 from firearrow.store.scan import Ints
 from firearrow.store.snapshot.entries import Entries, QueueKey, Span, entry_columns, without
 
-ROW: Final = np.dtype(
-    [("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")]
-)
+ROW: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")])
 DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
 """Where in a store the database may be."""
 _ROWS_A_STEP: Final = 65_536
@@ -103,9 +101,7 @@ class RocksQueue:
         """What it holds of a log that begins at ``log_start``."""
         return self.first_at_or_after(max(log_start, 0)), self.end
 
-    def first_at_or_after(
-        self, physical_offset: int, start: int = 0, end: int | None = None
-    ) -> int:
+    def first_at_or_after(self, physical_offset: int, start: int = 0, end: int | None = None) -> int:
         """The first queue offset in ``[start, end]`` whose record is there or later."""
         numbers = range(self.end if end is None else end)
         return bisect_left(numbers, physical_offset, start, key=self._physical_offset)
@@ -154,9 +150,7 @@ class RocksQueue:
                 for part in np.split(numbers, breaks):
                     yield int(part[0]), int(part[-1]) + 1
 
-    def all(
-        self, start: int = 0, end: int | None = None
-    ) -> Iterator[tuple[Ints, npt.NDArray[Any]]]:
+    def all(self, start: int = 0, end: int | None = None) -> Iterator[tuple[Ints, npt.NDArray[Any]]]:
         """Queue offsets and entries (``ROW``) of all rows that are well-formed, step by step."""
         at = self._at(start)
         stop = rows.entry_range(self._head)[1] if end is None else self._at(end)
@@ -237,9 +231,7 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
         table = self._tables.get(rows.OFFSETS)
         pairs = (pair for head in heads if table is not None for pair in table.rows(head))
         found = (rows.offset_row(*pair) for pair in pairs)
-        yield from sorted(
-            (row.topic, row.queue_id) for row in found if row is not None and row.kind == rows.MAX
-        )
+        yield from sorted((row.topic, row.queue_id) for row in found if row is not None and row.kind == rows.MAX)
 
     def __getitem__(self, key: QueueKey) -> RocksQueue:
         if not 0 <= key[1] < 1 << 32:  # what a damaged record says, and no key can

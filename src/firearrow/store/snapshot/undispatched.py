@@ -27,9 +27,7 @@ UNDISPATCHED_BYTES_MAX: Final = 4 << 30
 class EntriesAhead:
     """The entries that a stretch of the log leads to, from ``start`` up to ``end``."""
 
-    def __init__(
-        self, start: int, record_at: int, batch_topics: Collection[str], delay_levels: str
-    ) -> None:
+    def __init__(self, start: int, record_at: int, batch_topics: Collection[str], delay_levels: str) -> None:
         """Begin at a place; the first record from there on is at ``record_at``."""
         # Imported here: with all that dispatch needs, and most stores have nothing undispatched.
         from firearrow.store.snapshot.dispatching import dispatch_to

@@ -17,9 +17,7 @@ from firearrow.store.commitlog import SCAN_BYTES_MAX
 from firearrow.store.scan import RECORDS_MAX, Buffer, Columns, Stop, scan
 from firearrow.store.snapshot.mapped import is_zero
 
-RECORD_MAGICS: Final = tuple(
-    (magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)
-)
+RECORD_MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 BLANK_MAGIC: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
 WINDOW_BYTES: Final = 2 * SCAN_BYTES_MAX
 """So much is looked at at a time: a scan, and the record that it ends in."""
@@ -83,13 +81,7 @@ def first_of(columns: Columns, count: int) -> Columns:
 
 
 def find_record(
-    buffer: Buffer,
-    start: int,
-    end: int,
-    base: int | None,
-    before: int | None = None,
-    *,
-    or_blank: bool = False,
+    buffer: Buffer, start: int, end: int, base: int | None, before: int | None = None, *, or_blank: bool = False
 ) -> int | None:
     """The first position from ``start`` on at which a sound record begins, if that is ``before`` a
     position; None if there is none. ``or_blank``: or the blank that ends the file, at ``end``.
