@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from firearrow.broker.requests import Admission
 from firearrow.net.server import Peer
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, Response
@@ -267,7 +268,7 @@ def test_what_has_no_row_gets_no_handler(tmp_path: Path) -> None:
         return Response()
 
     async def main(served: Serving, _: Signer) -> None:
-        admission = served.broker._admission()
+        admission = Admission(served.broker.access.conditions)
         for code in UNKNOWN:
             with pytest.raises(ValueError, match="is not a valid RequestCode"):
                 admission.before({code: handle})

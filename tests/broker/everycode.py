@@ -101,15 +101,15 @@ def as_json(value: Any) -> bytes:
 def seen(served: Serving) -> tuple[Any, ...]:
     """All that a request may change."""
     broker = served.broker
-    assert broker._users is not None
+    assert broker.users is not None
     return (
         broker.store.log_end_offset,
         dict(broker.topics.table),
         broker.topics.data_version,
         dict(broker.groups.table),
         broker.settings.version,
-        dict(broker._users.users),
-        dict(broker._users._acls),
+        dict(broker.users.users),
+        dict(broker.users._acls),
         broker.clients.consumer_group("g") is None,
         broker.locks.holds_any("g"),
         broker.locks.lock("other", [], "c"),

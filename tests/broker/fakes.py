@@ -11,15 +11,20 @@ from typing import Any, cast
 from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.features.administration import administration_handlers
+from firearrow.broker.features.groups import group_handlers
+from firearrow.broker.features.offsets import offset_handlers
+from firearrow.broker.features.pulling import query_handlers
+from firearrow.broker.features.topics import topic_handlers
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.notices import MemberNotices
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
+from firearrow.broker.processors.recall import RecallProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.puts import Puts
 from firearrow.broker.replicas import Replicas
-from firearrow.broker.requests import handlers_of
 from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.senders import Senders
 from firearrow.broker.state.clients import Channel, ClientRegistry
@@ -43,10 +48,11 @@ from firearrow.store import Boundary, MessageStore, QueueRange
 from firearrow.store.lookup import QueueEntry
 from firearrow.store.timers import TimerStore
 from firearrow.wire import fastjson
-from firearrow.wire.codes import ResponseCode
+from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, request
 from firearrow.wire.frame import AnyCommand
 
+TABLES = administration_handlers, topic_handlers, group_handlers, offset_handlers, query_handlers
 NOW_MS = 1_795_210_273_741
 
 CONFIG = BrokerConfig(broker_name="broker-a", broker_cluster_name="C")
@@ -320,7 +326,12 @@ class FakeBroker:
             DelayOffsets(self.clock),
             Senders(),
         )
-        self._handlers: dict[int, Any] = handlers_of(self.context, SendBackProcessor(self.context))
+        self._handlers: dict[int, Any] = {
+            RequestCode.CONSUMER_SEND_MSG_BACK: SendBackProcessor(self.context).send_back,
+            RequestCode.RECALL_MESSAGE: RecallProcessor(self.context).recall,
+        }
+        for handlers_of in TABLES:
+            self._handlers.update({int(code): it for code, it in handlers_of(self.context).items()})
 
     def _soon(self, call: Callable[[], None]) -> None:
         """Make a call at once, or keep it in ``waiting``."""

@@ -13,7 +13,7 @@ KV: Final[dict[str, Any]] = {"pop_consumer_kv_service_init": True, "pop_consumer
 
 def records_in(served: Serving) -> list[KvRecord]:
     """All records, in their order."""
-    store = served.broker._kv
+    store = served.broker.popping.database
     assert store is not None
     return [record_of(*row) for row in store.some(b"", 10_000) if store.get(row[0]) is not None]
 

@@ -119,7 +119,7 @@ class Serving:
     @property
     def held(self) -> int:
         """How many pulls are waiting."""
-        return len(self.broker._held)
+        return len(self.broker.pulling.held)
 
 
 def stored(served: Serving, topic: str = "T", queue_id: int = 0) -> list[MessageView]:
@@ -143,7 +143,8 @@ def kill(broker: Broker) -> None:
 
     Its loop has to end with it, as what it has planned there is not cancelled.
     """
-    broker._close_state()
+    for feature in broker.features:
+        feature.close()
     abandon(broker.store)
 
 

@@ -471,8 +471,8 @@ def test_what_the_broker_asks_others_is_signed(tmp_path: Path) -> None:
         config = {**AUTHORIZED, "inner_client_authentication_credentials": inner}
         async with serving(tmp_path, **config, namesrv_addr=f"127.0.0.1:{port}") as served:
             assert served.broker.not_registered_with == []
-            assert served.broker._users is not None
-            assert served.broker._users.users["inner"].is_super
+            assert served.broker.users is not None
+            assert served.broker.users.users["inner"].is_super
         await name_server.stop()
 
     asyncio.run(main())

@@ -27,8 +27,8 @@ Change = Callable[[Signer], Awaitable[object]]
 
 def _waits(served: Serving) -> int:
     broker = served.broker
-    pops = broker._held_pops, broker._held_notifications, broker._held_lite
-    return len(broker._held) + sum(map(len, pops))
+    pops = broker.popping.held, broker.popping.held_notifications, broker.lite.held
+    return len(broker.pulling.held) + sum(map(len, pops))
 
 
 async def _held(served: Serving, count: int) -> None:
@@ -165,7 +165,7 @@ def test_a_message_in_the_same_turn_as_the_change_is_not_delivered(tmp_path: Pat
             waiting.tell(code, _request(served, code))
             await _held(served, 1)
             told: list[int] = []
-            served.broker._users._changed.listen(lambda _: told.append(_waits(served)))  # type: ignore[union-attr]
+            served.broker.users._changed.listen(lambda _: told.append(_waits(served)))  # type: ignore[union-attr]
             root.talker.ask(
                 root.signed(3003, {"username": "u"}),
                 root.signed(310, _sends("T")),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from firearrow.broker.features.acting import ActingFeature
 from firearrow.clock import Clock
 from firearrow.namesrv.app import NameServer
 from firearrow.namesrv.config import NamesrvConfig
@@ -131,21 +132,25 @@ async def group(
             yield Group(c, other, master, caller, slave, lose)
 
 
+def part_of(served: Serving) -> ActingFeature:
+    """The part of a broker in its group."""
+    assert served.broker.acting is not None
+    return served.broker.acting
+
+
 async def online(served: Serving) -> None:
-    part = served.broker._acting
-    assert part is not None
-    await until(lambda: part.is_online)
+    await until(lambda: part_of(served).part.is_online)
 
 
 async def acting(served: Serving, *, on: bool = True) -> None:
-    await until(lambda: served.broker._special.runs is on)
+    await until(lambda: part_of(served).special.runs is on)
 
 
 async def synced(slave: Serving) -> None:
     """Wait until a slave has asked its master for everything."""
-    before = slave.broker._sync.rounds
+    before = slave.broker.replication.sync.rounds
     await asyncio.sleep(61)
-    assert slave.broker._sync.rounds > before
+    assert slave.broker.replication.sync.rounds > before
 
 
 async def commit(caller: Caller, queue_offset: int) -> None:
@@ -167,8 +172,8 @@ def test_a_slave_is_read_from_while_its_master_is_away_and_hands_back_where_cons
             master = await masters.enter_async_context(c.master())
             to_master = await masters.enter_async_context(master.caller())
             async with c.slave() as slave, slave.caller() as to_slave:
-                assert master.broker._special.runs
-                assert not slave.broker._special.runs
+                assert part_of(master).special.runs
+                assert not part_of(slave).special.runs
                 for number in range(3):
                     await to_master.sent(b"%d" % number)
                 await to_master.pull(0)
@@ -453,7 +458,7 @@ def test_a_slave_gives_way_to_a_master_that_comes_and_acts_again_if_it_does_not(
         async with cluster(tmp_path, clock) as c:
             async with c.master() as master, c.slave() as slave:
                 await until(lambda: slave.broker.replicas.has_master)
-                assert master.broker._special.runs
+                assert part_of(master).special.runs
             async with c.slave() as slave, slave.caller() as caller:
                 await acting(slave)
                 assert "group" not in slave.broker.troubles
@@ -462,9 +467,9 @@ def test_a_slave_gives_way_to_a_master_that_comes_and_acts_again_if_it_does_not(
                     "masterAddress": "127.0.0.1:8",
                 }  # fmt: skip
                 assert (await caller.call(906, told)).code == 0
-                assert not slave.broker._special.runs
+                assert not part_of(slave).special.runs
                 await asyncio.sleep(9)
-                assert not slave.broker._special.runs
+                assert not part_of(slave).special.runs
                 await acting(slave)
 
     loop.run(main)
@@ -482,7 +487,7 @@ def test_a_master_that_finds_no_slave_where_name_servers_say_so_waits_until_they
             began = seconds()
             async with c.master() as master:
                 assert 4 < seconds() - began < 9
-                assert master.broker._special.runs
+                assert part_of(master).special.runs
                 assert await c.members() == {0: master.broker.address}
 
     loop.run(main)
@@ -492,7 +497,7 @@ def test_a_broker_that_skips_it_is_online_at_once(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with cluster(tmp_path, clock) as c, c.slave(skip_pre_online=True) as slave:
             began = seconds()
-            assert not slave.broker._special.runs
+            assert not part_of(slave).special.runs
             await acting(slave)
             assert 2 < seconds() - began < 6
             assert (await c.members()) == {1: slave.broker.address}
@@ -511,7 +516,7 @@ def test_a_slave_with_another_log_keeps_no_master_waiting(tmp_path: Path, caplog
             async with c.slave() as slave:
                 slave.broker.offsets.commit("g", "T", 0, 2)
                 async with c.master() as master:
-                    assert master.broker._special.runs
+                    assert part_of(master).special.runs
                     assert bodies(slave) == [b"0", b"1", b"2"]
                     assert "nothing is taken back from a slave with another log" in caplog.text
                     assert master.broker.offsets.query("g", "T", 0) == -1

@@ -63,12 +63,12 @@ def test_sends_and_hot_pulls_go_on_while_a_pull_waits_for_the_disk(tmp_path: Pat
             await caller.sent()
             await served.dispatched()
             assert (await caller.pull(COUNT)).code == 0
-            assert len(served.broker._cold) == 1
+            assert len(served.broker.pulling.cold) == 1
             gate.opened.set()
             answer = await cold.talker.answer()
             assert answer.code == 0
             assert all(len(message.body) == len(BODY) for message in iter_records(answer.body))
-            assert (gate.fetched, len(served.broker._cold)) == (1, 0)
+            assert (gate.fetched, len(served.broker.pulling.cold)) == (1, 0)
 
     calling(tmp_path, main)
 
@@ -112,8 +112,8 @@ def test_a_stop_answers_those_that_wait(tmp_path: Path, gate: Gate) -> None:
             caller.tell(11, pull_fields())
             async with served.caller() as other:
                 await other.sent()
-            assert len(served.broker._cold) == 1
-            stopping = asyncio.ensure_future(served.broker._cold.stop())
+            assert len(served.broker.pulling.cold) == 1
+            stopping = asyncio.ensure_future(served.broker.pulling.cold.stop())
             answer = await caller.talker.answer()
             assert answer.code == 0
             gate.opened.set()
@@ -146,11 +146,11 @@ def test_what_a_thread_has_fetched_is_not_for_who_may_not_read_it_any_more(
         async with signing(served, await root.user("u")) as cold:
             await root.allow("u", ("Topic:T", ["Sub"]), ("Group:g", ["Sub"]))
             cold.tell(code, pull_fields(0) if code == 11 else pop_fields())
-            await until(lambda: len(served.broker._cold) == 1)
+            await until(lambda: len(served.broker.pulling.cold) == 1)
             await root.call(3008, {"subject": "User:u"})
             gate.opened.set()
             answer = await cold.talker.answer()
             assert (answer.code, answer.body) == (16, b"")
-            assert len(served.broker._cold) == 0
+            assert len(served.broker.pulling.cold) == 0
 
     protected(tmp_path, main)

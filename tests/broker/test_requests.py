@@ -6,38 +6,17 @@ import asyncio
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any, cast
 
 import pytest
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.lite.topics import LiteTopics
-from firearrow.broker.pop.books import Books
-from firearrow.broker.pop.popping import Popping
-from firearrow.broker.processors.acks import AckProcessor
-from firearrow.broker.processors.liteacks import LiteAcks
-from firearrow.broker.processors.pop import PopProcessor
-from firearrow.broker.processors.pull import PullProcessor
+from firearrow.broker.features.access import auth_handlers
 from firearrow.broker.processors.send import SendProcessor
-from firearrow.broker.processors.send_back import SendBackProcessor
-from firearrow.broker.processors.transactions import TransactionProcessor
-from firearrow.broker.requests import (
-    Admission,
-    Check,
-    auth_handlers_of,
-    bulk_handlers_of,
-    handlers_of,
-    message_handlers_of,
-    pop_handlers_of,
-    reply_handlers_of,
-    transaction_handlers_of,
-)
-from firearrow.broker.statefeed import StateFeed
-from firearrow.broker.transactions import Transactions
+from firearrow.broker.requests import Admission, Check
 from firearrow.broker.unserved import NOT_YET
 from firearrow.clock import SystemClock
 from firearrow.controller.agreement import PEER_MESSAGES
@@ -45,20 +24,17 @@ from firearrow.controller.config import ControllerConfig
 from firearrow.controller.metrics import Tally
 from firearrow.controller.processor import Processor as ControllerProcessor
 from firearrow.errors import BrokerError
-from firearrow.events import Events
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
 from firearrow.namesrv.routes import Routes
-from firearrow.net.server import Handler, Peer, PeerRequest, Server
-from firearrow.services import Scheduler
+from firearrow.net.server import Answer, Handler, Peer, PeerRequest, Server
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, request
 from firearrow.wire.frame import AnyCommand, encode_response
 from firearrow.wire.requests import REQUESTS, Ask, Row, ServedBy, Trait, Unread
-from tests.broker.fakes import FakeBroker
+from tests.broker.serving import Serving, in_virtual_time
 from tests.net.talker import talking
-from tests.store.stores import opened
 
 CODES_OF_5_5_0 = 164
 CODES_OF_5_5_1 = 2
@@ -72,22 +48,17 @@ READ_ANSWERS = {RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS}
 
 
 def handlers_of_broker(root: Path) -> dict[int, Handler]:
-    """All handlers of a broker."""
-    context = FakeBroker().context
-    with opened(root) as store:
-        context = context._replace(store=store)
-        sends = SendProcessor(context)
-        messages = message_handlers_of(sends, PullProcessor(context))
-        ends = TransactionProcessor(context, cast(Transactions, None))
-        others = reply_handlers_of(context, sends) | transaction_handlers_of(ends)
-        books = Books(context)
-        lite = LiteTopics(context, context.held_pops, cast(Scheduler, None), Events())
-        pops = PopProcessor(context, Popping(context, books))
-        acks = AckProcessor(context, books, LiteAcks(context, lite.popping))
-        others |= pop_handlers_of(context, books, lite, pops, acks)
-        feed = StateFeed(context.replicas, Random(1), context.clock, cast(Any, None), 1.0)
-        others |= feed.handlers()
-        return {**handlers_of(context, SendBackProcessor(context)), **messages, **others}
+    """All handlers of a broker, without anything around them."""
+    found: dict[int, Handler] = {}
+
+    async def main(served: Serving, _: Any) -> None:
+        for feature in served.broker.features:
+            for handlers in (feature.handlers(), feature.saved_handlers()):
+                assert not found.keys() & handlers.keys(), "two features answer one code"
+                found.update({int(code): handler for code, handler in handlers.items()})
+
+    in_virtual_time(root, main)
+    return found
 
 
 def handlers_of_name_server(root: Path) -> Mapping[int, Handler]:
@@ -126,7 +97,7 @@ def test_who_serves_something_says_what_permission_it_takes() -> None:
 
 def test_handlers_are_of_codes_that_their_server_has(tmp_path: Path) -> None:
     in_broker, in_name_server = handlers_of_broker(tmp_path), handlers_of_name_server(tmp_path)
-    with_users = auth_handlers_of(cast(Metadata, None), BrokerConfig())
+    with_users = auth_handlers(cast(Metadata, None), BrokerConfig(), follows=False)
     assert NOT_YET.keys() > with_users.keys()  # without users there are none of these
     assert {REQUESTS[RequestCode(code)].served_by for code in in_broker} == {ServedBy.BROKER}
     of_name_server = {code for code, row in REQUESTS.items() if row.served_by is ServedBy.NAME_SERVER}
@@ -143,7 +114,7 @@ def test_what_a_handler_reads_is_what_the_table_says(tmp_path: Path) -> None:
         *handlers_of_broker(tmp_path).items(),
         *handlers_of_name_server(tmp_path).items(),
         *handlers_of_controller().items(),
-        *auth_handlers_of(cast(Metadata, None), BrokerConfig()).items(),
+        *auth_handlers(cast(Metadata, None), BrokerConfig(), follows=False).items(),
     ]
     for code, handler in handlers:
         if code == PEER_MESSAGES:  # controllers' own
@@ -245,17 +216,16 @@ def test_a_condition_is_asked_before_the_handler(bodies: list[bytes]) -> None:
     assert together == ([len(bodies)] if at_once else [])
 
 
-def test_without_a_condition_handlers_are_called_directly(tmp_path: Path) -> None:
-    with opened(tmp_path) as store:
-        context = FakeBroker().context._replace(store=store)
-        sends, books = SendProcessor(context), Books(context)
-        pops = PopProcessor(context, Popping(context, books))
-        acks = AckProcessor(context, books, cast(LiteAcks, None))
-        ends = TransactionProcessor(context, cast(Transactions, None))
-        bulk = bulk_handlers_of(sends, ends, pops, acks)
-        assert Admission().before_bulk(bulk) is bulk
-        handlers = {10: sends.send}
-        assert Admission().before(handlers) is handlers
+def test_without_a_condition_handlers_are_called_directly() -> None:
+    def handle(_: Peer, __: AnyCommand) -> Answer:
+        return None
+
+    def handle_all(_: Sequence[PeerRequest]) -> None:
+        return None
+
+    handlers, bulk = {10: handle}, {10: handle_all}
+    assert Admission().before(handlers) is handlers
+    assert Admission().before_bulk(bulk) is bulk
 
 
 def test_no_answer_is_written_out_outside_the_wire() -> None:

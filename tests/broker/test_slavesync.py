@@ -61,7 +61,7 @@ async def pair(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Serving, Ser
 
 async def asked(slave: Serving) -> None:
     """Wait until a slave has asked for all once more."""
-    sync = slave.broker._sync
+    sync = slave.broker.replication.sync
     before = sync.rounds
     await asyncio.sleep(slavesync.WHOLE_SECONDS + 1)
     assert sync.rounds > before
@@ -69,9 +69,9 @@ async def asked(slave: Serving) -> None:
 
 async def round_(slave: Serving) -> None:
     """Have a slave ask for everything now."""
-    before = slave.broker._sync.rounds
-    await slave.broker._sync.ask_all()
-    assert slave.broker._sync.rounds > before
+    before = slave.broker.replication.sync.rounds
+    await slave.broker.replication.sync.ask_all()
+    assert slave.broker.replication.sync.rounds > before
 
 
 def test_a_slave_finds_its_master_and_becomes_like_it(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_tables_come_in_pages(tmp_path: Path, count: int, monkeypatch: pytest.Mo
             for number in range(count):
                 broker.topics.put(TopicConfig(f"T{number}", 1, 1, 6))
                 broker.groups.put(SubscriptionGroupConfig(f"g{number}"))
-            await until(lambda: bool(slave.broker._sync.master_address))
+            await until(lambda: bool(slave.broker.replication.sync.master_address))
             await round_(slave)
             assert slave.broker.topics.table == broker.topics.table
             assert slave.broker.groups.table == broker.groups.table
@@ -147,13 +147,13 @@ def test_a_page_that_can_not_be_read_is_no_end_of_asking(tmp_path: Path, monkeyp
 
     async def main(clock: VirtualClock) -> None:
         async with pair(tmp_path, clock) as (_, slave, __):
-            await until(lambda: bool(slave.broker._sync.master_address))
+            await until(lambda: bool(slave.broker.replication.sync.master_address))
             with monkeypatch.context() as patch:
                 patch.setattr(Client, "call", odd)
-                await slave.broker._sync.ask_all()
-            assert "sent totalTopicNum='many'" in str(slave.broker._sync.trouble)
+                await slave.broker.replication.sync.ask_all()
+            assert "sent totalTopicNum='many'" in str(slave.broker.replication.sync.trouble)
             await round_(slave)
-            assert slave.broker._sync.trouble is None
+            assert slave.broker.replication.sync.trouble is None
 
     loop.run(main)
 
@@ -174,8 +174,8 @@ def test_more_topics_and_groups_than_a_page_holds(tmp_path: Path, kind: str) -> 
                 broker.topics.put(TopicConfig(f"T{number}", 1, 1, 6))
                 broker.groups.put(SubscriptionGroupConfig(f"g{number}"))
             assert len(broker.topics.table) % slavesync.PAGE_ENTRIES == 1
-            slave.broker._sync.follow(master.broker.address)
-            await until(lambda: slave.broker._sync.rounds > 0)
+            slave.broker.replication.sync.follow(master.broker.address)
+            await until(lambda: slave.broker.replication.sync.rounds > 0)
             assert slave.broker.topics.table == broker.topics.table
             assert slave.broker.groups.table == broker.groups.table
 
@@ -193,11 +193,11 @@ def test_a_master_that_has_lost_its_files_empties_no_slave(tmp_path: Path, caplo
             await caller.sent(b"a")
             await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("g")))
             await caller.call(15, {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1})
-            slave.broker._sync.follow(master.broker.address)
-            await until(lambda: slave.broker._sync.watches)
+            slave.broker.replication.sync.follow(master.broker.address)
+            await until(lambda: slave.broker.replication.sync.watches)
             kept = dict(slave.broker.topics.table), dict(slave.broker.groups.table)
-            slave.broker._sync.follow(lost.broker.address)
-            await until(lambda: slave.broker._sync.watches)
+            slave.broker.replication.sync.follow(lost.broker.address)
+            await until(lambda: slave.broker.replication.sync.watches)
             assert (slave.broker.topics.table, slave.broker.groups.table) == kept
             assert slave.broker.offsets.query("g", "T", 0) == 1
             said = [it.message for it in caplog.records if it.levelname == "ERROR"]
@@ -215,7 +215,7 @@ def test_a_master_that_has_lost_its_files_empties_no_slave(tmp_path: Path, caplo
 def test_a_topic_of_the_master_names_no_directory_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main(clock: VirtualClock) -> None:
         async with pair(tmp_path, clock) as (master, slave, caller):
-            await until(lambda: bool(slave.broker._sync.master_address))
+            await until(lambda: bool(slave.broker.replication.sync.master_address))
             names = ["../../../x", "..", str(tmp_path / "abs"), "a/b"]
             master.broker.topics.put_all(TopicConfig(name, 1, 1, 6) for name in names)
             for name in names:
@@ -260,7 +260,7 @@ def test_what_is_refused_is_asked_for_again_and_the_rest_goes_on(
 ) -> None:
     async def main(clock: VirtualClock) -> None:
         async with pair(tmp_path, clock) as (_, slave, caller):
-            await until(lambda: bool(slave.broker._sync.master_address))
+            await until(lambda: bool(slave.broker.replication.sync.master_address))
             follow = slave.broker.offsets.follow
 
             def refuse(*_: object, **__: object) -> None:
@@ -268,7 +268,7 @@ def test_what_is_refused_is_asked_for_again_and_the_rest_goes_on(
 
             monkeypatch.setattr(slave.broker.offsets, "follow", refuse)
             await caller.call(200, {}, fastjson.dumps(SubscriptionGroupConfig("g")))
-            await slave.broker._sync.ask_all()
+            await slave.broker.replication.sync.ask_all()
             assert "g" in slave.broker.groups.table
             assert "offsets: JSON: not now" in str(slave.broker.troubles["what the master knows"])
             monkeypatch.setattr(slave.broker.offsets, "follow", follow)

@@ -35,7 +35,7 @@ async def send(caller: Caller, body: bytes, ahead_ms: int) -> None:
 
 
 def pending(served: Serving) -> int:
-    return sum(served.broker._timers.pending.values())
+    return sum(served.broker.timing.store.pending.values())
 
 
 @asynccontextmanager
@@ -48,7 +48,7 @@ async def followed(root: Path, clock: VirtualClock, ahead_ms: int) -> AsyncItera
         replica(root / "s", clock, role="SLAVE", namesrv_addr=address) as slave,
     ):
         await send(caller, b"a", ahead_ms)
-        await until(lambda: slave.broker._sync.rounds > 0)
+        await until(lambda: slave.broker.replication.sync.rounds > 0)
         await caught_up(slave, master)
         yield master, slave
 
@@ -71,8 +71,8 @@ def test_a_slave_that_becomes_the_master_delivers_what_is_left_and_nothing_again
                 await caught_up(slave, master)
                 assert sorted(bodies(master)) == sorted(b"early%d" % n for n in range(20))
                 assert pending(slave) == pending(master) == 21
-                progress = slave.broker._timers.progress
-                assert progress.queue_offset == master.broker._timers.progress.queue_offset
+                progress = slave.broker.timing.store.progress
+                assert progress.queue_offset == master.broker.timing.store.progress.queue_offset
             async with replica(tmp_path / "s", clock, namesrv_addr=address, store=ROLLS) as leads:
                 assert pending(leads) == 21
                 await asyncio.sleep(60)
@@ -123,15 +123,15 @@ def test_what_the_master_says_counts_when_the_log_is_here(tmp_path: Path) -> Non
         async with followed(tmp_path, clock, 1000) as (master, slave):
             assert slave.broker.replicas.slave is not None
             await slave.broker.replicas.slave.stop()
-            began_ms = slave.broker._timers.progress.read_ms
+            began_ms = slave.broker.timing.store.progress.read_ms
             await asyncio.sleep(30)
             assert bodies(master) == [b"a"]
-            assert slave.broker._timers.progress.read_ms <= began_ms + 2 * 1000 * TICK_SECONDS
+            assert slave.broker.timing.store.progress.read_ms <= began_ms + 2 * 1000 * TICK_SECONDS
             assert slave.broker.store.log_end_offset < master.broker.store.log_end_offset
             await slave.broker.replicas.slave.start()
             await caught_up(slave, master)
             await asyncio.sleep(SETTLED_SECONDS)
-            assert slave.broker._timers.progress.queue_offset == 1
+            assert slave.broker.timing.store.progress.queue_offset == 1
             assert pending(slave) == 0
 
     loop.run(main)
@@ -140,7 +140,7 @@ def test_what_the_master_says_counts_when_the_log_is_here(tmp_path: Path) -> Non
 def test_what_the_master_says_counts_when_the_log_is_dispatched(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         async with followed(tmp_path, clock, 1000) as (master, slave):
-            store, timers = slave.broker.store, slave.broker._timers
+            store, timers = slave.broker.store, slave.broker.timing.store
             store.dispatching.limit_to(store.log_end_offset)
             began_ms = timers.progress.read_ms
             await asyncio.sleep(30)

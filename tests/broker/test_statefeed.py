@@ -71,8 +71,8 @@ async def told_slave(root: Path, clock: VirtualClock) -> AsyncIterator[tuple[Ser
         slave_of(master, root / "s", clock) as slave,
         master.caller() as caller,
     ):
-        slave.broker._sync.follow(master.broker.address)
-        await until(lambda: slave.broker._sync.watches)
+        slave.broker.replication.sync.follow(master.broker.address)
+        await until(lambda: slave.broker.replication.sync.watches)
         yield master, slave, caller
 
 
@@ -283,7 +283,7 @@ def test_a_slave_that_is_told_no_passwords_takes_no_users(tmp_path: Path, monkey
         slave = next(it for it in field.members if not it.is_master)
         why = slave.broker.troubles["what the master knows"]
         assert "rights: the master tells no passwords" in why
-        users = slave.broker._users
+        users = slave.broker.users
         assert users is not None
         assert users.users[ROOT.access_key].password == ROOT.secret_key
 
@@ -297,7 +297,7 @@ def test_a_master_that_keeps_no_users_takes_none_from_its_slave(
 
     async def main(field: Field) -> None:
         slave = next(it for it in field.members if not it.is_master)
-        users = slave.broker._users
+        users = slave.broker.users
         assert users is not None
         assert ROOT.access_key in users.users
 
@@ -429,8 +429,8 @@ def test_a_synchronous_master_waits_for_slaves_that_are_there(tmp_path: Path, mo
         async with replica(tmp_path / "m", clock, role="SYNC_MASTER", store=keys) as master, master.caller() as caller:
             await done(caller, 17, topic_fields("alone"))
             async with slave_of(master, tmp_path / "s", clock) as slave:
-                slave.broker._sync.follow(master.broker.address)
-                await until(lambda: slave.broker._sync.watches)
+                slave.broker.replication.sync.follow(master.broker.address)
+                await until(lambda: slave.broker.replication.sync.watches)
                 await done(caller, 17, topic_fields("A"))
                 assert {"alone", "A"} <= slave.broker.topics.table.keys()
                 async with deaf(monkeypatch):
@@ -446,7 +446,7 @@ def test_a_slave_that_lags_too_far_behind_asks_for_all(tmp_path: Path, monkeypat
 
     async def main(clock: VirtualClock) -> None:
         async with told_slave(tmp_path, clock) as (master, slave, caller):
-            sync = slave.broker._sync
+            sync = slave.broker.replication.sync
             rounds = sync.rounds
             async with deaf(monkeypatch):
                 for number in range(9):
@@ -487,7 +487,7 @@ def test_an_old_answer_undoes_no_change(tmp_path: Path, monkeypatch: pytest.Monk
             master.caller() as caller,
         ):
             await make_group(caller)
-            sync = slave.broker._sync
+            sync = slave.broker.replication.sync
             sync.follow(master.broker.address)
             await until(lambda: sync.watches)
             await reset_offset(caller)
@@ -515,7 +515,7 @@ def test_a_slave_of_a_master_that_tells_nothing_asks_when_there_are_messages_of_
             master.caller() as caller,
         ):
             del master.broker._handlers[int(Code.FOLLOW_STATE)]
-            sync = slave.broker._sync
+            sync = slave.broker.replication.sync
             sync.follow(master.broker.address)
             await until(lambda: sync.rounds > 0)
             assert not sync.watches
@@ -561,7 +561,7 @@ def test_a_request_that_waits_is_answered_in_time_and_at_a_stop(tmp_path: Path) 
             assert json.loads(ahead.body)["whole"]
             waits = asyncio.create_task(asking.call(19001, known))
             await asyncio.sleep(1)
-            await master.broker._feed.stop()
+            await master.broker.replication.feed.stop()
             assert (await waits).code == 0
 
     loop.run(main)

@@ -38,7 +38,7 @@ def timed(key: str = "U1", **asked: object) -> str:
 
 def left(served: Serving) -> int:
     """How many messages wait for their time."""
-    return sum(served.broker._timers.pending.values())
+    return sum(served.broker.timing.store.pending.values())
 
 
 async def wait_for_messages(caller: Caller, count: int, topic: str = "T") -> list[MessageView]:

@@ -56,7 +56,7 @@ def test_very_many_moves_are_told_one_after_another(tmp_path: Path, monkeypatch:
         async with told_slave(tmp_path, clock) as (master, slave, caller):
             await make_group(caller)
             await caller.sent(b"0")
-            rounds = slave.broker._sync.rounds
+            rounds = slave.broker.replication.sync.rounds
             for queue_id in range(4):
                 await commit(caller, queue_id, 7)
             offsets = slave.broker.offsets
@@ -70,7 +70,7 @@ def test_very_many_moves_are_told_one_after_another(tmp_path: Path, monkeypatch:
             assert not offsets.queues("g", "T")
             await reset_offset(caller)
             await until(lambda: has_offset(slave))
-            assert slave.broker._sync.rounds == rounds, "all of it was asked for instead"
+            assert slave.broker.replication.sync.rounds == rounds, "all of it was asked for instead"
 
     loop.run(main)
 
@@ -87,7 +87,7 @@ def test_a_slave_that_becomes_master_leaves_no_group_behind_the_end_of_its_log(
             await commit_beyond_the_log(caller)
             await slave.dispatched()
             await until(lambda: slave.broker.offsets.queues("g", "T") == {0: 5, 1: 0})
-            await slave.broker._sync.ask_all()  # which has them written
+            await slave.broker.replication.sync.ask_all()  # which has them written
             if is_killed:
                 copy_whole(tmp_path / "s", left)
         if not is_killed:

@@ -426,7 +426,7 @@ def test_a_broker_that_has_seen_transactions_is_at_rest(tmp_path: Path) -> None:
                 producer.end(await producer.begin(), outcome)
             producer.answer = lambda _: COMMIT
             await asyncio.sleep(2 * ROUND_SECONDS + 4)
-            service = served.broker._transactions
+            service = served.broker.transactions.service
             end = served.broker.store.log_end_offset
             assert (service._alarm.is_set, service._ops._alarm.is_set) == (False, False)
             assert service._round is None
@@ -546,7 +546,7 @@ def test_offsets_follow_what_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.
 def count_turns(monkeypatch: pytest.MonkeyPatch, served: Serving) -> list[None]:
     """A list that grows with each turn of the event loop that a round takes."""
     turns: list[None] = []
-    service = served.broker._transactions
+    service = served.broker.transactions.service
     go_on = service._go_on
 
     def turn() -> None:

@@ -163,7 +163,7 @@ def test_a_kill_leaves_the_store_as_it_is_and_answers_nobody() -> None:
             async with Asking(broker) as client:
                 await client.send(b"before")
                 waiting = asyncio.create_task(client.wait("T", 1))
-                await until(lambda: len(broker.server._held) == 1)
+                await until(lambda: len(broker.server.pulling.held) == 1)
                 await cluster.kill_broker()
                 with pytest.raises(ConnectionError):
                     await waiting

@@ -29,8 +29,9 @@ from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control import Control
 from firearrow.broker.controllers import Controllers, Mastery, mastery_of
+from firearrow.broker.feature import Base
+from firearrow.broker.features.registering import RegistrationFeature
 from firearrow.broker.insyncrefusals import refused_alone
-from firearrow.broker.registration import Registration
 from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
 from firearrow.broker.requests import Check, Condition
 from firearrow.broker.slaverefusals import refused_by_slave
@@ -172,7 +173,7 @@ class ControlledBroker(Broker):
 
     def _make_replicas(self) -> Replicas:
         before = self._ha_access
-        self._ha_access = ha_access_of(self.config, lambda: self._users, self.events, before)
+        self._ha_access = ha_access_of(self.config, lambda: self.users, self.events, before)
         replicas = SwitchReplicas(self._store_config, self.place, self._asked_ha_port, self._ha_access)
         replicas.cut_wanted.listen(self._cut_wanted)
         return replicas
@@ -184,30 +185,24 @@ class ControlledBroker(Broker):
     def _name_servers(self) -> list[str]:
         return [] if self.place.mastery.master_id is None else super()._name_servers()
 
-    def _make_registration(self) -> Registration:
-        registration = super()._make_registration()
-        registration.retry_ms = SEEK_MS
-        return registration
-
-    def _make_state(self, config: BrokerConfig, *, in_database: bool) -> None:
-        known = getattr(self, "clients", None)
-        super()._make_state(config, in_database=in_database)
-        if known is not None:
-            self.clients = known
-            known.go_by(self.settings)
+    def _make_registering(self, base: Base) -> RegistrationFeature:
+        registering = super()._make_registering(base)
+        registering.registration.retry_ms = SEEK_MS
+        return registering
 
     def _load(self) -> None:
         store, place = self.store, self.place
         place.lost |= store.may_have_lost
         if self.replicas.is_slave:
             super()._load()
-            self._sync.whole_seconds = SYNC_SECONDS
-            self._sync.follow(place.mastery.address)
+            sync = self.replication.sync
+            sync.whole_seconds = SYNC_SECONDS
+            sync.follow(place.mastery.address)
             return
         try:
             place.begin_epoch(store.log_start_offset, store.log_end_offset)
         except BaseException:
-            self._close_state()
+            self._close_features()
             store.close()
             raise
         # What it learnt of its master's groups may be ahead of the log, or behind their pops.
@@ -312,8 +307,8 @@ class ControlledBroker(Broker):
         place.mastery = mastery
         if before.address != mastery.address:
             self.replicas_now.leave_master()
-            self._sync.follow(mastery.address)
-            self._registration.seek_master()
+            self.replication.sync.follow(mastery.address)
+            self.registering.registration.seek_master()
 
     async def shorten(self, physical_offset: int) -> None:
         """Give up what a slave has from an offset on. Raises StoreError or OSError."""
@@ -329,7 +324,7 @@ class ControlledBroker(Broker):
 
     async def _remake(self, role: str, mastery: Mastery, cut_at: int | None = None) -> None:
         """Close what is behind the port, and make it for a role."""
-        began = self._loop.time()
+        began = self._base.loop.time()
         self._is_started = False
         await self._end()
         host, asked_port, port = self._listens
@@ -356,7 +351,7 @@ class ControlledBroker(Broker):
                 "cut_physical_offset": cut_at,
                 "epoch": mastery.epoch,
                 "end_physical_offset": self.max_offset,
-                "seconds": round(self._loop.time() - began, 3),
+                "seconds": round(self._base.loop.time() - began, 3),
             },
         )
 
@@ -374,7 +369,7 @@ class ControlledBroker(Broker):
         if not self.is_open:  # the last change has failed
             return
         self.replicas_now.hurry()
-        self._registration.takes_leave = False
+        self.registering.registration.takes_leave = False
         try:
             for service in reversed(self._inner_services):
                 self.services.remove(service)

@@ -448,7 +448,7 @@ class LiteWorld:
         """Take note of what was popped by a connection that had ended meanwhile."""
         for (group, lite), place in self.places.items():
             queue = names.lite_queue(PARENT, lite)
-            batch = self.broker._lite.orders.batch(queue, group, 0)
+            batch = self.broker.lite.topics.orders.batch(queue, group, 0)
             if batch is not None and batch.pop_ms != place.pop_ms:
                 assert batch.invisible_ms is not None
                 self._acked_late(group, lite, batch.queue_offsets[0])

@@ -84,7 +84,7 @@ def test_many_go_at_once_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.M
             await send(caller, lite, b"1")
         first = await pop(caller)
         await ack(caller, first, "l00", 0)
-        offsets, parts = served.broker.offsets, served.broker._lite
+        offsets, parts = served.broker.offsets, served.broker.lite.topics
         assert len(offsets.committed) == len(lites)
         assert len(parts.orders) == len(lites) - 1
         written: list[int] = []

@@ -67,7 +67,7 @@ def test_many_that_others_have_taken_hide_none(tmp_path: Path, monkeypatch: pyte
         assert [len(bodies(one)) for one in first] == [4, 4, 4]
         answer = await caller.call(POP, pop_fields(clientId="c2", pollTime=1000))
         assert answer.code == 210
-        [other] = [one for one in served.broker._lite.subscriptions.of_group("G") if one.client_id == "c2"]
+        [other] = [one for one in served.broker.lite.topics.subscriptions.of_group("G") if one.client_id == "c2"]
         other.ready.update(dict.fromkeys(f"%LMQ%$P${lite}" for lite in lites))
         await ack(caller, first[2], "l11", 0)
         await send(caller, "l11", b"new")

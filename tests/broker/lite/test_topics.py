@@ -15,7 +15,7 @@ def test_a_client_that_is_gone_leaves_what_it_had_in_hand_to_others(tmp_path: Pa
         async with served.caller() as other:
             await subscribe(other, "a", client="gone")
             assert await popped(other, clientId="gone", invisibleTime=500_000) == ["1"]
-        subscriptions = served.broker._lite.subscriptions
+        subscriptions = served.broker.lite.topics.subscriptions
         for _ in range(6):
             async with served.caller() as other:
                 await subscribe(other, "a")
@@ -32,7 +32,7 @@ def test_who_waits_is_told_that_the_parent_is_gone(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await subscribe(caller, "a")
         waits = caller.tell(POP, pop_fields(pollTime=20_000))
-        await until(lambda: len(served.broker._held_lite) == 1)
+        await until(lambda: len(served.broker.lite.held) == 1)
         async with served.caller() as other:
             assert (await other.call(215, {"topic": "P"})).code == 0
         answer = await caller.talker.answer()
@@ -47,12 +47,12 @@ def test_a_deleted_group_leaves_nothing(tmp_path: Path) -> None:
         await send(caller, "a", b"1")
         await pop(caller)
         waits = caller.tell(POP, pop_fields(pollTime=20_000))
-        await until(lambda: len(served.broker._held_lite) == 1)
+        await until(lambda: len(served.broker.lite.held) == 1)
         async with served.caller() as other:
             assert (await other.call(207, {"groupName": "G"})).code == 0
         answer = await caller.talker.answer()
         assert (answer.opaque, answer.code) == (waits, 26)
-        parts = served.broker._lite
+        parts = served.broker.lite.topics
         assert (len(parts.orders), parts.subscriptions.count) == (0, 0)
         assert served.broker.groups.get("G") is None
 
@@ -64,7 +64,7 @@ def test_a_deleted_parent_leaves_nothing(tmp_path: Path) -> None:
         await subscribe(caller, "a", "b")
         await send(caller, "a", b"1")
         await pop(caller)
-        parts = served.broker._lite
+        parts = served.broker.lite.topics
         assert (len(parts.orders), parts.subscriptions.count) == (1, 2)
         assert (await caller.call(215, {"topic": "P"})).code == 0
         assert len(parts.orders) == 0

@@ -34,7 +34,7 @@ def waiting(served: Serving) -> list[tuple[bytes, dict[str, str]]]:
 
 def on_wheel(served: Serving) -> int:
     """How many units wait."""
-    return sum(served.broker._timers.pending.values())
+    return sum(served.broker.timing.store.pending.values())
 
 
 def test_records_are_those_of_rocketmq(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_what_is_acknowledged_at_once_stays_off_the_wheel(tmp_path: Path) -> Non
         assert len(waiting(served)) == 6
         await asyncio.sleep(WHEEL_SECONDS)
         assert on_wheel(served) == 0
-        assert served.broker._timers.progress.queue_offset == 6
+        assert served.broker.timing.store.progress.queue_offset == 6
         await asyncio.sleep(DUE_SECONDS)
         assert revive_records(served) == []
         assert await popped(caller) == []
@@ -187,7 +187,7 @@ def test_batches_are_kept_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.Monk
     async def main(served: Serving, caller: Caller) -> None:
         await sent(served, caller, 8)
         taken = [(await popped(caller, maxMsgNums=1))[0][1] for _ in range(8)]
-        kept = served.broker._books
+        kept = served.broker.popping.books
         assert len(kept._batches) + len(kept._older) <= 4
         for handle in taken:
             assert (await ack(caller, handle)).code == 0
@@ -213,7 +213,7 @@ def test_a_revive_queue_that_there_is_not_is_refused(tmp_path: Path) -> None:
     """Nothing is written then, and no group moves on."""
 
     async def main(served: Serving, caller: Caller) -> None:
-        kept = served.broker._books
+        kept = served.broker.popping.books
         checkpoint = Checkpoint(group="g", invisible_ms=1000, count=1, pop_ms=1, queue_id=0, start_offset=0, topic="T")
         for queue_id in (-1, 8, 999):
             with pytest.raises(BrokerError, match=re.escape(f"reviveQid[{queue_id}] is illegal")):

@@ -224,7 +224,7 @@ def test_at_rest_nothing_runs(tmp_path: Path) -> None:
         [(_, handle)] = await sent_and_popped(served, caller, 1)
         await ack(caller, handle)
         await asyncio.sleep(15)
-        books = served.broker._books
+        books = served.broker.popping.books
         assert not books._alarm.is_set
         assert (books._kept, books._lines, books._due) == ({}, {}, [])
 

@@ -38,7 +38,7 @@ async def due(served: Serving, visible_ms: int) -> None:
 
 def put(served: Serving, *records: KvRecord) -> None:
     """Write records as another broker would."""
-    store = served.broker._kv
+    store = served.broker.popping.database
     assert store is not None
     store.put(records)
 
@@ -200,7 +200,7 @@ def test_a_damaged_record_brings_its_message_and_keeps_none_back(tmp_path: Path)
 
     async def main(served: Serving, caller: Caller) -> None:
         taken = await sent_and_popped(served, caller, 3)
-        store = served.broker._kv
+        store = served.broker.popping.database
         assert store is not None
         batch = store._database.batch()
         first = records_in(served)[0]

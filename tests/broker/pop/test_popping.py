@@ -203,7 +203,7 @@ def test_nothing_is_given_that_can_not_be_noted(tmp_path: Path, monkeypatch: pyt
     async def main(served: Serving, caller: Caller) -> None:
         await sent(served, caller, "A", "B")
         await sent(served, caller, "C", queue_id=1)
-        books, notes = served.broker._books, served.broker._books.put_checkpoint
+        books, notes = served.broker.popping.books, served.broker.popping.books.put_checkpoint
         room = 0
 
         def put(*args: Any) -> None:

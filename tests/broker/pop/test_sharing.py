@@ -103,7 +103,7 @@ def result(sent: list[str], pops: list[Ask], acks: list[tuple[int, int, str]], *
             ]
             answers = await asked(callers, asks, together=together)
             told.extend((answer.code, (answer.remark or "")[:20]) for answer in answers)
-            told.append(served.broker._books.offset("g", "T", 0))
+            told.append(served.broker.popping.books.offset("g", "T", 0))
             await asyncio.sleep(DUE_SECONDS)
             order = any(fields["order"] for _, _, fields in pops)
             while again := await popped(caller, order=order, queueId=0 if order else -1):

@@ -137,7 +137,7 @@ def test_answers_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         def broken() -> None:
             raise OSError(5, "broken")
 
-        users = served.broker._users
+        users = served.broker.users
         assert users is not None
         with monkeypatch.context() as patch:
             patch.setattr(users, "sync", broken)
@@ -278,7 +278,7 @@ def test_who_may_do_more_is_not_taken_over(tmp_path: Path) -> None:
             assert (await told(manager, 3002, {"username": "reader"}, disabled))[0] == 0
             assert (await told(manager, 3002, {"username": "app"}, {"password": "known"}))[0] == 0
             assert (await told(manager, 3001, {"username": "new"}, {"password": "p"}))[0] == 0
-            users = served.broker._users
+            users = served.broker.users
             assert users is not None
             kept = users.acl_of("reader")
             assert (await told(manager, 3003, {"username": "reader"}))[0] == 0

@@ -174,7 +174,7 @@ def test_a_pop_that_waits_is_answered_by_a_send(tmp_path: Path) -> None:
         await subscribe(caller, "a")
         async with served.caller() as other:
             waits = caller.tell(POP, pop_fields(pollTime=15_000))
-            await until(lambda: len(served.broker._held_lite) == 1)
+            await until(lambda: len(served.broker.lite.held) == 1)
             await send(other, "unrelated", b"no")
             await send(other, "a", b"yes")
             answer = await caller.talker.answer()
@@ -549,7 +549,7 @@ def test_a_notification_waits_as_a_pop_does(tmp_path: Path, kind: dict[str, str]
             first.tell(NOTIFICATION, notification_fields(**waits))
             second.tell(NOTIFICATION, notification_fields(clientId="c2", **waits))
             third.tell(POP, pop_fields(**waits))
-            await until(lambda: len(served.broker._held_lite) == 3)
+            await until(lambda: len(served.broker.lite.held) == 3)
             await caller.call(SUBSCRIBE, {}, change(action, "a"))
             if not kind:
                 await send(caller, "b", b"nobody subscribes to it")
@@ -581,7 +581,7 @@ def test_notifications_that_are_refused(tmp_path: Path) -> None:
             await subscribe(caller, "a")
             waits = {"pollTime": 10_000, "bornTime": served.broker._clock.now_ms()}
             waiting.tell(NOTIFICATION, notification_fields(**waits))
-            await until(lambda: len(served.broker._held_lite) == 1)
+            await until(lambda: len(served.broker.lite.held) == 1)
             await caller.call(207, {"groupName": "G"})
             assert (await waiting.talker.answer()).code == 26
 

@@ -126,7 +126,7 @@ def test_a_client_sees_all_again(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await subscribe(caller, "a")
         await send(caller, "a", b"1")
-        for client in served.broker._lite.subscriptions.of_group("G"):
+        for client in served.broker.lite.topics.subscriptions.of_group("G"):
             client.ready.clear()
         assert await popped(caller) == []
         assert (await caller.call(DISPATCH, {"group": "G", "clientId": "other"})).code == 0

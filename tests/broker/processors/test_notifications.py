@@ -31,7 +31,7 @@ def notification_fields(served: Serving, **changed: FieldValue) -> dict[str, Fie
 
 
 async def holding(served: Serving, count: int) -> None:
-    await until(lambda: len(served.broker._held_pops) == count)
+    await until(lambda: len(served.broker.popping.held) == count)
 
 
 async def made(served: Serving, caller: Caller) -> None:
@@ -57,7 +57,7 @@ def test_a_waiting_pop_is_answered_by_a_send(tmp_path: Path) -> None:
             [(view, _)] = messages_of(await consumer.talker.answer())
             assert view.body == b"second"
             assert seconds() - before < 0.01
-            assert len(served.broker._held_pops) == 0
+            assert len(served.broker.popping.held) == 0
 
     in_virtual_time(tmp_path, main)
 
@@ -116,7 +116,7 @@ def test_each_group_has_each_message_however_many_wait(tmp_path: Path) -> None:
                 found += [view.body for view in iter_records(answer.body)]
             assert sorted(found) == sorted(sent * groups)
             await asyncio.sleep(1)
-            waiting = len(served.broker._held_pops)
+            waiting = len(served.broker.popping.held)
             assert groups * each - groups * len(sent) <= waiting < groups * each
             for _ in range(waiting):
                 assert (await consumer.talker.answer()).code == 210
@@ -152,7 +152,7 @@ def test_a_message_of_another_tag_wakes_nobody(tmp_path: Path) -> None:
             await caller.sent(b"a", i="TAGS\x01A\x02")
             await served.dispatched()
             await asyncio.sleep(1)
-            assert len(served.broker._held_pops) == 1
+            assert len(served.broker.popping.held) == 1
             assert served.broker.offsets.query("g", "T", 0) == 1
             await caller.sent(b"b", i="TAGS\x01B\x02")
             [(view, _)] = messages_of(await consumer.talker.answer())
@@ -168,7 +168,7 @@ def test_too_many_do_not_wait(tmp_path: Path) -> None:
             for _ in range(3):  # one more than the limit says, as upstream
                 consumer.tell(200050, waiting_fields(served))
                 consumer.tell(200054, notification_fields(served))
-            await until(lambda: len(served.broker._held_notifications) == 3)
+            await until(lambda: len(served.broker.popping.held_notifications) == 3)
             assert (await caller.call(200050, waiting_fields(served))).code == 209
             assert said(await caller.call(200054, notification_fields(served))) == ("false", "true")
             polling: dict[str, FieldValue] = {"consumerGroup": "g", "topic": "T", "queueId": -1}
@@ -241,7 +241,7 @@ def test_a_notification_tells_of_a_message_as_soon_as_there_is_one(tmp_path: Pat
         await made(served, caller)
         async with served.caller() as consumer:
             consumer.tell(200054, notification_fields(served))
-            await until(lambda: len(served.broker._held_notifications) == 1)
+            await until(lambda: len(served.broker.popping.held_notifications) == 1)
             await caller.sent(b"second")
             assert said(await consumer.talker.answer()) == ("true", "false")
         assert said(await caller.call(200054, notification_fields(served))) == ("true", "false")
@@ -300,7 +300,7 @@ def test_a_notification_of_a_blocked_queue_is_none(tmp_path: Path) -> None:
         assert said(await caller.call(200054, fields | {"attemptId": "x"}))[0] == "true"
         async with served.caller() as consumer:
             consumer.tell(200054, notification_fields(served, order=True))
-            await until(lambda: len(served.broker._held_notifications) == 1)
+            await until(lambda: len(served.broker.popping.held_notifications) == 1)
             assert (await caller.call(200051, ack_fields(handle))).code == 0
             assert said(await consumer.talker.answer())[0] == "true"
 
@@ -364,7 +364,7 @@ def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
         async with served.caller() as consumer:
             consumer.tell(200050, waiting_fields(served))
             await holding(served, 1)
-            await served.broker._held_pops.stop()
+            await served.broker.popping.held.stop()
             assert (await consumer.talker.answer()).code == 210
             assert (await pop(caller, pollTime=POLL_MS)).code == 210
 

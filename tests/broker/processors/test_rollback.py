@@ -44,7 +44,7 @@ def test_what_was_popped_comes_again_by_the_revive_topics(tmp_path: Path) -> Non
         await roll_back(caller)
         assert records_in(served) == []
         await asyncio.sleep(SETTLED_SECONDS)
-        store = served.broker._kv
+        store = served.broker.popping.database
         assert store is not None
         assert store.some(b"", 10) == []
         assert (await ack(caller, taken[1][1])).code == 0

@@ -188,7 +188,7 @@ def test_halves_ended_together_become_what_each_would_alone(
         return asked
 
     def decided(served: Serving) -> Any:
-        return served.broker._transactions._decided._chunks, served.broker.open_counts._content()
+        return served.broker.transactions.service._decided._chunks, served.broker.open_counts._content()
 
     sizes = {"mapped_file_size_commit_log": file_bytes}
     together = is_the_same_together(tmp_path, monkeypatch, prepare, decided, at_once, store=sizes)
