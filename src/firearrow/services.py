@@ -40,6 +40,10 @@ class Scheduler(Protocol):
         ...
 
 
+Soon = Callable[[Callable[[], None]], object]
+"""The event loop's `call_soon`: it calls a function after the present step."""
+
+
 class Alarm:
     """A call that is made once, at the time that was set last."""
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.features.administration import administration_handlers
@@ -52,7 +51,6 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, request
 from firearrow.wire.frame import AnyCommand
 
-TABLES = administration_handlers, topic_handlers, group_handlers, offset_handlers, query_handlers
 NOW_MS = 1_795_210_273_741
 
 CONFIG = BrokerConfig(broker_name="broker-a", broker_cluster_name="C")
@@ -304,34 +302,30 @@ class FakeBroker:
             self.topics,
             self.groups,
             self.offsets,
-            self.orders,
             self.clients,
-            self.locks,
-            self.filters,
-            self.held,
             self.stats,
             self.clock,
-            self._soon,
             Random(1),
             timers,
             TimerCounts(timers, self.clock, Path("no files")),
-            ColdReads(None),
-            RequestModes(None, 0),
             TopicRoutes((), lambda _: None, lambda: 30.0, self.clock),
-            self.held_pops,
-            self.held_notifications,
-            self.unblocking,
             InFlight(self.settings),
             Replicas(self.settings.store),
-            DelayOffsets(self.clock),
             Senders(),
         )
-        self._handlers: dict[int, Any] = {
-            RequestCode.CONSUMER_SEND_MSG_BACK: SendBackProcessor(self.context).send_back,
-            RequestCode.RECALL_MESSAGE: RecallProcessor(self.context).recall,
-        }
-        for handlers_of in TABLES:
-            self._handlers.update({int(code): it for code, it in handlers_of(self.context).items()})
+        context, filters, waiting = self.context, self.filters, (self.held, *held)
+        tables = (
+            {
+                RequestCode.CONSUMER_SEND_MSG_BACK: SendBackProcessor(context).send_back,
+                RequestCode.RECALL_MESSAGE: RecallProcessor(context).recall,
+            },
+            administration_handlers(context, DelayOffsets(self.clock)),
+            topic_handlers(context),
+            group_handlers(context, self.locks, filters, RequestModes(None, 0), context.routes),
+            offset_handlers(context, *waiting),
+            query_handlers(context, filters),
+        )
+        self._handlers: dict[int, Any] = {int(code): it for table in tables for code, it in table.items()}
 
     def _soon(self, call: Callable[[], None]) -> None:
         """Make a call at once, or keep it in ``waiting``."""

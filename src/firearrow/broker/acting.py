@@ -32,6 +32,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, runtime_checkable
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.registration import Identity, Registration, addresses_of
 from firearrow.broker.replicas import MASTER_ID
 from firearrow.broker.slavesync import SlaveSync
@@ -131,6 +132,7 @@ class Acting(Service):
     def __init__(
         self,
         context: BrokerContext,
+        held: HeldPulls,
         identity: Identity,
         special: Special,
         registration: Registration,
@@ -149,7 +151,7 @@ class Acting(Service):
         self._store = context.store
         self._takes_flushed = settings.store.sync_master_flush_offset_when_startup
         self._log_end = context.store.log_end_offset  # at the start
-        self._release = context.held.release_all
+        self._release = held.release_all
         self._client = Client(access=access)
         self._turn = asyncio.Lock()
         self._tasks = Tasks()

@@ -267,28 +267,29 @@ class Broker:
 
     def _connect(self) -> None:
         """Give the features the parts of each other."""
-        context = self._context()
-        saving = self.storage.saving
+        context, saving = self._context(), self.storage.saving
+        pulling, popping, routes = self.pulling, self.popping, self.registering.routes
         self.topics_feature.connect(context)
-        self.groups_feature.connect(context, saving)
-        self.offsets_feature.connect(context, saving)
+        self.groups_feature.connect(context, saving, routes)
+        self.offsets_feature.connect(context, saving, pulling.held, popping.held, popping.held_notifications)
         self.delaying.connect(self.sending.puts, saving)
         self.timing.connect(context, self.replication.sync)
         self.transactions.connect(context, saving)
-        self.sending.connect(context)
-        self.pulling.connect(context)
-        self.popping.connect(context, saving, self.timing.timed, is_remote=self.sending.escapes is not None)
-        self.lite.connect(context)
-        self.popping.connect_lite(context, self.lite.topics, self.lite.processor)
-        self.administration.connect(context)
+        self.sending.connect(context, self.locks)
+        pulling.connect(context, self.filters)
+        is_remote = self.sending.escapes is not None
+        popping.connect(context, saving, self.timing.timed, pulling.cold, is_remote=is_remote)
+        self.lite.connect(context, routes, pulling.cold)
+        popping.connect_lite(context, self.lite.topics, self.lite.processor)
+        self.administration.connect(context, self.delay_offsets)
         if self.acting is not None:
-            self.acting.connect(context, self._deliveries(), self.registering, self.replication)
+            parts = self.registering, self.replication, self.locks, pulling.held
+            self.acting.connect(context, self._deliveries(), *parts)
 
     def _deliveries(self) -> list[Service]:
         return [service for feature in self.features for service in feature.deliveries()]
 
     def _context(self) -> BrokerContext:
-        pulling, popping = self.pulling, self.popping
         return BrokerContext(
             self.settings,
             self.store,
@@ -296,26 +297,15 @@ class Broker:
             self.topics,
             self.groups,
             self.offsets,
-            self.orders,
             self.clients,
-            self.locks,
-            self.filters,
-            pulling.held,
             self.stats,
             self._clock,
-            self._base.loop.call_soon,
             self._chance,
             self.timing.store,
             self.timing.counts,
-            pulling.cold,
-            self.modes,
             self.registering.routes,
-            popping.held,
-            popping.held_notifications,
-            popping.unblocking,
-            popping.in_flight,
+            self.popping.in_flight,
             self.replicas,
-            self.delay_offsets,
             self.access.senders,
         )
 

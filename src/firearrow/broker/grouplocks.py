@@ -19,6 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.state.locks import QueueLocks
 from firearrow.errors import FirearrowError, MessageError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
@@ -39,10 +40,12 @@ ASK_SECONDS_MAX: Final = 1.0  # Java: AdminBrokerProcessor#lockBatchMQ
 class GroupLocks(Service):
     """Serves 41 and 42 in strict mode; all else is left to ``alone``, the usual handlers."""
 
-    def __init__(self, context: BrokerContext, alone: Mapping[int, Handler], access: Access = OPEN) -> None:
+    def __init__(
+        self, context: BrokerContext, locks: QueueLocks, alone: Mapping[int, Handler], access: Access = OPEN
+    ) -> None:
         super().__init__("group locks")
         self._settings = context.settings
-        self._locks = context.locks
+        self._locks = locks
         self._replicas = context.replicas
         self._lock_alone = alone[RequestCode.LOCK_BATCH_MQ]
         self._unlock_alone = alone[RequestCode.UNLOCK_BATCH_MQ]

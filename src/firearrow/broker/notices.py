@@ -6,10 +6,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from firearrow.broker.context import Soon
 from firearrow.broker.events import MembersChanged
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.settings import Settings
+from firearrow.services import Soon
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import request
 

@@ -32,7 +32,7 @@ def test_a_committed_offset_is_found(broker: FakeBroker) -> None:
 
 
 def test_a_header_that_is_typed_already_is_taken_as_it_is(broker: FakeBroker) -> None:
-    processor = OffsetProcessor(broker.context)
+    processor = OffsetProcessor(broker.context, broker.held, broker.held_pops, broker.held_notifications)
     command = Command(code=15, ext=UpdateConsumerOffset("G1", "T1", 2, 9))
     assert processor.commit(FakeChannel(), command).code == 0
     assert broker.offsets.query("G1", "T1", 2) == 9

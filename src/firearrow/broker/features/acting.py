@@ -16,10 +16,12 @@ from firearrow.broker.features.sending import SendFeature
 from firearrow.broker.features.timing import TimingFeature
 from firearrow.broker.grouplocks import GroupLocks
 from firearrow.broker.insyncrefusals import refused_by_acting_master
+from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.reconciling import pass_pops
 from firearrow.broker.replicas import SYNC_MASTER
 from firearrow.broker.requests import Condition
 from firearrow.broker.slaverefusals import refused_by_acting_slave
+from firearrow.broker.state.locks import QueueLocks
 from firearrow.net.server import BulkHandler, Handler
 from firearrow.services import Service
 from firearrow.wire.codes import RequestCode
@@ -51,14 +53,16 @@ class ActingFeature(Feature):
         deliveries: Sequence[Service],
         registering: RegistrationFeature,
         replication: ReplicationFeature,
+        locks: QueueLocks,
+        held: HeldPulls,
     ) -> None:
         """Make the special services of the deliveries, and the part that decides whose turn it is."""
         self.special = special = Special(deliveries, self._before_acting)
         self._sending.puts.moved.listen(lambda _: special.go_on())
         self.part = Acting(
-            context, registering.identity, special, registering.registration, replication.sync, self._base.access
+            context, held, registering.identity, special, registering.registration, replication.sync, self._base.access
         )
-        self._context = context
+        self._context, self._queue_locks = context, locks
 
     def _before_acting(self) -> None:
         """Make the slave's state count as later than its master's."""
@@ -90,7 +94,7 @@ class ActingFeature(Feature):
 
     def wrap(self, handlers: dict[int, Handler], bulk_handlers: dict[int, BulkHandler]) -> None:
         """Lock queues in the whole group, and run requests again that write at another master."""
-        self._locks = GroupLocks(self._context, handlers, self._base.access)
+        self._locks = GroupLocks(self._context, self._queue_locks, handlers, self._base.access)
         handlers |= self._locks.handlers()
         escapes = self._sending.escapes
         if escapes is not None:

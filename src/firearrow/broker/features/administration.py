@@ -5,24 +5,25 @@ from __future__ import annotations
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.feature import Feature, Handlers
 from firearrow.broker.processors.admin_broker import BrokerAdminProcessor
+from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.wire.codes import RequestCode
 
 
 class AdministrationFeature(Feature):
     """Requests of administrators about the broker as a whole."""
 
-    def connect(self, context: BrokerContext) -> None:
+    def connect(self, context: BrokerContext, delay_offsets: DelayOffsets) -> None:
         """Make the handlers."""
-        self._handlers = administration_handlers(context)
+        self._handlers = administration_handlers(context, delay_offsets)
 
     def saved_handlers(self) -> Handlers:
         """Handlers of configuration, status, cleaning, and of the progress that slaves ask for."""
         return self._handlers
 
 
-def administration_handlers(context: BrokerContext) -> Handlers:
+def administration_handlers(context: BrokerContext, delay_offsets: DelayOffsets) -> Handlers:
     """Make the handlers of an administrator's requests."""
-    broker = BrokerAdminProcessor(context)
+    broker = BrokerAdminProcessor(context, delay_offsets)
     return {
         RequestCode.UPDATE_BROKER_CONFIG: broker.update_config,
         RequestCode.GET_BROKER_CONFIG: broker.config,

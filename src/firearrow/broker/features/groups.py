@@ -13,6 +13,7 @@ from firearrow.broker.processors.admin_groups import GroupAdminProcessor
 from firearrow.broker.processors.asking import AskingProcessor
 from firearrow.broker.processors.assignment import AssignmentProcessor
 from firearrow.broker.processors.clients import ClientProcessor
+from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.saving import Saving
 from firearrow.broker.state.clients import ClientRegistry
 from firearrow.broker.state.filters import ConsumerFilters
@@ -49,10 +50,10 @@ class GroupFeature(Feature):
         self.filters.load()
         self.modes.load()
 
-    def connect(self, context: BrokerContext, saving: Saving) -> None:
+    def connect(self, context: BrokerContext, saving: Saving, routes: TopicRoutes) -> None:
         """Make the handlers."""
         self._saving = saving
-        self._handlers = group_handlers(context)
+        self._handlers = group_handlers(context, self.locks, self.filters, self.modes, routes)
 
     def saved_handlers(self) -> Handlers:
         """Handlers of clients, of groups, and of questions to consumers."""
@@ -93,10 +94,12 @@ class GroupFeature(Feature):
         self.modes.file.close()
 
 
-def group_handlers(context: BrokerContext) -> Handlers:
+def group_handlers(
+    context: BrokerContext, locks: QueueLocks, filters: ConsumerFilters, modes: RequestModes, routes: TopicRoutes
+) -> Handlers:
     """Make the handlers of clients' heartbeats and locks, of groups, and of questions to consumers."""
-    admin, clients = GroupAdminProcessor(context), ClientProcessor(context)
-    asking, assignment = AskingProcessor(context), AssignmentProcessor(context)
+    admin, clients = GroupAdminProcessor(context), ClientProcessor(context, locks, filters)
+    asking, assignment = AskingProcessor(context), AssignmentProcessor(context, modes, routes)
     return {
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.put,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: admin.put_list,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import GroupDeleted
 from firearrow.broker.feature import Base, Feature, Handlers
@@ -11,6 +12,7 @@ from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.lite import LiteProcessor
 from firearrow.broker.processors.lite_admin import LiteAdminProcessor
+from firearrow.broker.routes import TopicRoutes
 from firearrow.net.server import ConnectionClosed
 from firearrow.services import Service
 from firearrow.store import QueuesDeleted
@@ -24,10 +26,10 @@ class LiteFeature(Feature):
         self._base = base
         self.held = HeldPops("held lite pops", base.settings, base.store, base.clock, base.loop)
 
-    def connect(self, context: BrokerContext) -> None:
+    def connect(self, context: BrokerContext, routes: TopicRoutes, cold: ColdReads) -> None:
         """Make topics and processors."""
-        self.topics = LiteTopics(context, self.held, self._base.loop, self._base.events)
-        self.processor = LiteProcessor(context, self.topics)
+        self.topics = LiteTopics(context, routes, self.held, self._base.loop, self._base.events)
+        self.processor = LiteProcessor(context, cold, self.topics)
         self._admin = LiteAdminProcessor(context, self.topics)
 
     def handlers(self) -> Handlers:

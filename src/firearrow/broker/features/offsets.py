@@ -7,6 +7,8 @@ from functools import partial
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.feature import Base, Feature, Handlers
+from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.offsets import OffsetProcessor
 from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.reconciling import place_groups
@@ -43,10 +45,12 @@ class OffsetFeature(Feature):
         if not self._base.replicas.is_slave:  # a slave has the offsets of its master
             place_groups(self._base.store, self.table, self._seconds)
 
-    def connect(self, context: BrokerContext, saving: Saving) -> None:
+    def connect(
+        self, context: BrokerContext, saving: Saving, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops
+    ) -> None:
         """Make the handlers, and tell the store of the groups' progress."""
         self._saving = saving
-        self._handlers = offset_handlers(context)
+        self._handlers = offset_handlers(context, pulls, pops, notifications)
         warn_of_waiting(self._base.store, self._base.topics, self.table)
         self._base.store.know_progress(self._consumed)
 
@@ -76,9 +80,9 @@ class OffsetFeature(Feature):
         self.table.close()
 
 
-def offset_handlers(context: BrokerContext) -> Handlers:
+def offset_handlers(context: BrokerContext, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops) -> Handlers:
     """Make the handlers of commits, resets, and questions for progress."""
-    offsets, progress = OffsetProcessor(context), ProgressProcessor(context)
+    offsets, progress = OffsetProcessor(context, pulls, pops, notifications), ProgressProcessor(context)
     return {
         RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
         RequestCode.UPDATE_CONSUMER_OFFSET: offsets.commit,

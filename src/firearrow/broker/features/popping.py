@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import GroupDeleted, SettingsChanged
 from firearrow.broker.feature import Base, BulkHandlers, Feature, Handlers
@@ -71,7 +72,9 @@ class PopFeature(Feature):
         store = self._base.store
         self.orders.load(store.max_queue_offset if store.may_have_lost else None)
 
-    def connect(self, context: BrokerContext, saving: Saving, timed: TimedMessages | None, *, is_remote: bool) -> None:
+    def connect(
+        self, context: BrokerContext, saving: Saving, timed: TimedMessages | None, cold: ColdReads, *, is_remote: bool
+    ) -> None:
         """Make books, redelivery and processors; ``is_remote`` where books are kept at another master."""
         base = self._base
         self._saving = saving
@@ -82,9 +85,9 @@ class PopFeature(Feature):
             self._reviving.insert(0, reviving)
             base.events.listen(MessagesArrived, reviving.arrived)
         self._has_timer = timed is not None
-        self.popping = Popping(context, self.books)
-        self._pops = PopProcessor(context, self.popping)
-        self._peeks = PeekProcessor(context, self.books)
+        self.popping = Popping(context, self.orders, self.unblocking, self.books)
+        self._pops = PopProcessor(context, cold, self.held, self.popping)
+        self._peeks = PeekProcessor(context, cold, self.books)
         self._rollbacks = RollbackProcessor(context, self.books)
 
     def _make_books(self, context: BrokerContext, *, is_remote: bool) -> BufferedBooks:
@@ -101,8 +104,10 @@ class PopFeature(Feature):
 
     def connect_lite(self, context: BrokerContext, lite: LiteTopics, lites: LiteProcessor) -> None:
         """Make the processors that know of lite topics."""
-        self._acks = AckProcessor(context, self.books, LiteAcks(context, lite.popping))
-        self._notifications = NotificationProcessor(context, self.books, lites)
+        self._acks = AckProcessor(context, self.orders, self.unblocking, self.books, LiteAcks(context, lite.popping))
+        self._notifications = NotificationProcessor(
+            context, self.orders, self.held_notifications, self.held, self.books, lites
+        )
 
     def handlers(self) -> Handlers:
         """Handlers of pops, peeks, notifications, and of popped messages."""

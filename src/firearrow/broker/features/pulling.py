@@ -10,6 +10,7 @@ from firearrow.broker.feature import Base, Feature, Handlers
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.query import QueryProcessor
+from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.net.server import ConnectionClosed
 from firearrow.services import Service
 from firearrow.store import MessagesArrived
@@ -24,10 +25,10 @@ class PullFeature(Feature):
         self.held = HeldPulls(base.store, base.clock, base.loop)
         self.cold = ColdReads(base.loop if base.in_background else None)
 
-    def connect(self, context: BrokerContext) -> None:
+    def connect(self, context: BrokerContext, filters: ConsumerFilters) -> None:
         """Make the handlers."""
-        self._pulls = PullProcessor(context)
-        self._handlers = query_handlers(context)
+        self._pulls = PullProcessor(context, self.held, self.cold, filters)
+        self._handlers = query_handlers(context, filters)
 
     def handlers(self) -> Handlers:
         """Handlers of pulls."""
@@ -47,9 +48,9 @@ class PullFeature(Feature):
         return (self.held, self.cold)
 
 
-def query_handlers(context: BrokerContext) -> Handlers:
+def query_handlers(context: BrokerContext, filters: ConsumerFilters) -> Handlers:
     """Make the handlers of queries."""
-    queries = QueryProcessor(context)
+    queries = QueryProcessor(context, filters)
     return {
         RequestCode.QUERY_MESSAGE: queries.query_message,
         RequestCode.VIEW_MESSAGE_BY_ID: queries.view_message,

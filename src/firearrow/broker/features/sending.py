@@ -15,6 +15,7 @@ from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.processors.send_back import SendBackProcessor
 from firearrow.broker.puts import Puts
 from firearrow.broker.routes import TopicRoutes
+from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.timing import TimerRedirection
 from firearrow.services import Service
 from firearrow.store import QueuesDeleted, TimerStore
@@ -39,9 +40,9 @@ class SendFeature(Feature):
         else:
             self.puts = Puts(*parts)
 
-    def connect(self, context: BrokerContext) -> None:
+    def connect(self, context: BrokerContext, locks: QueueLocks) -> None:
         """Make the processors."""
-        self._sends = SendProcessor(context)
+        self._sends = SendProcessor(context, locks, self._base.loop.call_soon)
         self._sends_back = SendBackProcessor(context)
         self._replies = ReplyProcessor(context, self._sends)
 

@@ -11,6 +11,7 @@ from firearrow.broker.lite.popping import LitePopping
 from firearrow.broker.lite.sharding import LiteSharding
 from firearrow.broker.lite.subscriptions import LiteBegun, LiteSubscriptions
 from firearrow.broker.pop.waiting import HeldPops
+from firearrow.broker.routes import TopicRoutes
 from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.events import Events
 from firearrow.message.names import lite_parts
@@ -22,7 +23,9 @@ from firearrow.wire.bodies import DataVersion
 class LiteTopics(Service):
     """Who subscribes to lite topics, what is ready for them, and what they popped."""
 
-    def __init__(self, context: BrokerContext, held: HeldPops, scheduler: Scheduler, events: Events) -> None:
+    def __init__(
+        self, context: BrokerContext, routes: TopicRoutes, held: HeldPops, scheduler: Scheduler, events: Events
+    ) -> None:
         super().__init__("lite topics")
         self.held = held
         self.subscriptions = LiteSubscriptions(context.clock, events.of(LiteBegun))
@@ -39,7 +42,7 @@ class LiteTopics(Service):
         )
         held.refused.listen(self.events.refused)
         self.popping = LitePopping(context, self.orders, self.events)
-        self.sharding = LiteSharding(context.routes, context.settings.broker.broker_name)
+        self.sharding = LiteSharding(routes, context.settings.broker.broker_name)
         self.expiry = LiteExpiry(context)
         self._settings = context.settings
         self._groups = context.groups

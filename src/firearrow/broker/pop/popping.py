@@ -17,8 +17,10 @@ import msgspec
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.state.attributes import PRIORITY_FACTOR, has_priorities
 from firearrow.broker.state.filters import OwnRetries
+from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import readdress
@@ -90,7 +92,7 @@ class _Source:
 class Popping:
     """Finds messages for pops, and notes what they were given."""
 
-    def __init__(self, context: BrokerContext, books: Books) -> None:
+    def __init__(self, context: BrokerContext, orders: ConsumerOrderInfo, unblocking: Unblocking, books: Books) -> None:
         self._settings = context.settings
         self._store = context.store
         self._topics = context.topics
@@ -98,9 +100,9 @@ class Popping:
         self._offsets = context.offsets
         self._stats = context.stats
         self._chance = context.chance
-        self._orders = context.orders
+        self._orders = orders
         self._in_flight = context.in_flight
-        self._unblocking = context.unblocking
+        self._unblocking = unblocking
         self._broker_name = context.settings.broker.broker_name
         self._books = books
         self._sources: dict[str, _Source] = {}

@@ -13,8 +13,9 @@ from typing import Final
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Batch, Books
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.processors.liteacks import LiteAcks
-from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN
+from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
 from firearrow.net.server import Answer, Finished, Peer, PeerRequest, Steps
@@ -34,13 +35,15 @@ OFFSETS_MAX: Final = 256  # that one acknowledgement names; a pop gives 32 messa
 class AckProcessor:
     """Notes what became of popped messages."""
 
-    def __init__(self, context: BrokerContext, books: Books, lite: LiteAcks) -> None:
+    def __init__(
+        self, context: BrokerContext, orders: ConsumerOrderInfo, unblocking: Unblocking, books: Books, lite: LiteAcks
+    ) -> None:
         self._store = context.store
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
-        self._orders = context.orders
-        self._unblocking = context.unblocking
+        self._orders = orders
+        self._unblocking = unblocking
         self._in_flight = context.in_flight
         self._clock = context.clock
         self._broker_name = context.settings.broker.broker_name

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.state.clients import Channel
+from firearrow.broker.state.delayoffsets import DelayOffsets
 from firearrow.broker.stats import BrokerStats
 from firearrow.config import changes
 from firearrow.errors import BrokerError, ConfigError
@@ -75,7 +76,7 @@ _ABSENT: Final[Mapping[str, str]] = {
 class BrokerAdminProcessor:
     """25, 26, 28, 60, 61, 306, 315, 316, 329, 354, 2004."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, delay_offsets: DelayOffsets) -> None:
         self._settings = context.settings
         self._topics = context.topics
         self._store = context.store
@@ -84,7 +85,7 @@ class BrokerAdminProcessor:
         self._timers = context.timers
         self._timer_counts = context.timer_counts
         self._replicas = context.replicas
-        self._delay_offsets = context.delay_offsets
+        self._delay_offsets = delay_offsets
 
     def update_config(self, _: Channel, request: AnyCommand) -> Response:
         """25: change keys of the configuration, all or none."""

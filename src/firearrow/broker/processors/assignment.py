@@ -9,7 +9,8 @@ import logging
 
 from firearrow.broker.assigning import shared_for_pop
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.routes import Queues
+from firearrow.broker.routes import Queues, TopicRoutes
+from firearrow.broker.state.requestmode import RequestModes
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.net.server import Finished, Peer
@@ -36,13 +37,13 @@ log = logging.getLogger(__name__)
 class AssignmentProcessor:
     """400, 401, 402."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, modes: RequestModes, routes: TopicRoutes) -> None:
         self._settings = context.settings
         self._topics = context.topics
         self._groups = context.groups
         self._clients = context.clients
-        self._modes = context.modes
-        self._routes = context.routes
+        self._modes = modes
+        self._routes = routes
 
     def query(self, peer: Peer, request: AnyCommand) -> Finished:
         """400: the queues of a topic that a client has; it keeps what it had if nobody knows."""

@@ -21,7 +21,8 @@ from firearrow.broker.state.clients import (
     Member,
     fault_of,
 )
-from firearrow.broker.state.filters import filter_of
+from firearrow.broker.state.filters import ConsumerFilters, filter_of
+from firearrow.broker.state.locks import QueueLocks
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Steps
 from firearrow.wire import fastjson
@@ -64,14 +65,14 @@ send the hash codes."""
 class ClientProcessor:
     """34, 35, 38, 41, 42, 46, 203, 204, 328, 345."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, locks: QueueLocks, filters: ConsumerFilters) -> None:
         self._settings = context.settings
         self._topics = context.topics
         self._groups = context.groups
         self._clients = context.clients
-        self._locks = context.locks
+        self._locks = locks
         self._clock = context.clock
-        self._filters = context.filters
+        self._filters = filters
         self._senders = context.senders
 
     def heartbeat(self, peer: Channel, request: AnyCommand) -> Steps:

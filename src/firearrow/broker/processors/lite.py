@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NoReturn, Protocol
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.lite import facts
 from firearrow.broker.lite.popping import LitePop
@@ -51,7 +52,7 @@ class OfParent(Protocol):
 class LiteProcessor:
     """Answers pops of lite topics, and notes who subscribes to them."""
 
-    def __init__(self, context: BrokerContext, lite: LiteTopics) -> None:
+    def __init__(self, context: BrokerContext, cold: ColdReads, lite: LiteTopics) -> None:
         self._settings = context.settings
         self._store = context.store
         self._topics = context.topics
@@ -59,7 +60,7 @@ class LiteProcessor:
         self._offsets = context.offsets
         self._stats = context.stats
         self._clock = context.clock
-        self._cold = context.cold
+        self._cold = cold
         self._subscriptions = lite.subscriptions
         self._sharding = lite.sharding
         self._events = lite.events

@@ -9,9 +9,10 @@ from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
-from firearrow.broker.pop.waiting import Outcome
+from firearrow.broker.pop.waiting import HeldPops, Outcome
 from firearrow.broker.processors.lite import LiteProcessor
 from firearrow.broker.processors.popchecks import PopChecks, wanted_of
+from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.message import names
 from firearrow.net.server import Finished, Peer
 from firearrow.wire.bodies import TopicConfig
@@ -27,15 +28,23 @@ _TagCodes = frozenset[int] | None
 class NotificationProcessor:
     """Tells of messages without giving any."""
 
-    def __init__(self, context: BrokerContext, books: Books, lites: LiteProcessor) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        orders: ConsumerOrderInfo,
+        held_notifications: HeldPops,
+        held_pops: HeldPops,
+        books: Books,
+        lites: LiteProcessor,
+    ) -> None:
         self._settings = context.settings
         self._store = context.store
         self._topics = context.topics
         self._offsets = context.offsets
-        self._orders = context.orders
+        self._orders = orders
         self._clock = context.clock
-        self._held = context.held_notifications
-        self._held_pops = context.held_pops
+        self._held = held_notifications
+        self._held_pops = held_pops
         self._checks = PopChecks(context)
         self._books = books
         self._lites = lites

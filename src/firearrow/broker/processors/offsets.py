@@ -9,6 +9,8 @@ import logging
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.longpoll import HeldPulls
+from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.processors.resets import ClientResets, offset_at
 from firearrow.broker.state.clients import Channel
@@ -31,15 +33,17 @@ _NO_OFFSET: Final = -1  # what clients send for none
 class OffsetProcessor:
     """14, 15, 43, 222."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(
+        self, context: BrokerContext, held: HeldPulls, held_pops: HeldPops, held_notifications: HeldPops
+    ) -> None:
         self._settings = context.settings
         self._topics = context.topics
         self._groups = context.groups
         self._offsets = context.offsets
         self._store = context.store
-        self._held = context.held
-        self._held_pops = context.held_pops
-        self._held_notifications = context.held_notifications
+        self._held = held
+        self._held_pops = held_pops
+        self._held_notifications = held_notifications
         self._client_resets = ClientResets(context)
 
     def all(self, _: Channel, __: AnyCommand) -> Answer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
 from firearrow.broker.processors.popchecks import PopChecks
@@ -31,13 +32,13 @@ _Place = tuple[TopicConfig, int]
 class PeekProcessor:
     """Answers peeks."""
 
-    def __init__(self, context: BrokerContext, books: Books) -> None:
+    def __init__(self, context: BrokerContext, cold: ColdReads, books: Books) -> None:
         self._settings = context.settings
         self._store = context.store
         self._topics = context.topics
         self._stats = context.stats
         self._chance = context.chance
-        self._cold = context.cold
+        self._cold = cold
         self._checks = PopChecks(context)
         self._books = books
 

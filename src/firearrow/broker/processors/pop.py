@@ -10,10 +10,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.popping import Pop, Popping, Taken
 from firearrow.broker.pop.sharing import MESSAGES_MAX, Alike, alike_of, shares
-from firearrow.broker.pop.waiting import Outcome
+from firearrow.broker.pop.waiting import HeldPops, Outcome
 from firearrow.broker.processors.popchecks import PopChecks, wanted_of
 from firearrow.errors import BrokerError, StoreError
 from firearrow.net.server import Finished, Peer, PeerRequest
@@ -34,13 +35,13 @@ _FIELDS: Final = ("popTime", "invisibleTime", "reviveQid", "restNum")
 class PopProcessor:
     """Answers pops, and keeps those that have to wait."""
 
-    def __init__(self, context: BrokerContext, popping: Popping) -> None:
+    def __init__(self, context: BrokerContext, cold: ColdReads, held_pops: HeldPops, popping: Popping) -> None:
         self._settings = context.settings
         self._store = context.store
         self._stats = context.stats
         self._clock = context.clock
-        self._cold = context.cold
-        self._held = context.held_pops
+        self._cold = cold
+        self._held = held_pops
         self._checks = PopChecks(context)
         self._popping = popping
 

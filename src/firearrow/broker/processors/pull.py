@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from firearrow.broker.coldreads import ColdReads
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.flowcontrol import REJECTED
-from firearrow.broker.longpoll import WAIT_MS_MAX, HeldPull, lighten
+from firearrow.broker.longpoll import WAIT_MS_MAX, HeldPull, HeldPulls, lighten
 from firearrow.broker.state.clients import tag_codes_of
-from firearrow.broker.state.filters import RetriedFilter, filter_of
+from firearrow.broker.state.filters import ConsumerFilters, RetriedFilter, filter_of
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.message.names import group_of, is_retry
@@ -47,7 +48,7 @@ _EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN
 class PullProcessor:
     """Answers pulls, and keeps those that have to wait."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, held: HeldPulls, cold: ColdReads, filters: ConsumerFilters) -> None:
         self._settings = context.settings
         self._store = context.store
         self._topics = context.topics
@@ -58,9 +59,9 @@ class PullProcessor:
         self._offsets = context.offsets
         self._stats = context.stats
         self._clock = context.clock
-        self._held = context.held
-        self._cold = context.cold
-        self._filters = context.filters
+        self._held = held
+        self._cold = cold
+        self._filters = filters
         self._replicas = context.replicas
 
     def pull(self, peer: Peer, request: AnyCommand) -> Finished:

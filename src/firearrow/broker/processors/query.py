@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.answers import answer_in_steps
+from firearrow.broker.state.filters import ConsumerFilters
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.net.server import Answer, Peer, Steps
@@ -27,11 +28,11 @@ _KEY_LENGTH_MAX = 32_767  # of all properties; to hash a longer one takes time a
 class QueryProcessor:
     """Answers look-ups."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, filters: ConsumerFilters) -> None:
         self._store = context.store
         self._topics = context.topics
         self._clients = context.clients
-        self._filters = context.filters
+        self._filters = filters
 
     def query_message(self, peer: Peer, request: AnyCommand) -> Answer:
         """12: records with a key, newest first."""

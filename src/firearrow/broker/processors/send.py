@@ -29,6 +29,7 @@ from firearrow.broker.metrics.tally import DELAY, FIFO, Tally
 from firearrow.broker.processors.send_back import DLQ_QUEUES, times_max_of
 from firearrow.broker.puts import Draft, Placed
 from firearrow.broker.recalls import recall_handle
+from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.topics import UNIT_FLAG
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
@@ -45,6 +46,7 @@ from firearrow.message.sysflag import (
     TRANSACTION_MASK,
 )
 from firearrow.net.server import Answer, Peer, PeerRequest
+from firearrow.services import Soon
 from firearrow.store import MESSAGES_MAX, ConsumeQueue, Members, Outcome, Part, members_alike, members_of, offset_ids
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -103,7 +105,7 @@ class _Target:
 class SendProcessor:
     """Appends what clients send."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, locks: QueueLocks, soon: Soon) -> None:
         self._settings = context.settings
         self._store = store = context.store
         self._tally = context.stats.tally
@@ -112,9 +114,9 @@ class SendProcessor:
         self._topics = context.topics
         self._topic_table = context.topics.table
         self._groups = context.groups
-        self._locks = context.locks
+        self._locks = locks
         self._clock = context.clock
-        self._soon = context.soon
+        self._soon = soon
         self._chance = context.chance
         self._senders = context.senders
         self._clients = context.clients
