@@ -38,6 +38,19 @@ TEXT = {".cfg", ".go", ".java", ".md", ".py", ".sh", ".toml", ".txt", ".xml", ""
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:" + "|".join(["root", "work", "workspace"]) + r")/\w")
 CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\))")
 
+# Packages and modules whose docstrings keep the rules of STYLE.md.
+PLAIN = ("broker/feature.py", "broker/features/", "broker/app.py", "broker/context.py")
+_SUBJECTS = "a|the|all|each|what|queues?|brokers?|messages|it|them|consumers|groups|clients|another|its|those|who|time"
+STIFF = {
+    "an indirect question": re.compile(r"^(What|Who|Which|Where|How|Whether|When|Whose|Why|(By|Of) which)\b"),
+    "'who' without a noun": re.compile(r"(^|[.;:,] |\b(for|to|by|of|and) )[Ww]ho(ever)? \w+", re.MULTILINE),
+    "'have something done'": re.compile(
+        rf"\b([Hh]as|[Hh]ave|had) ({_SUBJECTS}) [^.,;:]{{0,40}}?(\w+ed|made|written|kept|sent|told|put|read)\b"
+    ),
+    "'so many' for a number": re.compile(r"\b[Ss]o (many|often|long|much|far)\b(?! that| as)"),
+    "'is to' for must or will": re.compile(r"\b(is|are|was|were) to (?!the|a |an )\w+\b"),
+}
+
 # Where catching everything is right: the reason stands there in a comment.
 BROAD_EXCEPT_PLACES = {
     "src/firearrow/broker/saving.py",
@@ -156,6 +169,19 @@ def test_modules_say_what_is_in_them() -> None:
     vague = [path for path in python_files(SOURCE) if path.stem in VAGUE_NAMES]
     silent = [path for path in python_files() if _has_code(path) and not ast.get_docstring(tree(path))]
     assert [place(path) for path in vague + silent] == []
+
+
+def test_docstrings_are_plain() -> None:
+    """See STYLE.md, Words. The packages in PLAIN were read by its rules; others follow."""
+    found = []
+    for path, node in nodes(SOURCE):
+        name = path.relative_to(SOURCE).as_posix()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and name.startswith(
+            PLAIN
+        ):
+            text = ast.get_docstring(node) or ""
+            found += [f"{place(path, node)}: {fault}" for fault, pattern in STIFF.items() if pattern.search(text)]
+    assert found == []
 
 
 def _has_code(path: Path) -> bool:
