@@ -45,12 +45,11 @@ from firearrow.broker.metrics.families import Sources, metrics_of
 from firearrow.broker.metrics.operations import Told, pages_of
 from firearrow.broker.metrics.tally import Tally
 from firearrow.broker.pop.kvstore import KvStore, kv_store_of
-from firearrow.broker.registration import addresses_of
-from firearrow.broker.replicas import Replicas, check_role
-from firearrow.broker.requests import Admission, Condition
+from firearrow.broker.replicas import check_role
+from firearrow.broker.requests import Admission
+from firearrow.broker.role import FixedRole
 from firearrow.broker.saving import Kept
 from firearrow.broker.serving import Serving
-from firearrow.broker.slaverefusals import refused_by_slave
 from firearrow.broker.state.settings import Settings, SharedFile
 from firearrow.broker.state.topics import TopicTable
 from firearrow.broker.stats import BrokerStats
@@ -89,6 +88,7 @@ class Broker:
         background: bool = True,
         chance: Random | None = None,
         fs: FileSystem = OS_FILES,
+        role: FixedRole | None = None,
     ) -> None:
         self.config = config
         self._store_config = store_config
@@ -96,6 +96,7 @@ class Broker:
         self._config_file = config_file
         self._background = background
         self._fs = fs
+        self._role = role or FixedRole()
         self._chance = chance or Random()
         self._cut_at: int | None = None  # where the log is to end when it is opened
         self._handlers: dict[int, Handler] = {}
@@ -148,7 +149,9 @@ class Broker:
 
     async def _make(self, host: str, asked_port: int, port: int) -> None:
         """Make everything behind the port."""
-        self.replicas = replicas = self._make_replicas()
+        self.replicas = replicas = self._role.make_replicas(
+            self.config, self._store_config, lambda: self.users, self.events
+        )
         try:
             ha_port = await replicas.bind(host, asked_port, port)
             self._store_config = structs.replace(self._store_config, ha_listen_port=ha_port)
@@ -157,10 +160,6 @@ class Broker:
         except BaseException:
             replicas.close()
             raise
-
-    def _make_replicas(self) -> Replicas:
-        ha_access = access.ha_access_of(self.config, lambda: self.users, self.events)
-        return Replicas(self._store_config, ha_access, acts=self.config.enable_slave_acting_master)
 
     def _open(self, host: str, port: int) -> None:
         """Open the store, and make the features."""
@@ -227,7 +226,9 @@ class Broker:
         self.transactions = TransactionFeature(base)
         self.open_counts = self.transactions.open_counts
         replication.make_sync(self.delay_offsets, self.users, self.storage.saving, timing.counts)
-        self.registering = self._make_registering(base)
+        on_master = self._master_is if self.replicas.is_slave else None
+        name_servers = self._role.name_servers(self.config)
+        self.registering = RegistrationFeature(base, name_servers, on_master, self._role.registration_retry_ms)
         self.sending = SendFeature(base, timing.store, self.registering.routes)
         self.pulling = PullFeature(base)
         self.popping = PopFeature(base, self.groups, self.offsets, pops)
@@ -246,13 +247,10 @@ class Broker:
             self.registering,
         ]  # fmt: skip
 
-    def _make_registering(self, base: Base) -> RegistrationFeature:
-        on_master = self._master_is if self.replicas.is_slave else None
-        return RegistrationFeature(base, self._name_servers(), on_master)
-
     def _load(self) -> None:
         """Read the state files, connect the features, and have requests handled."""
         try:
+            self._role.begin(self.store, is_slave=self.replicas.is_slave)
             for feature in self.features:
                 feature.load()
         except BaseException:
@@ -264,6 +262,7 @@ class Broker:
         self._connect()
         self._serve()
         self.services = self._make_services()
+        self._role.begun(self._base, self.replication.sync)
 
     def _connect(self) -> None:
         """Give the features the parts of each other."""
@@ -322,11 +321,12 @@ class Broker:
             bulk_handlers |= _by_number(feature.bulk_handlers())
         if self.stats.tally is not None:
             saved = measured(saved, self.stats.tally, self._clock)
-        handlers |= self.storage.saving.holding(saved) | self._role_handlers()
+        handlers |= self.storage.saving.holding(saved) | _by_number(self._role.handlers())
         bulk_handlers |= self.storage.saving.holding_several(saved_bulk)
         for feature in self.features:
             feature.wrap(handlers, bulk_handlers)
-        admission = Admission([*self.access.conditions, *self._role_conditions()])
+        by_role = self._role.conditions(self._base) if self.acting is None else self.acting.conditions
+        admission = Admission([*self.access.conditions, *by_role])
         unserved = {code: why for code, why in NOT_YET.items() if code not in handlers}
         self._handlers.update(admission.before(handlers, unserved))
         self._bulk_handlers.update(admission.before_bulk(bulk_handlers))
@@ -336,16 +336,6 @@ class Broker:
             self.replicas.linked.listen(lambda _: self._serving.serve_replicas(self.config))
         for feature in self.features:
             feature.listen()
-
-    def _role_handlers(self) -> dict[int, Handler]:
-        """Handlers of a broker whose role changes."""
-        return {}
-
-    def _role_conditions(self) -> list[Condition]:
-        """Conditions on requests by the role."""
-        if self.acting is not None:
-            return [*self.acting.conditions]
-        return [refused_by_slave] if self.replicas.is_slave else []
 
     def _make_services(self) -> list[Service]:
         """Services in the order of their start; they stop in the reverse order."""
@@ -359,11 +349,10 @@ class Broker:
             *outer,
         ]
 
-    def _name_servers(self) -> list[str]:
-        return addresses_of(self.config.namesrv_addr)
-
     def _master_is(self, ha_address: str, address: str) -> bool:
         """Follow the master that a name server knows; tell whether it is the right one."""
+        if not self._role.is_master_at(address):
+            return False
         self.replicas.follow(ha_address)
         self.replication.sync.follow(address)
         return True

@@ -17,33 +17,36 @@ Java: ReplicasManager#changeToMaster and #changeToSlave start and stop services 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from msgspec import structs
 
+from firearrow.auth.metadata import Metadata
 from firearrow.broker.access import access_of, ha_access_of
 from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control import Control
 from firearrow.broker.controllers import Controllers, Mastery, mastery_of
-from firearrow.broker.feature import Base
-from firearrow.broker.features.registering import RegistrationFeature
+from firearrow.broker.feature import Base, Handlers
 from firearrow.broker.insyncrefusals import refused_alone
 from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
 from firearrow.broker.requests import Check, Condition
+from firearrow.broker.role import FixedRole
 from firearrow.broker.slaverefusals import refused_by_slave
+from firearrow.broker.slavesync import SlaveSync
 from firearrow.broker.state.settings import SharedFile
 from firearrow.broker.switchreplicas import Place, SwitchReplicas
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ConfigError
-from firearrow.net.server import Answer, Handler, Peer
+from firearrow.events import Events
+from firearrow.net.server import Answer, Peer
 from firearrow.replication.epochs import Epochs
 from firearrow.replication.proof import HaAccess
 from firearrow.services import Service
-from firearrow.store import OS_FILES, FileSystem
+from firearrow.store import OS_FILES, FileSystem, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -99,7 +102,7 @@ class ControlledBroker(Broker):
         fs: FileSystem = OS_FILES,
     ) -> None:
         config = structs.replace(config, broker_id=UNNUMBERED)
-        self._asked_ha_port = store_config.ha_listen_port
+        self.place = Place(Epochs.load(store_config.epoch_path), UNNUMBERED, NOBODY)
         super().__init__(
             config,
             structs.replace(store_config, broker_role=SLAVE),
@@ -108,9 +111,8 @@ class ControlledBroker(Broker):
             background=background,
             chance=chance,
             fs=fs,
+            role=ControlledRole(self, store_config.ha_listen_port),
         )
-        self.place = Place(Epochs.load(store_config.epoch_path), UNNUMBERED, NOBODY)
-        self._ha_access: HaAccess | None = None
         self.control: Control | None = None
         self._listens = "", 0, 0  # host, the port that was asked for, the port that was found
         self.is_open = False
@@ -171,101 +173,7 @@ class ControlledBroker(Broker):
         """Where its log ends."""
         return self.store.log_end_offset
 
-    def _make_replicas(self) -> Replicas:
-        before = self._ha_access
-        self._ha_access = ha_access_of(self.config, lambda: self.users, self.events, before)
-        replicas = SwitchReplicas(self._store_config, self.place, self._asked_ha_port, self._ha_access)
-        replicas.cut_wanted.listen(self._cut_wanted)
-        return replicas
-
-    def _cut_wanted(self, physical_offset: int) -> None:
-        if self.control is not None:
-            self.control.cut(physical_offset)
-
-    def _name_servers(self) -> list[str]:
-        return [] if self.place.mastery.master_id is None else super()._name_servers()
-
-    def _make_registering(self, base: Base) -> RegistrationFeature:
-        registering = super()._make_registering(base)
-        registering.registration.retry_ms = SEEK_MS
-        return registering
-
-    def _load(self) -> None:
-        store, place = self.store, self.place
-        place.lost |= store.may_have_lost
-        if self.replicas.is_slave:
-            super()._load()
-            sync = self.replication.sync
-            sync.whole_seconds = SYNC_SECONDS
-            sync.follow(place.mastery.address)
-            return
-        try:
-            place.begin_epoch(store.log_start_offset, store.log_end_offset)
-        except BaseException:
-            self._close_features()
-            store.close()
-            raise
-        # What it learnt of its master's groups may be ahead of the log, or behind their pops.
-        store.may_have_lost, store.was_closed = True, False
-        super()._load()
-        self.topics.enter_epoch(place.mastery.epoch)
-
-    def _master_is(self, ha_address: str, address: str) -> bool:
-        if address != self.place.mastery.address:
-            return False  # name servers know the one before
-        return super()._master_is(ha_address, address)
-
-    def _role_handlers(self) -> dict[int, Handler]:
-        return {
-            int(RequestCode.GET_BROKER_EPOCH_CACHE): self._epochs,
-            int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED): self._told_role,
-        }
-
-    def _role_conditions(self) -> list[Condition]:
-        place, least = self.place, self._store_config.min_in_sync_replicas
-        conditions: list[Condition] = [self._refused_unconfirmed]
-        if self.replicas.is_slave:
-            conditions.append(refused_by_slave)
-        elif least > 1:
-            in_sync = refused_alone(lambda: least, lambda: place.in_sync_count, "minInSyncReplicas")
-            conditions.append(in_sync)
-        return conditions
-
-    def _refused_unconfirmed(self, row: Row) -> Check | None:
-        """Give the check by which nobody gets messages that may be lost yet.
-
-        Java: a slave shows what its last run has confirmed, as its checkpoint says.
-        """
-        if row.code not in READS or not self._store_config.all_ack_in_sync_state_set:
-            return None
-
-        def check(_: Peer, __: AnyCommand) -> None:
-            if self.replicas_now.may_show_lost:
-                raise BrokerError(ResponseCode.SYSTEM_BUSY, UNCONFIRMED)
-
-        return check
-
-    # --- requests ---
-
-    def _epochs(self, _: Peer, __: AnyCommand) -> Answer:
-        """1007: the epochs of the log."""
-        config = self.config
-        epochs = [EpochOfLog(it.epoch, it.start, end) for it, end in self.place.epochs.with_ends()]
-        return Response(
-            body=fastjson.dumps(
-                EpochsOfBroker(
-                    config.broker_cluster_name, config.broker_name, config.broker_id, epochs, self.max_offset
-                )
-            )
-        )
-
-    def _told_role(self, _: Peer, request: AnyCommand) -> Answer:
-        """1008: a controller says who is master."""
-        if self.control is not None:
-            self.control.told(mastery_of(request))
-        return Response()
-
-    # --- what control has it do ---
+    # --- commands of the control ---
 
     def sign_of_life(self) -> Mapping[str, FieldValue]:
         """What controllers are told of it each second."""
@@ -381,6 +289,101 @@ class ControlledBroker(Broker):
                 if peer.owed or peer.is_planned:  # nobody is left who would answer
                     peer.abort()
             self.events.silence()
+
+
+class ControlledRole(FixedRole):
+    """The role that controllers decide; ``ha_port`` is the configured port for slaves."""
+
+    registration_retry_ms = SEEK_MS
+
+    def __init__(self, broker: ControlledBroker, ha_port: int) -> None:
+        self._broker = broker
+        self._place = broker.place
+        self._ha_port = ha_port
+        self._ha_access: HaAccess | None = None
+
+    def make_replicas(
+        self, config: BrokerConfig, store_config: StoreConfig, users: Callable[[], Metadata | None], events: Events
+    ) -> Replicas:
+        """Make the part in replication of the present role."""
+        self._ha_access = ha_access_of(config, users, events, self._ha_access)
+        replicas = SwitchReplicas(store_config, self._place, self._ha_port, self._ha_access)
+        replicas.cut_wanted.listen(self._cut_wanted)
+        return replicas
+
+    def _cut_wanted(self, physical_offset: int) -> None:
+        if self._broker.control is not None:
+            self._broker.control.cut(physical_offset)
+
+    def name_servers(self, config: BrokerConfig) -> list[str]:
+        """Addresses of the name servers; none until the controllers have named a master."""
+        return [] if self._place.mastery.master_id is None else super().name_servers(config)
+
+    def begin(self, store: MessageStore, *, is_slave: bool) -> None:
+        """Begin the epoch of a master."""
+        self._place.lost |= store.may_have_lost
+        if not is_slave:
+            self._place.begin_epoch(store.log_start_offset, store.log_end_offset)
+            # Groups that a slave learned from its master may be ahead of the log, or behind their pops.
+            store.may_have_lost, store.was_closed = True, False
+
+    def begun(self, base: Base, sync: SlaveSync) -> None:
+        """Follow the master, or give topics the epoch of this one."""
+        if base.replicas.is_slave:
+            sync.whole_seconds = SYNC_SECONDS
+            sync.follow(self._place.mastery.address)
+        else:
+            base.topics.enter_epoch(self._place.mastery.epoch)
+
+    def is_master_at(self, address: str) -> bool:
+        """Tell whether the controllers' master has an address; name servers may know the one before."""
+        return address == self._place.mastery.address
+
+    def handlers(self) -> Handlers:
+        """Handlers of 1007 and 1008."""
+        return {
+            RequestCode.GET_BROKER_EPOCH_CACHE: self._epochs,
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self._notified,
+        }
+
+    def conditions(self, base: Base) -> list[Condition]:
+        """Conditions on requests, by the role and by the brokers in sync."""
+        place, least = self._place, base.settings.store.min_in_sync_replicas
+        conditions: list[Condition] = []
+        if base.settings.store.all_ack_in_sync_state_set:
+            conditions.append(self._refused_unconfirmed)
+        if base.replicas.is_slave:
+            conditions.append(refused_by_slave)
+        elif least > 1:
+            conditions.append(refused_alone(lambda: least, lambda: place.in_sync_count, "minInSyncReplicas"))
+        return conditions
+
+    def _refused_unconfirmed(self, row: Row) -> Check | None:
+        """Give the check that refuses messages that may still be lost.
+
+        Java: a slave shows what its last run has confirmed, as its checkpoint says.
+        """
+        if row.code not in READS:
+            return None
+
+        def check(_: Peer, __: AnyCommand) -> None:
+            if self._broker.replicas_now.may_show_lost:
+                raise BrokerError(ResponseCode.SYSTEM_BUSY, UNCONFIRMED)
+
+        return check
+
+    def _epochs(self, _: Peer, __: AnyCommand) -> Answer:
+        """1007: the epochs of the log."""
+        config = self._broker.config
+        epochs = [EpochOfLog(it.epoch, it.start, end) for it, end in self._place.epochs.with_ends()]
+        names = config.broker_cluster_name, config.broker_name, config.broker_id
+        return Response(body=fastjson.dumps(EpochsOfBroker(*names, epochs, self._broker.max_offset)))
+
+    def _notified(self, _: Peer, request: AnyCommand) -> Answer:
+        """1008: a controller names the master."""
+        if self._broker.control is not None:
+            self._broker.control.told(mastery_of(request))
+        return Response()
 
 
 def _changing(_: Peer, __: AnyCommand) -> Answer:

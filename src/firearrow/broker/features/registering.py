@@ -17,14 +17,19 @@ OnMaster = Callable[[str, str], bool]
 class RegistrationFeature(Feature):
     """Registration, routes of topics, and topics that are created at all brokers.
 
-    ``on_master`` is told of the master that a name server knows, in a slave.
+    In a slave, ``on_master`` is told of the master that a name server knows; ``retry_ms`` is the
+    pause before it is asked for again.
     """
 
-    def __init__(self, base: Base, name_servers: Sequence[str], on_master: OnMaster | None) -> None:
+    def __init__(
+        self, base: Base, name_servers: Sequence[str], on_master: OnMaster | None, retry_ms: int | None = None
+    ) -> None:
         self._base = base
         settings = base.settings
         self.identity = identity_of(settings.broker, base.address, settings.store.ha_listen_port)
         self.registration = registration_of(settings, base.topics, name_servers, self.identity, base.access, on_master)
+        if retry_ms is not None:
+            self.registration.retry_ms = retry_ms
         self.routes = routes_of(settings, base.topics, base.clock, base.access)
         self._spreading = spreading_of(settings, base.address)
 
