@@ -52,7 +52,8 @@ class Handling:
         self.under_way = 0
         self.under_way_max = 0
 
-    async def __call__(self, message: Message) -> None:
+    async def __call__(self, given: Message | list[Message]) -> None:
+        message = given[0] if isinstance(given, list) else given
         self.under_way += 1
         self.under_way_max = max(self.under_way, self.under_way_max)
         if message.queue_offset >= self.waits_from:
@@ -62,13 +63,13 @@ class Handling:
             raise ValueError("7")
 
 
-def working(handling: Handling, count: int, concurrency: int, seconds: float) -> tuple[Noting, int]:
+def working(handling: Handling, count: int, concurrency: int, seconds: float, batch: int = 0) -> tuple[Noting, int]:
     """Have messages consumed for some time; gives what became of them and how many workers ran."""
     source = Noting()
 
     async def main(_: VirtualClock) -> int:
         tasks = Tasks()
-        registration = Registration(subscription_to("T", 0), handling, concurrency)
+        registration = Registration(subscription_to("T", 0), handling, concurrency, batch)
         workers = Workers(registration, tasks)
         workers.submit(source, messages(count))
         await asyncio.sleep(seconds)
@@ -96,6 +97,15 @@ def test_as_many_as_are_allowed_wait_at_once_from_whichever_message_on() -> None
     assert handling.under_way_max == 20
     assert sorted(map(abs, source.ended)) == [at for at in range(400) if at != 13]
     assert started == 20
+
+
+@pytest.mark.parametrize(("waits_from", "concurrency"), [(1000, 1), (1000, 8), (300, 20), (0, 3)])
+def test_single_messages_end_as_batches_of_one_do(waits_from: int, concurrency: int) -> None:
+    """Those are the two ways through a worker: one for handlers of single messages, and the general one."""
+    single, _ = working(Handling(waits_from), 400, concurrency, 40)
+    general, _ = working(Handling(waits_from), 400, concurrency, 40, batch=1)
+    assert single.ended == general.ended
+    assert len(single.ended) >= 100
 
 
 def test_in_the_end_nothing_is_begun() -> None:

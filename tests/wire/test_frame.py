@@ -27,10 +27,13 @@ from firearrow.wire.frame import (
     REMARK_CHARS_MAX,
     AnyCommand,
     Connection,
+    SendAnswers,
     decode_header,
     encode_request,
     encode_response,
     hot_decoders,
+    pop_answer,
+    pull_answer,
     response_frame,
 )
 from firearrow.wire.headers import EndTransaction, SendBack
@@ -106,6 +109,60 @@ def test_a_hot_processors_own_header_makes_the_same_frame() -> None:
     frame = encode_response(Response(0, body=b"x"), 1)
     header = frame[8:-1]
     assert response_frame(header, b"x") == frame
+
+
+int64 = st.integers(0, (1 << 63) - 1)
+
+
+def as_frame(answer: Response | bytes, opaque: int, binary: bool) -> bytes:
+    """The frame that an answer becomes, if it is none yet."""
+    return answer if isinstance(answer, bytes) else encode_response(answer, opaque, binary=binary)
+
+
+@given(texts, int32, int64, int32, int64, st.text(st.characters(codec="utf-8"), max_size=40), st.booleans())
+def test_answers_to_sends_by_templates_say_what_the_general_encoder_says(
+    region: str, opaque: int, place: int, queue_id: int, offset: int, unique: str, binary: bool
+) -> None:
+    answers = SendAnswers(region, trace_on=True, id_prefix="7F00000100002A9F")
+    asked: Command[dict[str, str]] = Command(310, {}, opaque=opaque, binary=binary)
+    found = as_frame(answers.frame(asked, place, queue_id, offset, unique.encode()), opaque, binary)
+    general = encode_response(answers.response(place, queue_id, offset, unique.encode()), opaque, binary=binary)
+    assert received(found) == received(general)
+    batch = answers.batch_frame(opaque, b"7F,8A", queue_id, offset)
+    assert received(batch) == received(encode_response(answers.batch_response(b"7F,8A", queue_id, offset), opaque))
+
+
+@given(int32, st.tuples(int64, int64, int64), st.tuples(int32, int32, int32), st.binary(), st.booleans())
+def test_answers_to_pulls_by_templates_say_what_the_general_encoder_says(
+    opaque: int, offsets: tuple[int, int, int], others: tuple[int, int, int], records: bytes, binary: bool
+) -> None:
+    asked: Command[dict[str, str]] = Command(11, {}, opaque=opaque, binary=binary)
+    (following, least, most), (topic_flag, group_flag, suggested) = offsets, others
+    answer = pull_answer(
+        asked, 0, RequestCode.PULL_MESSAGE, following, least, most, topic_flag, group_flag, records, suggested
+    )
+    fields = {
+        "suggestWhichBrokerId": suggested, "nextBeginOffset": following, "minOffset": least,
+        "maxOffset": most, "topicSysFlag": topic_flag, "groupSysFlag": group_flag,
+    }  # fmt: skip
+    general = encode_response(Response(fields=fields, body=records), opaque, binary=binary)
+    assert received(as_frame(answer, opaque, binary)) == received(general)
+
+
+@given(int32, st.tuples(int64, int64, int64), st.none() | st.just("0 0 1;1 3 2"), st.binary())
+def test_answers_to_pops_by_templates_say_what_the_general_encoder_says(
+    opaque: int, numbers: tuple[int, int, int], counts: str | None, records: bytes
+) -> None:
+    popped, invisible, rest = numbers
+    fields: dict[str, str | int] = {
+        "popTime": popped, "invisibleTime": invisible, "reviveQid": 3, "restNum": rest,
+        "startOffsetInfo": "0 1 5", "msgOffsetInfo": "0 1 5,6",
+    }  # fmt: skip
+    if counts is not None:
+        fields["orderCountInfo"] = counts
+    asked: Command[dict[str, str]] = Command(200050, {}, opaque=opaque)
+    answer = pop_answer(asked, popped, invisible, 3, rest, "0 1 5", "0 1 5,6", counts, records)
+    assert received(answer) == received(encode_response(Response(fields=fields, body=records), opaque))
 
 
 @given(int32)
