@@ -15,6 +15,7 @@ from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.store.config import StoreConfig
 from tests.pages import DOCS, PAGES, ROOT, blocks
+from tools.site import pages
 from tools.write_docs import commands, render
 
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
@@ -49,8 +50,9 @@ def test_every_command_and_option_is_documented() -> None:
 
 
 def test_readme_leads_to_every_page() -> None:
+    """But to those about decisions, to which their index leads (`tests.test_internals`)."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent != ROOT]
+    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent == DOCS]
     assert [page for page in pages if page not in readme] == []
 
 
@@ -137,7 +139,7 @@ def _unknown(words: list[str]) -> list[str]:
 
 def test_the_site_has_every_page_and_is_built_without_a_complaint() -> None:
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    names = {page.name if page.name != "README.md" else "index.md" for page in PAGES}
+    names = pages().values()
     assert {name for name in names if f" {name}\n" not in nav} == set()
     built = subprocess.run([sys.executable, "-m", "tools.site"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
