@@ -49,6 +49,16 @@ def test_one_value_is_found_as_a_whole_reader_finds_it(text: str, name: str) -> 
     assert (found and found.decode()) == properties.parse(text).get(name)
 
 
+@given(st.text("ab\x01\x02é", max_size=20), st.sets(st.sampled_from(["a", "b", "ab"])))
+def test_names_that_are_lacking_are_in_no_pair_that_a_reader_finds(text: str, names: set[str]) -> None:
+    """It may take more for there than a reader finds, and never less."""
+    if properties.lacks(text.encode(), [name.encode() for name in names]):
+        assert names.isdisjoint(properties.parse(text))
+        assert properties.parse(text + "c\x01d\x02") == {**properties.parse(text), "c": "d"}
+    elif text.endswith("\x02"):
+        assert any(name in text for name in names)
+
+
 def test_damaged_text_does_not_stop_a_reader() -> None:
     assert properties.parse(b"a\x01\xff\x02b\x01c\x02") == {"a": "�", "b": "c"}
 

@@ -24,6 +24,7 @@ from firearrow.message.record import (
     encode_blank,
     encode_record,
     iter_records,
+    locate,
     record_heads,
     record_size,
     verify_crc_property,
@@ -248,6 +249,31 @@ def test_content_is_what_the_whole_record_says(record: bytes, at: int, changed: 
             view.body,
             record_codec.properties_in(data, 0, len(data)) or b"",
         )
+
+
+@given(records, st.integers(0, 300), st.integers(0, 255), st.binary(max_size=3))
+def test_a_usual_record_is_located_as_a_whole_reader_finds_it(
+    record: bytes, at: int, changed: int, before: bytes
+) -> None:
+    """Also of damaged ones; what is not usual is left to others."""
+    for data in (record, record[:at] + bytes([changed]) + record[at + 1 :], record[:at]):
+        with mmap.mmap(-1, len(before + data) + 1) as mapped:
+            mapped[: len(before + data)] = before + data
+            located = locate(mapped, len(before), len(before + data))
+        try:
+            view = decode_record(data)
+        except MessageError:
+            assert located is None
+            continue
+        is_usual = view.store_size == len(data) and data[4:8] == bytes.fromhex("daa320a7")
+        if not is_usual or view.sys_flag & HOSTS_V6_MASK:
+            assert located is None
+            continue
+        assert located is not None
+        assert (located.size, located.queue_id, located.queue_offset) == (len(data), view.queue_id, view.queue_offset)
+        assert (located.physical_offset, located.sys_flag) == (view.physical_offset, view.sys_flag)
+        assert (located.store_timestamp_ms, located.topic) == (view.store_timestamp_ms, view.topic.encode())
+        assert located.properties == record_codec.behind_body(data)[2]
 
 
 @given(st.lists(records, max_size=5))
