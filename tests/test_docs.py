@@ -50,7 +50,7 @@ def test_every_command_and_option_is_documented() -> None:
 
 
 def test_readme_leads_to_every_page() -> None:
-    """But to those about decisions, to which their index leads (`tests.test_internals`)."""
+    """The pages about decisions have an index of their own (`tests.test_internals`)."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent == DOCS]
     assert [page for page in pages if page not in readme] == []

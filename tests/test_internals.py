@@ -1,4 +1,4 @@
-"""The pages about decisions: each has all its parts, and names modules and tests that are there."""
+"""Pages about decisions: each has all its parts, and names modules and tests that exist."""
 
 import ast
 import re
@@ -43,7 +43,7 @@ def functions(file: str) -> set[str]:
 
 @pytest.mark.parametrize("page", [ROOT / "ARCHITECTURE.md", *DECISIONS], ids=lambda page: page.stem)
 def test_the_modules_that_are_named_are_there(page: Path) -> None:
-    """Those of a package of ours: by their whole name, or without the package that the page is about."""
+    """A page may leave out leading packages of a module's name."""
     modules = {".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
     packages = {path.name for path in PACKAGE.rglob("*") if path.is_dir()}
     named = {name.removeprefix("firearrow.") for name in MODULE.findall(page.read_text(encoding="utf-8"))}

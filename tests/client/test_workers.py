@@ -101,7 +101,7 @@ def test_as_many_as_are_allowed_wait_at_once_from_whichever_message_on() -> None
 
 @pytest.mark.parametrize(("waits_from", "concurrency"), [(1000, 1), (1000, 8), (300, 20), (0, 3)])
 def test_single_messages_end_as_batches_of_one_do(waits_from: int, concurrency: int) -> None:
-    """Those are the two ways through a worker: one for handlers of single messages, and the general one."""
+    """A worker has one path for handlers of single messages and one general path."""
     single, _ = working(Handling(waits_from), 400, concurrency, 40)
     general, _ = working(Handling(waits_from), 400, concurrency, 40, batch=1)
     assert single.ended == general.ended

@@ -51,7 +51,7 @@ def test_one_value_is_found_as_a_whole_reader_finds_it(text: str, name: str) -> 
 
 @given(st.text("ab\x01\x02é", max_size=20), st.sets(st.sampled_from(["a", "b", "ab"])))
 def test_names_that_are_lacking_are_in_no_pair_that_a_reader_finds(text: str, names: set[str]) -> None:
-    """It may take more for there than a reader finds, and never less."""
+    """`lacks` may report a name that no reader finds, never the reverse."""
     if properties.lacks(text.encode(), [name.encode() for name in names]):
         assert names.isdisjoint(properties.parse(text))
         assert properties.parse(text + "c\x01d\x02") == {**properties.parse(text), "c": "d"}

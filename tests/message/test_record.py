@@ -255,7 +255,7 @@ def test_content_is_what_the_whole_record_says(record: bytes, at: int, changed: 
 def test_a_usual_record_is_located_as_a_whole_reader_finds_it(
     record: bytes, at: int, changed: int, before: bytes
 ) -> None:
-    """Also of damaged ones; what is not usual is left to others."""
+    """Damaged records included; `locate` leaves unusual ones to the general reader."""
     for data in (record, record[:at] + bytes([changed]) + record[at + 1 :], record[:at]):
         with mmap.mmap(-1, len(before + data) + 1) as mapped:
             mapped[: len(before + data)] = before + data
