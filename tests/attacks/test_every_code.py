@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.requests import Admission
+from firearrow.broker.admission import Admission
 from firearrow.net.server import Peer
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, Response

@@ -33,9 +33,9 @@ from firearrow.auth.events import RightsChanged
 from firearrow.auth.metadata import Metadata
 from firearrow.auth.model import Action, Kind, UserStatus, no_permission
 from firearrow.auth.setup import credentials_of, metadata_of
+from firearrow.broker.admission import Check
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.named import LMQ_MARK, Finder, Named, fields_naming, finder_of, text_field_of
-from firearrow.broker.requests import Check
 from firearrow.broker.senders import NOBODY, Senders
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError

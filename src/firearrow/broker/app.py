@@ -19,6 +19,7 @@ from msgspec import structs
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker import access
+from firearrow.broker.admission import Admission
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import GroupDeleted
@@ -46,7 +47,6 @@ from firearrow.broker.metrics.operations import Told, pages_of
 from firearrow.broker.metrics.tally import Tally
 from firearrow.broker.pop.kvstore import KvStore, kv_store_of
 from firearrow.broker.replicas import check_role
-from firearrow.broker.requests import Admission
 from firearrow.broker.role import FixedRole
 from firearrow.broker.saving import Kept
 from firearrow.broker.serving import Serving

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from firearrow.broker.admission import Check, Condition
 from firearrow.broker.replicas import Replicas
-from firearrow.broker.requests import Check, Condition
 from firearrow.errors import BrokerError
 from firearrow.net.server import Peer
 from firearrow.store.config import StoreConfig

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.access import ha_access_of
+from firearrow.broker.admission import Condition
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.feature import Base, Handlers
 from firearrow.broker.registration import addresses_of
 from firearrow.broker.replicas import Replicas
-from firearrow.broker.requests import Condition
 from firearrow.broker.slaverefusals import refused_by_slave
 from firearrow.broker.slavesync import SlaveSync
 from firearrow.events import Events

@@ -26,6 +26,7 @@ from msgspec import structs
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.access import access_of, ha_access_of
+from firearrow.broker.admission import Check, Condition
 from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control import Control
@@ -33,7 +34,6 @@ from firearrow.broker.controllers import Controllers, Mastery, mastery_of
 from firearrow.broker.feature import Base, Handlers
 from firearrow.broker.insyncrefusals import refused_alone
 from firearrow.broker.replicas import SLAVE, SYNC_MASTER, Replicas
-from firearrow.broker.requests import Check, Condition
 from firearrow.broker.role import FixedRole
 from firearrow.broker.slaverefusals import refused_by_slave
 from firearrow.broker.slavesync import SlaveSync

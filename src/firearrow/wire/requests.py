@@ -2,7 +2,7 @@
 
 A row says who serves the code, what its header and its body are, what a client must be permitted
 to do for it, whether it comes one-way, and whether only masters take it. Which function serves it
-is said by the server: ``broker.requests``, ``namesrv.processor``.
+is said by the server: ``broker.admission``, ``namesrv.processor``.
 
 Permissions are those of RocketMQ's ACL 2.0: a client needs each `Ask` of a row, and for that any of
 its actions. On a retry topic they are asked for its group, SUB in the place of PUB. Codes of which

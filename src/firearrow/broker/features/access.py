@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker import access
+from firearrow.broker.admission import Condition
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.feature import Base, Feature, Handlers
 from firearrow.broker.processors.admin_auth import AuthProcessor
-from firearrow.broker.requests import Condition
 from firearrow.wire.codes import RequestCode
 
 

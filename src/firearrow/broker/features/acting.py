@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firearrow.broker.acting import Acting, Special
+from firearrow.broker.admission import Condition
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.feature import Base, Feature, Handlers
 from firearrow.broker.features.delaying import DelayFeature
@@ -19,7 +20,6 @@ from firearrow.broker.insyncrefusals import refused_by_acting_master
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.reconciling import pass_pops
 from firearrow.broker.replicas import SYNC_MASTER
-from firearrow.broker.requests import Condition
 from firearrow.broker.slaverefusals import refused_by_acting_slave
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.net.server import BulkHandler, Handler

@@ -1,7 +1,7 @@
-"""Which function serves which request code, and what is decided before it is called.
+"""Admission: the conditions that a request must meet before its handler is called.
 
-The broker's whole surface is the tables here; what a code is, ``wire.requests`` says. A code
-that is in none is answered with 3 by the server (why, ``unserved`` says).
+The handlers of the codes are in the features (``broker.features``), the facts about each code in
+``wire.requests``. The server answers a code without a handler with 3, and ``unserved`` says why.
 """
 
 from __future__ import annotations
