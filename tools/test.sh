@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every test, unit and interop, in one run of pytest, and beside it the types: mypy takes a core for
-# a minute and a half, and tests leave one idle for a third of their time. Without Java, Maven and Go
-# the tests that need them are left out and that is said, except where CI is set: there it is an
+# Every test, unit and interop, in one run of pytest; mypy checks the types at the same time, because tests leave
+# one of two cores idle for a third of their time. A failed test runs once more, alone (tests/retryalone.py).
+# Without Java, Maven and Go, the tests that need them are left out with a message; where CI is set, that is an
 # error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,9 +12,9 @@ make --no-print-directory types >"$found" 2>&1 &
 types=$!
 tools/warm.sh
 
-# Interop tests wait for times to come half of theirs: four workers keep two cores busy. With five,
-# a slow machine is too late for tests that count seconds.
-run=(.venv/bin/python -m pytest -n 4 --dist loadscope)
+# Interop tests spend half of their time waiting: four workers keep two cores busy. With five, a slow machine
+# is too late for tests that count seconds.
+run=(.venv/bin/python -m pytest -p tests.retryalone -n 4 --dist loadscope)
 if ! tools/toolchain.sh; then
   [ -z "${CI:-}" ] || exit 1
   run+=(-m "not interop and not spark")
