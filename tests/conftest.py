@@ -1,13 +1,12 @@
-"""Settings of the whole suite: how hard Hypothesis tries, and which tests stay together.
+"""Configure the whole suite: the effort of Hypothesis, and the tests that stay together.
 
-`HYPOTHESIS_PROFILE` chooses: `dev` looks for new counterexamples at each run, `ci` (the default
-where CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a
-busy machine is no counterexample.
+`HYPOTHESIS_PROFILE` chooses a profile. `dev` looks for new counterexamples at each run, `ci` (the default where
+CI is set) repeats the same ones everywhere, `fuzz` takes its time. None has a deadline: a busy machine is no
+counterexample.
 
-Tests that share what takes ten seconds to make share a worker of pytest-xdist, which takes them in
-their order (all that use the session of Spark are together, so that one JVM gets warm instead of
-four); all others come in any order. Of its workers half begin with the tests that wait, half
-with those that compute, so that neither leave a core idle.
+Tests that share an expensive resource share a worker of pytest-xdist, which runs them in their order. All users of
+the session of Spark are together, so that one JVM gets warm instead of four. All other tests come in any order.
+Half of the workers begin with the tests that wait, the others with the tests that compute: no core is idle.
 """
 
 import faulthandler
@@ -55,7 +54,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives workers a test at a time, but those of a module in `SHARING` to one.
+    """Scheduler that gives workers one test at a time, and all tests of a module in `SHARING` to one worker.
 
     Marks of `xdist_group` have no effect with pytest 9.2, in which a test's id can't be changed.
     """
@@ -70,13 +69,13 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
         return f"{path} {kind[1]}" if kind else path
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Give workers with an odd number the last of what is left, others the first."""
+        """Give workers with an odd number the last remaining unit, others the first."""
         if int(node.gateway.id.removeprefix("gw")) % 2:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
     def mark_test_complete(self, node: WorkerController, *report: Any) -> None:
-        """Forget what is done: all that a worker was ever given is looked through at each test."""
+        """Forget completed units: the scheduler looks through all units of a worker at each test."""
         super().mark_test_complete(node, *report)
         given = self.assigned_work[node]
         self.assigned_work[node] = {scope: tests for scope, tests in given.items() if not all(tests.values())}
@@ -84,30 +83,32 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
 
 @cache
 def _uses_session(path: str) -> bool:
-    """Whether a module's tests share the session of Spark. Its text tells: who schedules knows the
-    names of tests, not their fixtures."""
+    """Return True if a module's tests share the session of Spark.
+
+    The text of the module tells it, because the scheduler knows the names of tests but not their fixtures.
+    """
     file = Path(__file__).parent.parent / path
     return path.startswith("tests/spark/") and "spark: SparkSession" in file.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
-    """Have workers of pytest-xdist share servers, instead of starting their own of everything."""
+    """Make workers of pytest-xdist share servers, instead of starting their own of everything."""
     return Together(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Tell a worker of pytest-xdist where to write how it crashes."""
+    """Tell a worker of pytest-xdist the directory for the trace of its crash."""
     node.workerinput["traces"] = str(_traces(node.config))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Have a worker write the Python traces of its threads when a signal ends it.
+    """Make a worker write the Python traces of its threads when a signal ends it.
 
-    pytest has them go to standard error, far above the summary, and again after each test that
-    runs a pytest of its own.
+    pytest itself writes them to standard error, far above the summary, and does so again after each test that
+    runs another pytest.
     """
     if file := _trace_file(item.config):
         faulthandler.enable(file)
@@ -125,7 +126,7 @@ def _trace_file(config: pytest.Config) -> TextIO | None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show what crashed workers were doing beside the names of the tests."""
+    """Show the traces of crashed workers beside the names of the tests."""
     for file in sorted(_traces(config).iterdir()):
         if trace := file.read_text():
             terminalreporter.section(f"worker '{file.name}' was here when it crashed")
@@ -134,7 +135,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @cache
 def _traces(config: pytest.Config) -> Path:
-    """A directory for traces, which is removed at the end."""
+    """Temporary directory for traces; the end of the run removes it."""
     directory = TemporaryDirectory(prefix="firearrow-traces-")
     config.add_cleanup(directory.cleanup)
     return Path(directory.name)
@@ -142,8 +143,10 @@ def _traces(config: pytest.Config) -> Path:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage while thousands of tests are collected, nor later among them: they stay
-    till the end."""
+    """Disable the garbage collector while pytest collects thousands of tests, then freeze them.
+
+    The tests stay until the end, so no later collection needs to visit them.
+    """
     gc.disable()
     try:
         return (yield)
@@ -155,8 +158,10 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark the tests that use Spark, before ``-m`` chooses; then have workers see tests that wait
-    first, short ones between."""
+    """Mark the tests that use Spark, before ``-m`` selects tests.
+
+    Workers then sort them: tests that wait, then short tests, then slow tests that compute.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
@@ -173,7 +178,7 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture(autouse=True, scope="session")
 def disk() -> Iterator[None]:
-    """Have every disk be half full: on a full one stores refuse messages, as they should."""
+    """Pretend that every disk is half full: stores refuse messages on a full one, as they should."""
 
     def half_full(path: Path | str | int) -> os.statvfs_result:
         real = os_statvfs(path)
@@ -189,10 +194,10 @@ def disk() -> Iterator[None]:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """Have `caplog.text` show the fields of what is logged, as people see them.
+    """Make `caplog.text` show the fields of a log record, as users see them.
 
-    A formatter that is set would not last: once PySpark is imported, its loggers put theirs into
-    each handler that pytest adds to them.
+    Setting a formatter would not last: once PySpark is imported, its loggers put theirs into each handler that
+    pytest adds to them.
     """
     monkeypatch.setattr(caplog.handler, "format", KeyValueFormatter().format)
     return caplog
@@ -200,5 +205,5 @@ def caplog(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1, signed by itself, and its key, in one file."""
+    """Self-signed certificate for 127.0.0.1, with its key in the same file."""
     return make_certificate(tmp_path_factory.mktemp("tls"), "tests")

@@ -1,4 +1,4 @@
-"""What brokers and tools say to a controller of either kind, and what must be answered."""
+"""A script of requests by brokers and tools to a controller of either kind, and the expected responses."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ LATER: list[tuple[int, dict[str, Any], bytes]] = [
 
 
 def shown(answer: AnyCommand) -> tuple[int, str | None, dict[str, str], Any]:
-    """What is compared of an answer; of the body what it says, not how."""
+    """Return the parts of a response that a test compares; the body as values, not as text."""
     body = json.loads(fastjson.with_quoted_keys(answer.body)) if answer.body else None
     return answer.code, answer.remark, dict(answer.ext or {}), body
 
@@ -154,7 +154,7 @@ class Talk:
         return [(code, fields, shown(await self.ask(code, fields, body))) for code, fields, body in steps]
 
     async def lose(self, broker_id: int, master: int | None) -> Any:
-        """Have a broker lost, and wait until there is another master; give what is known then."""
+        """Disconnect a broker and wait until there is another master; return the metadata of that moment."""
         await self.clients.pop(broker_id).close()
         while True:
             answer = shown(await self.ask(DATA, {}, NAMES))
@@ -180,7 +180,7 @@ async def tell_all(address: str) -> list[Any]:
 
 
 async def prepare(address: str) -> Talk:
-    """Have two brokers in sync, of which 1 is master, and one that is gone."""
+    """Register two brokers in sync, of which 1 is master, and one that is gone."""
     talk = Talk(address)
     await talk.ask(CLEAN, clean(None, living=True))  # those of an earlier script
     steps = [step for step in FIRST if step[0] in (APPLY, REGISTER, BEAT)]
@@ -212,7 +212,7 @@ getSyncStateSet -a CONTROLLER -b broker-a
 
 
 def printed_by_tools(address: str, runner: Runner) -> dict[str, str]:
-    """What each command prints, by its name."""
+    """Return the output of each command, by its name."""
 
     def run() -> dict[str, str]:
         found: dict[str, str] = {}
@@ -235,7 +235,7 @@ def printed_by_tools(address: str, runner: Runner) -> dict[str, str]:
 
 
 def with_common_keys(found: Mapping[str, str]) -> dict[str, str]:
-    """Leave of a configuration what controllers of both kinds say."""
+    """Keep only the keys of a configuration that controllers of both kinds show."""
     config = "getControllerConfig"
     kept = re.findall(r"(?m)^(?:\$|=====|electMasterMax).*\n", found[config])
     return {**found, config: "".join(kept) + "\n"}

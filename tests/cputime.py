@@ -1,8 +1,8 @@
-"""What something costs, in processor time, for limits that only a fault of growth exceeds.
+"""Measure processor time, for limits that only a fault of growth exceeds.
 
-Only this thread's time counts and nothing is collected meanwhile: in a worker that has run tests
-for ten minutes, a collection takes over a second. What still comes too late, once in a thousand
-runs of a busy machine, is tried again; what takes time by the square takes it each time.
+Only this thread's time counts, without the garbage collector: in a worker that has run tests for ten minutes, a
+collection takes over a second. A busy machine still exceeds a limit once in a thousand runs, so there are
+several tries. Work of quadratic time exceeds it at each try.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TRIES = 3
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
-    """Keep the garbage collector out."""
+    """Disable the garbage collector within a block."""
     gc.disable()
     try:
         yield

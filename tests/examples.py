@@ -1,8 +1,8 @@
-"""Runs blocks of code of the documentation as a reader would, and compares what they print.
+"""Run code blocks of the documentation as a reader would, and compare their output.
 
-A block may have ``await`` outside of functions, as in ``python -m asyncio``. What it says that it
-prints is in comments: behind a ``print``, or on lines of their own below one. A consumer's ``run``
-ends when all of that has been printed.
+A block may have ``await`` outside of functions, as in ``python -m asyncio``. Its comments show the expected
+output: behind a ``print``, or on lines of their own below one. A consumer's ``run`` ends when all of that output
+has appeared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SAID = re.compile(r"^ *print\(.*\)(?:  # (.*))?$|^ *# (.*)$")
 
 
 def expected(block: Block) -> list[str]:
-    """The lines that a block says that it prints."""
+    """Return the lines of output that a block announces."""
     lines: list[str] = []
     is_below = False
     for line in block.code.splitlines():
@@ -37,7 +37,7 @@ def expected(block: Block) -> list[str]:
 
 
 class Output(io.StringIO):
-    """What is printed; calls ``when_said`` once it is all that was expected."""
+    """Output of a block; it calls ``when_said`` once the output is complete."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Output(io.StringIO):
 
 
 def run(blocks: Iterable[Block], name_server: str) -> None:
-    """Run blocks in the order in which they stand, with the name server of a cluster."""
+    """Run blocks in their order on the page, with the name server of a cluster."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         code = block.code.replace(NAME_SERVER, name_server)

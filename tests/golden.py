@@ -1,7 +1,7 @@
-"""The stores in `tests/data/golden`, written by the original broker, for any test that reads one.
+"""Read the stores in `tests/data/golden`, which the original broker wrote.
 
-`extract` unpacks a store; `expected` gives its messages as the official Java client decoded them,
-see the README beside the data for the fields.
+`extract` unpacks a store; `expected` returns its messages as the official Java client decoded them. The README
+beside the data explains the fields.
 """
 
 import gzip
@@ -40,9 +40,9 @@ def settings_file(name: str) -> Path:
 
 
 def as_java_prints(view: MessageView) -> dict[str, Any]:
-    """Give a decoded record the shape of a line of the expected messages.
+    """Return a decoded record in the form of a line of the expected messages.
 
-    The Java client clears the bit that says "compressed" when it has decompressed a body.
+    The Java client clears the bit "compressed" when it has decompressed a body.
     """
     body = view.body_decompressed()
     return {

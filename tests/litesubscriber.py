@@ -1,4 +1,4 @@
-"""A client of lite topics, and messages in them: what `mqadmin` has no command for."""
+"""A client of lite topics, with messages in them: `mqadmin` has no command for either."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARRIVAL_S: Final = 30
 
 @contextmanager
 def subscribed(broker: str, parent: str, group: str, client_id: str) -> Iterator[None]:
-    """Have messages in two lite topics, and a client that subscribes to them; until it leaves."""
+    """Send messages to two lite topics and subscribe a client to them; the client leaves at the end."""
     client = BlockingClient(timeout_seconds=ARRIVAL_S)
     try:
         for number, lite in enumerate(LITES):
@@ -60,7 +60,7 @@ def _subscribe(client: BlockingClient, broker: str, parent: str, group: str, cli
 
 
 def _popped(client: BlockingClient, broker: str, parent: str, group: str, client_id: str) -> list[AnyCommand]:
-    """All messages, which the original notes some time after a subscription."""
+    """Return all messages; the original broker notices them some time after a subscription."""
     client.begin(broker, Code.TRIGGER_LITE_DISPATCH, {"group": group}).answer()
     fields: dict[str, FieldValue] = {
         "clientId": client_id, "consumerGroup": group, "topic": parent, "maxMsgNum": 32,

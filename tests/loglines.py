@@ -1,4 +1,4 @@
-"""What a test finds in the log: each event with its fields."""
+"""Read the log of a test: each event with its fields."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from firearrow.logs import fields
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
-    """Give what was logged, a line each; values that are not plain are as their text."""
+    """Return the log records in order, as dictionaries; complex values are text."""
     return [
         {"event": record.getMessage()}
         | {key: value if isinstance(value, int | list | dict) else str(value) for key, value in fields(record).items()}

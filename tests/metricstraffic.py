@@ -1,4 +1,4 @@
-"""Some of every traffic that a broker counts, for scrapes of Firearrow and of the original."""
+"""Produce some of every kind of traffic that a broker counts, for scrapes of Firearrow and of the original."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_SECONDS = 30
 
 
 class Traffic:
-    """What the consumers of the traffic got."""
+    """Messages that the consumers of the traffic got."""
 
     def __init__(self) -> None:
         self.got: dict[str, list[bytes]] = {}
@@ -38,14 +38,14 @@ class Traffic:
         raise ValueError("as it is meant to")
 
     async def has(self, topic: str, count: int) -> None:
-        """Wait until so many messages of a topic were consumed."""
+        """Wait for the consumption of ``count`` messages of a topic."""
         async with asyncio.timeout(WAIT_SECONDS), self._came:
             await self._came.wait_for(lambda: len(self.got.get(topic, ())) >= count)
 
 
 @asynccontextmanager
 async def running(name_server: str, broker: str) -> AsyncIterator[Traffic]:
-    """Make topics and groups, send and consume; the clients are connected within the block."""
+    """Create topics and groups, send and consume; the clients are connected within the block."""
     async with asyncio.timeout(2 * WAIT_SECONDS):
         await _declare(name_server, broker)
     traffic = Traffic()

@@ -1,11 +1,11 @@
-"""A script of `mqadmin` commands, and what they print, as four pairs must agree on it.
+"""A script of `mqadmin` commands, and their output, on which four pairs must agree.
 
-The pairs are upstream's tool and ours, on the original broker and on Firearrow: each runs the
-script on a fresh cluster, and gets what is in ``tests/data/mqadmin``, where each command has a
-file. It is upstream's on the original broker; ``FIREARROW_WRITE_GOLDEN=1`` writes it anew
+The pairs are RocketMQ's tool and ours, on the original broker and on Firearrow. Each runs the script on a fresh
+cluster and must print the files in ``tests/data/mqadmin``, one for each command. These files hold the output of
+RocketMQ's tool on the original broker. ``FIREARROW_WRITE_GOLDEN=1`` writes them again
 (``tests/interop/test_mqadmin_twin.py``).
 
-The commands of a stage don't depend on each other: upstream's run at once, as each takes seconds.
+The commands of a stage don't depend on each other: RocketMQ's run in parallel, as each takes seconds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tests.interop.servers import WITH_USERS
 from tests.litesubscriber import subscribed
 
 SETTINGS: Final = {**WITH_USERS, "enableLmq": "true", "enableMultiDispatch": "true"}
-"""Of the brokers that the script runs on: with users and lite topics."""
+"""Settings of the brokers for the script: with users and lite topics."""
 ENDLESS: Final = {"clusterRT": 2}
-"""Commands that go on until they are stopped, and the lines that are waited for."""
+"""Commands that run until they are stopped, and the number of lines to wait for."""
 
 GOLDEN: Final = Path(__file__).parent / "data" / "mqadmin"
 
@@ -230,7 +230,7 @@ deleteAcl -c DefaultCluster -s User:alice
     "deleteUser -b BROKER -u alice",
     "listUser -b BROKER",
 )
-"""On brokers that keep users; beside the changes, and behind them."""
+"""Commands for brokers that keep users, during the changes and after them."""
 
 STAGES: Final = (
     CREATE,
@@ -249,7 +249,7 @@ exportConfigs -c DefaultCluster -f DIR/configs
 exportMetrics -c DefaultCluster -f DIR/metrics
 """,
 )
-"""What Firearrow's broker does not serve yet, or knows other keys of."""
+"""Commands that Firearrow's broker does not serve yet, or whose output there has other keys."""
 
 _CHANGED: Final = STAGES.index(LOOK) + 1
 STAGES_OF_ORIGINAL: Final = (
@@ -281,7 +281,7 @@ _MASKS: Final = (
 
 
 class Place(NamedTuple):
-    """A cluster, and a directory for files."""
+    """Cluster, and a directory for files."""
 
     namesrv: str
     broker: str
@@ -289,7 +289,7 @@ class Place(NamedTuple):
 
 
 Runner = Callable[[Sequence[Sequence[str]]], Sequence[str]]
-"""Runs the commands of a stage and gives what each printed."""
+"""Runs the commands of a stage and returns the output of each."""
 
 
 def prepare(directory: Path) -> None:
@@ -299,7 +299,7 @@ def prepare(directory: Path) -> None:
 
 
 def printed(place: Place, stages: Iterable[str], runner: Runner, wait: Callable[[], None]) -> dict[str, str]:
-    """Run a script; what each command printed, masked, by its name, call after call.
+    """Run a script; return the masked output of each command by its name, call after call.
 
     ``wait`` returns when the name server knows the topics of the first stage.
     """
@@ -331,7 +331,7 @@ def _words(line: str, place: Place) -> list[str]:
 
 
 def words_of(line: str, values: Mapping[str, str], namesrv: str) -> list[str]:
-    """The words of a line of a script, with what stands for addresses and directories filled in."""
+    """Split a line of a script into words, and fill in addresses and directories."""
     name, *rest = [_filled(word, values) for word in shlex.split(line)]
     return [name, *rest] if "-n" in rest else [name, "-n", namesrv, *rest]
 
@@ -342,14 +342,14 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 
 
 def _files(words: Sequence[str]) -> Iterator[str]:
-    """What an export has written."""
+    """Yield the files of an export."""
     if words[0] in ("exportMetadata", "exportConfigs", "exportMetrics"):
         for path in sorted(Path(words[words.index("-f") + 1]).glob("*.json")):
             yield f"\n{path.name}:\n{path.read_text()}"
 
 
 def masked(text: str, place: Place) -> str:
-    """A text without what two runs can't agree on."""
+    """Mask the parts of a text that differ between two runs."""
     text = text.replace(str(place.directory), "DIR")
     for pattern, name in _MASKS:
         text = re.sub(pattern, name, text, flags=re.MULTILINE)
@@ -375,12 +375,12 @@ def _without_rates(text: str) -> str:
 
 
 def ours(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Run commands by ours, one after the other, and give what each prints."""
+    """Run commands with Firearrow's tool, one after the other, and return the output of each."""
     return [_begun(words) if words[0] in ENDLESS else run_ours(words)[0] for words in commands]
 
 
 def _begun(words: Sequence[str]) -> str:
-    """What a command prints first, which goes on until it is stopped."""
+    """Return the first output of a command that runs until it is stopped."""
     command = [sys.executable, "-m", "firearrow", "mqadmin", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -391,7 +391,7 @@ def _begun(words: Sequence[str]) -> str:
 
 
 def run_ours(words: Sequence[str]) -> tuple[str, str, int]:
-    """Run a command by ours: what it prints, what it says on standard error, its exit code."""
+    """Run a command with Firearrow's tool; return its output, its errors and its exit code."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(words)
@@ -399,16 +399,16 @@ def run_ours(words: Sequence[str]) -> tuple[str, str, int]:
 
 
 def golden(name: str) -> str:
-    """What a command prints."""
+    """Return the expected output of a command."""
     return (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def write_golden(found: Mapping[str, str]) -> None:
-    """Write what each command prints."""
+    """Write the output of each command to its file."""
     for name, text in found.items():
         (GOLDEN / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
 def writes_golden() -> bool:
-    """Whether the files are to be written."""
+    """Return True if this run must write the files."""
     return bool(os.environ.get("FIREARROW_WRITE_GOLDEN"))

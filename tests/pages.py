@@ -1,4 +1,4 @@
-"""The documentation as its tests read it: pages, and the blocks of code on them."""
+"""Read the documentation for its tests: pages, and the blocks of code on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """A fenced block of code, and where it stands."""
+    """Fenced block of code, and its place."""
 
     page: Path
     line: int
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path, language: str | None = None) -> list[Block]:
-    """The fenced blocks of a page, of one language or of all."""
+    """Return the fenced blocks of a page, of one language or of all."""
     text = page.read_text(encoding="utf-8")
     found = (
         Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in _FENCED.finditer(text)
@@ -41,14 +41,14 @@ def blocks(page: Path, language: str | None = None) -> list[Block]:
 
 
 def hello(language: str, name_server: str) -> str:
-    """README's first program in a language, for a name server elsewhere."""
+    """Return README's first program in a language, with another name server."""
     code = blocks(README, language)[0].code
     assert code.count(NAME_SERVER) == 2
     return code.replace(NAME_SERVER, name_server)
 
 
 def printed_by(command: Sequence[str | Path], **where: Any) -> list[str]:
-    """What a program prints until it has received something."""
+    """Return the output of a program until it has received something."""
     printed: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **where) as running:
         assert running.stdout is not None
@@ -63,7 +63,7 @@ def printed_by(command: Sequence[str | Path], **where: Any) -> list[str]:
 
 
 def sections(page: Path) -> dict[str, list[Block]]:
-    """The blocks of Python of a page by the heading of the second level above them."""
+    """Return the blocks of Python of a page by the second-level heading above them."""
     lines = page.read_text(encoding="utf-8").splitlines()
     found: dict[str, list[Block]] = {}
     for block in blocks(page, "python"):

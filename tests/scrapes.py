@@ -1,7 +1,7 @@
-"""Scrapes of metrics, as values by family and labels; and what the original's looks like.
+"""Read scrapes of metrics as values by family and labels, among them a scrape of the original broker.
 
 ``tests/data/metrics/rocketmq-5.5.0.txt`` is a scrape of the original broker after the traffic of
-`tests.metricstraffic`; ``FIREARROW_RECORD=1`` has ``tests/interop/test_metrics.py`` take it anew.
+`tests.metricstraffic`. With ``FIREARROW_RECORD=1``, ``tests/interop/test_metrics.py`` records it again.
 """
 
 from __future__ import annotations
@@ -24,32 +24,34 @@ Labels = frozenset[tuple[str, str]]
 
 
 class Scraped(NamedTuple):
-    """A family: its kind, and its values by name and labels, without those that all have."""
+    """Family: its kind, and its values by name and labels, without the labels common to all."""
 
     kind: str
     values: dict[tuple[str, Labels], float]
 
     @property
     def labels(self) -> set[str]:
-        """The names of all labels."""
+        """Names of all labels."""
         return {name for _, labels in self.values for name, _ in labels}
 
     @property
     def bounds(self) -> list[str]:
-        """The bounds of a histogram, in their order."""
+        """Bounds of a histogram, in ascending order."""
         found = {dict(labels).get("le") for _, labels in self.values} - {None}
         return sorted((bound for bound in found if bound), key=float)
 
     def value(self, **labels: str) -> float:
-        """The one value with these labels, among others."""
+        """The one value that has these labels, perhaps among others."""
         wanted = set(labels.items())
         [found] = [value for (_, own), value in self.values.items() if wanted <= own]
         return found
 
 
 def parse(text: str, common: Collection[str] = COMMON) -> Mapping[str, Scraped]:
-    """Read a scrape; AssertionError for what Prometheus would not take. Labels that all values have
-    in ``common`` are left out."""
+    """Parse a scrape; raise AssertionError if Prometheus would reject it.
+
+    The result omits the labels in ``common``, which all values have.
+    """
     families: dict[str, Scraped] = {}
     current = ""
     assert text.endswith("\n")
@@ -76,7 +78,7 @@ def parse(text: str, common: Collection[str] = COMMON) -> Mapping[str, Scraped]:
 
 
 def _is_sound(family: Scraped) -> bool:
-    """Whether each bucket has at least what the one before it has, and the last has all."""
+    """Return True if the buckets of each histogram never decrease and the last equals the count."""
     rows: dict[Labels, dict[float, float]] = {}
     counts: dict[Labels, float] = {}
     for (name, labels), value in family.values.items():
@@ -92,12 +94,12 @@ def _is_sound(family: Scraped) -> bool:
 
 
 def golden() -> Mapping[str, Scraped]:
-    """The scrape of the original."""
+    """Return the scrape of the original broker."""
     return parse(GOLDEN.read_text(encoding="utf-8"))
 
 
 async def get(port: int, path: str = "/metrics") -> tuple[int, str]:
-    """Ask by HTTP, as others do: gives the status and the text."""
+    """Send an HTTP request; return the status and the text."""
 
     def ask() -> tuple[int, str]:
         try:

@@ -1,7 +1,7 @@
-"""How long the steps of a handler are: what a request keeps all others waiting for.
+"""Measure the steps of a handler: during a step, all other requests wait.
 
-Processor time of the thread is measured, so that a busy machine does no harm, and compared with a
-limit that is far above what any of them takes.
+The measure is processor time of the thread, so that a busy machine does no harm. The limit is far above the
+time of any correct step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGE_BODIES: Final = (
 
 
 class Stepping:
-    """Calls handlers for one connection, to the end of each request."""
+    """Caller of handlers for one connection, which runs each request to its end."""
 
     def __init__(self, handlers: Mapping[int, Handler], channel: Any) -> None:
         self._handlers = handlers
@@ -41,14 +41,14 @@ class Stepping:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Assert that no step of what is asked within takes long."""
+        """Assert that no step of the requests within the block takes long."""
         self._longest.clear()
         with nothing_collected():  # a server collects only now and then
             yield
         assert [slow for slow in self._longest if slow[0] > STEP_SECONDS_MAX] == []
 
     def longest_of(self, code: int, fields: Mapping[str, FieldValue], body: bytes) -> float:
-        """Handle a request to its end; gives the seconds of its longest step."""
+        """Handle a request to its end; return the seconds of its longest step."""
         with nothing_collected():
             self.ask(code, fields, body)
         return self._longest.pop()[0]

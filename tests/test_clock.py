@@ -1,4 +1,4 @@
-"""The clocks of the machine, as far as a test can know them."""
+"""The clocks of the machine, within the limits of a test."""
 
 from datetime import UTC, datetime
 

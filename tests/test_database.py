@@ -1,4 +1,4 @@
-"""RocksDB databases: what is written is there, and errors are those of this project."""
+"""RocksDB databases: written entries are there, and errors are this project's own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

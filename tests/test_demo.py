@@ -1,4 +1,4 @@
-"""`make demo` does what it says, on a terminal of any width, and ends by itself."""
+"""`make demo` keeps its promises, on a terminal of any width, and ends automatically."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_the_demonstration_runs_to_its_end(tmp_path: Path) -> None:
 
 
 class Terminal(io.StringIO):
-    """A terminal that one can read."""
+    """Terminal whose output a test can read."""
 
     def isatty(self) -> bool:
         return True
 
 
 def played(out: io.StringIO) -> Stage:
-    """A scene in which a message is sent, delivered late, and fails."""
+    """Play a scene in which a message is sent, delivered late, and fails."""
     clock = HandClock()
     stage = Stage(out, clock)
     stage.scene("Later", "Words that are more than fit on a line of a narrow terminal. " * 2)

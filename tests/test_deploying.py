@@ -1,7 +1,7 @@
-"""What `Containerfile` and the unit for systemd run does what they expect of it.
+"""The commands of `Containerfile` and of the unit for systemd behave as these files expect.
 
-Neither an engine for containers nor systemd is needed: their commands are run as they stand there,
-with the variables that they are given and no others, but for the ports and the places.
+The tests need neither a container engine nor systemd. They run the commands unchanged except for ports and
+places, with exactly the variables that the files set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def unit() -> ConfigParser:
 
 @contextmanager
 def served(command: Sequence[str], store: Path, variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Run servers on free ports; gives the ports. They must end well by SIGTERM."""
+    """Run servers on free ports; yield the ports. SIGTERM must end the servers cleanly."""
     at = command.index("--store") + 1
     changed = [*command[:at], str(store), *command[at + 1 :]]
     changed += ["--namesrv-port", "0", "--broker-port", "0"]
@@ -100,7 +100,7 @@ def test_a_service_serves_and_stops(tmp_path: Path) -> None:
 
 
 def test_systemd_understands_the_unit(tmp_path: Path) -> None:
-    """By systemd's own reader where it is installed, else by the names of its sections only."""
+    """Use systemd's own parser if it is installed, else only check the names of the sections."""
     assert unit().sections() == ["Unit", "Service", "Install"]
     analyze = shutil.which("systemd-analyze")
     if analyze is not None:

@@ -1,4 +1,4 @@
-"""The documentation says what the code does: tables are those of the code, links lead somewhere."""
+"""The documentation agrees with the code: tables are up to date, and links are valid."""
 
 import re
 import shlex
@@ -109,7 +109,7 @@ LINES = [
 
 @pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{p.name}-{n}" for n, (p, _) in enumerate(LINES)])
 def test_commands_are_there_with_their_options(page: Path, line: str) -> None:
-    """What people are told to type, without running it: servers, and stores that are not there."""
+    """Check commands without running them: some start servers or need stores that do not exist."""
     program, *words = shlex.split(line, comments=True)
     if program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -128,7 +128,7 @@ def _unknown_to_mqadmin(words: list[str]) -> list[str]:
 
 
 def _unknown(words: list[str]) -> list[str]:
-    """Options of `firearrow` that docs/commands.md, which comes from the code, does not have."""
+    """Return the options of `firearrow` that docs/commands.md, which is generated, does not have."""
     text = (DOCS / "commands.md").read_text(encoding="utf-8")
     sections = {part.partition("\n")[0]: part for part in text.split("\n## firearrow ")[1:]}
     names = [name for name in sections if words[: name.count(" ") + 1] == name.split()]

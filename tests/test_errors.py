@@ -1,4 +1,4 @@
-"""The error tree: what users catch, and what they read."""
+"""The error tree: the classes that users catch, and the messages that they read."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Events: any number of listeners, told in their order, by the class of what happens."""
+"""Events: any number of listeners by the class of the event, called in their order."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Replacing a file: the new content is there or the old is, whatever happens on the way."""
+"""Replacing a file: either the new content or the old is there, even after a crash."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def read(path: Path) -> Any:
 
 
 def keep(path: Path, *contents: bytes, generations: int = 3) -> list[Path]:
-    """Write contents one after the other; gives what the history has, the latest first."""
+    """Write contents one after the other; return the files of the history, the latest first."""
     for content in contents:
         replace_atomically(path, content, generations=generations)
     history = path.parent / ".history"
@@ -109,11 +109,11 @@ def test_a_broken_file_does_not_displace_a_good_backup_before_the_new_is_there(
 
 
 class Crash(BaseException):
-    """The machine stops here."""
+    """Stop of the machine at this point."""
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
-    """Stop before the step-th change of a directory or sync of a file; gives what was done."""
+    """Stop before the step-th change of a directory or sync of a file; return the completed steps."""
     done: list[str] = []
 
     def stopping(name: str, real: Callable[..., Any]) -> Callable[..., Any]:

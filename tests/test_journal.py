@@ -1,4 +1,4 @@
-"""The journal of a state: what was noted is read again, in whatever state a crash left it."""
+"""The journal of a state: recorded changes are read again, in any condition that a crash leaves."""
 
 import logging
 from pathlib import Path
@@ -16,7 +16,7 @@ def version(counter: int) -> dict[str, int]:
 
 
 def change(counter: int, gone: tuple[str, ...] = (), **entries: Any) -> Change:
-    """The change after a version."""
+    """Return the change after a version."""
     new = {"dataVersion": version(counter + 1), "t": entries}
     return Change(version(counter), new, {"t": gone} if gone else {})
 
@@ -95,7 +95,7 @@ def test_a_change_that_was_refused_is_not_there_and_the_next_is(path: Path) -> N
 
 
 def test_a_file_that_is_written_makes_room(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was noted before the state was taken goes, what came meanwhile stays."""
+    """Drop the changes before the snapshot of the state, and keep later ones."""
     journal = noted(path, change(1, a=1))
     journal.cut()
     journal.append(change(2, b=1))

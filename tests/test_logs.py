@@ -1,4 +1,4 @@
-"""Log lines: one record is one line, whatever is in it."""
+"""Log lines: one record is one line, whatever its content."""
 
 import io
 import json
@@ -55,7 +55,7 @@ def test_json_is_one_object_a_line() -> None:
 
 
 def test_text_shows_what_a_value_means() -> None:
-    """Lists without brackets; an exception that says nothing by its name."""
+    """Lists have no brackets; an exception without a message shows its name."""
     stream = lines("text")
     extra = {"topics": ["a", "b"], "queue_offsets": {0: 5, 1: 7}, "error": TimeoutError()}
     log.info("shown", extra=extra)
@@ -75,7 +75,7 @@ def test_nothing_in_a_value_ends_the_line_or_moves_the_cursor(form: LogFormat) -
 def test_warnings_show_their_fields_where_nobody_configures_logging(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in Spark's workers: Python's last resort shows the event alone."""
+    """Python's last resort, which Spark's workers use, shows only the event."""
     for name in ("", "firearrow"):
         monkeypatch.setattr(logging.getLogger(name), "handlers", [])
     configure_if_nobody_does()

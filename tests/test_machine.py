@@ -1,4 +1,4 @@
-"""The memory that a process may use, as its control groups say, and whether its Python is slow."""
+"""The memory limit of a process by its control groups, and the detection of a slow Python."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""What docs/migration.md has people type, on a store and a configuration of RocketMQ's broker."""
+"""The commands of docs/migration.md, on a store and a configuration of RocketMQ's broker."""
 
 from __future__ import annotations
 

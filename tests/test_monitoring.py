@@ -1,5 +1,4 @@
-"""The dashboard and the alerts below `packaging/` are those of `tools/monitoring.py`, and ask for
-what there is."""
+"""The dashboard and the alerts below `packaging/` are up to date, and use existing metrics."""
 
 from __future__ import annotations
 

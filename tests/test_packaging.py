@@ -1,5 +1,7 @@
-"""What is published is whole: the sdist has all that its tests need, and the wheel that is built of
-it works in an environment that has what the wheel asks for and nothing else, far from a checkout.
+"""The published packages are complete.
+
+The sdist has every file that its tests need. The wheel built from it works far from a checkout, in an
+environment with only the wheel's own dependencies.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ CLIENT = "from firearrow.client import Producer, PushConsumer, PullConsumer, Sim
 
 
 class Installed:
-    """An environment into which the wheel was installed, and nobody's directory to work in."""
+    """Environment with the installed wheel, and an empty directory to work in."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -43,7 +45,7 @@ class Installed:
         self.here.mkdir()
 
     def run(self, command: str, *arguments: str | Path) -> str:
-        """What a command of the environment prints; it must succeed and complain of nothing."""
+        """Return the output of a command of the environment; it must succeed without complaint."""
         done = subprocess.run(
             [self.bin / command, *arguments],
             cwd=self.here, env=self.variables, capture_output=True, text=True, check=False,
@@ -66,7 +68,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built of the sdist, as pip does where there is no wheel."""
+    """Wheel built from the sdist, as pip does if there is no wheel."""
     unpacked = tmp_path_factory.mktemp("unpacked")
     unpack(sdist, unpacked)
     (source,) = unpacked.iterdir()
@@ -89,7 +91,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 
 def dependencies() -> set[str]:
-    """What the wheel needs here, without extras, and what that needs in turn."""
+    """Return the names of the wheel's dependencies here, without extras, and of theirs in turn."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     asked = [Requirement(text) for text in project["dependencies"]]
     found: set[str] = set()
@@ -102,7 +104,7 @@ def dependencies() -> set[str]:
 
 
 def top_level(name: str) -> set[Path]:
-    """The directories and files of a package in ``site-packages``, its metadata among them."""
+    """Return the directories and files of a package in ``site-packages``, its metadata among them."""
     found = distribution(name)
     firsts = {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}
     return {Path(str(found.locate_file(first))) for first in firsts}
@@ -141,8 +143,10 @@ def test_what_the_client_offers_needs_no_extra(installed: Installed) -> None:
 
 
 def test_the_client_is_imported_in_no_time(installed: Installed) -> None:
-    """Processor time beyond that of an empty program; twice of it is for a busy machine. On one
-    that is slower still, it is measured by what some of the standard library takes."""
+    """Measure processor time beyond that of an empty program; a busy machine may take twice the limit.
+
+    On a machine that is slower still, an import of some of the standard library is the measure.
+    """
     empty, whole, known = (min(seconds(installed, code) for _ in range(5)) for code in ("pass", CLIENT, KNOWN))
     assert 0 < whole - empty < 2 * max(IMPORT_SECONDS_MAX, known - empty)
 
@@ -156,7 +160,7 @@ def seconds(installed: Installed, code: str) -> float:
 
 @pytest.fixture(scope="module")
 def name_server(installed: Installed) -> Iterator[str]:
-    """Where `firearrow serve --ephemeral` serves."""
+    """Address of the name server of `firearrow serve --ephemeral`."""
     command = [str(installed.bin / "firearrow"), "serve", "--ephemeral", "--until-stdin-closes"]
     with subprocess.Popen(
         command, cwd=installed.here, env=installed.variables, text=True,

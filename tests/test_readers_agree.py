@@ -54,7 +54,7 @@ def seen_by_spark(root: Path) -> set[Row]:
 
 
 def read_by_spark(root: Path, topic: str, queue_id: int) -> list[int]:
-    """Where the records are that a query of one queue gets, which skips what is damaged."""
+    """Return the offsets of the records that a query of one queue reads; it skips damaged ones."""
     skip = {"onCorrupt": "skip", "failOnDataLoss": "false"}
     assign = json.dumps({topic: {logs.BROKER: [queue_id]}})
     options = parse({"path": str(root), "brokerName": logs.BROKER, "assign": assign} | skip)
@@ -66,7 +66,7 @@ def read_by_spark(root: Path, topic: str, queue_id: int) -> list[int]:
 
 
 def seen_by_a_broker(root: Path, options: dict[str, Any], keys: Iterable[tuple[str, int]] = ()) -> set[Row]:
-    """What pulls of queues give, if none are named of all; the store was a broker's afterwards."""
+    """Return the records that pulls of some or all queues read; afterwards the store is a broker's."""
     with StoreView(Layout(root)) as view:
         keys = list(keys) or list(view.queues)
     found: set[Row] = set()
@@ -91,7 +91,7 @@ def test_all_see_the_same_messages_in_a_store_of_the_original(name: str, tmp_pat
 
 
 def entries(root: Path) -> dict[tuple[str, int], bytes]:
-    """What each queue has, up to its end."""
+    """Return the entries of each queue, up to its end."""
     with StoreView(Layout(root)) as view:
         return {key: queue.read(*queue.span) for key, queue in view.queues.items()}
 
@@ -132,7 +132,10 @@ def test_tools_and_spark_agree_where_a_broker_refuses_to_start(whole: Whole, see
 
 
 def require_same(root: Path, kind: str, *, may_refuse: bool = False) -> set[Row]:
-    """What all see; a broker sees more where its start has mended a queue, and may refuse to."""
+    """Return the records that all readers see.
+
+    A broker sees more if its start has mended a queue, and may refuse to start.
+    """
     by_tools, by_spark = seen_by_tools(root), seen_by_spark(root)
     assert by_tools == by_spark
     before = entries(root)

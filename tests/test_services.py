@@ -1,4 +1,4 @@
-"""Services: how often, until when, and what is told of a failure."""
+"""Services: their intervals, their end, and the report of a failure."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
-"""`tools/setup.sh` makes `.venv` with the interpreter that is asked for, or that does best.
+"""`tools/setup.sh` makes `.venv` with the requested interpreter, or with the best one.
 
-All of them are fakes.
+All interpreters here are fakes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ esac
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A checkout that consists of what the script needs."""
+    """Checkout that consists of the files that the script needs."""
     (tmp_path / "project/tools").mkdir(parents=True)
     for name in ("pyproject.toml", "tools/setup.sh", "tools/interpreters.sh"):
         shutil.copy(ROOT / name, tmp_path / "project" / name)
@@ -44,7 +44,7 @@ def interpreter(directory: Path, name: str) -> Path:
 
 
 def set_up(project: Path, python: Path | None, path: str | None = None, home: str | None = None) -> tuple[int, str]:
-    """Run the script; its exit code, and what it says."""
+    """Run the script; return its exit code and its messages."""
     environment = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     environment |= {key: it for key, it in (("PATH", path), ("HOME", home)) if it is not None}
     if python:

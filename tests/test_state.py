@@ -49,7 +49,7 @@ def group_table(root: Path, *, in_database: bool = False) -> GroupTable:
 
 
 def seen_by_a_broker(root: Path) -> tuple[dict[str, Any], dict[str, Any], Offsets]:
-    """What a broker reads and, of offsets, what it makes of that; it may write to the store."""
+    """Return the state as a broker reads it, with its evaluation of offsets; it may write to the store."""
     config = root / "config"
     topics = topic_table(root, in_database=has_database(config, TOPICS))
     groups = group_table(root, in_database=has_database(config, GROUPS))
@@ -65,7 +65,7 @@ def seen_by_a_broker(root: Path) -> tuple[dict[str, Any], dict[str, Any], Offset
 
 
 def check(root: Path) -> tuple[dict[str, Any], dict[str, Any], Offsets]:
-    """Compare what all see, and give it; the tools and Spark leave the store as it is."""
+    """Compare the state of all readers, and return it; the tools and Spark do not alter the store."""
     before = tree(root)
     config = root / "config"
     local = pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
@@ -97,7 +97,7 @@ def test_stores_of_the_original(name: str, tmp_path: Path) -> None:
 
 
 def with_json(root: Path, counter: int) -> None:
-    """Keep a topic in a database of version 1, and another in a JSON file."""
+    """Write a topic to a database of version 1, and another to a JSON file."""
     topics = topic_table(root, in_database=True)
     topics.put(TopicConfig("Rows"))
     topics.file.save()
@@ -134,7 +134,7 @@ def test_a_database_of_which_all_rows_were_deleted_is_no_older(tmp_path: Path) -
 
 
 def saved(root: Path) -> Path:
-    """Topics in two generations, of which the first has only one of our own."""
+    """Save topics in two generations; the first has only one of the two."""
     topics = topic_table(root)
     for name in ("First", "Second"):
         topics.put(TopicConfig(name))
@@ -152,7 +152,7 @@ def cut_off_without_history(path: Path) -> None:
 
 
 def alter_unnoticed(path: Path) -> None:
-    """Change a byte and nothing else, also not the time."""
+    """Change a byte and nothing else, not even the time."""
     at = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes().replace(b'"Second"', b'"Secund"'))
     os.utime(path, ns=(at, at))
@@ -234,7 +234,7 @@ def test_what_nothing_can_be_read_of_is_said(tmp_path: Path) -> None:
 
 
 class Unreachable(RemoteStorage):
-    """Files that are listed and, for the moment, not given."""
+    """Storage that lists files and, for the moment, can't read them."""
 
     def read(self, path: str) -> memoryview:
         raise OSError(f"{path}: no answer")

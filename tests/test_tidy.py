@@ -1,7 +1,7 @@
 """The house rules that no linter knows, as tests.
 
-Each test gives the list of places that break its rule, so a failure says where to look. They share
-what they read of all files, which takes longer than all that they do with it.
+Each test lists the places that break its rule, so a failure names them. The tests share their parsed files,
+because parsing takes longer than all checks.
 """
 
 import ast
@@ -73,7 +73,7 @@ ONLY_CHECKED = {*("brokerRole", "authenticationProvider", "authorizationProvider
 
 @cache
 def files() -> list[Path]:
-    """Every file that git has or would take; in an unpacked sdist, every file that came with it."""
+    """Return every file that git has or would add; in an unpacked sdist, every file that came with it."""
     if not (ROOT / ".git").exists():
         return _files_of_sdist()
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
@@ -98,8 +98,10 @@ def python_files(under: Path = ROOT) -> list[Path]:
 
 @pytest.fixture(autouse=True, scope="module")
 def trees() -> Iterator[None]:
-    """Keep what was read no longer than these tests. It is a million objects, and to look through
-    them for garbage again and again takes longer than to read them."""
+    """Forget the parsed files after these tests, and disable the garbage collector until then.
+
+    They are a million objects; repeated collections would take longer than parsing.
+    """
     gc.disable()
     yield
     for it in (tree, nodes_of):
@@ -129,7 +131,7 @@ def place(path: Path, node: ast.AST | None = None) -> str:
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, and every name that might be one."""
+    """Return every module that a file imports, and every name that might be one."""
     names = set()
     for node in nodes_of(path):
         if isinstance(node, ast.Import):
@@ -140,7 +142,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_possessive_groups_end_with_what_never_matches() -> None:
-    """Python before 3.11.5 reads them wrongly without it: see `firearrow.wire.fastjson`."""
+    """Python before 3.11.5 matches other groups wrongly: see `firearrow.wire.fastjson`."""
     groups = [
         (path.name, found.end(), found[1])
         for path in SOURCE.rglob("*.py")
@@ -214,7 +216,7 @@ def test_only_the_clock_reads_the_time() -> None:
 
 
 def test_no_map_is_searched() -> None:
-    """Before 3.11.5, CPython reads a byte behind it, where there may be no page."""
+    """CPython before 3.11.5 reads one byte behind a map, where there may be no page."""
     searched = [
         place(path, node)
         for path, node in nodes(SOURCE)
@@ -235,7 +237,7 @@ def test_only_the_command_line_prints() -> None:
 
 
 def test_no_task_is_forgotten() -> None:
-    """A task that nothing refers to can be collected while it runs, and its error is lost."""
+    """The garbage collector may take a running task that nothing refers to, and its error is lost."""
     spawning = {"create_task", "ensure_future"}
     forgotten = [
         place(path, node)
@@ -276,7 +278,7 @@ def _modules() -> dict[str, Path]:
 
 @pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig, ControllerConfig])
 def test_no_configuration_key_is_idle(struct: type[ServerConfig]) -> None:
-    """A key that is declared is read somewhere: else it belongs to those without effect."""
+    """Code reads every declared key; keys without effect belong to their own table."""
     read = {node.attr for _, node in nodes(SOURCE) if isinstance(node, ast.Attribute)}
     idle = [name for name, key in keys(struct).items() if key.field not in read]
     assert [name for name in idle if name not in ONLY_CHECKED] == []
@@ -317,7 +319,7 @@ def log_calls() -> Iterator[tuple[Path, ast.Call]]:
 
 
 def test_log_lines_carry_their_values_as_fields() -> None:
-    """The event is the same text each time: a collector can count it, and find what it is about."""
+    """An event has a constant text: a collector can count it, and find its subject by fields."""
     calls = list(log_calls())
     assert calls
     assert [place(path, call) for path, call in calls if not _is_event_with_fields(call)] == []
@@ -338,7 +340,7 @@ def _is_event_with_fields(call: ast.Call) -> bool:
 
 
 def test_processors_and_services_add_messages_by_the_doors_of_the_store() -> None:
-    """What is inside the store (its log, its queues) is nobody else's."""
+    """The inside of the store (its log, its queues) is private to the store."""
     inner = {"log", "queues", "lmq", "dispatching"}
     touching = [
         place(path, node)

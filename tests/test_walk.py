@@ -1,7 +1,7 @@
-"""The way of one message through the modules is as short as ARCHITECTURE.md says.
+"""The path of one message through the modules is as short as ARCHITECTURE.md says.
 
-It is followed by all calls from one module of ours into another, from the socket that has a send to
-the answer of a pull that waited for it; what a group's first pull finds out is known before.
+The trace records all calls from one of our modules into another, from the socket that receives a send to the
+response of a pull that waited for it. The group has pulled once before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAITING = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
 
 
 class Call(NamedTuple):
-    """One from a module (or, by the event loop, from none) into another."""
+    """Call from a module (or, by the event loop, from none) into another."""
 
     source: str
     target: str
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class Trace:
-    """Calls between the broker's modules, not those of who is beside it in this process."""
+    """Calls between the broker's modules, without those of its clients in this process."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []

@@ -1,7 +1,7 @@
-"""Texts that cost most to read, of any length, and what their reading costs.
+"""The texts that cost most to read, of any length, and the cost of reading them.
 
-A limit in milliseconds would be one for a machine. So what a step costs is compared with what the
-reading of a plain text costs at that moment.
+A limit in milliseconds would suit one machine. So the tests compare the cost of a step with the cost of reading
+a plain text at that moment.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from tests.cputime import TRIES, cpu_seconds
 from tests.stepping import Stepping
 
 SIZES: Final = (15_000, 110_000, 900_000, 4_000_000, 15_000_000)
-"""Bytes: below and above what is read by Python, what is converted, and what is read at all; a
-frame has 16 MiB at most."""
+"""Bytes: below and above the limits for reading in Python, for conversion, and for reading at all.
+
+A frame has 16 MiB at most.
+"""
 FIELD_BYTES: Final = 900_000
 UNITS_MAX: Final = 10
-"""No step takes more than so many times `_unit`; that is 5 ms where no step is to take over 50."""
+"""Limit of a step in multiples of `_unit`: on a machine where that takes 5 ms, a step may take 50."""
 
 _PIECES: Final = {
     "numbers": ("[1", ",1", "]"),
@@ -69,13 +71,13 @@ _IN_FIELDS: Final = {
 
 
 def worst_texts(size: int) -> Iterator[tuple[str, bytes]]:
-    """Give texts of about ``size`` bytes, with what they are."""
+    """Yield texts of about ``size`` bytes, with their names."""
     for name, (start, piece, end) in _PIECES.items():
         yield name, _filled(start, piece, end, size)
 
 
 def worst_fields(type_: Any, size: int) -> Iterator[tuple[str, bytes]]:
-    """Give bodies of a type of which one field is all of the text."""
+    """Yield bodies of a type in which one field is all of the text."""
     for field in msgspec.structs.fields(type_):
         name = json.dumps(field.encode_name)
         for what, (start, piece, end) in _IN_FIELDS.items():
@@ -94,7 +96,7 @@ def _filled(start: str, piece: str, end: str, size: int) -> bytes:
 
 
 def _structs_in(type_: Any) -> list[Any]:
-    """The structs in a type, such as that of a list's items."""
+    """Return the structs in a type, such as that of a list's items."""
     if get_origin(type_) is None:
         is_struct = isinstance(type_, type) and issubclass(type_, msgspec.Struct)
         return [type_] if is_struct else []
@@ -115,7 +117,7 @@ _UNIT: Final = b"[" + b"{}," * 60_000 + b"{}]"
 
 
 def feed(stepping: Stepping, handlers: Mapping[int, Handler], fields: Mapping[str, FieldValue]) -> None:
-    """Send each code the worst texts of each size, and see that no step takes long."""
+    """Send each code the worst texts of each size, and assert that no step takes long."""
     bodies = {size: list(worst_texts(size)) for size in SIZES}
     for code in handlers:
         row = REQUESTS.get(code)  # type: ignore[call-overload]
@@ -128,7 +130,7 @@ def feed(stepping: Stepping, handlers: Mapping[int, Handler], fields: Mapping[st
 
 
 def watch(stepping: Stepping, code: int, fields: Mapping[str, FieldValue], body: bytes, what: str) -> None:
-    """Send a code a body, and see that no step takes long; again, on a busy machine."""
+    """Send one body to a code, and assert that no step takes long; retry on a busy machine."""
     for _ in range(TRIES):
         if stepping.longest_of(code, fields, body) <= UNITS_MAX * _unit_seconds():
             return

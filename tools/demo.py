@@ -1,9 +1,8 @@
-"""A shop in a minute: messages that come later, fail and are decided, and what Spark makes of it.
+"""Demonstrate a shop in a minute: delayed messages, dead letters, transactions, and their analysis by Spark.
 
-`make demo` runs it. It starts a name server and a broker in a process of their own, on free ports
-and with a store in a temporary directory (``--store DIR`` keeps it), and ends by itself. What
-happens between producers, broker and consumers is printed as it happens. Each analysis prints the
-command that does the same.
+`make demo` runs it. It starts a name server and a broker in a process of their own, on free ports and with a
+store in a temporary directory (``--store DIR`` keeps it), and ends automatically. It prints the traffic between
+producers, broker and consumers live. Each analysis prints the equivalent command.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ SETTINGS: Final = (
 
 
 async def send_for_later(shop: Shop, stage: Stage) -> None:
-    """Send messages that are delivered later, and take one of them back."""
+    """Send delayed messages, and recall one of them."""
     stage.scene(
         "Later",
         "Three parcels are sent at once: one with delay level 1, which is a second, two with a "
@@ -73,7 +72,7 @@ async def send_for_later(shop: Shop, stage: Stage) -> None:
 
 
 async def _receive(shop: Shop, stage: Stage, topic: str, count: int) -> None:
-    """Consume so many messages, and show each."""
+    """Consume ``count`` messages, and show each."""
     async for message in shop.messages("readers", topic):
         stage.delivers(topic, message.body.decode())
         count -= 1
@@ -85,7 +84,7 @@ async def _receive(shop: Shop, stage: Stage, topic: str, count: int) -> None:
 
 
 async def send_orders(shop: Shop) -> None:
-    """Send orders of fifty customers; each hundredth is sent twice, as if no answer had come."""
+    """Send orders of fifty customers; every hundredth is sent twice, as after a lost response."""
     for number in range(ORDERS):
         order = {"order": number, "customer": f"c{number % 50}", "cents": 199 * (number % 7 + 1)}
         if number % 60 == 59:
@@ -99,7 +98,7 @@ async def send_orders(shop: Shop) -> None:
 
 
 async def bill(shop: Shop) -> None:
-    """Consume half of each queue, and stop: a backlog."""
+    """Consume half of each queue, and stop: this leaves a backlog."""
     await shop.join("billing", ["Orders"])
     for queue_id in range(QUEUES):
         messages = shop.messages("billing", "Orders", queue_id, wait=False)
@@ -156,7 +155,7 @@ async def _fail(shop: Shop, stage: Stage, message: MessageView) -> None:
 
 
 async def decide(shop: Shop, stage: Stage, checks: asyncio.Queue[AnyCommand]) -> None:
-    """Send halves: one is committed, one rolled back, and of one the broker must ask."""
+    """Send halves: the first is committed, the second rolled back, and for the third the broker must ask."""
     stage.scene(
         "Only if it is true",
         "Of a transaction the broker keeps a half that nobody sees, until its producer commits it "
@@ -187,7 +186,7 @@ async def decide(shop: Shop, stage: Stage, checks: asyncio.Queue[AnyCommand]) ->
 
 @asynccontextmanager
 async def connected(broker: str, checks: asyncio.Queue[AnyCommand]) -> AsyncIterator[Shop]:
-    """Have a client that keeps what the broker asks in ``checks``."""
+    """Connect a client that puts the broker's transaction checks into ``checks``."""
     shop = Shop(broker, checks.put_nowait)
     try:
         await shop.join()
@@ -197,7 +196,7 @@ async def connected(broker: str, checks: asyncio.Queue[AnyCommand]) -> AsyncIter
 
 
 async def play(broker: str, stage: Stage) -> None:
-    """Do everything that needs a broker and no Spark."""
+    """Play the scenes that need a broker and no Spark."""
     checks: asyncio.Queue[AnyCommand] = asyncio.Queue()
     async with connected(broker, checks) as shop:
         scenes: list[Coroutine[Any, Any, None]] = [
@@ -209,7 +208,7 @@ async def play(broker: str, stage: Stage) -> None:
 
 @contextmanager
 def serving(store: Path) -> Iterator[tuple[str, str]]:
-    """Have a name server and a broker; gives their addresses."""
+    """Run a name server and a broker; yield their addresses."""
     command = [sys.executable, "-m", "firearrow", "serve", "--store", str(store),
                "--namesrv-port", "0", "--broker-port", "0", "--log-level", "error",
                *(word for setting in SETTINGS for word in ("--set", setting))]  # fmt: skip
@@ -226,7 +225,7 @@ def serving(store: Path) -> Iterator[tuple[str, str]]:
 
 
 def create_topics(broker: str, topics: Mapping[str, int]) -> None:
-    """Make topics of so many queues."""
+    """Create topics, each with its number of queues."""
     client = BlockingClient()
     for topic, queues in topics.items():
         create_topic(client, broker, topic, queues)
@@ -234,14 +233,14 @@ def create_topics(broker: str, topics: Mapping[str, int]) -> None:
 
 
 def job(spark: SparkSession, stage: Stage, *arguments: str) -> None:
-    """Run a job of the pipeline in a session that is there, and show it."""
+    """Run a job of the pipeline in an existing session, and show its report."""
     stage.command(["firearrow", "pipeline", *arguments])
     order = order_of([*arguments, "--top", "5"])
     print(as_text(report_of(order, spark), stage.columns))
 
 
 def sql(spark: SparkSession, store: Path) -> None:
-    """Ask the store's messages by SQL."""
+    """Query the store's messages by SQL."""
     query = """
 SELECT tags, count(*) AS orders,
        sum(cast(get_json_object(cast(body AS string), '$.cents') AS int)) AS cents
@@ -253,7 +252,7 @@ FROM messages WHERE topic = 'Orders' GROUP BY tags ORDER BY tags
 
 
 def analyse(store: Path, work: Path, name_server: str, stage: Stage) -> None:
-    """Have Spark tell what the store holds."""
+    """Analyse the store with Spark."""
     first = ["backlog", "--path", str(store), "--master", "local[2]"]
     stage.say("Now Spark starts, and reads the broker's files.")
     with session(order_of(first)) as spark:
@@ -269,7 +268,7 @@ def analyse(store: Path, work: Path, name_server: str, stage: Stage) -> None:
 
 
 def run(store: Path, work: Path) -> None:
-    """Do all steps."""
+    """Run all steps."""
     stage = Stage(sys.stdout, SystemClock())
     with serving(store) as (name_server, broker):
         stage.say(f"A broker serves at {broker}, its store is {store}.")

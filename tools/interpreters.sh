@@ -1,4 +1,4 @@
-# The versions of Python that Firearrow runs on, and where they are; for other scripts to source.
+# The versions of Python that Firearrow supports, and their paths; for other scripts to source.
 minors=(14 13 12 11)
 
 # An interpreter counts only if it starts and is what it claims to be: pyenv's shims, for one,

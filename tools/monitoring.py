@@ -1,7 +1,7 @@
-"""Write what monitoring takes, below `packaging/`: a dashboard for Grafana, alerts for Prometheus.
+"""Write the monitoring files below `packaging/`: a dashboard for Grafana, alerts for Prometheus.
 
-Both name metrics of RocketMQ 5, which the original broker has as well. `tests/test_monitoring.py`
-checks that the files are those that this writes, and that each metric in them exists.
+Both use metrics of RocketMQ 5, which the original broker has as well. `tests/test_monitoring.py` checks that
+the files are up to date, and that each metric in them exists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AT_ONCE: Final = "{" + _CHOSEN + ',is_long_polling="false"}'
 
 
 class Panel(NamedTuple):
-    """A chart: what it shows, by which expressions and their legends, in which unit of Grafana."""
+    """Chart: its title, its expressions with their legends, and a unit of Grafana."""
 
     title: str
     queries: tuple[tuple[str, str], ...]
@@ -36,7 +36,7 @@ class Panel(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """When to wake somebody, and what to say."""
+    """Condition that needs a human, and the message to send."""
 
     name: str
     expression: str
@@ -54,7 +54,7 @@ def _sum(name: str, by: str) -> str:
 
 
 def _largest(name: str, by: str) -> str:
-    """Of what is no amount: the ages on two brokers have no sum."""
+    """Largest value, for metrics that can't be added: the ages on two brokers have no sum."""
     return f"max by ({by}) (rocketmq_{name}{_OF})"
 
 
@@ -191,12 +191,12 @@ RULES: Final = (
 
 
 def metrics_in(text: str) -> set[str]:
-    """Give the names of metrics that a text has."""
+    """Return the names of the metrics in a text."""
     return set(_METRIC.findall(text))
 
 
 def metrics_offered() -> set[str]:
-    """Give all names that a scrape may have."""
+    """Return all names that a scrape may have."""
     names: set[str] = set()
     for row in ROWS:
         name = row.family.name
@@ -206,7 +206,7 @@ def metrics_offered() -> set[str]:
 
 
 def dashboard() -> str:
-    """Give the dashboard, as Grafana imports it."""
+    """Return the dashboard in Grafana's import format."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, charts in BOARD:
@@ -262,7 +262,7 @@ def _panel(panel: Panel, left: int, top: int, width: int) -> dict[str, Any]:
 
 
 def alerts() -> str:
-    """Give the alerts, as a file of rules for Prometheus: strings as JSON, which YAML takes."""
+    """Return the alerts as a file of rules for Prometheus, with strings as JSON, which YAML accepts."""
     lines = [
         "# Written by `python -m tools.monitoring`: change it there.",
         "groups:",

@@ -1,8 +1,8 @@
-"""The speed of a Python on this machine: prints the nanoseconds that it takes for a message.
+"""Measure the speed of a Python on this machine: print the nanoseconds that one message takes.
 
-How a Python was built makes more of a difference than its version: Debian's 3.11 does this, and
-most of what a broker does, in little more than half the time of a 3.13 that `pyenv` has built as a
-shared library without optimisation.
+The build of a Python makes more of a difference than its version. Debian's 3.11 does this, and most of a
+broker's work, in little more than half the time of a 3.13 that `pyenv` has built as a shared library without
+optimisation.
 """
 
 import struct
@@ -14,7 +14,7 @@ UNIT = struct.Struct(">qiq")
 
 
 class Message:
-    """As simple as an object can be."""
+    """Object as simple as possible."""
 
     __slots__ = ("offset", "queue_id", "topic")
 
@@ -28,7 +28,7 @@ class Message:
 
 
 def handle_messages() -> None:
-    """Do in pure Python what servers do all day: make objects, call, count, pack and unpack."""
+    """Do in pure Python the daily work of a server: make objects, call, count, pack and unpack."""
     counts: dict[tuple[str, int], int] = {}
     for offset in range(MESSAGES):
         message = Message(f"topic{offset % 7}", offset % 4, offset)

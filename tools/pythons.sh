@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The unit tests on every Python from 3.11 to 3.14 that is here, each in an environment of its own.
-# Arguments go to pytest. Says at the end what became of which version; fails if one failed.
+# The unit tests on every Python from 3.11 to 3.14 on this machine, each in its own environment.
+# Arguments go to pytest. Prints the result of each version at the end; fails if one failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/interpreters.sh

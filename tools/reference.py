@@ -1,6 +1,6 @@
-"""The reference of what Python programs import, from signatures and docstrings, as Markdown.
+"""Generate the reference of the public Python names as Markdown, from signatures and docstrings.
 
-What is read is the source, so that the text is the same whichever Python writes it.
+It reads the source, so that the text is the same on every version of Python.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def client_reference() -> str:
-    """Give what `firearrow.client` offers."""
+    """Return the reference of `firearrow.client`."""
     return _module(client)
 
 
 def testing_reference() -> str:
-    """Give what `firearrow.testing` offers."""
+    """Return the reference of `firearrow.testing`."""
     return _module(testing)
 
 
 def error_table() -> str:
-    """Give the Markdown table of all errors, in the order in which they are declared."""
+    """Return the Markdown table of all errors, in the order of their declaration."""
     rows = ["| error | is a | when |", "|---|---|---|"]
     for node in ast.parse(inspect.getsource(errors)).body:
         if isinstance(node, ast.ClassDef):
@@ -45,7 +45,7 @@ def _module(module: ModuleType) -> str:
 
 
 def _thing(name: str, thing: object) -> Iterator[str]:
-    """A public name: a class with its members, or a function."""
+    """Yield the reference of a public name: a class with its members, or a function."""
     assert inspect.isclass(thing) or inspect.isfunction(thing), name
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
     yield f"### {name}\n"
@@ -98,7 +98,7 @@ def _member(owner: str, node: Function) -> str:
 
 
 def _signature(name: str, node: Function) -> str:
-    """A call, on one line or with a line for each argument; indented, which makes it code."""
+    """Return a call on one line, or with a line for each argument; the indent makes it code."""
     arguments = node.args
     count = len(arguments.args) - len(arguments.defaults)
     defaults = [None] * count + list(arguments.defaults)
@@ -133,7 +133,7 @@ def _call(name: str, arguments: list[str], gives: str = "") -> str:
 
 
 def _text(node: ast.ClassDef | Function, *, inside: bool = False) -> str:
-    """The docstring as Markdown; ``inside`` a list, on one line."""
+    """Return the docstring as Markdown; ``inside`` a list, on one line."""
     text = ast.get_docstring(node) or ""
     text = re.sub(r"``(.+?)``", r"`\1`", text)
     text = re.sub(r"::$", ":", text, flags=re.MULTILINE)

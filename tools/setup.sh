@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # setup.sh run|dev: make .venv with the newest Python from 3.11 to 3.14 that runs here and is not slow
-# by its build, and install into it what the servers need (run) or what tests, tools and
-# Spark need as well (dev). Does nothing when that has been done for this pyproject.toml.
-# FIREARROW_PYTHON=/path/to/python chooses the interpreter; another than before makes .venv again.
+# by its build. Install the servers' dependencies into it (run), or also those of tests, tools and Spark (dev).
+# Does nothing if .venv is up to date with pyproject.toml. FIREARROW_PYTHON=/path/to/python chooses the
+# interpreter; a change of it makes .venv again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 level=${1:-dev}

@@ -32,7 +32,7 @@ _CLOCK: Final = SystemClock()
 
 
 class Shop:
-    """One connection; ``asked`` is told which transaction the broker wants to know of."""
+    """Connection to the broker, which passes the broker's transaction checks to ``asked``."""
 
     def __init__(self, broker: str, asked: Callable[[AnyCommand], None]) -> None:
         def answer(question: Asked) -> None:
@@ -43,12 +43,12 @@ class Shop:
         self._numbers = iter(range(1, 1 << 31))
 
     async def call(self, code: int, fields: dict[str, FieldValue] | None = None, body: bytes = b"") -> AnyCommand:
-        """Call the broker; BrokerError if it refuses."""
+        """Call the broker; raise BrokerError if it refuses."""
         seconds = _WAIT_MS / 1000 + 5
         return await self._client.call(self._broker, code, fields or NO_FIELDS, body, timeout_seconds=seconds)
 
     async def join(self, group: str = "", topics: Iterable[str] = ()) -> None:
-        """Make producers and a consumer group known, as clients do when they start."""
+        """Register producers and a consumer group by a heartbeat, as clients do when they start."""
         subscriptions = [
             {"topic": topic, "subString": "*", "subVersion": 1, "expressionType": "TAG"} for topic in topics
         ]
@@ -63,7 +63,7 @@ class Shop:
         await self.call(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
 
     async def configure_group(self, group: str, retries_max: int) -> None:
-        """Say how often a group gets a message again that it fails to consume."""
+        """Set the retry limit of a group."""
         body = json.dumps({"groupName": group, "retryMaxTimes": retries_max}).encode()
         await self.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
 
@@ -88,7 +88,7 @@ class Shop:
         return await self.send(topic, body, properties, flag=_PREPARED)
 
     async def end(self, half: dict[str, str], outcome: int) -> None:
-        """Commit a transaction or roll it back; ``half`` is the answer to it or a check of it."""
+        """Commit a transaction or roll it back; ``half`` is the response to it or a check of it."""
         physical_offset = half.get("commitLogOffset") or decode_offset_id(half["msgId"])[1]
         await self.call(
             RequestCode.END_TRANSACTION,
@@ -100,7 +100,7 @@ class Shop:
         )  # fmt: skip
 
     async def recall(self, topic: str, sent: AnyCommand) -> None:
-        """Take a message back that waits for its time."""
+        """Recall a pending delayed message."""
         fields: dict[str, FieldValue] = {
             "producerGroup": PRODUCERS, "topic": topic, "recallHandle": sent.ext["recallHandle"]
         }  # fmt: skip
@@ -111,7 +111,7 @@ class Shop:
     async def messages(
         self, group: str, topic: str, queue_id: int = 0, *, wait: bool = True
     ) -> AsyncIterator[MessageView]:
-        """Give the messages of a queue from the beginning on, by pulls that wait for more."""
+        """Yield the messages of a queue from its beginning, by pulls that wait for more."""
         asking, queue = Asking(group), Queue(topic, "broker-a", queue_id)
         at = 0
         while True:
@@ -131,7 +131,7 @@ class Shop:
             at = int(answer.ext["nextBeginOffset"])
 
     async def send_back(self, group: str, message: MessageView, level: int) -> None:
-        """Say that a message could not be consumed: it comes again after a delay."""
+        """Send a message back after a failure: the broker redelivers it after a delay."""
         fields: dict[str, FieldValue] = {
             "offset": message.physical_offset, "group": group, "delayLevel": level,
             "originMsgId": message.offset_message_id, "originTopic": message.topic,
@@ -140,7 +140,7 @@ class Shop:
         await self.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
     async def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Say how far a group is."""
+        """Commit the offset of a group."""
         fields: dict[str, FieldValue] = {
             "consumerGroup": group, "topic": topic, "queueId": queue_id,
             "commitOffset": queue_offset,
@@ -150,13 +150,13 @@ class Shop:
     # --- what the broker has done ---
 
     async def stored(self, sent: AnyCommand) -> MessageView:
-        """Give a message as the broker has stored it, which may be in a topic of its own."""
+        """Return a message as the broker has stored it, perhaps in a system topic."""
         physical_offset = decode_offset_id(sent.ext["msgId"])[1]
         answer = await self.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": physical_offset})
         return decode_record(answer.body)
 
     async def count(self, topic: str, queue_id: int = 0) -> int:
-        """Give how many messages a queue has had."""
+        """Return the number of messages that a queue has ever had."""
         fields: dict[str, FieldValue] = {"topic": topic, "queueId": queue_id}
         answer = await self.call(RequestCode.GET_MAX_OFFSET, fields)
         return int(answer.ext["offset"])

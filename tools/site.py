@@ -1,9 +1,8 @@
-"""Build the site of the documentation: `docs/` with README as its first page and the pages about
-the project beside it.
+"""Build the documentation as a site: `docs/`, README as its first page, and the project's other pages.
 
-In the repository the pages lead to each other by relative paths. The site has no `docs/` and puts README's page
-and the others of the project beside the rest, so links change. A link to a file that is no page there (source,
-results) becomes its text.
+In the repository the pages link to each other by relative paths. The site has no `docs/`: README's page and the
+project's other pages are beside the rest, so the links change. A link to anything but a page (source, results)
+becomes plain text.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 
 
 def pages() -> dict[Path, str]:
-    """Give every page of the repository that is one of the site, and its name there."""
+    """Return every page of the repository that is on the site, with its name there."""
     project = {path: path.name for path in ROOT.glob("*.md")}
     project[ROOT / "README.md"] = "index.md"
     docs = ROOT / "docs"
@@ -29,7 +28,7 @@ def pages() -> dict[Path, str]:
 
 
 def on_the_site(page: Path) -> str:
-    """Give the text of a page with links that lead to where the others are on the site."""
+    """Return the text of a page with links that are valid on the site."""
     names = pages()
     directory = Path(names[page]).parent
 
@@ -42,7 +41,7 @@ def on_the_site(page: Path) -> str:
 
 
 def main() -> int:
-    """Build the site, below ``build/site``."""
+    """Build the site below ``build/site``."""
     shutil.rmtree(SITE, ignore_errors=True)
     docs = SITE / "docs"
     docs.mkdir(parents=True)

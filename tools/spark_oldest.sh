@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Spark tests on the oldest PySpark that pyproject.toml allows, in an environment of its own.
+# The Spark tests on the oldest PySpark that pyproject.toml allows, in its own environment.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

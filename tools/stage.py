@@ -1,7 +1,7 @@
-"""What `make demo` shows: who does what, and when, in three lanes.
+"""Show the scenes of `make demo` in three lanes: producers, broker and consumers.
 
-Producers are on the left, the broker in the middle, consumers on the right. A row is one thing that
-happens between two of them, with the seconds since the scene began.
+Producers are on the left, the broker in the middle, consumers on the right. A row is one event between two of
+them, with the seconds since the scene began.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _BOLD, _DIM, _GREEN, _RED, _CYAN = "1", "2", "32", "31", "36"
 
 
 def columns_of(out: TextIO) -> int:
-    """Give how wide lines may be."""
+    """Return the number of columns for a line."""
     if not out.isatty():
         return COLUMNS_OF_A_FILE
     return min(max(shutil.get_terminal_size().columns, COLUMNS_MIN), COLUMNS_MAX)
 
 
 class Stage:
-    """Prints scenes; in colours on a terminal, unless NO_COLOR is set."""
+    """Printer of scenes, in colours on a terminal unless NO_COLOR is set."""
 
     def __init__(self, out: TextIO, clock: Clock) -> None:
         self._out = out
@@ -49,11 +49,11 @@ class Stage:
         self._print(textwrap.fill(text, self.columns, break_on_hyphens=False) + "\n")
 
     def now(self) -> float:
-        """Give the seconds since the scene began."""
+        """Return the seconds since the scene began."""
         return self._clock.monotonic() - self._began
 
     def scene(self, title: str, text: str) -> None:
-        """Begin a scene: its number and title, what it is about, and the names of the lanes."""
+        """Begin a scene: its number and title, its subject, and the names of the lanes."""
         self._number += 1
         head = f"── {self._number}. {title} "
         self._print(self._styled(head + "─" * (self.columns - len(head)), _BOLD))
@@ -63,23 +63,23 @@ class Stage:
         self._began = self._clock.monotonic()
 
     def sends(self, at: float, what: str, where: str) -> None:
-        """A producer sent something ``at`` that time, and this is where the broker keeps it."""
+        """Show that a producer sent something at the time ``at``, and where the broker keeps it."""
         self._event((what, "to", where, "none", ""), at=at)
 
     def asks(self, what: str, why: str) -> None:
-        """The broker asks a producer."""
+        """Show that the broker asks a producer."""
         self._event((what, "from", why, "none", ""), _CYAN)
 
     def delivers(self, where: str, what: str) -> None:
-        """A consumer gets a message."""
+        """Show that a consumer gets a message."""
         self._event(("", "none", where, "to", what), _GREEN)
 
     def fails(self, where: str, what: str) -> None:
-        """A consumer gives a message back."""
+        """Show that a consumer sends a message back."""
         self._event(("", "none", where, "from", what), _RED)
 
     def sums_up(self, text: str) -> None:
-        """Say what came of a scene."""
+        """Print the result of a scene."""
         self._print(f"\n{self._indented(text)}\n")
 
     def command(self, words: list[str]) -> None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Say in one sentence which of the programs that interop and Spark tests need is missing, and fail; say
-# nothing and succeed if all are there. (The benchmark looks for what it needs itself.)
+# nothing and succeed if all are there. (The benchmark checks its own needs.)
 set -euo pipefail
 
 jdk_version() { javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p'; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Make beforehand, and once, what each worker of a test run would make or wait for: the bytecode of
-# the tests, and the programs in Java and Go. What fails here fails there again, and is shown there.
+# Make once, beforehand, the files that each worker of a test run would make or wait for: the bytecode of the
+# tests, and the programs in Java and Go. A failure here appears again in the test that needs the file.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

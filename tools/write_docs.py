@@ -1,6 +1,6 @@
-"""Write the parts of `docs/` that come from the code; `tests/test_docs.py` checks that they do.
+"""Write the generated parts of `docs/`; `tests/test_docs.py` checks that they are up to date.
 
-So is the file that help is read from (`firearrow.cli.helpdata`).
+The file of help texts (`firearrow.cli.helpdata`) is generated as well.
 
 A generated part stands between two comments that name it:
 
@@ -41,12 +41,12 @@ _PART = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOT
 
 
 def render(page: str) -> str:
-    """Give the page with every generated part as the code has it now."""
+    """Return the page with every generated part up to date."""
     return _PART.sub(lambda match: f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}", page)
 
 
 def key_table(struct: type[ServerConfig]) -> str:
-    """Give the Markdown table of a struct's keys."""
+    """Return the Markdown table of a struct's keys."""
     rows = ["| key | default | allowed | changes | meaning |", "|---|---|---|---|---|"]
     rows += [
         f"| `{key.name}` | {_default(key)} | {_cell(key.allowed)} | "
@@ -57,7 +57,7 @@ def key_table(struct: type[ServerConfig]) -> str:
 
 
 def demand_table() -> str:
-    """Give the Markdown table of what a configuration may ask for in vain."""
+    """Return the Markdown table of unsupported features that a configuration may demand."""
     asked: dict[str, list[str]] = {}
     for name, demand in DEMANDS.items():
         asked.setdefault(demand.what, []).append(f"`{name}`")
@@ -67,12 +67,12 @@ def demand_table() -> str:
 
 
 def option_tables() -> str:
-    """Give a heading and a Markdown table for every command."""
+    """Return a heading and a Markdown table for every command."""
     return "\n".join(_option_table(command) for command in commands())
 
 
 def commands() -> Iterator[Described]:
-    """Give every command of the command line but `mqadmin`'s; of a group, its subcommands."""
+    """Yield every command of the command line except `mqadmin`'s; for a group, its subcommands."""
     app = build_app()
     for row in COMMANDS:
         yield from _commands(app[row.name], f"{PROGRAM} {row.name}")
@@ -86,7 +86,7 @@ def _commands(app: App, name: str) -> Iterator[Described]:
 
 
 def help_data() -> bytes:
-    """Give what `firearrow.cli.helpdata` reads: of every command, and of groups of them."""
+    """Return the data of `firearrow.cli.helpdata`: every command and every group of commands."""
     return as_json(_all(build_app(), PROGRAM))
 
 
@@ -109,7 +109,7 @@ def _names(option: Option) -> str:
 
 
 def invariant_table() -> str:
-    """Give the Markdown table of what verification looks at."""
+    """Return the Markdown table of the invariants that verification checks."""
     rows = ["| id | what holds | otherwise | for whom | what repair does |", "|---|---|---|---|---|"]
     rows += [
         f"| `{row.id}` | {row.holds} | {row.severity.value} | {row.affects} | {row.repair.value} |"
@@ -119,7 +119,7 @@ def invariant_table() -> str:
 
 
 def code_table() -> str:
-    """Give the Markdown table of response codes."""
+    """Return the Markdown table of response codes."""
     rows = ["| code | name | raised as | cause | cure |", "|---|---|---|---|---|"]
     rows += [
         f"| {code} | `{code.name}` | {_raised(code)} | {meaning.cause} | {meaning.cure} |"
@@ -133,7 +133,7 @@ def _raised(code: ResponseCode) -> str:
 
 
 def mqadmin_table() -> str:
-    """Give the Markdown table of the commands of `mqadmin`, and of those that there are not."""
+    """Return the Markdown tables of `mqadmin`'s supported and unsupported commands."""
     rows = ["| command | options | what it does |", "|---|---|---|"]
     rows += [
         f"| `{row.name}` | {' '.join(_mqadmin_options(row))} | {row.summary} |" for row in ROWS if row.is_supported
@@ -190,7 +190,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Rewrite the pages that have generated parts, and what help is read from."""
+    """Rewrite the pages that have generated parts, and the file of help texts."""
     for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text(encoding="utf-8")
         fresh = render(page)
