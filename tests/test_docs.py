@@ -33,6 +33,20 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def headings(page: Path) -> set[str]:
+    """The fragments by which a link names the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    names = (re.sub(r"\]\([^)]*\)", "", name.lower()) for name in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    return {re.sub(r"[^\w -]", "", name).replace(" ", "-") for name in names}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_headings_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    named = [(page.parent / link if link else page, name) for link, name in links]
+    assert [(path.name, name) for path, name in named if name not in headings(path)] == []
+
+
 @pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig, ControllerConfig])
 def test_every_key_is_documented(struct: type) -> None:
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -49,11 +63,12 @@ def test_every_command_and_option_is_documented() -> None:
         assert not missing, f"{command.name}: options without help"
 
 
-def test_readme_leads_to_every_page() -> None:
-    """The pages about decisions have an index of their own (`tests.test_internals`)."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent == DOCS]
-    assert [page for page in pages if page not in readme] == []
+def test_an_index_leads_to_every_page() -> None:
+    """README leads to the index of `docs/`; each index leads to the pages beside it."""
+    assert "docs/index.md" in LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    for index in DOCS.rglob("index.md"):
+        links = LINK.findall(index.read_text(encoding="utf-8"))
+        assert [page.name for page in index.parent.glob("*.md") if page.name not in {*links, "index.md"}] == []
 
 
 # Which test runs the blocks of which language on a page, or looks at them in another way.
@@ -139,7 +154,6 @@ def _unknown(words: list[str]) -> list[str]:
 
 def test_the_site_has_every_page_and_is_built_without_a_complaint() -> None:
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    names = pages().values()
-    assert {name for name in names if f" {name}\n" not in nav} == set()
+    assert [name for name in pages().values() if f" {name}\n" not in nav] == []
     built = subprocess.run([sys.executable, "-m", "tools.site"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr

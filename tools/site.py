@@ -1,8 +1,7 @@
-"""Build the documentation as a site: `docs/`, README as its first page, and the project's other pages.
+"""Build the documentation as a site: `docs/` with the pages about the project beside it.
 
-In the repository the pages link to each other by relative paths. The site has no `docs/`: README's page and the
-project's other pages are beside the rest, so the links change. A link to anything but a page (source, results)
-becomes plain text.
+In the repository, pages link to each other by relative paths. The site has the pages of the root beside those of
+`docs/`, so this module changes links between the two. Links to other files (source, results) become plain text.
 """
 
 from __future__ import annotations
@@ -20,34 +19,44 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 
 
 def pages() -> dict[Path, str]:
-    """Return every page of the repository that is on the site, with its name there."""
+    """Give every page of the repository that is on the site, and its path there."""
     project = {path: path.name for path in ROOT.glob("*.md")}
-    project[ROOT / "README.md"] = "index.md"
+    project[ROOT / "README.md"] = "about.md"
+    return project | _below_docs("*.md")
+
+
+def pictures() -> dict[Path, str]:
+    """Give every picture of the documentation, and its path on the site."""
+    return _below_docs("*.svg") | _below_docs("*.png")
+
+
+def _below_docs(pattern: str) -> dict[Path, str]:
     docs = ROOT / "docs"
-    return project | {path: path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+    return {path: path.relative_to(docs).as_posix() for path in docs.rglob(pattern)}
 
 
 def on_the_site(page: Path) -> str:
-    """Return the text of a page with links that are valid on the site."""
-    names = pages()
-    directory = Path(names[page]).parent
+    """Give the text of a page with its links as they are on the site."""
+    names = pages() | pictures()
+    here = Path(names[page]).parent
 
     def changed(link: re.Match[str]) -> str:
         text, target, fragment = link.groups()
         name = names.get(Path(os.path.normpath(page.parent / target)))
-        return f"[{text}]({os.path.relpath(name, directory)}{fragment or ''})" if name else text
+        return f"[{text}]({os.path.relpath(name, here)}{fragment or ''})" if name else text
 
     return _LINK.sub(changed, page.read_text(encoding="utf-8"))
 
 
 def main() -> int:
-    """Build the site below ``build/site``."""
+    """Build the site, below ``build/site``."""
     shutil.rmtree(SITE, ignore_errors=True)
     docs = SITE / "docs"
-    docs.mkdir(parents=True)
     for page, name in pages().items():
-        (docs / name).parent.mkdir(exist_ok=True)
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
         (docs / name).write_text(on_the_site(page), encoding="utf-8")
+    for picture, name in pictures().items():
+        shutil.copy(picture, docs / name)
     shutil.copy(ROOT / "tools" / "site.css", docs)
     shutil.copy(ROOT / "mkdocs.yml", SITE)
     zensical = Path(sys.executable).parent / "zensical"
