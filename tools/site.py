@@ -19,14 +19,14 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 
 
 def pages() -> dict[Path, str]:
-    """Give every page of the repository that is on the site, and its path there."""
+    """Return every page of the repository that is on the site, with its path there."""
     project = {path: path.name for path in ROOT.glob("*.md")}
     project[ROOT / "README.md"] = "about.md"
     return project | _below_docs("*.md")
 
 
 def pictures() -> dict[Path, str]:
-    """Give every picture of the documentation, and its path on the site."""
+    """Return every picture of the documentation, with its path on the site."""
     return _below_docs("*.svg") | _below_docs("*.png")
 
 
@@ -36,7 +36,7 @@ def _below_docs(pattern: str) -> dict[Path, str]:
 
 
 def on_the_site(page: Path) -> str:
-    """Give the text of a page with its links as they are on the site."""
+    """Return the text of a page with links that are valid on the site."""
     names = pages() | pictures()
     here = Path(names[page]).parent
 
@@ -49,7 +49,7 @@ def on_the_site(page: Path) -> str:
 
 
 def main() -> int:
-    """Build the site, below ``build/site``."""
+    """Build the site below ``build/site``."""
     shutil.rmtree(SITE, ignore_errors=True)
     docs = SITE / "docs"
     for page, name in pages().items():
