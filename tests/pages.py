@@ -40,9 +40,9 @@ def blocks(page: Path, language: str | None = None) -> list[Block]:
     return [block for block in found if language in (None, block.language)]
 
 
-def hello(language: str, name_server: str) -> str:
-    """Return README's first program in a language, with another name server."""
-    code = blocks(README, language)[0].code
+def hello(page: Path, language: str, name_server: str) -> str:
+    """Return the first program of a page in a language, with another name server."""
+    code = blocks(page, language)[0].code
     assert code.count(NAME_SERVER) == 2
     return code.replace(NAME_SERVER, name_server)
 

@@ -73,11 +73,7 @@ def test_an_index_leads_to_every_page() -> None:
 
 # Which test runs the blocks of which language on a page, or looks at them in another way.
 RUN_BY = {
-    "README.md": {
-        "java": "interop/test_readme.py",
-        "python": "interop/test_readme.py, spark/test_examples.py",
-        "xml": "test_docs.py",
-    },
+    "README.md": {"python": "interop/test_readme.py, spark/test_examples.py, testing/test_examples.py"},
     "archive.md": {"python": "spark/test_examples.py"},
     "cluster.md": {"console": "cli/test_tour.py"},
     "client.md": {"python": "client/test_examples.py"},
@@ -86,7 +82,7 @@ RUN_BY = {
     "migration.md": {"bash": "test_migration.py"},
     "pipeline.md": {"python": "spark/test_examples.py", "sql": "spark/test_examples.py"},
     "replication.md": {"properties": "broker/test_slavesync.py"},
-    "start.md": {"xml": "test_docs.py"},
+    "start.md": {"java": "interop/test_readme.py", "xml": "test_docs.py"},
     "testing.md": {
         "bash": "testing/test_examples.py",
         "ini": "testing/test_examples.py",

@@ -106,7 +106,7 @@ def test_the_pages_of_the_pipeline(
 
 def test_the_readme(spark: SparkSession, shop: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The session is shared, so it goes on."""
-    code = blocks(README, "python")[1].code
+    code = blocks(README, "python")[-1].code
     assert code.endswith("spark.stop()\n")
     run(code.replace("spark.stop()", "").replace("data/store", str(shop)), {})
     assert re.search(r"Orders *\| *paid", capfd.readouterr().out)

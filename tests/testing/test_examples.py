@@ -1,4 +1,4 @@
-"""Each code block of docs/testing.md runs as it stands there; the Java program is in interop."""
+"""Each code block of docs/testing.md, and the README's test, runs as it stands there. Java programs are in interop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.testing import plugin
-from tests.pages import DOCS, blocks
+from tests.pages import DOCS, README, blocks
 
 pytest_plugins = ["pytester"]
 
@@ -25,11 +25,14 @@ for name in ("firearrow.testing.virtual", "firearrow.testing.blocking", "firearr
     import_module(name)
 
 
-def written(language: str) -> list[str]:
-    return [block.code for block in blocks(PAGE, language)]
+def written(language: str, page: Path = PAGE) -> list[str]:
+    return [block.code for block in blocks(page, language)]
 
 
-@pytest.mark.parametrize("code", [it for it in written("python") if "def test_" in it])
+FOR_PYTEST = [it for page in (PAGE, README) for it in written("python", page) if "def test_" in it]
+
+
+@pytest.mark.parametrize("code", FOR_PYTEST)
 def test_examples_for_pytest(code: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     shutil.copy(HERE / "shop.py", pytester.path)
