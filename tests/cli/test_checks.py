@@ -51,7 +51,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("restore --archive nowhere --job job --dry-run", "there is no archive, or it is empty"),
         ("restore --archive store --job job", "sending needs --to-name-server"),
         ("compact --archive nowhere", "there is no archive, or it is empty"),
-        ("take-over --archive nowhere", "--archive nowhere: there is no archive"),
         ("replay --path store --job job", "replay needs --to-topic"),
         ("replay --path store --job job --option tags=a", "option tags: what is replayed is"),
         ("replay --path store --job file/job --dry-run", "file is not a directory"),

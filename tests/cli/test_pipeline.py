@@ -18,7 +18,7 @@ from firearrow.cli.sparkoptions import RunOptions
 NEEDED = {"watch": ["--alert", "lag > 1"], "archive": ["--to", "lake"], "replay": ["--job", "job"]}
 
 
-OF_OTHERS = ("restore", "compact", "expire", "take-over")
+OF_OTHERS = ("restore", "compact", "expire")
 OF_MESSAGES = [job for job in JOBS if job.name not in OF_OTHERS]
 
 
@@ -89,14 +89,6 @@ def test_times_and_durations_are_read_as_people_write_them() -> None:
     assert (options.now, options.window, options.sample) == (1_795_242_600_000, 7200, 0.5)
     for window, window_seconds in (("90", 90), ("12d", 1_036_800), ("1234567s", 1_234_567)):
         assert order_of(["backlog", *given, "--window", window]).options.window == window_seconds
-
-
-@pytest.mark.parametrize("job", ["verify", "rebuild"])
-def test_what_checks_a_store_is_named(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as error:
-        main(["pipeline", job, "--path", "a"])
-    assert error.value.code == 2
-    assert f"; that is `firearrow store {job} DIR --spark URL` now" in capsys.readouterr().err
 
 
 def test_without_spark_one_sentence_says_what_to_install(

@@ -18,7 +18,6 @@ from firearrow.errors import FirearrowError
 from firearrow.message.properties import parse
 from firearrow.spark.jobs.delta import Archive
 from tests.spark.jobs import orders
-from tests.spark.jobs.test_takeover import unpacked
 from tests.store.stores import append, opened
 from tools.demo import create_topics, serving
 
@@ -171,13 +170,6 @@ def test_an_archive_is_kept_tidy(spark: SparkSession, store: str, tmp_path: Path
     gone = run(spark, "expire", "--archive", lake, "--keep", "0")["Expired"]
     assert sum(gone.values("messages")) == 60  # type: ignore[arg-type]
     assert run(spark, *given, "--keep", "1", "--compact")["Archived"].rows == []
-
-
-def test_an_archive_of_an_earlier_version_is_taken_over(spark: SparkSession, tmp_path: Path) -> None:
-    old = str(unpacked("format1", tmp_path))
-    assert run(spark, "take-over", "--archive", old)["Taken over"].rows == [[6]]
-    again = run(spark, "take-over", "--archive", old)["Taken over"]
-    assert (again.rows, again.note) == ([], "The archive is a Delta table already.")
 
 
 def test_what_consumers_saw_is_replayed(spark: SparkSession, store: str, tmp_path: Path) -> None:

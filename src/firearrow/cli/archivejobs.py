@@ -1,4 +1,4 @@
-"""`firearrow pipeline archive`, `compact`, `expire` and `take-over`, and what a report says."""
+"""Reports of `firearrow pipeline archive`, `compact` and `expire`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Step, archive, follow, recognition, source
 from firearrow.spark.jobs.compact import Compacted, compact
 from firearrow.spark.jobs.delta import KEPT_HOURS, Archive
-from firearrow.spark.jobs.takeover import take_over
 from firearrow.spark.jobs.upkeep import Upkeep, day_of, expire
 from firearrow.spark.jobs.workers import SparkWorkers
 from firearrow.spark.losses import lost_spans
@@ -74,14 +73,6 @@ def report_expire(run: ReportRun[Expire]) -> list[Table]:
         Table("Expired", ["topic", "day", "messages", "files", "bytes"], rows),
         Table("Removed", ["files"], removed, _LATER),
     ]
-
-
-def report_take_over(run: ReportRun[OfArchive]) -> list[Table]:
-    """Make an archive of the old format a table, and say of how many files."""
-    files = take_over(Archive(run.options.archive))
-    if files is None:
-        return [Table("Taken over", ["files"], [], "The archive is a Delta table already.")]
-    return [Table("Taken over", ["files"], [[files]])]
 
 
 def _lake(run: ReportRun[ArchiveJob], place: Archive) -> Callable[[], object]:

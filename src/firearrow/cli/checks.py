@@ -83,9 +83,7 @@ def has_few_messages(job: str, options: Reading) -> bool:
     from firearrow.spark.options import parse
 
     if options.archive is not None:
-        if job == "take-over":
-            _require_archive_of_old(options.archive)
-        elif not Archive(options.archive).load().files:
+        if not Archive(options.archive).load().files:
             raise ConfigError(f"--archive {options.archive}: there is no archive, or it is empty")
         return False
     return is_small(parse(options.source()))
@@ -100,13 +98,6 @@ def has_small_log(store: Path) -> bool:
     from firearrow.spark.options import parse
 
     return small.has_small_log(parse({"path": str(store)}))
-
-
-def _require_archive_of_old(root: str) -> None:
-    from firearrow.spark.jobs.delta import Archive
-
-    if not Archive(root).load(old=True).version and not Archive(root).is_old():
-        raise ConfigError(f"--archive {root}: there is no archive")
 
 
 def require(module: str, extra: str) -> None:

@@ -175,7 +175,6 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow pipeline archive": ("firearrow pipeline archive --name-server 10.0.0.1:9876 --to /archive --follow",),
     "firearrow pipeline compact": ("firearrow pipeline compact --archive /archive",),
     "firearrow pipeline expire": ("firearrow pipeline expire --archive /archive --keep 365",),
-    "firearrow pipeline take-over": ("firearrow pipeline take-over --archive /archive",),
     "firearrow pipeline restore": (
         ("firearrow pipeline restore --archive /archive --to-name-server 10.0.0.1:9876 --job /jobs/restore"),
     ),

@@ -214,12 +214,6 @@ JOBS: Final = (
     ),
     Job("expire", "remove old days from an archive", joboptions.Expire, "archivejobs:report_expire"),
     Job(
-        "take-over",
-        "make an archive of an earlier version a Delta table",
-        joboptions.OfArchive,
-        "archivejobs:report_take_over",
-    ),
-    Job(
         "restore",
         "write an archive's messages back to topics, each exactly once",
         joboptions.Restore,

@@ -22,11 +22,6 @@ USAGE: Final = 2
 USAGE_OF: Final = {"firearrow check": 3}  # to monitoring, 2 means that the cluster is ill
 
 
-MOVED: Final = {
-    f"firearrow pipeline {name}": f"firearrow store {name} DIR --spark URL" for name in ("verify", "rebuild")
-}
-
-
 class WrongCommandLine(Exception):
     """Options that each may be given, but not so; the message is a sentence."""
 
@@ -82,8 +77,6 @@ def reason_of(error: CycloptsError, command: Described) -> str:
         case UnknownCommandError():
             word = (error.unused_tokens or [""])[0]
             like = proposal(word, [name for name, _ in command.commands])
-            if moved := MOVED.get(f"{command.name} {word}"):
-                like = f"; that is `{moved}` now"
             known = "" if like else f" (choose from {_listed(command)})"
             return f"argument COMMAND: invalid choice: {word!r}{known}{like}"
         case UnknownOptionError():

@@ -49,7 +49,7 @@ class Mortal:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = -1
-        for name in ("create", "sync", "sync_names", "delete", "move", "make"):
+        for name in ("create", "sync", "sync_names", "delete", "make"):
             monkeypatch.setattr(FilePlace, name, self._counted(getattr(FilePlace, name)))
         create, commit = DeltaTable.create, self._counted(DeltaTable.create_write_transaction)
 

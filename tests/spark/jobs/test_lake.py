@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +18,9 @@ from firearrow.spark.jobs.archive import Settings, archive
 from firearrow.spark.jobs.compact import compact
 from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.lake import Iceberg, iceberg_table
-from firearrow.spark.jobs.takeover import take_over
 from firearrow.spark.jobs.upkeep import expire
 from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.jobs.test_archive import every
-from tests.spark.jobs.test_takeover import HELD, unpacked
 from tests.spark.origins import DAY_MS, MemoryOrigin
 
 A, RETRY = Queue("T", "a", 0), Queue("%RETRY%g", "a", 0)
@@ -112,20 +109,6 @@ def test_iceberg_goes_on_where_publishing_was_ended(
         lake.publish()
     assert lake.publish() == len(held.load().files)
     assert places(table.refresh().scan().to_arrow()) == every(origin)
-
-
-def test_a_table_of_an_archive_that_was_taken_over_is_gone_on_with(tmp_path: Path, table: Table) -> None:
-    root = unpacked("format1", tmp_path)
-    published = sorted(root.glob("topic=T/*/*.parquet"))
-    manifest = next((root / "_firearrow/manifests").glob("*.json")).read_bytes()
-    mark = {"firearrow.archive": f"{json.loads(manifest)['archive']}/5"}
-    with table.transaction() as transaction:
-        transaction.add_files([f"file://{path}" for path in published])
-        transaction.set_properties(mark)
-    take_over(Archive(root))
-    lake = Iceberg(Archive(root), table)
-    assert (lake.publish(), lake.publish()) == (6 - len(published), 0)
-    assert places(table.refresh().scan().to_arrow()) == HELD
 
 
 def test_a_table_of_another_archive_is_refused(tmp_path: Path, origin: MemoryOrigin, table: Table) -> None:

@@ -52,7 +52,6 @@ from firearrow.spark.tables import MESSAGES
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-OLD: Final = "_firearrow/manifests"
 KEPT_HOURS: Final = 168  # that a file stays which the table has no more: for queries that read it
 _SETTINGS: Final = {
     "delta.checkpointInterval": "10",  # a start reads so many entries of the log at the most
@@ -218,20 +217,14 @@ class Archive:
 
     # --- reading ---
 
-    def load(self, *, old: bool = False) -> State:
+    def load(self) -> State:
         """Read what the archive holds, an empty state where there is none.
 
-        Raises ConfigError for an archive of the old format unless ``old`` says that it may be one,
-        CorruptStore for a log that can't be read.
+        Raises CorruptStore for a log that can't be read, ConfigError where the package is missing.
         """
         if find_spec("deltalake") is None:
             raise ConfigError(
                 "an archive needs the package deltalake: install Firearrow with the extra spark (docs/start.md)"
-            )
-        if not old and self.is_old():
-            raise ConfigError(
-                f"archive {self.root} is of an earlier version: firearrow pipeline take-over"
-                f" --archive {self.root} makes it a Delta table"
             )
         for _ in range(_LOOKS_MAX):
             table = self._table()
@@ -245,10 +238,6 @@ class Archive:
             if numbers is not None:
                 return State(version, str(table.metadata().id), numbers, table)
         raise StoreLocked(f"archive {self.root}: its log goes on faster than it can be read")
-
-    def is_old(self) -> bool:
-        """Tell whether this is an archive of the old format, or not wholly taken over."""
-        return self.place.directory is not None and self.place.has(OLD)
 
     def _table(self) -> DeltaTable | None:
         from deltalake import DeltaTable
@@ -297,12 +286,12 @@ class Archive:
             self._sync_log(base.version, base.version)
             if self._commits(base, change):
                 break
-            base = self.load(old=True)
+            base = self.load()
             if change.added and all(file.path in base.files for file in change.added):
                 break  # it counts, but the answer of the object store was lost
         else:
             raise Conflict(f"archive {self.root}: other processes change it without a pause")
-        now = self.load(old=True)
+        now = self.load()
         self._sync_log(base.version, now.version)
         return now
 
@@ -330,9 +319,9 @@ class Archive:
                 )
             )
         except CommitFailedError:
-            if self.load(old=True).table is None:
+            if self.load().table is None:
                 raise
-        return self.load(old=True)
+        return self.load()
 
     def _require_fit(self, planned: State, base: State, change: Change) -> None:
         """Raise Conflict unless what a change was planned with is still so."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.delta import Archive, State
 from firearrow.spark.jobs.parquet import UNMEASURED
-from firearrow.spark.jobs.progress import taken
 from firearrow.spark.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -99,5 +98,5 @@ def _require_same(mark: str | None, archive: Archive, state: State) -> None:
     if mark is None:
         return
     name = mark.partition("/")[0]
-    if name != state.archive and taken(name) not in state.numbers:
+    if name != state.archive:
         raise ConfigError(f"the table is of archive {name}, but {archive.root} is archive {state.archive}")

@@ -110,10 +110,6 @@ class FilePlace:
             (self.directory / path).parent.mkdir(parents=True, exist_ok=True)
         return self.files.open_output_stream(path)
 
-    def move(self, path: str, to: str) -> None:
-        """Give a file another place in this one."""
-        self.files.move(path, to)
-
     def delete(self, path: str) -> None:
         """Remove a file; it may be gone already."""
         with suppress(FileNotFoundError):

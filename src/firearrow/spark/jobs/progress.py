@@ -14,8 +14,6 @@ stay is such a number::
     firearrow:gap:<queue id>:<broker>:<topic>:<start>:<end>   so many messages of these were gone;
                                                        none where the queue begins anew at start
     firearrow:mark:<broker>:<slot>:<what>              a message by which a log is known again
-    firearrow:taken:<id>                               the last step of an archive that was taken
-                                                       over into this table
     firearrow:files                                    the last commit that removed files
 
 Names within are quoted as in URLs. The library gives a number to who knows its name, but no list of
@@ -156,11 +154,6 @@ def numbers_of_last(queues: Iterable[Queue], marks: Mapping[Queue, Mark]) -> dic
 def numbers_of_gaps(gaps: Iterable[Gap]) -> dict[str, int]:
     """Give the numbers that record gaps."""
     return {_name("gap", *_parts(gap.queue), gap.start, gap.end): gap.missing for gap in gaps}
-
-
-def taken(archive: str) -> str:
-    """Give the name of the number that tells how much of an old archive was taken over."""
-    return _name("taken", archive)
 
 
 def _name(*parts: object) -> str:
