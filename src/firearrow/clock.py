@@ -14,7 +14,8 @@ from typing import Final, Protocol
 
 FIRST_MS: Final = 100_000_000_000  # in 1973: a lower number is one of seconds
 LAST_MS: Final = 1 << 42  # in 2109: a higher one is of microseconds, or of nanoseconds
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+HOUR_MS: Final = 3_600_000
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": HOUR_MS, "d": 86_400_000}
 
 
 class Clock(Protocol):

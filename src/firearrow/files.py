@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 GENERATIONS: Final = 5
 DIRECTORY_MODE: Final = 0o750
 FILE_MODE: Final = 0o640

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.assigning import ANY_QUEUE, shared_for_pop
+from firearrow.broker.assigning import shared_for_pop
 from firearrow.wire.allocation import AVG, BROKER_STRATEGIES
 from firearrow.wire.client_bodies import MessageQueue
+from firearrow.wire.pop import ANY_QUEUE
 
 numbers = st.integers(1, 20)
 

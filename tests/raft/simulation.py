@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from firearrow.errors import MessageError
+from firearrow.files import SECTOR_BYTES
 from firearrow.raft import Entry, LogFile, Message, Node, Saved, Snapshot, Timing
-from firearrow.raft.logfile import SECTOR_BYTES
 
 TICK: Final = 10  # units of virtual time; a message takes 1 at least
 TIMING: Final = Timing(heartbeat=2, election=10)

@@ -34,7 +34,6 @@ from typing import Any, Final, Protocol, runtime_checkable
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.longpoll import HeldPulls
 from firearrow.broker.registration import Identity, Registration, addresses_of
-from firearrow.broker.replicas import MASTER_ID
 from firearrow.broker.slavesync import SlaveSync
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import OPEN, Access
@@ -45,7 +44,7 @@ from firearrow.net.server import Answer, Handler, Peer
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import MemberGroupBody
+from firearrow.wire.bodies import MASTER_ID, MemberGroupBody
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand

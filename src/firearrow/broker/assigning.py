@@ -9,12 +9,10 @@ Source: upstream ``QueryAssignmentProcessor``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from firearrow.wire.allocation import Queues, Strategy
 from firearrow.wire.client_bodies import MessageQueue
-
-ANY_QUEUE: Final = -1
+from firearrow.wire.pop import ANY_QUEUE
 
 
 def shared_for_pop(strategy: Strategy, queues: Queues, clients: Sequence[str], client: str, share: int) -> Queues:

@@ -23,6 +23,7 @@ from firearrow.config.table import (
 )
 from firearrow.errors import ConfigError
 from firearrow.files import GENERATIONS
+from firearrow.javanumbers import INT_MAX
 from firearrow.store.config import BATCH_UNIT_BYTES, CONSUME_QUEUE_UNIT_BYTES
 
 MIB: Final = 1024 * 1024
@@ -77,7 +78,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
     sync_broker_metadata_period: Annotated[PositiveLong, "ms between questions for who is master, beside what controllers say by themselves"] = 5000
     sync_controller_metadata_period: Annotated[PositiveLong, "ms between questions for who leads the controllers"] = 10_000
     check_sync_state_set_period: Annotated[PositiveLong, "ms between looks of a master for slaves that are not in sync any more"] = 5000
-    broker_election_priority: Annotated[AnyInt, "who has the smallest becomes master, of those with the same messages"] = 2**31 - 1
+    broker_election_priority: Annotated[AnyInt, "who has the smallest becomes master, of those with the same messages"] = INT_MAX
     # --- slaves that act for their master ---
     enable_slave_acting_master: Annotated[bool, "whether the slave with the smallest number acts for a master that is away; all brokers of a name and their name servers (`supportActingMaster`) must want it"] = False
     enable_remote_escape: Annotated[bool, "whether messages that such a slave would put (those that are due, for example) go to another master of the cluster; else they wait for their own"] = False

@@ -23,10 +23,10 @@ from firearrow.services import Service
 from firearrow.store import Acknowledging, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaStatus
+from firearrow.wire.bodies import MASTER_ID
 
 log = logging.getLogger(__name__)
 
-MASTER_ID: Final = 0
 SLAVE: Final = "SLAVE"
 SYNC_MASTER: Final = "SYNC_MASTER"
 

@@ -23,7 +23,7 @@ from firearrow.net.client import Client
 from firearrow.net.firstanswer import first_answer
 from firearrow.net.onebyone import OneByOne
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import ClusterInfo, TopicConfig
+from firearrow.wire.bodies import MASTER_ID, ClusterInfo, TopicConfig
 from firearrow.wire.codes import RequestCode
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 WAITING_MAX: Final = 10_000
 """Topics that are still to be spread; of further ones nothing is told to others."""
 CALL_SECONDS_MAX: Final = 3.0
-_MASTER: Final = 0
 
 
 def spreading_of(settings: Settings, address: str) -> Spreading:
@@ -95,7 +94,7 @@ class Spreading(OneByOne[TopicConfig]):
         info = await first_answer(self._name_servers, self._info)
         names = info.cluster_addr_table.get(self._cluster, [])
         brokers = (info.broker_addr_table[name] for name in names if name in info.broker_addr_table)
-        masters = (broker.broker_addrs.get(_MASTER) for broker in brokers)
+        masters = (broker.broker_addrs.get(MASTER_ID) for broker in brokers)
         return [address for address in masters if address and address != self._address]
 
     async def _info(self, name_server: str) -> ClusterInfo:

@@ -40,8 +40,8 @@ from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.recalls import Recall, identity_of, recall_by, recall_of
 from firearrow.broker.state.settings import Settings
-from firearrow.config.table import INT_MAX
 from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
+from firearrow.javanumbers import INT_MAX
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type

@@ -24,6 +24,7 @@ from typing import Final, Protocol, TypeVar
 
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConsumeFailed
+from firearrow.javanumbers import LONG_MAX
 from firearrow.wire.codes import ResponseCode
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ T = TypeVar("T")
 CLAIM_SECONDS: Final = 900.0  # as long as a handler may take: consumeTimeout
 KEYS_MAX: Final = 100_000  # some 20 MB
 SQLITE_WAIT_SECONDS: Final = 5.0
-_FOR_EVER: Final = (1 << 63) - 1
+_FOR_EVER: Final = LONG_MAX
 
 Work = Callable[[T], Awaitable[None]]
 

@@ -15,6 +15,7 @@ from typing import Final
 from firearrow.client.groupcalls import Pulled
 from firearrow.client.member import AssignedQueue, Member
 from firearrow.client.message import Message
+from firearrow.client.pulling import FAILED_SECONDS, FULL_SECONDS, PAUSED_SECONDS
 from firearrow.client.queues import Queue
 from firearrow.client.routequeues import MASTER
 from firearrow.client.startoffset import NONE_STORED
@@ -27,10 +28,7 @@ log = logging.getLogger(__name__)
 
 PULL_MESSAGES: Final = 10
 SUSPEND_MS: Final = 20_000
-FULL_SECONDS: Final = 0.05
-FAILED_SECONDS: Final = 1.0
 NO_START_SECONDS: Final = 3.0
-PAUSED_SECONDS: Final = 1.0
 
 
 class LitePulls:

@@ -15,12 +15,13 @@ from firearrow.client.message import Message
 from firearrow.client.processqueue import Limits, ProcessQueue
 from firearrow.client.queues import Queue
 from firearrow.client.startoffset import Ask, StartFrom, start_offset
+from firearrow.javanumbers import INT_MAX
 from firearrow.message.names import retry_topic
 from firearrow.net.tasks import Running
 from firearrow.wire.client_bodies import SubscriptionData
 
 RECONSUME_MAX: Final = 16  # Java: maxReconsumeTimes -1 of consumers in any order
-RECONSUME_FOR_EVER: Final = (1 << 31) - 1  # the same of those in order
+RECONSUME_FOR_EVER: Final = INT_MAX  # the same of those in order
 LIMITS: Final = Limits()
 LOCK_SECONDS: Final = 30.0  # for how long a lock is taken to be held
 

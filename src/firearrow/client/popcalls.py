@@ -37,7 +37,6 @@ from firearrow.wire.pop import (
     parse_start_offsets,
 )
 
-ANY_QUEUE: Final = -1
 POP_MESSAGES_MAX: Final = 32
 POP_MORE_SECONDS: Final = 10.0  # for the answer, beyond the time that the broker may wait
 ACK_SECONDS_MAX: Final = 3.0

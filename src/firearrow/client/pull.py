@@ -34,6 +34,7 @@ from firearrow.client.runninginfo import running_info
 from firearrow.client.session import Session, SessionOptions
 from firearrow.client.startoffset import StartFrom, to_start
 from firearrow.client.subscription import subscription_to
+from firearrow.clock import HOUR_MS
 from firearrow.errors import ClientError, ConfigError
 from firearrow.net.client import Asked
 from firearrow.net.tasks import Tasks
@@ -45,7 +46,6 @@ from firearrow.wire.command import Response
 POLL_SECONDS: Final = 5.0
 AUTO_COMMIT_SECONDS: Final = 5.0
 CACHED_MESSAGES_MAX: Final = 10_000  # of all queues
-HALF_AN_HOUR_MS: Final = 30 * 60 * 1000
 
 
 class PullConsumer(ConsumerLife):
@@ -71,7 +71,7 @@ class PullConsumer(ConsumerLife):
         calls = GroupCalls(self.session, self.session.group(group))
         start_from, start_at_ms = to_start(start)
         if start_at_ms is None:
-            start_at_ms = self.session.clock.now_ms() - HALF_AN_HOUR_MS
+            start_at_ms = self.session.clock.now_ms() - HOUR_MS // 2
         settings = Settings(start_from=start_from, start_at_ms=start_at_ms, limits=limits or Limits())
         self.member = Member(calls, settings, BrokerOffsets(calls))
         self._tasks = Tasks()

@@ -46,6 +46,7 @@ from firearrow.client.session import Session, SessionOptions
 from firearrow.client.startoffset import StartFrom, to_start
 from firearrow.client.subscription import subscription_to
 from firearrow.client.tracing import Tracer
+from firearrow.clock import HOUR_MS
 from firearrow.errors import BrokerError, ClientError, ConfigError, NotPermitted, TopicNotFound
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.net.tasks import Tasks
@@ -66,7 +67,6 @@ log = logging.getLogger(__name__)
 
 H = TypeVar("H", bound=Handler)
 
-HALF_AN_HOUR_MS: Final = 30 * 60 * 1000
 INSTANCE: Final = "DEFAULT"  # of broadcasting clients, whose file is found again by it
 INVISIBLE_SECONDS: Final = (5.0, 300.0)
 
@@ -118,7 +118,7 @@ class PushConsumer(ConsumerLife):
         super().__init__(Session.of(cluster, **session))
         start_from, start_at_ms = to_start(start)
         if start_at_ms is None:
-            start_at_ms = self.session.clock.now_ms() - HALF_AN_HOUR_MS
+            start_at_ms = self.session.clock.now_ms() - HOUR_MS // 2
         settings = Settings(
             start_from=start_from,
             start_at_ms=start_at_ms,

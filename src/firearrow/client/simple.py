@@ -23,7 +23,7 @@ from typing import Final, Unpack
 from firearrow.client.consumerlife import ConsumerLife
 from firearrow.client.groupcalls import GroupCalls
 from firearrow.client.message import Message
-from firearrow.client.popcalls import ANY_QUEUE, POP_MESSAGES_MAX, PopCalls, Popped, Popping, handle_of
+from firearrow.client.popcalls import POP_MESSAGES_MAX, PopCalls, Popped, Popping, handle_of
 from firearrow.client.queues import Queue
 from firearrow.client.routequeues import subscribe_queues
 from firearrow.client.session import Session, SessionOptions
@@ -32,6 +32,7 @@ from firearrow.client.subscription import subscription_to, wanted_of
 from firearrow.errors import ConfigError
 from firearrow.message import properties as keys_of
 from firearrow.wire.client_bodies import CLUSTERING, SUBSCRIBE_ALL, ConsumerData, SubscriptionData
+from firearrow.wire.pop import ANY_QUEUE
 
 WAIT_SECONDS: Final = 15.0
 INVISIBLE: Final = timedelta(seconds=60)

@@ -33,11 +33,9 @@ from msgspec import Meta
 
 from firearrow.config.demands import DEMANDS, is_secret, shown
 from firearrow.errors import ConfigError
+from firearrow.javanumbers import INT_MAX, INT_MIN, INT_TEXT, LONG_MAX, LONG_TEXT
 
-INT_MAX = 2**31 - 1  # Java's int and long bound every number that a file can set
-LONG_MAX = 2**63 - 1
-
-AnyInt = Annotated[int, Meta(ge=-INT_MAX - 1, le=INT_MAX)]
+AnyInt = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 CountInt = Annotated[int, Meta(ge=0, le=INT_MAX)]
 PositiveInt = Annotated[int, Meta(ge=1, le=INT_MAX)]
 CountLong = Annotated[int, Meta(ge=0, le=LONG_MAX)]
@@ -76,11 +74,11 @@ _SPELT_OTHERWISE = {
 # What a text of one of Java's types looks like; any other type takes any text of one line.
 _JAVA_TEXTS = {
     "boolean": "(?i:true|false)",
-    "int": "[+-]?[0-9]{1,10}",
-    "long": "[+-]?[0-9]{1,19}",
-    "double": r"[+-]?[0-9]{1,19}(\.[0-9]{1,19})?",
+    "int": INT_TEXT,
+    "long": LONG_TEXT,
+    "double": rf"{LONG_TEXT}(\.[0-9]{{1,19}})?",
 }
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_WHOLE_NUMBER = re.compile(LONG_TEXT)
 _TRUTH = {"true": True, "false": False}
 SUGGESTIONS_MAX = 10  # each takes ms, and a file with more slips is not one of ours
 _SUGGESTION_LIKENESS = 0.75  # below this, difflib's proposals are other words, not misspellings

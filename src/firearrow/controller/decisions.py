@@ -24,13 +24,14 @@ from firearrow.controller.replicas import (
     MasterElected,
     Sets,
 )
+from firearrow.javanumbers import INT_MAX
 from firearrow.wire import fastjson, headers
 from firearrow.wire.bodies import MemberGroup
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.controller_bodies import ElectedBody, Replica, Replicas, ReplicasTable, SyncStateSet
 
-ID_APPLIED_MAX: Final = 2**31 - 1
+ID_APPLIED_MAX: Final = INT_MAX
 # That are known, of all names. Each has a kilobyte at most, and all of them are one message to a
 # controller that was away.
 BROKERS_MAX: Final = 10_000

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from firearrow.clock import Clock
 from firearrow.controller.election import Standing
 from firearrow.errors import BrokerError
+from firearrow.javanumbers import INT_MAX
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers import BrokerHeartbeat
 
 TIMEOUT_MS: Final = 10_000  # Java: BrokerHeartbeatManager DEFAULT_BROKER_CHANNEL_EXPIRED_TIME
-INT_MAX: Final = 2**31 - 1
 BROKERS_MAX: Final = 100_000  # any client may say that it is one; each takes some 500 bytes
 
 

@@ -17,10 +17,11 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from firearrow.javanumbers import LONG_MAX
 from firearrow.raft import readable
 
 FIRST_ID: Final = 1
-ID_MAX: Final = (1 << 63) - 1
+ID_MAX: Final = LONG_MAX
 
 Id = Annotated[int, Meta(ge=-ID_MAX - 1, le=ID_MAX)]
 Epoch = Annotated[int, Meta(ge=0, le=ID_MAX)]

@@ -36,7 +36,7 @@ from firearrow.message.properties import PROPERTIES_BYTES_MAX
 
 _HEAD = Struct(">iiiii")
 _I16 = Struct(">h")
-_MEMBER_BYTES_MIN = _HEAD.size + _I16.size
+MEMBER_BYTES_MIN = _HEAD.size + _I16.size
 
 
 class BatchMember(NamedTuple):
@@ -63,7 +63,7 @@ def encode_batch(members: Iterable[BatchMember | tuple[int, bytes, bytes]]) -> b
 def _encode_member(flag: int, body: bytes, properties: bytes) -> tuple[bytes, ...]:
     if len(properties) > PROPERTIES_BYTES_MAX:
         raise MessageError(f"{len(properties)} bytes exceed {PROPERTIES_BYTES_MAX}", "properties")
-    size = _MEMBER_BYTES_MIN + len(body) + len(properties)
+    size = MEMBER_BYTES_MIN + len(body) + len(properties)
     try:
         head = _HEAD.pack(size, 0, 0, flag, len(body))
     except StructError as error:
@@ -88,12 +88,12 @@ def split_batch(body: bytes | memoryview) -> list[BatchMember]:
 
 def _decode_member(buffer: bytes | memoryview, at: int) -> tuple[BatchMember, int]:
     left = len(buffer) - at
-    if left < _MEMBER_BYTES_MIN:
+    if left < MEMBER_BYTES_MIN:
         raise MessageError(f"{left} bytes are too few for a message", "size", at)
     size, _, _, flag, body_length = _HEAD.unpack_from(buffer, at)
-    if not _MEMBER_BYTES_MIN <= size <= left:
-        raise MessageError(f"{size} is not between {_MEMBER_BYTES_MIN} and {left}", "size", at)
-    if not 0 <= body_length <= size - _MEMBER_BYTES_MIN:
+    if not MEMBER_BYTES_MIN <= size <= left:
+        raise MessageError(f"{size} is not between {MEMBER_BYTES_MIN} and {left}", "size", at)
+    if not 0 <= body_length <= size - MEMBER_BYTES_MIN:
         raise MessageError(f"{body_length} does not fit into {size}", "bodyLength", at + 16)
     body_at = at + _HEAD.size
     length_at = body_at + body_length

@@ -109,7 +109,7 @@ _SIZE = Struct(">i")
 _SYS_FLAG = _SIZE
 _I8 = Struct(">b")
 _I16 = Struct(">h")
-_SYS_FLAG_AT = 36
+SYS_FLAG_AT = 36
 _LENGTHS = Struct(">ii28xi44xi")  # size, magic, sysFlag and bodyLength, with IPv4 hosts
 _CRC_NAME = f"{properties_codec.CRC32}{properties_codec.NAME_END}".encode()
 _PAIR_END = properties_codec.PAIR_END.encode()
@@ -581,7 +581,7 @@ def _locate(buffer: Buffer, at: int, end: int | None) -> tuple[tuple[Any, ...], 
     """
     end = len(buffer) if end is None else min(end, len(buffer))
     total, magic = _read_size_and_magic(buffer, at, end)
-    head_struct = _HEADS[_SYS_FLAG.unpack_from(buffer, at + _SYS_FLAG_AT)[0] & HOSTS_V6_MASK]
+    head_struct = _HEADS[_SYS_FLAG.unpack_from(buffer, at + SYS_FLAG_AT)[0] & HOSTS_V6_MASK]
     body_at = at + head_struct.size
     record_end = at + total
     # What must follow each field at least: a topic length and a properties length.

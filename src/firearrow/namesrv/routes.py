@@ -36,6 +36,7 @@ from firearrow.message.names import broker_member_topic
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.steps import result_of
 from firearrow.wire.bodies import (
+    MASTER_ID,
     PERM_READ,
     PERM_WRITE,
     BrokerData,
@@ -52,7 +53,6 @@ from firearrow.wire.bodies import (
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers import RegisterBroker
 
-MASTER_ID: Final = 0
 LEASE_SECONDS: Final = 120.0  # Java: DEFAULT_BROKER_CHANNEL_EXPIRED_TIME; two registrations may fail
 
 STEP_TOPICS: Final = 2000  # of a registration that are taken at a time; two milliseconds

@@ -40,11 +40,10 @@ from zlib import crc32
 import msgspec
 
 from firearrow.errors import CorruptStore, StoreLocked
-from firearrow.files import is_thrown_away, make_directory, naming, replace_atomically
+from firearrow.files import SECTOR_BYTES, is_thrown_away, make_directory, naming, replace_atomically
 from firearrow.raft.messages import Entry, Saved
 
 MAGIC: Final = b"FARAFT01"
-SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _HEAD: Final = struct.Struct(">II")
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Saved).decode

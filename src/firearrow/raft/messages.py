@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from firearrow.errors import MessageError
+from firearrow.javanumbers import LONG_MAX
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ MESSAGES_MAX: Final = 1024  # in one request: sixteen times what a sender keeps
 # a group to the last term by such steps, each of which waits for the disk.
 STEP_MAX: Final = 1 << 28
 
-Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Number = Annotated[int, Meta(ge=0, le=LONG_MAX)]
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):

@@ -38,9 +38,10 @@ from zlib import crc32
 
 from firearrow.errors import RemoteProtocolError
 from firearrow.files import read_newest, replace_atomically, sync_directory
+from firearrow.javanumbers import LONG_MAX
 
 _ENTRY: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,19})")
-END_OF_TIME: Final = (1 << 63) - 1
+END_OF_TIME: Final = LONG_MAX
 """Where the epoch of the present ends."""
 
 

@@ -25,13 +25,14 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
+from firearrow.javanumbers import LONG_MAX
 from firearrow.services import Alarm, Scheduler, Service
 
 log = logging.getLogger(__name__)
 
 MANY_WAITERS: Final = 32
 SWEEP_SECONDS: Final = 0.1
-OFFSET_MAX: Final = (1 << 63) - 1
+OFFSET_MAX: Final = LONG_MAX
 
 
 class Outcome(Enum):

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from firearrow.errors import MessageError
-from firearrow.message.batch import split_batch
+from firearrow.message.batch import MEMBER_BYTES_MIN, split_batch
 from firearrow.message.crc import crc32
 from firearrow.message.record import HEADS_BY_HOSTS
 from firearrow.store.commitlog import CommitLog
@@ -40,7 +40,6 @@ _MEMBER_HEAD: Final = np.dtype(
 _MEMBER_STRUCT: Final = struct.Struct(">iiiii")
 assert _MEMBER_STRUCT.size == _MEMBER_HEAD.itemsize
 _MEMBER_HEAD_BYTES: Final = 20
-_MEMBER_BYTES_MIN: Final = 22
 _PROPERTIES_SIZE: Final = np.dtype(">i2")
 # Nearly all batches are of a few shapes; one that is not known costs some microseconds.
 _SHAPES_KEPT: Final = 64
@@ -194,11 +193,11 @@ def members_alike(bodies: Sequence[bytes]) -> RegularMembers | None:
 def _regular_members(body: bytes) -> RegularMembers | None:
     """The members if they all have the head of the first."""
     end = len(body)
-    if end < _MEMBER_BYTES_MIN:
+    if end < MEMBER_BYTES_MIN:
         return None
     size, _, _, flag, body_size = _MEMBER_STRUCT.unpack_from(body)
-    properties_size = size - _MEMBER_BYTES_MIN - body_size
-    if size < _MEMBER_BYTES_MIN or end % size or body_size < 0 or not 0 <= properties_size < 1 << 15:
+    properties_size = size - MEMBER_BYTES_MIN - body_size
+    if size < MEMBER_BYTES_MIN or end % size or body_size < 0 or not 0 <= properties_size < 1 << 15:
         return None
     rows = np.frombuffer(body, _member_dtype(size, body_size))
     # Bytes are compared faster than rows.
@@ -234,7 +233,7 @@ def _irregular_members(body: bytes) -> IrregularMembers:
     at, end = 0, len(body)
     while at < end:
         length = int.from_bytes(body[at : at + 4], "big", signed=True)
-        if not _MEMBER_BYTES_MIN <= length <= end - at:
+        if not MEMBER_BYTES_MIN <= length <= end - at:
             raise _fault(body)
         starts.append(at)
         at += length
@@ -243,10 +242,10 @@ def _irregular_members(body: bytes) -> IrregularMembers:
     start = np.array(starts, dtype=np.int64)
     head = gather(body, _MEMBER_HEAD, start)
     size, body_size = head["size"].astype(np.int64), head["body_size"].astype(np.int64)
-    if not ((body_size >= 0) & (body_size <= size - _MEMBER_BYTES_MIN)).all():
+    if not ((body_size >= 0) & (body_size <= size - MEMBER_BYTES_MIN)).all():
         raise _fault(body)
     properties_size = gather(body, _PROPERTIES_SIZE, start + _MEMBER_HEAD_BYTES + body_size)
-    if not (body_size + properties_size + _MEMBER_BYTES_MIN == size).all():
+    if not (body_size + properties_size + MEMBER_BYTES_MIN == size).all():
         raise _fault(body)
     return IrregularMembers(body, start, size, head["flag"].astype(np.int64), body_size)
 

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from firearrow.config.table import (
-    INT_MAX,
     LIVE,
     CountInt,
     FilePath,
@@ -17,6 +16,7 @@ from firearrow.config.table import (
     PositiveLong,
     ServerConfig,
 )
+from firearrow.javanumbers import INT_MAX
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 BATCH_UNIT_BYTES = 46

@@ -45,6 +45,7 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 
 from firearrow.errors import CorruptStore
+from firearrow.files import SECTOR_BYTES
 from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import extension
 from firearrow.store.config import FLUSH_PAGE_BYTES
@@ -54,7 +55,6 @@ from firearrow.store.segments import Maps, Segment, Segments
 
 log = logging.getLogger(__name__)
 
-_SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes fewer blocks
 HEAD_BYTES: Final = 4096  # of a file; where its units end in them, it is not mapped at a start
 _beginning: Final = Lock()  # again of a queue, against a flush of what it was; rare, so one for all
@@ -224,7 +224,7 @@ class FileQueue(ABC):
         segment = self.segments.find(at)
         assert segment is not None
         start = at - segment.base
-        border = -start % _SECTOR_BYTES
+        border = -start % SECTOR_BYTES
         unit = segment.map[start : start + self.unit_bytes]
         if not 0 < border < self.unit_bytes or (any(unit[:border]) and any(unit[border:])):
             return False

@@ -26,6 +26,7 @@ import numpy as np
 
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.events import Event
+from firearrow.javanumbers import LONG_MAX
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from firearrow.services import Scheduler, Service, Timer
@@ -43,7 +44,7 @@ from firearrow.store.soundness import last_undecodable
 
 log = logging.getLogger(__name__)
 
-NO_LIMIT: Final = (1 << 63) - 1
+NO_LIMIT: Final = LONG_MAX
 STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
 SLAVE_STEP_RECORDS: Final = 1024  # shared with its master's, a core stretches them to 4 ms
 # While somebody waits: what a batch costs beside its messages, some 0.2 ms, is not much where few

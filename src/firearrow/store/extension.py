@@ -33,20 +33,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from firearrow.javanumbers import INT_MIN, LONG_MIN
 from firearrow.message import properties
 from firearrow.message.names import SCHEDULE_TOPIC, tag_code
+from firearrow.store.segments import NAME_DIGITS
 
 if TYPE_CHECKING:
     from firearrow.store.commitlog import CommitLog
     from firearrow.store.queues import ConsumeQueue
 
 DIRECTORY: Final = "consumequeue_ext"
-ADDRESS_MAX: Final = -(1 << 31) - 1
+ADDRESS_MAX: Final = INT_MIN - 1
 """What is no more than this, in place of a tag code, is an address. Java: isExtAddr."""
-_FIRST_ADDRESS: Final = -(1 << 63)
+_FIRST_ADDRESS: Final = LONG_MIN
 _UNIT: Final = struct.Struct(">hqqh")
 assert _UNIT.size == 20
-_NAME_DIGITS: Final = 20
 _tags: Final = properties.finder(properties.TAGS)
 
 
@@ -71,7 +72,7 @@ class Extension:
 
     @cached_property
     def _files(self) -> list[tuple[int, Path]]:
-        names = self._directory.glob("[0-9]" * _NAME_DIGITS)
+        names = self._directory.glob("[0-9]" * NAME_DIGITS)
         return sorted((int(path.name), path) for path in names)
 
     @property

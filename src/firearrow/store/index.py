@@ -43,6 +43,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.javanumbers import INT_MAX
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory, unmap
 from firearrow.store.scan import Ints
 
@@ -59,7 +60,6 @@ _KEYS_OF_A_PAGE: Final = 16  # with so many on average, hardly a page of slots h
 _ALWAYS_MS: Final = 1 << 62
 _CHAIN_STEPS_MAX: Final = 200_000  # some 0.1 s: a tag that every message has is one long chain
 _CHECK_STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
-_SECONDS_MAX: Final = (1 << 31) - 1
 
 
 class IndexFile:
@@ -151,7 +151,7 @@ class IndexFile:
         assert 0 < len(hashes) <= self.room
         assert self.count > 1, "the first key says when the file begins"
         self._reserve(self.count + len(hashes))
-        seconds = min(max((store_ms - self.begin_ms) // 1000, 0), _SECONDS_MAX)
+        seconds = min(max((store_ms - self.begin_ms) // 1000, 0), INT_MAX)
         for key_hash in hashes:
             number = self.count
             slot_at = HEADER.size + _SLOT.size * (key_hash % self._slot_count)
@@ -172,7 +172,7 @@ class IndexFile:
         if self.count == 1:
             seconds[0] = (int(store_ms[0]) - self.begin_ms) // 1000 if self.begin_ms > 0 else 0
         np.maximum(seconds, 0, out=seconds)
-        clamped: Ints = np.minimum(seconds, _SECONDS_MAX, out=seconds)
+        clamped: Ints = np.minimum(seconds, INT_MAX, out=seconds)
         return clamped
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[int]:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from firearrow.message.properties import NAME_END, PAIR_END
 from firearrow.message.record import RECORD_BYTES_MIN, properties_in
 from firearrow.message.sysflag import BORN_HOST_V6, HOSTS_V6_MASK, STORE_HOST_V6
+from firearrow.store.queues import ENTRIES
 from firearrow.store.scan import Ints, gather
 from firearrow.store.segments import Segment
 
@@ -46,7 +47,6 @@ _PAIR_END: Final = PAIR_END.encode()
 _VALUE_BYTE_MIN: Final = 3  # below it are the two, and 0, which is rare
 _TAIL_BYTES_MIN: Final = 3  # lengths of topic and properties
 _SYS_FLAG_AT: Final = 39  # the byte of it that counts
-_PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 _WORD_BYTES: Final = 8
 # Powers of an odd number: what each word of a row counts in its number.
 _ODD: Final = np.array(
@@ -177,7 +177,7 @@ class Answers(NamedTuple):
 
 def answers_of(segment: Segment, part: bytes, asked: Asked) -> Answers:
     """Look at records of entries, as far as they are in one file."""
-    place = np.frombuffer(part, _PLACE)
+    place = np.frombuffer(part, ENTRIES)
     at = place["physical_offset"].astype(np.int64) - segment.base
     size = place["size"].astype(np.int64)
     its_size = int(size[0])

@@ -17,7 +17,7 @@ import numpy as np
 
 from firearrow.message.record import RECORD_BYTES_MIN, properties_in
 from firearrow.store.propertycolumns import Asked, answers_of
-from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue
+from firearrow.store.queues import ENTRIES, ENTRY, ENTRY_BYTES, ConsumeQueue
 from firearrow.store.segments import Segment, Segments
 
 FEW: Final = 32
@@ -34,7 +34,6 @@ LOOKED_BYTES_MAX: Final = 4 << 20
 """Of records that are looked at in vain: of large ones each look may be one at the disk."""
 CHEAP_COST: Final = 4  # a filter of a higher cost gets through fewer bytes
 
-_PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 _ENTRY: Final = np.dtype((np.void, ENTRY_BYTES))
 _SIZE_FROM, _SIZE_TO = 8 - ENTRY_BYTES, 12 - ENTRY_BYTES  # of the last of some entries
 
@@ -277,7 +276,7 @@ def _in_one_look(entries: bytes, cost: int) -> bytes:
     last, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_BYTES)
     if 0 <= last - first <= bytes_max - size:  # all that is between counts
         return entries
-    looked_bytes = np.frombuffer(entries, _PLACE)["size"].cumsum(dtype=np.int64)
+    looked_bytes = np.frombuffer(entries, ENTRIES)["size"].cumsum(dtype=np.int64)
     if looked_bytes[-1] <= bytes_max:
         return entries
     return entries[: (int((looked_bytes > bytes_max).argmax()) + 1) * ENTRY_BYTES]

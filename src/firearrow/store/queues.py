@@ -22,7 +22,9 @@ ENTRY_BYTES: Final = 20
 ENTRY: Final = struct.Struct(">qiq")
 """An entry as ``ConsumeQueue.read`` gives it: physical offset, size, tag code; see
 ``consumequeue``."""
-assert ENTRY.size == ENTRY_BYTES
+ENTRIES: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+"""Such entries as an array."""
+assert ENTRY.size == ENTRIES.itemsize == ENTRY_BYTES
 
 
 class ManyNewQueues(Exception):

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from firearrow.message.record import RECORD_BYTES_MIN
+from firearrow.message.record import RECORD_BYTES_MIN, SYS_FLAG_AT
 from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue, Unit
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
@@ -43,7 +43,6 @@ from firearrow.store.soundness import (
 
 _STORE_MS_AT: Final = 56
 _PLACE_AT: Final = 28
-_SYS_FLAG_AT: Final = 36
 _GONE_FILES_MAX: Final = 16  # a pull goes on behind so many log files that are just removed
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
 _CHECKED_MAX: Final = 4096  # queues of which it is remembered what was found sound
@@ -537,7 +536,7 @@ class Reader:
         head = self._log.record(physical, 76)
         if head is None:
             return -1
-        at = _STORE_MS_AT + (12 if head[_SYS_FLAG_AT + 3] & 0x10 else 0)
+        at = _STORE_MS_AT + (12 if head[SYS_FLAG_AT + 3] & 0x10 else 0)
         return int.from_bytes(head[at : at + 8], "big")
 
 

@@ -41,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import CorruptStore
-from firearrow.files import free_path
+from firearrow.files import SECTOR_BYTES, free_path
 from firearrow.message.names import is_lmq
 from firearrow.message.record import BLANK_BYTES, encode_blank
 from firearrow.store.checkpoint import Checkpoint, End
@@ -59,7 +59,6 @@ log = logging.getLogger(__name__)
 _RECORDS_A_STEP: Final = 4096
 # Dispatch may have been killed within a step, before some queues had their entries of it.
 _DISPATCHED_BYTES: Final = 2 * SCAN_BYTES_MAX
-_SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
 _LENGTH_BYTES: Final = 2
 _COPY_BYTES: Final = 1 << 20
 
@@ -362,19 +361,19 @@ def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
     torn = np.zeros(len(columns), np.bool_)
     if not len(columns):
         return torn
-    first = int(columns.position[0]) // _SECTOR_BYTES
-    last = min(-(-columns.end // _SECTOR_BYTES), len(columns.buffer) // _SECTOR_BYTES)
+    first = int(columns.position[0]) // SECTOR_BYTES
+    last = min(-(-columns.end // SECTOR_BYTES), len(columns.buffer) // SECTOR_BYTES)
     if last <= first:
         return torn
-    data = np.frombuffer(columns.buffer, np.uint8, (last - first) * _SECTOR_BYTES, first * _SECTOR_BYTES)
-    lost = np.flatnonzero(~data.reshape(-1, _SECTOR_BYTES).any(axis=1))
-    for start in ((lost + first) * _SECTOR_BYTES).tolist():
+    data = np.frombuffer(columns.buffer, np.uint8, (last - first) * SECTOR_BYTES, first * SECTOR_BYTES)
+    lost = np.flatnonzero(~data.reshape(-1, SECTOR_BYTES).any(axis=1))
+    for start in ((lost + first) * SECTOR_BYTES).tolist():
         at = int(np.searchsorted(columns.position, start, side="right")) - 1
         if at < 0:
             continue
         # A record without properties ends in zeros, as their length, which its size confirms.
         zeros = _LENGTH_BYTES if not columns.properties_size[at] else 0
-        end = min(start + _SECTOR_BYTES, int(columns.position[at] + columns.size[at]) - zeros)
+        end = min(start + SECTOR_BYTES, int(columns.position[at] + columns.size[at]) - zeros)
         body = int(columns.body_start[at])
         inside_body = body <= start and end <= body + int(columns.body_size[at])
         torn[at] |= start < end and not inside_body

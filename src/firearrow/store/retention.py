@@ -27,13 +27,13 @@ from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 
+from firearrow.clock import HOUR_MS
 from firearrow.message.names import topic_and_group
 from firearrow.state import table_of
 from firearrow.store.config import StoreConfig
 from firearrow.store.scan import scan
 from firearrow.store.segments import Segment
 
-_HOUR_MS: Final = 3_600_000
 # Java: CleanCommitLogService#getDiskSpaceWarningLevelRatio and #getDiskSpaceCleanForciblyRatio.
 _WARNING_PERCENT: Final = (35, 90)
 _FORCED_PERCENT: Final = (30, 85)
@@ -244,7 +244,7 @@ def _protections(
     segment: Segment, last_ms: int, unconsumed: list[Unconsumed], config: StoreConfig, circumstances: Circumstances
 ) -> Iterator[Reason]:
     forced = config.clean_file_forcibly_enable and pressure_of(config, circumstances.used) >= Pressure.FORCED
-    age_hours = (circumstances.now_ms - last_ms) / _HOUR_MS
+    age_hours = (circumstances.now_ms - last_ms) / HOUR_MS
     if age_hours < config.file_reserved_time and not forced:
         text = f"its last message is {age_hours:.1f} h old, fileReservedTime keeps it for {config.file_reserved_time} h"
         yield Reason(Obstacle.RESERVED, text)

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.javanumbers import INT_MAX
 from firearrow.message.crc import crc32
 from firearrow.message.names import java_hash
 from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
@@ -448,7 +449,7 @@ _SIX_BYTES: Final = np.uint64((1 << 48) - 1)
 _TAG_MARK: Final = b"T#"
 _ZERO: Final = np.uint8(ord("0"))
 _LEVEL_DIGITS: Final = 2
-_LEVEL_MAX: Final = (1 << 31) - 1  # no broker takes a higher one
+_LEVEL_MAX: Final = INT_MAX  # no broker takes a higher one
 _LEVEL_CHARS_MAX: Final = 1000  # Python reads no number of some thousand digits
 
 

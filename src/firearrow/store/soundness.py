@@ -38,7 +38,7 @@ from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2, body_crc, read_frame
 from firearrow.message.sysflag import BORN_HOST_V6, COMPRESSED, HOSTS_V6_MASK, INNER_BATCH, STORE_HOST_V6
 from firearrow.store.events import RecordDamaged
-from firearrow.store.queues import ENTRY_BYTES, ConsumeQueue
+from firearrow.store.queues import ENTRIES, ConsumeQueue
 from firearrow.store.scan import Columns, Ints
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,6 @@ AHEAD_ENTRIES: Final = 1024
 AHEAD_BYTES: Final = 2 << 20
 """Of the log that they are in: more might have to be read from the disk."""
 _STRETCHES_MAX: Final = 16
-_PLACE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
-assert _PLACE.itemsize == ENTRY_BYTES
 assert AHEAD_ENTRIES <= _COUNT_MAX, "the numbers of a block reach as far as a check"
 
 
@@ -226,7 +224,7 @@ def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQ
 
     False also if they only may be.
     """
-    place = np.frombuffer(entries, _PLACE)
+    place = np.frombuffer(entries, ENTRIES)
     size = place["size"].astype(np.int64)
     return _are_plain_at(records, size.cumsum() - size, size, place, queue_offset, queue)
 
@@ -237,7 +235,7 @@ def plain_ahead(log_file: mmap, base: int, entries: bytes, queue_offset: int, qu
 
     For hundreds at once a record costs 0.1 µs, for 32 of one pull 0.5.
     """
-    place = np.frombuffer(entries, _PLACE)
+    place = np.frombuffer(entries, ENTRIES)
     size = place["size"].astype(np.int64)
     at = place["physical_offset"].astype(np.int64) - base
     first = int(at[0])

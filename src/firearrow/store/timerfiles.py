@@ -58,7 +58,7 @@ NORMAL: Final = 1  # of a unit's bits
 ROLL: Final = 2
 DELETE: Final = 4
 
-_UNIT: Final = struct.Struct(">iqiqiqiiq")
+UNIT_STRUCT: Final = struct.Struct(">iqiqiqiiq")
 
 
 class OnWheel(NamedTuple):
@@ -119,11 +119,11 @@ class TimerLog:
         where no unit is."""
         at = position % self._file_bytes
         file = self._files.get(position - at)
-        data = b"" if file is None else file[at : at + _UNIT.size].tobytes()
-        if len(data) < _UNIT.size:
+        data = b"" if file is None else file[at : at + UNIT_STRUCT.size].tobytes()
+        if len(data) < UNIT_STRUCT.size:
             return None
-        size, previous, magic, _, _, physical_offset, _, topic_hash, _ = _UNIT.unpack(data)
-        if size != _UNIT.size:
+        size, previous, magic, _, _, physical_offset, _, topic_hash, _ = UNIT_STRUCT.unpack(data)
+        if size != UNIT_STRUCT.size:
             return None
         return Unit(physical_offset, topic_hash, bool(magic & DELETE)), previous
 

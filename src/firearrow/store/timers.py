@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import MessageError
+from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.message.model import MessageView
 from firearrow.message.names import TIMER_TOPIC
 from firearrow.message.properties import TIMER_DELETE_UNIQUE_KEY, TIMER_OUT_MS
@@ -45,8 +46,8 @@ SPARED_MAX: Final = 500_000  # some 30 MB; there are so many only if none go on 
 SPARED_STEP: Final = 10_000  # a millisecond
 LATE_LOOKS_MAX: Final = 5000  # a start takes 0.1 s for them
 _PIECE_UNITS: Final = 1 << 16
-_DELAY_MS_MAX: Final = (1 << 31) - 1
-_NONE_LATE: Final = (1 << 63) - 1
+_DELAY_MS_MAX: Final = INT_MAX
+_NONE_LATE: Final = LONG_MAX
 
 
 _WAITING: Final = np.dtype([("position", "i8"), ("previous", "i8"), ("due_ms", "i8"), ("magic", "i4"), ("hash", "i4")])

@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from firearrow.store.fs import FileSystem, ensure_directory
 from firearrow.store.segments import Segment, Segments
-from firearrow.store.timerfiles import BLANK_MAGIC, UNIT
+from firearrow.store.timerfiles import BLANK_MAGIC, UNIT, UNIT_STRUCT
 
 UNIT_BYTES: Final = UNIT.itemsize
-_UNIT: Final = struct.Struct(">iqiqiqiiq")
 _BLANK: Final = struct.Struct(">iqi")
 _PREVIOUS: Final = struct.Struct(">q")
 _RESERVE_BYTES: Final = 1 << 20  # blocks are taken in steps of this size
@@ -76,7 +75,7 @@ class TimerUnits:
         position = self.end
         at = position - segment.base
         self._segments.reserve(segment, at + UNIT_BYTES + _BLANK.size)
-        segment.map[at : at + UNIT_BYTES] = _UNIT.pack(UNIT_BYTES, *unit, 0)
+        segment.map[at : at + UNIT_BYTES] = UNIT_STRUCT.pack(UNIT_BYTES, *unit, 0)
         self.end = position + UNIT_BYTES
         return position
 
@@ -135,7 +134,7 @@ class TimerUnits:
         segment = self._segments.find(position)
         if segment is None or position > min(self.end, segment.end) - UNIT_BYTES:
             return None
-        size, *fields, _ = _UNIT.unpack_from(segment.map, position - segment.base)
+        size, *fields, _ = UNIT_STRUCT.unpack_from(segment.map, position - segment.base)
         return TimerUnit(*fields) if size == UNIT_BYTES else None
 
     def chain(self, last: int, first: int, step: int) -> Iterator[array[int]]:

@@ -27,9 +27,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.files import SECTOR_BYTES
 from firearrow.store.fs import FileSystem
 
-SECTOR_BYTES: Final = 512
 _COPIES_MAX: Final = 100
 _SURVIVING: Final = (0.0, 0.5, 0.9, 1.0)  # shares of the unsynced sectors that reached the disk
 

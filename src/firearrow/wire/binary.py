@@ -25,7 +25,7 @@ _SUCCESS: Final = struct.Struct(">IIhbhiiii")  # a frame without remark, up to i
 _LENGTH16: Final = struct.Struct(">h")
 _LENGTH32: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
-_LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
+LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
 SHAPES_MAX: Final = 512
 _SHAPE_FIELDS_MAX: Final = 64  # no client's header has so many
@@ -56,7 +56,7 @@ def decode_binary(header: bytes) -> Command[Any]:
         ext = _fields(header, at)
     except (struct.error, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"the binary header can't be read: {error}") from None
-    return Command(code, ext, flag, _LANGUAGES.get(language), opaque, remark, version, b"", True)
+    return Command(code, ext, flag, LANGUAGES.get(language), opaque, remark, version, b"", True)
 
 
 def _fields(header: bytes, at: int) -> dict[str, str]:

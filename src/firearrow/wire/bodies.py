@@ -37,6 +37,7 @@ from firearrow.wire import fastjson
 
 T = TypeVar("T")
 
+MASTER_ID: Final = 0  # the broker id of a master; slaves have others
 QUEUE_TYPE: Final = "queue.type"  # an attribute of topics
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2

@@ -16,10 +16,11 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from firearrow.errors import BrokerError
+from firearrow.javanumbers import INT_MAX
 from firearrow.wire.command import Response, not_supported
 from firearrow.wire.frame import NO_HOT_DECODERS, AnyCommand, Connection, encode_request, encode_response
 
-OPAQUE_MAX: Final = (1 << 31) - 1  # the binary header has 32 signed bits for it
+OPAQUE_MAX: Final = INT_MAX  # the binary header has 32 signed bits for it
 CALLS_MAX: Final = 65_536  # some 400 bytes each, besides what the caller keeps
 
 Answering = Callable[[AnyCommand], Response | None]

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 
 from firearrow.errors import BrokerError
+from firearrow.javanumbers import INT_MAX, INT_MIN
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, PROTOCOL_VERSION, ResponseCode
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Int32 = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)]
 Ext = TypeVar("Ext")
 Header = TypeVar("Header", bound=msgspec.Struct)
 FieldValue = str | int | bool

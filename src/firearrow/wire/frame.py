@@ -50,6 +50,7 @@ from typing import Any, Final
 import msgspec
 
 from firearrow.errors import LocalProtocolError, RemoteProtocolError
+from firearrow.javanumbers import INT_MAX, INT_MIN
 from firearrow.wire.binary import KIND_BINARY, binary_field, binary_header, decode_binary, number_field, success_frame
 from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode, ResponseCode
 from firearrow.wire.command import Command, FieldValue, Response, text_of
@@ -178,7 +179,7 @@ def _integer(raw: dict[str, Any], name: str, default: int | None) -> int:
         number = int(value)
     except ValueError:
         raise RemoteProtocolError(f"header field {name} is not a number: {str(value)[:40]!r}") from None
-    if not -(1 << 31) <= number < 1 << 31:
+    if not INT_MIN <= number <= INT_MAX:
         raise RemoteProtocolError(f"header field {name} does not fit 32 bits: {str(value)[:40]}")
     return number
 

@@ -14,12 +14,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, field
 
+from firearrow.javanumbers import LONG_MAX, LONG_MIN
 from firearrow.wire.command import Int32
 
 # What a server keeps of a header. RocketMQ has no limit; the longest that its clients send is an
 # address and the number of a process, or a random UUID.
 Name = Annotated[str, Meta(max_length=255)]
-Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Int64 = Annotated[int, Meta(ge=LONG_MIN, le=LONG_MAX)]
 
 
 class Header(msgspec.Struct, rename="camel", gc=False):

@@ -30,15 +30,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.errors import MessageError
+from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.message import names
 from firearrow.wire.client_bodies import BatchAck
 
 HANDLE_CHARS_MAX: Final = 1024
+ANY_QUEUE: Final = -1  # the queue id of a request for any queue of a topic
 ORDER_REVIVE_QUEUE: Final = 999  # in place of a revive queue: popped in order
 TOPIC, RETRY_V1, RETRY_V2 = range(3)  # origins of a popped message
-
-_INT_MAX: Final = (1 << 31) - 1
-_LONG_MAX: Final = (1 << 63) - 1
 
 
 class Handle(NamedTuple):
@@ -97,9 +96,9 @@ def parse_handle(text: str, queue_offset: int = -1) -> Handle:
         small = int(revive), int(origin), int(queue_id)
     except ValueError:
         raise MessageError(f"not the handle of a popped message: {text[:200]!r}") from None
-    sound = all(-_LONG_MAX <= number <= _LONG_MAX for number in numbers)
+    sound = all(-LONG_MAX <= number <= LONG_MAX for number in numbers)
     sound = sound and broker_name.isprintable()  # it becomes part of a property
-    if not sound or not all(0 <= number <= _INT_MAX for number in small) or small[1] > RETRY_V2:
+    if not sound or not all(0 <= number <= INT_MAX for number in small) or small[1] > RETRY_V2:
         raise MessageError(f"a number of the handle is out of range: {text[:200]!r}")
     return Handle(*numbers[:3], small[0], small[1], broker_name, small[2], numbers[3])
 

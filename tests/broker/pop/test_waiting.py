@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.events import GroupDeleted
 from firearrow.broker.pop import waiting
-from firearrow.broker.pop.waiting import ANY_QUEUE, TESTS_MAX, TURN_SECONDS, HeldPops, Outcome
+from firearrow.broker.pop.waiting import TESTS_MAX, TURN_SECONDS, HeldPops, Outcome
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError
 from firearrow.message.names import pop_retry_topic
@@ -21,6 +21,7 @@ from firearrow.store import MessageStore, QueuesDeleted, Wanted
 from firearrow.wire.command import request
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import PopMessage
+from firearrow.wire.pop import ANY_QUEUE
 from tests.broker.fakes import FakeChannel, HandClock, HandScheduler
 
 

@@ -33,6 +33,7 @@ from firearrow.broker.pop.kvrecords import KvRecord, key_of, record_of, records_
 from firearrow.broker.pop.kvstore import KvStore
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.errors import BrokerError, CorruptStore, MessageError
+from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.services import Scheduler
 from firearrow.wire.codes import ResponseCode
 
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 
 REVIVE_QUEUE: Final = 0  # in handles of what is noted in the database, as upstream
 STEP_RECORDS: Final = 64  # that are moved in one step; a millisecond
-_TIME_MAX: Final = (1 << 63) - 1
-_QUEUE_MAX: Final = (1 << 31) - 1
 _KEY: Final = "popConsumerKVServiceEnable"
 
 
@@ -133,7 +132,7 @@ class KvBooks(BufferedBooks):
         """Whether a batch may be noted in the database."""
         if batch.handle.revive_queue_id != REVIVE_QUEUE:
             return False
-        return 0 <= batch.visible_ms <= _TIME_MAX and batch.queue_id <= _QUEUE_MAX
+        return 0 <= batch.visible_ms <= LONG_MAX and batch.queue_id <= INT_MAX
 
     def _is_new(self, batch: Batch) -> bool:
         """Whether it can't be noted anywhere else: what is not there has come again."""

@@ -35,13 +35,13 @@ from msgspec import UNSET, UnsetType, field
 
 from firearrow.broker.pop.records import Checkpoint, Name, Place, QueueId
 from firearrow.errors import MessageError
+from firearrow.javanumbers import LONG_MAX
 from firearrow.wire import fastjson
 from firearrow.wire.pop import origin_of
 
 TIME: Final = struct.Struct(">Q")
 _PLACE: Final = struct.Struct(">cicq")  # @ queue @ offset, behind the topic
 _AT: Final = b"@"
-_LONG_MAX: Final = (1 << 63) - 1
 
 
 class KvRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -153,7 +153,7 @@ def _record_of_key(key: bytes) -> KvRecord:
         raise MessageError(f"not the key of a popped message: {key[:200].hex()}")
     before, queue_id, behind, queue_offset = _PLACE.unpack(tail)
     visible_ms = TIME.unpack_from(key)[0]
-    if before + behind != _AT + _AT or min(queue_id, queue_offset) < 0 or visible_ms > _LONG_MAX:
+    if before + behind != _AT + _AT or min(queue_id, queue_offset) < 0 or visible_ms > LONG_MAX:
         raise MessageError(f"not the key of a popped message: {key[:200].hex()}")
     try:
         return KvRecord(

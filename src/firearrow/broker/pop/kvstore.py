@@ -27,12 +27,12 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.pop.kvrecords import TIME, KvRecord, encode
 from firearrow.database import DEFAULT, Database, Family, MiB
 from firearrow.errors import ConfigError, CorruptStore
+from firearrow.javanumbers import LONG_MAX
 
 DIRECTORY: Final = "kvStore"
 STEP_MS: Final = 250  # records are counted by, and due when it is over
 RECORDS: Final = "popState"
 _MOVED_KEY: Final = b"firearrow moved until"
-_TIME_MAX: Final = (1 << 63) - 1
 _BUFFER_BYTES: Final = 16 * MiB
 _CACHE_BYTES: Final = 16 * MiB
 _OPEN_FILES_MAX: Final = 64
@@ -128,7 +128,7 @@ class KvStore:
 
     def _count(self, key: bytes) -> None:
         visible_ms = int.from_bytes(key[: TIME.size], "big")
-        if len(key) < TIME.size or visible_ms > _TIME_MAX:
+        if len(key) < TIME.size or visible_ms > LONG_MAX:
             return  # not one of the broker's
         step = visible_ms // STEP_MS
         self._counts[step] = self._counts.get(step, 0) + 1

@@ -39,6 +39,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
 from firearrow.errors import MessageError
+from firearrow.javanumbers import INT_MAX
 from firearrow.wire import fastjson
 
 CHECKPOINT_TAG: Final = "ck"
@@ -51,7 +52,7 @@ PUT_AGAIN_MAX: Final = 127  # Java: PopCheckPoint#parseRePutTimes, for what is n
 
 Name = Annotated[str, Meta(min_length=1)]
 Place = Annotated[int, Meta(ge=0, le=(1 << 62) - 1)]  # the sum of two is a long, too
-QueueId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+QueueId = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Count = Annotated[int, Meta(ge=0, le=MESSAGES_MAX)]
 
 

@@ -32,8 +32,8 @@ from firearrow.services import Scheduler, Service
 from firearrow.store import MessageStore, QueuesDeleted, Wanted
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.pop import ANY_QUEUE
 
-ANY_QUEUE: Final = -1
 EARLY_MS: Final = 50  # a wait ends so long before its time, as the answer takes some, too
 TURN_SECONDS: Final = 0.004  # for those that are run again, in one turn of the event loop
 CHARS_MAX: Final = 16 << 20

@@ -16,6 +16,7 @@ from firearrow.broker.lite.subscriptions import Subscriber, waiting_key
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.waiting import Answer as PeerAnswer
 from firearrow.broker.pop.waiting import Outcome
+from firearrow.broker.processors.pop import LATE_MS_MAX
 from firearrow.broker.state.clients import CLIENT_CHARS_MAX
 from firearrow.errors import BrokerError
 from firearrow.message import names
@@ -37,7 +38,6 @@ from firearrow.wire.headers import Notification, PopLiteMessage
 from firearrow.wire.pop import ORDER_REVIVE_QUEUE
 
 MESSAGES_MAX: Final = 32  # of one pop
-LATE_MS_MAX: Final = 500  # for so long a pop is served after its client has given it up
 STEP_NAMES: Final = 200  # of a change, in one step; a millisecond or two
 _LAST, _FIRST, _BEHIND = range(3)  # OffsetOption of type POLICY
 

@@ -25,7 +25,7 @@ from firearrow.wire.frame import AnyCommand, pop_answer
 from firearrow.wire.headers import PopMessage
 from firearrow.wire.pop import msg_offset_info, start_offset_info
 
-LATE_MS_MAX: Final = 500  # for so long a pop is served after its client has given it up
+LATE_MS_MAX: Final = 500  # a pop may be served for this time after its client has given it up
 
 _CODES: Final = {Outcome.FULL: ResponseCode.POLLING_FULL, Outcome.OVER: ResponseCode.POLLING_TIMEOUT}
 _FIELDS: Final = ("popTime", "invisibleTime", "reviveQid", "restNum")

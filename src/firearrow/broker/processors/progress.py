@@ -14,6 +14,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.processors.answers import answer_in_steps
 from firearrow.broker.state.clients import Channel
 from firearrow.errors import BrokerError
+from firearrow.javanumbers import LONG_MAX
 from firearrow.message import names
 from firearrow.message.hosts import unpack_host
 from firearrow.net.server import Answer, Steps
@@ -33,7 +34,7 @@ from firearrow.wire.headers import (
     TopicsOfGroup,
 )
 
-NOT_COMPARABLE: Final = (1 << 63) - 1
+NOT_COMPARABLE: Final = LONG_MAX
 """The correction of a queue in which the group that others are compared with is behind them."""
 
 

@@ -32,6 +32,7 @@ from firearrow.broker.recalls import recall_handle
 from firearrow.broker.state.locks import QueueLocks
 from firearrow.broker.state.topics import UNIT_FLAG
 from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.javanumbers import INT_MAX
 from firearrow.message import names, properties
 from firearrow.message.batch import split_batch
 from firearrow.message.hosts import unpack_host
@@ -76,7 +77,6 @@ _DROPPED: Final = frozenset(
 )
 # What messages of a batch must not have, as nobody looks at each: it would act later.
 _NOT_IN_BATCHES: Final = (properties.POP_CHECKPOINT, properties.REPLY_TO_CLIENT, properties.RETRY_TOPIC)
-_TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 _UNCONFIRMED: Final = {
     Outcome.NOT_FLUSHED: (ResponseCode.FLUSH_DISK_TIMEOUT, "the message is stored, the disk did not confirm it"),
     Outcome.NOT_COPIED: (
@@ -85,7 +85,6 @@ _UNCONFIRMED: Final = {
     ),
 }
 _INTEGER: Final = re.compile(r"[+-]?\d{1,64}")  # as Java reads one
-_INT_MAX: Final = (1 << 31) - 1
 
 
 class _Target:
@@ -519,7 +518,7 @@ class SendProcessor:
         no number from 0 on. A message that is of another kind as well has no priority."""
         text = kept[properties.PRIORITY]
         priority = int(text) if _INTEGER.fullmatch(text) else -1
-        if not 0 <= priority <= _INT_MAX:
+        if not 0 <= priority <= INT_MAX:
             return queue_id
         if not _is_by_priority(kept):
             del kept[properties.PRIORITY]
@@ -564,7 +563,7 @@ class SendProcessor:
         return {
             name: value
             for name, value in found.items()
-            if name not in _DROPPED and not name.startswith(_TRANSIENT_PREFIX)
+            if name not in _DROPPED and not name.startswith(properties.TRANSIENT_PREFIX)
         }
 
     def _when_confirmed(self, peer: Peer, request: AnyCommand, text: bytes, answer: Response | bytes) -> Answer:

@@ -14,11 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from firearrow.errors import BrokerError
+from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.wire.bodies import QUEUE_TYPE, TopicConfig
 from firearrow.wire.codes import ResponseCode
-
-LONG_MAX: Final = (1 << 63) - 1
-INT_MAX: Final = (1 << 31) - 1
 
 
 class Attribute(NamedTuple):

@@ -30,6 +30,7 @@ from firearrow.errors import BrokerError
 from firearrow.events import Events
 from firearrow.message import names
 from firearrow.net.futures import Answered
+from firearrow.wire.binary import LANGUAGES
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     SUBSCRIBE_ALL,
@@ -39,7 +40,7 @@ from firearrow.wire.client_bodies import (
     is_by_tags,
     tags_in,
 )
-from firearrow.wire.codes import LanguageCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 
 EXPRESSION_LENGTH_MAX: Final = 65_536
@@ -51,8 +52,6 @@ WORD_CHARS_MAX: Final = 64  # of a word of the protocol, such as CLUSTERING; the
 # What one connection takes in a group, one subscription, and a tag with its code, besides names.
 _MEMBER_BYTES, _SUBSCRIPTION_BYTES, _TAG_BYTES = 600, 400, 160
 _CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather than kept
-
-_LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
 
 class Channel(Protocol):
@@ -183,7 +182,7 @@ class Member:
         self.user = user
         self.channel = channel
         self.client_id = client_id
-        word = _LANGUAGES.get(language) if isinstance(language, int) else language
+        word = LANGUAGES.get(language) if isinstance(language, int) else language
         self.language = word and word[:WORD_CHARS_MAX]
         self.version = version
         self.heard = 0.0

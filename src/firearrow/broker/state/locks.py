@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from firearrow.broker.state.clients import CLIENT_CHARS_MAX
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.wire.client_bodies import MessageQueue
@@ -17,7 +18,6 @@ from firearrow.wire.codes import ResponseCode
 LOCKS_MAX: Final = 200_000
 """Of all groups: some 80 MB. A topic of 1,000 queues that ten groups share in order has 10,000."""
 _CHARS_MAX: Final = 255  # of a topic, a broker, a group
-_CLIENT_CHARS_MAX: Final = 1024
 LEASE_SECONDS: Final = 60.0  # upstream: rocketmq.broker.rebalance.lockMaxLiveTime
 
 
@@ -50,11 +50,11 @@ class QueueLocks:
 
     def _check(self, group: str, queues: Sequence[MessageQueue], client_id: str) -> None:
         longest = max((max(len(it.topic), len(it.broker_name)) for it in queues), default=0)
-        if max(longest, len(group)) > _CHARS_MAX or len(client_id) > _CLIENT_CHARS_MAX:
+        if max(longest, len(group)) > _CHARS_MAX or len(client_id) > CLIENT_CHARS_MAX:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
                 f"a topic, broker or group has more than {_CHARS_MAX} characters, "
-                f"or the client id more than {_CLIENT_CHARS_MAX}",
+                f"or the client id more than {CLIENT_CHARS_MAX}",
             )
         if self._count + len(queues) > LOCKS_MAX:
             known = self._leases.get(group, {})

@@ -42,6 +42,7 @@ from firearrow.broker.state.persistence import StateFile, typed, unknown_fields
 from firearrow.broker.state.rows import storage_of
 from firearrow.clock import Clock
 from firearrow.files import GENERATIONS
+from firearrow.javanumbers import LONG_MAX
 from firearrow.message.names import offset_key, topic_and_group
 from firearrow.state import ORDERS
 from firearrow.store import QueuesDeleted
@@ -50,7 +51,6 @@ FILE_NAME: Final = ORDERS.file_name
 IGNORED: Final = -2  # an acknowledgement of a batch that is not the last one
 UNKNOWN: Final = -1  # one of a message that the batch does not have
 FORGOTTEN_MS: Final = 24 * 3600 * 1000
-LONG_MAX: Final = (1 << 63) - 1  # in the file; clients may name any time
 CLEAN_KEYS: Final = 500  # that a step of cleaning looks at
 BITS: Final = 63  # of ``cm``, a long: a batch has at most as many messages; a pop gives 32
 
@@ -256,7 +256,7 @@ class ConsumerOrderInfo:
         batch = self.batch(topic, group, queue_id)
         if batch is None or batch.pop_ms != pop_ms or batch.index(queue_offset) is None:
             return
-        changed = {**(batch.visible_ms or {}), queue_offset: min(visible_ms, LONG_MAX)}
+        changed = {**(batch.visible_ms or {}), queue_offset: min(visible_ms, LONG_MAX)}  # clients may name any time
         self._put(topic, group, queue_id, structs.replace(batch, visible_ms=changed))
 
     def suspend(self, topic: str, group: str, queue_id: int, *, pop_ms: int, visible_ms: int) -> None:

@@ -8,10 +8,10 @@ from typing import Final
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import fixed, shown, text_order
 from firearrow.client.admin.cluster import servers_in
+from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError
 from firearrow.wire.bodies import ClusterInfo
 
-HOUR_MS: Final = 60 * 60 * 1000
 _TOTALS: Final = (
     ("msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning"),
     ("msgGetTotalTodayMorning", "msgGetTotalYesterdayMorning"),

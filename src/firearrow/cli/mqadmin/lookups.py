@@ -13,11 +13,11 @@ from firearrow.cli.mqadmin.sending import Sending
 from firearrow.client.admin.cluster import UNIQUE_KEYS_MAX
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, PullStatus
 from firearrow.client.queues import Queue
+from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError
 from firearrow.message.model import Message, MessageView
 from firearrow.wire.client_bodies import DirectResult
 
-HOUR_MS: Final = 60 * 60 * 1000
 AROUND_MS: Final = 36 * HOUR_MS
 RESENDING_GROUP: Final = "ReSendMsgById"
 

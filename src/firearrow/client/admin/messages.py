@@ -10,6 +10,7 @@ from firearrow.client.answers import read_number
 from firearrow.client.queues import Queue
 from firearrow.client.sendfields import send_fields
 from firearrow.errors import BrokerError
+from firearrow.javanumbers import LONG_MAX
 from firearrow.message import properties
 from firearrow.message.ids import OffsetId, decode_offset_id
 from firearrow.message.model import Message, MessageView
@@ -24,7 +25,7 @@ LOOK_UP_SECONDS: Final = 15.0  # through all of the index, which takes a broker 
 SUBSCRIPTION_GIVEN: Final = 4  # a bit of a pull's system flag: it says itself what it wants
 MAY_WAIT: Final = 2  # another one: the broker may wait for messages before it answers
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-LAST_MS: Final = (1 << 63) - 1  # behind all times
+LAST_MS: Final = LONG_MAX  # behind all times
 
 BY_KEY, BY_TAG, BY_UNIQUE_KEY = "K", "T", "U"
 

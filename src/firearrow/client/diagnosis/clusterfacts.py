@@ -11,13 +11,13 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server, servers_in
 from firearrow.client.admin.many import gathered
 from firearrow.client.routequeues import MASTER
+from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError
 from firearrow.message import names
 from firearrow.wire.bodies import ClusterInfo
 from firearrow.wire.client_bodies import ConsumeStats
 
 SUBJECTS_MAX: Final = 2000  # topics, or groups with a lag, of a broker that are looked at
-HOUR_MS: Final = 60 * 60 * 1000
 PROGRESS_SECONDS: Final = 30.0  # of all groups of a broker
 
 

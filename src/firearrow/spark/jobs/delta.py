@@ -45,6 +45,7 @@ import pyarrow as pa
 from firearrow.client.queues import Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, CorruptStore, FirearrowError, StoreLocked
+from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import FILES, LOG, ArchiveProgress, Numbers, read_numbers
 from firearrow.spark.tables import MESSAGES
@@ -101,9 +102,9 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     broker_min: str = ""
     broker_max: str = _LAST_NAME
     queue_min: int = 0
-    queue_max: int = (1 << 31) - 1
+    queue_max: int = INT_MAX
     offset_min: int = 0
-    offset_max: int = (1 << 63) - 1
+    offset_max: int = LONG_MAX
     stored_min_ms: int = 0
     stored_max_ms: int = 1 << 62
 

@@ -18,6 +18,7 @@ from typing import Final
 import pyspark.sql.functions as fn
 from pyspark.sql import Column, DataFrame
 
+from firearrow.client.tracerecords import FIELD_END, RECORD_END
 from firearrow.message import properties as names
 from firearrow.message.names import DLQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRACE_TOPIC
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -40,8 +41,6 @@ DELAYS_MS: Final = tuple(
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 SPREAD: Final = (*QUANTILES, "max")
-_FIELD_END: Final = "\x01"
-_RECORD_END: Final = "\x02"
 
 
 def delays_of(text: str) -> list[int]:
@@ -99,9 +98,9 @@ def consumptions(trace: DataFrame) -> DataFrame:
     was traced).
     """
     lines = trace.where(fn.col("topic") == TRACE_TOPIC).select(
-        fn.explode(fn.split(trace["body"].cast("string"), _RECORD_END)).alias("line")
+        fn.explode(fn.split(trace["body"].cast("string"), RECORD_END)).alias("line")
     )
-    fields = lines.select(fn.split("line", _FIELD_END).alias("f"))
+    fields = lines.select(fn.split("line", FIELD_END).alias("f"))
 
     def field(number: int) -> Column:
         return fn.get("f", fn.lit(number))
