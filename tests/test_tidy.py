@@ -252,7 +252,7 @@ def test_no_task_is_forgotten() -> None:
 
 
 def test_no_module_is_dead() -> None:
-    entries = {"firearrow", "firearrow.__main__", "firearrow.client.blocking"}
+    entries = {"firearrow", "firearrow.__main__", "firearrow.cli.onebroker", "firearrow.client.blocking"}
     entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop", ".plugin")}
     entries |= {f"firearrow.integrations{module}" for module in ("", ".kombu", ".taskiq")}
     entries |= {f"firearrow.cli.{job.report.partition(':')[0]}" for job in JOBS}

@@ -14,7 +14,7 @@ from kombu import pools
 
 import firearrow.integrations.kombu  # noqa: F401  (makes rocketmq:// known)
 from firearrow.testing import EmbeddedCluster
-from firearrow.testing.blocking import BlockingCluster
+from firearrow.testing.cluster import BlockingCluster
 
 WITHIN = 30
 

@@ -21,8 +21,8 @@ from kombu.exceptions import ChannelError
 import firearrow
 import firearrow.integrations.kombu as transport
 from firearrow.integrations.queues import Binding
-from firearrow.testing.blocking import BlockingCluster
 from firearrow.testing.broker import EmbeddedBroker
+from firearrow.testing.cluster import BlockingCluster
 
 _numbers = count(1)
 

@@ -16,7 +16,7 @@ from firearrow.testing import plugin
 pytest_plugins = ["pytester"]
 
 # What a run imports first is forgotten after it, and numpy can't be imported twice.
-for name in ("firearrow.testing.virtual", "firearrow.testing.blocking", "tests.testing.asking"):
+for name in ("firearrow.testing.virtual", "firearrow.testing.cluster", "tests.testing.asking"):
     import_module(name)
 
 SENDING = """

@@ -10,7 +10,7 @@ from firearrow.cli.analyses import ReportRun
 from firearrow.cli.joboptions import ArchiveJob, Expire, OfArchive
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs.archive import Step, archive, follow, recognition, source
+from firearrow.spark.jobs.archive import Step, archive, follow, source
 from firearrow.spark.jobs.compact import Compacted, compact
 from firearrow.spark.jobs.delta import KEPT_HOURS, Archive
 from firearrow.spark.jobs.upkeep import Upkeep, day_of, expire
@@ -96,7 +96,7 @@ def _waiting(run: ReportRun[ArchiveJob], place: Archive) -> Table:
     opener, settings = source(run.reader.options)
     origin, state = opener(), place.load()
     bounds, progress = origin.bounds(), state.progress
-    known = recognition(origin, place, settings)
+    known = place.recognition(origin, fail_on_data_loss=settings.fail_on_data_loss)
     again = known.again(progress.offsets, progress.last, bounds, progress.logs)
     lost_spans(settings.fail_on_data_loss, again.losses)
     rows: list[list[Cell]] = []

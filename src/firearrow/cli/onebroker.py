@@ -19,7 +19,6 @@ import msgspec
 from firearrow.cli.entry import take_interrupts
 from firearrow.errors import FirearrowError
 
-FAILED: Final = "failed "
 _PIECE_BYTES: Final = 64 * 1024
 
 
@@ -29,7 +28,7 @@ def main(words: Sequence[str]) -> int:
     from firearrow.broker.state.settings import SharedFile
     from firearrow.cli.serve import run
     from firearrow.cli.settings import of_broker
-    from firearrow.cli.several import OneBroker
+    from firearrow.cli.several import FAILED, OneBroker
     from firearrow.files import thrown_away
     from firearrow.logs import LogFormat, configure
 

@@ -35,7 +35,7 @@ from firearrow.files import FILE_MODE, make_directories
 PORTS_APART: Final = 10
 CONTROL: Final = "brokers.json"
 CHANGES: Final = "brokers.properties"
-
+FAILED: Final = "failed "  # begins the line that a broker's process ends with instead of `ready`
 _FIRST: Final = "-a"
 _PORTS: Final = {
     "listenPort": ("10911", PORTS_APART),

@@ -22,8 +22,7 @@ from typing import Final
 
 import msgspec
 
-from firearrow.cli.onebroker import FAILED
-from firearrow.cli.several import ControlFile, OneBroker, Running
+from firearrow.cli.several import FAILED, ControlFile, OneBroker, Running
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.net.address import host_and_port
 from firearrow.net.tasks import Tasks

@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from firearrow.testing.blocking import BlockingCluster
     from firearrow.testing.broker import EmbeddedBroker
-    from firearrow.testing.cluster import EmbeddedCluster
+    from firearrow.testing.cluster import BlockingCluster, EmbeddedCluster
     from firearrow.testing.loop import VirtualClock
     from firearrow.testing.storecheck import BrokenStore
     from firearrow.testing.virtual import VirtualTime
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockingCluster", "BrokenStore", "EmbeddedBroker", "EmbeddedCluster", "VirtualClock", "VirtualTime"]
 
 _MODULES: Final = {
-    "BlockingCluster": "blocking",
+    "BlockingCluster": "cluster",
     "BrokenStore": "storecheck",
     "EmbeddedBroker": "broker",
     "EmbeddedCluster": "cluster",

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from firearrow.testing.blocking import BlockingCluster
     from firearrow.testing.broker import EmbeddedBroker
+    from firearrow.testing.cluster import BlockingCluster
     from firearrow.testing.virtual import VirtualTime
 
 MARKER: Final = (

@@ -45,7 +45,7 @@ from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import Gap, LogMark, numbers_of_gaps, numbers_of_last, numbers_of_offsets
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.losses import lost_spans
-from firearrow.spark.marks import Again, Recognition
+from firearrow.spark.marks import Again
 from firearrow.spark.opening import open_origin
 from firearrow.spark.options import MiB, parse
 from firearrow.spark.origin import Origin
@@ -232,12 +232,6 @@ def require_apart(paths: Iterable[str], archive: Archive) -> None:
             )
 
 
-def recognition(origin: Origin, archive: Archive, settings: Settings) -> Recognition:
-    """Give what knows again which queues and stores an archive is of."""
-    otherwise = "a store needs an archive of its own"
-    return Recognition(origin, f"archive {archive.root}", otherwise, settings.fail_on_data_loss)
-
-
 class _Job:
     """One process that archives. What it knows of the archive is what was there when it began."""
 
@@ -246,7 +240,7 @@ class _Job:
         if isinstance(self.origin, FileOrigin):
             require_apart(self.origin.options.place.paths, archive)
         self.was_limited = False
-        self._recognition = recognition(self.origin, archive, settings)
+        self._recognition = archive.recognition(self.origin, fail_on_data_loss=settings.fail_on_data_loss)
         self._first: dict[Queue, int] | None = None
         self._workers = workers
         self._source = source

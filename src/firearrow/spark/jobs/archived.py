@@ -28,7 +28,6 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.choosing import chosen_rows
-from firearrow.spark.jobs.archive import Settings, recognition
 from firearrow.spark.jobs.delta import Archive, DataFile, State
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.offsets import Loss
@@ -65,8 +64,8 @@ class ArchivedOrigin:
         self.live = live
         self.archive = Archive(options.place.archive or "")
         self._known_times: dict[str, pa.Table] = {}
-        settings = Settings(fail_on_data_loss=options.reading.fail_on_data_loss)
-        self._recognition = recognition(live, self.archive, settings)
+        fail = options.reading.fail_on_data_loss
+        self._recognition = self.archive.recognition(live, fail_on_data_loss=fail)
 
     def bounds(self) -> Mapping[Queue, Bound]:
         """Every chosen queue, and what archive and source hold of it together.

@@ -48,6 +48,8 @@ from firearrow.errors import ConfigError, CorruptStore, FirearrowError, StoreLoc
 from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.spark.jobs.places import FilePlace
 from firearrow.spark.jobs.progress import FILES, LOG, ArchiveProgress, Numbers, read_numbers
+from firearrow.spark.marks import Recognition
+from firearrow.spark.origin import Origin
 from firearrow.spark.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -269,6 +271,11 @@ class Archive:
     def _damaged(self, reason: str) -> CorruptStore:
         hint = "" if self.place.directory is None else _POWER
         return CorruptStore(f"archive {self.root}: its log can't be read: {reason}{hint}")
+
+    def recognition(self, origin: Origin, *, fail_on_data_loss: bool) -> Recognition:
+        """Give the check that an origin is the one that this archive holds messages of."""
+        otherwise = "a store needs an archive of its own"
+        return Recognition(origin, f"archive {self.root}", otherwise, fail_on_data_loss)
 
     # --- changing ---
 
