@@ -17,7 +17,6 @@ from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import Apply
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.messagerows import COLUMNS, fields_of, line_of, row_of
-from firearrow.cli.mqadmin.traces import seen_in
 from firearrow.cli.parameters import options, repeated, valued
 from firearrow.cli.queuereading import ALL, follow, places, read, span
 from firearrow.cli.refusals import WrongCommandLine, require_order
@@ -27,6 +26,7 @@ from firearrow.cli.values import moment, pair, seconds
 from firearrow.client.admin import Admin
 from firearrow.client.producer import Producer
 from firearrow.client.queues import Queue
+from firearrow.client.tracerecords import steps_in
 from firearrow.clock import SystemClock
 from firearrow.errors import MessageError
 from firearrow.files import naming
@@ -242,12 +242,12 @@ async def trace(
     """Show who sent a message and which groups consumed it, as traces of clients tell it."""
     async with cluster.admin() as admin:
         traces = await admin.find(trace_topic, message_id)
-    seen = [it for found in traces for it in seen_in(found, message_id)]
-    if not seen:
+    steps = [step for found in traces for step in steps_in(found, message_id)]
+    if not steps:
         raise NothingFound(f"no trace tells of message {message_id}")
     rows: list[list[Cell]] = [
         ["sent" if it.kind == "Pub" else "consumed", it.group, it.host, as_moment(it.time_ms), it.cost_ms, it.succeeded]
-        for it in sorted(seen, key=lambda it: (it.kind != "Pub", it.time_ms))
+        for it in sorted(steps, key=lambda it: (it.kind != "Pub", it.time_ms))
     ]
     output.show(Table("Trace", TRACE, rows))
 

@@ -15,6 +15,8 @@ EndTransaction  time, region, group, topic, id, tags, keys, store host, kind (2)
 Recall          time, region, group, topic, id, success
 ==============  ==================================================================================
 
+A client that is older leaves the last fields out; a newer one of RocketMQ puts more behind them.
+
 Worked example: ``Recall\x011795000000000\x01R\x01g\x01T\x01U1\x01true\x02``.
 
 Source: upstream ``TraceDataEncoder``, ``TraceContext``.
@@ -24,6 +26,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final, NamedTuple
+
+from firearrow.message.model import MessageView
 
 FIELD_END: Final = "\x01"
 RECORD_END: Final = "\x02"
@@ -55,6 +59,40 @@ class Record(NamedTuple):
     text: str
     topic: str
     keys: tuple[str, ...]
+
+
+class Step(NamedTuple):
+    """A send (``kind`` Pub) or a consumption (Sub) of a message."""
+
+    kind: str
+    group: str | None
+    host: str
+    time_ms: int
+    cost_ms: int
+    succeeded: bool
+
+
+def steps_in(trace: MessageView, message_id: str) -> list[Step]:
+    """Read the steps of one message from a message of the trace topic."""
+    text = trace.body_decompressed().decode("utf-8", "replace")
+    host = trace.born_host.ip
+    steps = [_step(record.split(FIELD_END), message_id, host) for record in text.split(RECORD_END)]
+    return [step for step in steps if step is not None]
+
+
+def _step(fields: list[str], message_id: str, host: str) -> Step | None:
+    while fields and not fields[-1]:
+        fields.pop()
+    if fields[:1] == ["Pub"] and len(fields) >= 12 and fields[5] == message_id:
+        success_at = 12 if len(fields) == 13 else 13
+        succeeded = len(fields) <= 12 or fields[success_at].lower() == "true"
+        return Step("Pub", fields[3], host, int(fields[1]), int(fields[10]), succeeded)
+    if fields[:1] == ["SubAfter"] and len(fields) >= 6 and fields[2] == message_id:
+        whole = len(fields) >= 9
+        time_ms, group = (int(fields[7]), fields[8]) if whole else (0, None)
+        succeeded = fields[4].lower() == "true"
+        return Step("Sub", group, host, time_ms, int(fields[3]), succeeded)
+    return None
 
 
 def _record(topic: str, message_id: str, keys: str | None, *fields: object) -> Record:
