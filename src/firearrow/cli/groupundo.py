@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from firearrow.cli.fleet import addresses_of, masters_in
 from firearrow.cli.offsetmoves import Move, move_all, state_of
 from firearrow.cli.queueprogress import found_of
 from firearrow.cli.reports import Cell, Table
-from firearrow.cli.restoring import Had, changes, given_back
+from firearrow.cli.restoring import Had, given_back
 from firearrow.cli.undofiles import Undo, circumstances
 from firearrow.client.admin import Admin
 from firearrow.client.admin.many import gathered
@@ -76,11 +75,9 @@ async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
         table = await admin.groups.configs(addresses[broker])
         return table.subscription_group_table.get(undo.group)
 
-    async def put(broker: str, config: SubscriptionGroupConfig, now: SubscriptionGroupConfig | None) -> None:
-        attributes = changes(now.attributes if now else {}, config.attributes)
-        await admin.groups.create(addresses[broker], replace(config, attributes=attributes))
-
-    states = await given_back(undo.configs, ask, put, apply=apply)
+    states = await given_back(
+        undo.configs, ask, lambda broker, config: admin.groups.create(addresses[broker], config), apply=apply
+    )
     rows: list[list[Cell]] = [
         [undo.group, had.broker, None, None, None, None, state] for had, state in zip(undo.configs, states, strict=True)
     ]

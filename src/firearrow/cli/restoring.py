@@ -24,31 +24,32 @@ class Had(msgspec.Struct, Generic[C], frozen=True):
 
 
 async def given_back(
-    had: Sequence[Had[C]],
-    ask: Callable[[str], Awaitable[C | None]],
-    put: Callable[[str, C, C | None], Awaitable[None]],
+    had: Sequence[Had[K]],
+    ask: Callable[[str], Awaitable[K | None]],
+    make: Callable[[str, K], Awaitable[None]],
     *,
     apply: bool,
 ) -> list[str]:
     """Give it back (``apply``) or look what there is to do; give a state for each broker.
 
-    ``ask`` tells what a broker has now, ``put`` has it take what it had instead of that.
+    ``ask`` gives the config that a broker has now, ``make`` sends it another, with changes of attributes.
     """
 
-    async def one(it: Had[C]) -> str:
+    async def one(it: Had[K]) -> str:
         now = await ask(it.broker)
         if now == it.config:
             return "the same"
         done = "made" if now is None else "changed"
         if not apply:
             return f"would be {done}"
-        await put(it.broker, it.config, now)
+        attributes = _changes(now.attributes if now else {}, it.config.attributes)
+        await make(it.broker, replace(it.config, attributes=attributes))
         return done if await ask(it.broker) == it.config else "failed"
 
     return await gathered(had, one)
 
 
-def changes(now: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+def _changes(now: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     """Give what makes attributes others: ``+name`` to set one, ``-name`` to remove one."""
     given = {f"+{name}": text for name, text in wanted.items() if now.get(name) != text}
     return given | {f"-{name}": "" for name in now if name not in wanted}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from firearrow.cli.fleet import addresses_of, masters_in
-from firearrow.cli.restoring import Had, changes, given_back
+from firearrow.cli.restoring import Had, given_back
 from firearrow.cli.undofiles import Undo, circumstances
 from firearrow.client.admin import Admin
 from firearrow.client.admin.many import gathered
@@ -34,7 +32,6 @@ async def config_or_none(admin: Admin, address: str, topic: str) -> TopicConfig 
 
 async def topic_now(admin: Admin, topic: str) -> TopicUndo:
     """Give what is to be known to make a topic again."""
-
     masters = masters_in(await admin.cluster())
     found = await gathered(masters, lambda it: config_or_none(admin, it.address, topic))
     configs = [Had(master.broker, config) for master, config in zip(masters, found, strict=True) if config is not None]
@@ -49,15 +46,12 @@ async def made_again(admin: Admin, undo: TopicUndo, *, apply: bool) -> Mapping[s
     """Make a topic again, or look what there is to do; give a state by broker."""
     brokers = [had.broker for had in undo.configs]
     addresses = await addresses_of(admin, brokers)
-
-    async def ask(broker: str) -> TopicConfig | None:
-        return await config_or_none(admin, addresses[broker], undo.topic)
-
-    async def put(broker: str, config: TopicConfig, now: TopicConfig | None) -> None:
-        attributes = changes(now.attributes if now else {}, config.attributes)
-        await admin.topics.create(addresses[broker], replace(config, attributes=attributes))
-
-    states = await given_back(undo.configs, ask, put, apply=apply)
+    states = await given_back(
+        undo.configs,
+        lambda broker: config_or_none(admin, addresses[broker], undo.topic),
+        lambda broker, config: admin.topics.create(addresses[broker], config),
+        apply=apply,
+    )
     if apply and undo.order is not None:
         await admin.name_servers.put(ORDER_NAMESPACE, undo.topic, undo.order)
     return dict(zip(brokers, states, strict=True))
