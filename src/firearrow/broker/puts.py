@@ -248,7 +248,8 @@ class Puts:
             stored += properties.encode(draft.properties)
         queue_offset = queue.next_offset
         if len(stored) > properties.PROPERTIES_BYTES_MAX:
-            raise _too_long(stored)
+            most = properties.PROPERTIES_BYTES_MAX
+            raise MessageError(f"{len(stored)} bytes exceed the limit of {most}", "properties")
         physical_offset = store.put(
             end,
             draft.body,
@@ -312,8 +313,3 @@ class Puts:
                 ResponseCode.LMQ_QUOTA_EXCEEDED, f"there are {most} LMQs already (maxLmqConsumeQueueNum): {lmq}"
             )
         return together
-
-
-def _too_long(stored: bytes) -> MessageError:
-    most = properties.PROPERTIES_BYTES_MAX
-    return MessageError(f"{len(stored)} bytes exceed the limit of {most}", "properties")

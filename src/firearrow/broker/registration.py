@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -205,12 +205,9 @@ class Registration(Service):
         if self._lease_ms is not None:
             fields["heartbeatTimeoutMillis"] = self._lease_ms
         answer = await self._call(address, RequestCode.REGISTER_BROKER, fields, body)
-        self._learn(answer.ext or {})
-
-    def _learn(self, said: Mapping[str, str]) -> None:
-        if self._on_master is not None and said.get("masterAddr"):
-            is_right = self._on_master(said.get("haServerAddr", ""), said["masterAddr"])
-            self._lacks_master = not is_right
+        found = answer.ext or {}
+        if self._on_master is not None and found.get("masterAddr"):
+            self._lacks_master = not self._on_master(found.get("haServerAddr", ""), found["masterAddr"])
 
     def seek_master(self) -> None:
         """Ask the name servers for another master, again and again."""

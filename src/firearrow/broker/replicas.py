@@ -164,7 +164,7 @@ class Replicas:
         Raises CannotListen where slaves are wanted for sure: else a broker does without. A slave
         takes others as well, which follow it or want bytes of the log back.
         """
-        wanted = self._wanted(asked_port, port)
+        wanted = self._config.ha_listen_port or (port + 1 if asked_port else 0)  # 0: a free one
         try:
             self._server = await listen(self._gate.connection, host, wanted, self._access.server_tls)
         except CannotListen as error:
@@ -184,10 +184,6 @@ class Replicas:
                 extra={"port": port},
             )
         return port
-
-    def _wanted(self, asked_port: int, port: int) -> int:
-        """The port that is to be taken; 0: a free one."""
-        return self._config.ha_listen_port or (port + 1 if asked_port else 0)
 
     def close(self) -> None:
         """Give the port back, if nothing came of the start."""
@@ -216,7 +212,7 @@ class Replicas:
         return self.master
 
     def _link(self, master: Master) -> None:
-        """Have it heard that a slave is there, whether it follows or is refused."""
+        """Tell `linked` of each slave that comes, even of one that is refused."""
         master.joined.listen(self.linked)
         master.refused.listen(self.linked)
 

@@ -34,7 +34,7 @@ from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
 from firearrow.net.exposition import Metrics
 from firearrow.net.notices import Notices
-from firearrow.net.operations import Operations, Page, pages_of_server
+from firearrow.net.operations import Operations, pages_of_server
 from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.net.tls import access_of
 from firearrow.raft import LogFile, OsFile
@@ -77,7 +77,8 @@ class Controller:
             memory_bytes_max=config.request_memory_bytes_max,
             tls=config,
         )
-        self.operations = Operations(config, self._pages(), self._metrics)
+        pages = pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
+        self.operations = Operations(config, pages, self._metrics)
         self._address = members[config.controller_d_leger_self_id]
         self._client = Client(access=access)
         self._notices = Notices(self._client, "who is master")
@@ -163,9 +164,6 @@ class Controller:
 
     def _metrics(self) -> Metrics:
         return metrics_of(Sources(self.config, self._tally, self._agreement, self._heartbeats))
-
-    def _pages(self) -> dict[str, Page]:
-        return pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
 
     def _reasons_against(self) -> list[str]:
         """Why brokers are not served as they should be."""

@@ -9,7 +9,7 @@ import logging
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
-from firearrow.net.server import Answer, Peer, Steps
+from firearrow.net.server import Peer, Steps
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
@@ -23,11 +23,8 @@ class RollbackProcessor:
         self._clock = context.clock
         self._books = books
 
-    def roll_back(self, peer: Peer, request: AnyCommand) -> Answer:
-        """200056: answer when all that was popped until now is in the revive topics."""
-        return self._steps(peer.address)
-
-    def _steps(self, address: str) -> Steps:
+    def roll_back(self, peer: Peer, request: AnyCommand) -> Steps:
+        """200056: answer when every pop until now is in the revive topics."""
         count = yield from self._books.moved(self._clock.now_ms())
-        log.info("what is popped is noted in the revive topics now", extra={"count": count, "client": address})
+        log.info("what is popped is noted in the revive topics now", extra={"count": count, "client": peer.address})
         return Response()

@@ -99,12 +99,8 @@ class Settings:
         if isinstance(self._file, SharedFile):
             self._file.change(own)
         elif self._file is not None:
-            replace_atomically(self._file, properties.dumps(_pairs_of(broker, store)).encode())
+            pairs = as_properties(broker) | as_properties(store)
+            replace_atomically(self._file, properties.dumps(dict(sorted(pairs.items()))).encode())
         self.store, self.broker = store, broker
         self.version = self.version.next_version(self._clock.now_ms())
         self.changed(SettingsChanged(own.keys()))
-
-
-def _pairs_of(broker: BrokerConfig, store: StoreConfig) -> dict[str, str]:
-    pairs = as_properties(broker) | as_properties(store)
-    return dict(sorted(pairs.items()))
