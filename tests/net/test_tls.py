@@ -22,7 +22,7 @@ from firearrow.errors import ConfigError
 from firearrow.net import tls
 from firearrow.net.access import Access, Tls
 from firearrow.net.client import Client
-from firearrow.net.selfmade import self_signed
+from firearrow.net.selfsigned import self_signed
 from firearrow.net.server import Answer, Peer, Server
 from firearrow.net.tls import Contexts, access_of
 from firearrow.wire.command import Response

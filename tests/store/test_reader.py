@@ -15,8 +15,8 @@ from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import GetResult, GetStatus
 from firearrow.store.batchqueue import FileBatchQueue, Unit
 from firearrow.store.reader import Reader
+from firearrow.store.recordchecks import Damaged
 from firearrow.store.residency import KNOWN_SECONDS, Fetch, fetch, is_resident
-from firearrow.store.soundness import Damaged
 from tests.broker.fakes import HandClock
 from tests.store.evicting import evict
 from tests.store.stores import KINDS, KiB, append, make_store, opened, settle, small_config

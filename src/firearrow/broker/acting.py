@@ -39,7 +39,7 @@ from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client
-from firearrow.net.firstanswer import first_answer
+from firearrow.net.failover import first_answer
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service

@@ -21,7 +21,7 @@ from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of, host_and_port
 from firearrow.net.client import Client
-from firearrow.net.firstanswer import first_answer
+from firearrow.net.failover import first_answer
 from firearrow.net.tasks import Running, Tasks
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import body_of

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from firearrow.errors import FirearrowError
-from firearrow.net.onebyone import OneByOne
+from firearrow.net.serialworker import SerialWorker
 from firearrow.replication.fetching import Source
 from firearrow.store import MessageStore, RecordDamaged
 
@@ -23,7 +23,7 @@ WAITING_MAX: Final = 1024
 """Records that are still to be asked for; a store with more damage has another problem."""
 
 
-class Healing(OneByOne[RecordDamaged]):
+class Healing(SerialWorker[RecordDamaged]):
     """Puts records of a store right; ``replica`` gives another broker that has the log, or None."""
 
     def __init__(self, store: MessageStore, replica: Callable[[], Source | None]) -> None:

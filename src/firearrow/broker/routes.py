@@ -22,7 +22,7 @@ from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
-from firearrow.net.firstanswer import first_answer
+from firearrow.net.failover import first_answer
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire import fastjson

@@ -20,8 +20,8 @@ from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
-from firearrow.net.firstanswer import first_answer
-from firearrow.net.onebyone import OneByOne
+from firearrow.net.failover import first_answer
+from firearrow.net.serialworker import SerialWorker
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MASTER_ID, ClusterInfo, TopicConfig
 from firearrow.wire.codes import RequestCode
@@ -45,7 +45,7 @@ def spreading_of(settings: Settings, address: str) -> Spreading:
     )
 
 
-class Spreading(OneByOne[TopicConfig]):
+class Spreading(SerialWorker[TopicConfig]):
     """Has other masters create topics.
 
     ``is_wanted`` is asked each time. ``name_servers``, the cluster's name and the own address say

@@ -14,7 +14,7 @@ from typing import Final
 from firearrow.client.answers import read_route
 from firearrow.errors import TopicNotFound
 from firearrow.net.client import Client
-from firearrow.net.firstanswer import first_answer
+from firearrow.net.failover import first_answer
 from firearrow.wire.bodies import Route
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue

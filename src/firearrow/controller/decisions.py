@@ -38,7 +38,7 @@ BROKERS_MAX: Final = 10_000
 _IDS: Final = re.compile(r"[+-]?[0-9]{1,18}(;[+-]?[0-9]{1,18})*;*")
 
 
-class Lives(Protocol):
+class Liveness(Protocol):
     """Says which brokers live."""
 
     def is_alive(self, cluster: str, name: str, broker_id: int) -> bool:
@@ -96,7 +96,7 @@ def apply_broker_id(sets: Sets, header: headers.ApplyBrokerId) -> Decision:
     return Decision(fields=_named(header), events=[applied])
 
 
-def register_broker(sets: Sets, lives: Lives, header: headers.RegisterToController) -> Decision:
+def register_broker(sets: Sets, lives: Liveness, header: headers.RegisterToController) -> Decision:
     """1003."""
     name, broker_id = header.broker_name, header.broker_id
     found = sets.get(name)
@@ -128,7 +128,9 @@ def _named(
 # --- the set of those in sync ----------------------------------------------------------------
 
 
-def alter_sync_state_set(sets: Sets, lives: Lives, header: headers.AlterSyncStateSet, told: SyncStateSet) -> Decision:
+def alter_sync_state_set(
+    sets: Sets, lives: Liveness, header: headers.AlterSyncStateSet, told: SyncStateSet
+) -> Decision:
     """1001."""
     name, found = header.broker_name, sets.get(header.broker_name)
     if found is None:
@@ -213,7 +215,7 @@ def elect_master(sets: Sets, lives: Living, header: headers.ElectMaster, *, is_u
     return _refused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
 
 
-def without_master(sets: Sets, lives: Lives) -> list[str]:
+def without_master(sets: Sets, lives: Liveness) -> list[str]:
     """The names whose master does not live, but another broker does.
 
     Java: ReplicasInfoManager#scanNeedReelectBrokerSets.
@@ -240,13 +242,13 @@ def replica_info(sets: Sets, header: headers.BrokerNameHeader) -> Decision:
     return Decision(fields=fields, body=_set_body(found))
 
 
-def sync_state_data(sets: Sets, lives: Lives, names: Iterable[str]) -> Decision:
+def sync_state_data(sets: Sets, lives: Liveness, names: Iterable[str]) -> Decision:
     """1006: unknown names are left out."""
     table = {name: _replicas(name, sets[name], lives) for name in names if name in sets}
     return Decision(body=fastjson.dumps(ReplicasTable(table)))
 
 
-def _replicas(name: str, found: BrokerSet, lives: Lives) -> Replicas:
+def _replicas(name: str, found: BrokerSet, lives: Liveness) -> Replicas:
     replicas = [
         Replica(name, broker_id, member.address, lives.is_alive(found.cluster, name, broker_id))
         for broker_id, member in sorted(found.members.items())
@@ -264,7 +266,7 @@ def _replicas(name: str, found: BrokerSet, lives: Lives) -> Replicas:
 # --- forgetting ------------------------------------------------------------------------------
 
 
-def clean_broker_data(sets: Sets, lives: Lives, header: headers.CleanBrokerData) -> Decision:
+def clean_broker_data(sets: Sets, lives: Liveness, header: headers.CleanBrokerData) -> Decision:
     """1011. With ``clean_living_broker`` all of the name are forgotten, whichever ids it names."""
     name, ids = header.broker_name, (header.broker_controller_ids_to_clean or "").strip()
     found = sets.get(name)

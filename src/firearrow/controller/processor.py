@@ -21,8 +21,8 @@ from firearrow.controller.metrics import Tally
 from firearrow.controller.replicas import Sets
 from firearrow.controller.state import AnyAgreement, Council
 from firearrow.errors import BrokerError
-from firearrow.net.ownconfig import changed, save, text_of
 from firearrow.net.server import Answer, Handler, Peer
+from firearrow.net.serverconfig import changed, save, text_of
 from firearrow.wire import headers
 from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode

@@ -19,8 +19,8 @@ from firearrow.errors import BrokerError, MessageError
 from firearrow.namesrv.config import KEY_GROUPS, NamesrvConfig
 from firearrow.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, Routes
-from firearrow.net.ownconfig import changed, save, text_of
 from firearrow.net.server import Answer, Handler, Peer, Steps
+from firearrow.net.serverconfig import changed, save, text_of
 from firearrow.wire import fastjson, headers
 from firearrow.wire.bodies import DataVersion, KVTable, MemberGroupBody, RegisterBody, Route, TopicList, body_crc32
 from firearrow.wire.client_bodies import body_of

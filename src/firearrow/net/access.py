@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from firearrow.errors import ConfigError
-from firearrow.net.tlschoice import choose
+from firearrow.net.tlsciphers import choose
 from firearrow.wire.signature import Credentials
 
 

@@ -28,8 +28,8 @@ from typing import Any, Final, Protocol
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 from firearrow.net.access import Access, Tls, load_chain
-from firearrow.net.selfmade import self_signed
-from firearrow.net.tlschoice import choose
+from firearrow.net.selfsigned import self_signed
+from firearrow.net.tlsciphers import choose
 from firearrow.wire.signature import Credentials
 
 log = logging.getLogger(__name__)

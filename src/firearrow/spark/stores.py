@@ -30,7 +30,7 @@ from firearrow.store import inventory
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
 from firearrow.store.config import StoreConfig
 from firearrow.store.inventory import Inventory
-from firearrow.store.loglook import LOOK_BYTES
+from firearrow.store.logtail import LOOK_BYTES
 from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.scan import scan
 from firearrow.store.snapshot.batchunits import BatchQueue

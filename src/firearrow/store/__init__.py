@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted, RecordDamaged
     from firearrow.store.fs import OS_FILES, FileSystem
     from firearrow.store.lmq import MultiDispatch, lmq_names
-    from firearrow.store.loglook import committed_halves, delivered_copies, timed_copies
+    from firearrow.store.logtail import committed_halves, delivered_copies, timed_copies
     from firearrow.store.lookup import Boundary, QueueEntry
     from firearrow.store.mending import LogEnd
     from firearrow.store.propertylooks import PropertyFilter
@@ -104,7 +104,7 @@ _MODULES: Final = (
     "events",
     "fs",
     "lmq",
-    "loglook",
+    "logtail",
     "lookup",
     "mending",
     "propertylooks",

@@ -1,6 +1,6 @@
 """Lets what was left out catch up with the log, in small steps, while everything else goes on.
 
-A queue is left out when it can't be written (``leftout``), the index when it can't be. Both are
+A queue is left out when it can't be written (``laggingqueues``), the index when it can't be. Both are
 tried again after a second, then after longer and longer waits, up to a minute. Where the files are
 still as they were, dispatch is repeated from the first missing record. Else the queue's files go to
 the quarantine, and it is rebuilt from the start of the log. Readers keep the old files meanwhile:
@@ -24,7 +24,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.dispatch import STEP_RECORDS, Dispatcher
 from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
-from firearrow.store.leftout import Key, concerns_all
+from firearrow.store.laggingqueues import Key, concerns_all
 from firearrow.store.queuefiles import AnyQueue, FileConsumeQueues, put_run, rows_of
 from firearrow.store.queues import Entries, WritableQueues
 

@@ -83,7 +83,7 @@ def _ignore_clock(now_ms: int) -> None:
 class CommitLog:
     """The log as one address space; ``end_offset`` is where the next record goes.
 
-    Records from ``own_from`` on go out without a check (``soundness``): this process itself has
+    Records from ``own_from`` on go out without a check (``recordchecks``): this process itself has
     written them, since it was last in doubt. The system keeps what was just written in memory, so
     no disk can have damaged it. What another process writes over them is not noticed until the next
     doubt; to look for it would make all that the store does for a pull of 32 records half as much

@@ -39,8 +39,8 @@ from firearrow.store.index import Index
 from firearrow.store.lmq import LmqEntries, lmq_entries
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import Entries, ManyNewQueues, Runs, WritableQueues
+from firearrow.store.recordchecks import last_undecodable
 from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties, Stop
-from firearrow.store.soundness import last_undecodable
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from firearrow.message.record import decode_record
 from firearrow.services import Scheduler, Service
 from firearrow.store import inventory
 from firearrow.store.acknowledging import Acknowledging, Condition, Needed, OnSafe, Outcome
+from firearrow.store.assembly import in_files, index_of, lmqs_of, log_of, patience, queues_of
 from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.catchup import CatchUp
 from firearrow.store.checkpoint import Checkpoint, End, StoreGuard
@@ -30,34 +31,33 @@ from firearrow.store.cleaner import Cleaner
 from firearrow.store.config import StoreConfig
 from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import STEP_RECORDS, Dispatcher, Dispatching
-from firearrow.store.doors import Doors
 from firearrow.store.events import FlushRefused, MessagesArrived, QueuesDeleted, RecordDamaged
 from firearrow.store.flush import DerivedFlush, LogFlush
 from firearrow.store.flushservice import FlushService, LoopWorker, ThreadWorker
 from firearrow.store.fs import OS_FILES, FileSystem, clear_way
 from firearrow.store.inventory import Inventory
 from firearrow.store.lmq import QUEUE_ID as LMQ_QUEUE_ID
-from firearrow.store.loglook import LOOK_BYTES, LastRecords
+from firearrow.store.logtail import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.mending import Asked, asked_for, first_torn, mend
-from firearrow.store.parts import in_files, index_of, lmqs_of, log_of, patience, queues_of
 from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import PutCounters, QueueRange, QueuesLeft
 from firearrow.store.reader import Reader, tag_codes
+from firearrow.store.recordchecks import Damaged
 from firearrow.store.recovery import Recovered, Recovery
 from firearrow.store.retention import Consumed
-from firearrow.store.soundness import Damaged
 from firearrow.store.truncation import cut_log, save_after_cut
+from firearrow.store.writer import Writer
 
 log = logging.getLogger(__name__)
 
 CHECK_AGAIN_SECONDS: Final = 600.0
-"""For so long it is remembered which records were sound (``soundness``)."""
+"""For so long it is remembered which records were sound (``recordchecks``)."""
 _run_here: Final = operator.call
 
 
-class MessageStore(Doors):
+class MessageStore(Writer):
     """A store directory, open.
 
     ``store_host`` is the broker's advertised address as records hold it (see
@@ -264,7 +264,7 @@ class MessageStore(Doors):
             self.queues.expect(noted, log_is_whole=start == noted.log[0])
 
     def _compare_with_log(self) -> None:
-        """Leave out the queues that don't reach the last records of the log, see ``loglook``."""
+        """Leave out the queues that don't reach the last records of the log, see ``logtail``."""
         if not isinstance(self.queues, FileConsumeQueues):
             return
         last = LastRecords(self.queues.is_batch)

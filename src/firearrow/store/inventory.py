@@ -27,7 +27,7 @@ import msgspec
 
 from firearrow.message.names import fault_as_directory
 from firearrow.store.fs import FileSystem, replace_file
-from firearrow.store.leftout import Key
+from firearrow.store.laggingqueues import Key
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.extension import ADDRESS_MAX, tag_code_behind
 from firearrow.store.index import Index
 from firearrow.store.queues import ENTRY, ConsumeQueue, ConsumeQueues
-from firearrow.store.soundness import Damaged, Fault, fault_of
+from firearrow.store.recordchecks import Damaged, Fault, fault_of
 
 _QUERY_BYTES_MAX: Final = 8 * 1024 * 1024  # clients refuse frames above 16 MiB
 _CANDIDATES_MAX: Final = 4096  # bounds the work of one query for a key that many share

@@ -24,8 +24,8 @@ from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRAN
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.events import RecordDamaged
 from firearrow.store.queues import ConsumeQueues
+from firearrow.store.recordchecks import fault_of
 from firearrow.store.snapshot.walk import find_record
-from firearrow.store.soundness import fault_of
 
 logger = logging.getLogger(__name__)
 

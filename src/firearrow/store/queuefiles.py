@@ -32,7 +32,7 @@ from firearrow.store.events import MessagesArrived
 from firearrow.store.extension import DIRECTORY as EXTENSIONS
 from firearrow.store.fs import OS_FILES, FileSystem, ManyFiles, NewNames, clear_way, keep_aside, names_in
 from firearrow.store.inventory import Inventory
-from firearrow.store.leftout import NAME, Key, LeftOut, LeftOutFile, concerns_all
+from firearrow.store.laggingqueues import NAME, Key, Lagging, LaggingFile, concerns_all
 from firearrow.store.queues import ENTRY_BYTES, Entries, HasRecord, ManyNewQueues, QueueRange, Run
 from firearrow.store.segments import Maps, maps_max
 
@@ -98,12 +98,12 @@ class FileConsumeQueues:
         self._names = NewNames(directory.parent, self._many)
         self._maps = Maps(maps_max())
         self._rest = Event()  # which never comes
-        self._left_out_file = LeftOutFile(directory.parent, fs)
+        self._left_out_file = LaggingFile(directory.parent, fs)
         self._shut: dict[Key, AnyQueue] = {}  # of these nothing can be read
         self._rebuilt: set[Key] = set()  # an earlier try has made what files these have
         self._hopeless: set[Key] = set()  # the log itself does not give what these need
         self._ends: dict[Key, int] = {}  # that queues had when the store was closed
-        self.left_out: dict[Key, LeftOut] = {}
+        self.left_out: dict[Key, Lagging] = {}
 
     def load(self, *, on_disk: bool = False) -> None:
         """Open every queue that has files, see ``ConsumeQueues.load``."""
@@ -143,7 +143,7 @@ class FileConsumeQueues:
             self._by_key[queue.topic, queue.queue_id] = queue
 
     def noted(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """What ``inventory`` notes of queues: ``leftout`` notes those that are left out."""
+        """What ``inventory`` notes of queues: ``laggingqueues`` notes those that are left out."""
         found: dict[str, dict[int, tuple[int, int]]] = {}
         for (topic, queue_id), queue in self._by_key.items():
             if queue.segments.files and (topic, queue_id) not in self.left_out:
@@ -328,7 +328,7 @@ class FileConsumeQueues:
                 "queue gets no further entries for now: its messages stay in the log, all other queues go on",
                 extra={"topic": key[0], "queue_id": key[1], "error": error},
             )
-            left = LeftOut(str(error), since, end, isinstance(error, CorruptStore))
+            left = Lagging(str(error), since, end, isinstance(error, CorruptStore))
             if fault_as_directory(key[0]) is not None:
                 self._hopeless.add(key)
         self.left_out[key] = left._replace(end=max(left.end, end))
@@ -434,7 +434,7 @@ class FileConsumeQueues:
             self._left_out_file.add(ends)  # to be killed before they are whole again must not end it
         for key in aside:
             reason = self._broken.pop(key, "")
-            left = self.left_out.pop(key, None) or LeftOut(reason, 0, ends[key], needs_rebuild=True)
+            left = self.left_out.pop(key, None) or Lagging(reason, 0, ends[key], needs_rebuild=True)
             queue = self._by_key.pop(key, None) or self._make(*key)
             queue.close()
             assert ends[key] >= queue.next_offset, "no queue offset is given a second time"

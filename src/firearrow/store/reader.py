@@ -3,7 +3,7 @@
 What a pull returns is stored records one after another, copied once from the mapped log; records
 that are side by side are copied as one piece. They are not sent from the map itself (`sendfile`,
 memoryviews): what a slow reader has not taken yet would keep files that retention deletes, and a
-damaged record could not be left out. What is damaged of the copies stays behind (``soundness``):
+damaged record could not be left out. What is damaged of the copies stays behind (``recordchecks``):
 the pull goes on behind it.
 
 Source: upstream ``DefaultMessageStore#getMessage``.
@@ -27,8 +27,7 @@ from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX, tag_code_behind
 from firearrow.store.propertylooks import Chosen, Looks, PropertyFilter, is_wanted
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
-from firearrow.store.residency import Fetch, Resident, Stretch, is_resident
-from firearrow.store.soundness import (
+from firearrow.store.recordchecks import (
     AHEAD_BYTES,
     AHEAD_ENTRIES,
     PLAIN_MIN,
@@ -40,6 +39,7 @@ from firearrow.store.soundness import (
     faults_of,
     plain_ahead,
 )
+from firearrow.store.residency import Fetch, Resident, Stretch, is_resident
 
 _STORE_MS_AT: Final = 56
 _PLACE_AT: Final = 28

@@ -1,6 +1,6 @@
 """Keeps the notes for the next start true when queues or index are rebuilt in place.
 
-``closed.json`` (``inventory``) says what a closed store had, ``left-out-queues.tsv`` (``leftout``)
+``closed.json`` (``inventory``) says what a closed store had, ``left-out-queues.tsv`` (``laggingqueues``)
 which queues lack messages. A start rebuilds what does not fit them: of what was just made it must
 not. What they say of all else still holds, as that the log ended further on.
 """
@@ -14,8 +14,8 @@ import msgspec
 
 from firearrow.store import inventory
 from firearrow.store.fs import OS_FILES
-from firearrow.store.leftout import NAME as LEFT_OUT
-from firearrow.store.leftout import LeftOutFile
+from firearrow.store.laggingqueues import NAME as LEFT_OUT
+from firearrow.store.laggingqueues import LaggingFile
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.snapshot.entries import QueueKey
 
@@ -27,7 +27,7 @@ def forget_made(layout: Layout, kept: Path, made: AbstractSet[QueueKey], *, inde
     notes as they were go to ``kept``.
     """
     _forget_in_inventory(layout.root, kept, made, index=index)
-    noted = LeftOutFile(layout.root, OS_FILES)
+    noted = LaggingFile(layout.root, OS_FILES)
     noted.load()
     with StoreView(layout, owned=True) as view:
         whole = {

@@ -27,11 +27,11 @@ from firearrow.store.offline.stored import StoredFileQueue
 from firearrow.store.offline.undispatched import entries_ahead
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import RecordRun, walk_file
+from firearrow.store.recordchecks import fault_of
 from firearrow.store.scan import Columns, Ints, scan
 from firearrow.store.snapshot.entries import StoredQueue
 from firearrow.store.snapshot.indexrows import key_hash
 from firearrow.store.snapshot.mapped import StoreFile
-from firearrow.store.soundness import fault_of
 
 _ENTRIES_A_STEP: Final = 8192
 _RECORD_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firearrow.store.loglook import LOOK_BYTES
+from firearrow.store.logtail import LOOK_BYTES
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import RecordRun, walk
 from firearrow.store.snapshot.rocksrows import RocksQueues

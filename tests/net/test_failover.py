@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from firearrow.errors import BrokerBusy, MessageError, RemoteProtocolError, TopicNotFound
-from firearrow.net.firstanswer import first_answer
+from firearrow.net.failover import first_answer
 
 TROUBLES = {
     "gone": ConnectionError("gone can't be reached"),

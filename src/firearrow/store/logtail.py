@@ -16,11 +16,11 @@ import numpy as np
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.message.properties import TIMER_OUT_MS
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
-from firearrow.store.doors import Doors
 from firearrow.store.events import MessagesArrived
-from firearrow.store.leftout import Key
+from firearrow.store.laggingqueues import Key
 from firearrow.store.queues import Entries
 from firearrow.store.scan import RECORDS_MAX, Columns, Properties
+from firearrow.store.writer import Writer
 
 _TIMED: Final = f"{TIMER_OUT_MS}\x01".encode()
 LOOK_BYTES: Final = 16 << 20
@@ -41,7 +41,7 @@ class LastRecords:
         return MessagesArrived()
 
 
-def committed_halves(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
+def committed_halves(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
     """The physical offsets of halves that the records from an offset on are commits of, each with
     that of its record.
 
@@ -55,7 +55,7 @@ def committed_halves(store: Doors, physical_offset: int, bytes_max: int) -> Iter
         yield list(zip(halves.tolist(), records.tolist(), strict=True))
 
 
-def delivered_copies(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
+def delivered_copies(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
     """The records from an offset on that may be deliveries of messages that waited for a delay:
     the physical offset of the message that each names, 0 if none, and its own.
 
@@ -71,7 +71,7 @@ def delivered_copies(store: Doors, physical_offset: int, bytes_max: int) -> Iter
         yield list(zip(named.tolist(), records.tolist(), strict=True))
 
 
-def timed_copies(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
+def timed_copies(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
     """The records from an offset on that name a message with a delivery time, as `delivered_copies`
     gives those of one with a delay level."""
     for columns in _last_scans(store, physical_offset, bytes_max):
@@ -81,7 +81,7 @@ def timed_copies(store: Doors, physical_offset: int, bytes_max: int) -> Iterator
         yield list(zip(named.tolist(), records.tolist(), strict=True))
 
 
-def _last_scans(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[Columns]:
+def _last_scans(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[Columns]:
     """The records from an offset on, but none before the file of the log that has the byte
     ``bytes_max`` before its end."""
     log = store.log
@@ -89,7 +89,7 @@ def _last_scans(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[
     yield from _scans(store, begin, log.end_offset - begin)
 
 
-def _scans(store: Doors, physical_offset: int, bytes_max: int) -> Iterator[Columns]:
+def _scans(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[Columns]:
     """The records from an offset on, up to the end of the log or ``bytes_max``."""
     log = store.log
     end = log.end_offset

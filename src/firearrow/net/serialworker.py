@@ -11,7 +11,7 @@ from firearrow.services import Service
 T = TypeVar("T")
 
 
-class OneByOne(Service, Generic[T]):
+class SerialWorker(Service, Generic[T]):
     """Does it in a task, which is there only while something waits: no more than ``waiting_max``,
     what comes then is left out."""
 

@@ -18,7 +18,7 @@ from firearrow.message.names import tag_code
 from firearrow.message.record import decode_record
 from firearrow.message.sysflag import INNER_BATCH, NEED_UNWRAP
 from firearrow.store import GetResult, GetStatus, MessageStore, reader
-from firearrow.store.soundness import Damaged, Fault
+from firearrow.store.recordchecks import Damaged, Fault
 from tests.broker.fakes import HandClock
 from tests.loglines import told
 from tests.message.writing import with_compression

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from firearrow.net.onebyone import OneByOne
+from firearrow.net.serialworker import SerialWorker
 from firearrow.testing.loop import run
 from tests.broker.serving import until
 from tests.loglines import told
 
 
-class Doing(OneByOne[int]):
+class Doing(SerialWorker[int]):
     """Does numbers, a second each; 0 is a mistake."""
 
     def __init__(self) -> None:

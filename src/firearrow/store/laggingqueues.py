@@ -30,7 +30,7 @@ Key = tuple[str, int]
 _OF_ALL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS})
 
 
-class LeftOut(NamedTuple):
+class Lagging(NamedTuple):
     """Why a queue is left out, from which record on, and the end that it would have.
 
     ``needs_rebuild``: its files can't be continued.
@@ -47,7 +47,7 @@ def concerns_all(error: OSError) -> bool:
     return error.errno in _OF_ALL
 
 
-class LeftOutFile:
+class LaggingFile:
     """The file; ``noted`` is its content on the disk. Any thread may write."""
 
     def __init__(self, root: Path, fs: FileSystem) -> None:

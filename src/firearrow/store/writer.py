@@ -22,7 +22,7 @@ from firearrow.store.lmq import Lmqs, MultiDispatch
 from firearrow.store.queues import SMALL_BYTES, UNCOUNTED, ConsumeQueue, ConsumeQueues, PutCounters, QueueEnd
 
 
-class Doors:
+class Writer:
     """What is needed to add messages to a log.
 
     ``counters`` gives what counts those of a topic; with ``has_lmqs`` LMQs are one
