@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from firearrow.broker import delays
-from firearrow.broker.delays import TURN_MESSAGES_MAX, DelayRedirection
+from firearrow.broker.delays import DelayRedirection
 from firearrow.broker.puts import Draft, again
+from firearrow.broker.turns import TURN_STEPS_MAX
 from firearrow.message import properties
 from firearrow.message.batch import encode_batch
 from firearrow.message.record import Content, iter_records
@@ -334,8 +335,8 @@ def test_a_full_disk_puts_deliveries_off(tmp_path: Path, caplog: pytest.LogCaptu
         assert served.broker.troubles == {}
 
     in_virtual_time(tmp_path, main)
-    lines = [line["event"] for line in told(caplog) if "delayed" in str(line["event"])]
-    assert lines == ["delayed messages can't be delivered now"]
+    lines = [(line["event"], line["error"]) for line in told(caplog) if line.get("service") == "delayed messages"]
+    assert lines == [("service can't do its work now, and retries", "no room")]
 
 
 def test_a_topic_that_was_deleted_meanwhile_gets_its_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -368,7 +369,7 @@ def test_what_can_never_be_delivered_keeps_nothing_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Halves too, as upstream; a record of which only the body is damaged stays as it is."""
-    monkeypatch.setattr(delays, "FAILURES_SAID_MAX", len(BAD))
+    monkeypatch.setattr(delays, "FAILURES_LOGGED_MAX", len(BAD))
 
     async def main(served: Serving, caller: Caller) -> None:
         store = served.broker.store
@@ -569,11 +570,11 @@ def test_a_hundred_thousand_that_are_due_at_once_come_in_turns(tmp_path: Path, m
         between = sum(offsets.table.values())
         assert 0 < between < count
         await caller.sent(b"meanwhile", queue_id=1)
-        assert sum(offsets.table.values()) - between <= 4 * TURN_MESSAGES_MAX
+        assert sum(offsets.table.values()) - between <= 4 * TURN_STEPS_MAX
         await asyncio.sleep(1)
         assert steps[-1] == count
         taken = [after - before for before, after in zip([0, *steps], steps, strict=False)]
-        assert max(taken) <= TURN_MESSAGES_MAX
+        assert max(taken) <= TURN_STEPS_MAX
         arrived = stored(served)
         due = [(int(view.body) // 200) for view in arrived]
         assert due == sorted(due)
