@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.pop import kvrevive
 from firearrow.broker.pop.kvrecords import KvRecord
 from firearrow.broker.pop.retries import Retries
+from firearrow.broker.turns import LOOK_SECONDS_MAX, RETRY_SECONDS
 from firearrow.errors import DiskFull, MessageError
 from firearrow.store import MessageStore
 from firearrow.testing import loop
@@ -188,7 +188,7 @@ def test_a_full_disk_loses_nothing_and_counts_as_no_attempt(tmp_path: Path, monk
             assert served.broker.troubles == {"popped messages in RocksDB": "no room"}
             assert again(served) == []
             assert [record.attempt_times for record in records_in(served)] == [0, 0]
-        await asyncio.sleep(kvrevive.RETRY_SECONDS + LATE_SECONDS)
+        await asyncio.sleep(RETRY_SECONDS + LATE_SECONDS)
         assert again(served) == [b"0", b"1"]
         assert served.broker.troubles == {}
 
@@ -318,7 +318,7 @@ def test_what_the_original_popped_comes_again(tmp_path: Path) -> None:
         clock = served.broker._clock
         assert isinstance(clock, VirtualClock)
         clock.start_ms += first.visible_ms - clock.now_ms()  # it was two days before
-        await asyncio.sleep(kvrevive.LOOK_SECONDS_MAX + LATE_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS_MAX + LATE_SECONDS)
         assert again(served) == [b"m1", b"m4", b"m5"]
         await due(served, first.visible_ms + 3_600_000 + 1000)
         assert again(served) == [b"m1", b"m4", b"m5", b"m2"]
