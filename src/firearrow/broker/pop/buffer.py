@@ -1,22 +1,22 @@
-"""Checkpoints that stay in memory for some seconds: most are acknowledged by then, and no record is
-written (``enablePopBufferMerge``).
+"""Checkpoints that stay in memory for some seconds, so that most need no record (``enablePopBufferMerge``).
 
-A checkpoint is written when it is ten seconds old (``popCkStayBufferTime``), when its messages will
-be visible in three (``popCkStayBufferTimeOut``), or at a stop; with a bit for each message that was
-acknowledged meanwhile, so that needs no record either. Java: PopBufferMergeService#scan looks at
-all of them every 5 ms, and writes a record for each acknowledgement. Here one alarm waits for the
-next that is to be written.
+Most checkpoints are acknowledged within that time. The others are written when they are ten seconds old
+(``popCkStayBufferTime``), when their messages will be visible in three (``popCkStayBufferTimeOut``), or at a stop. The
+record has a bit for each message that was acknowledged meanwhile, so those acknowledgements need no record either.
+Java: PopBufferMergeService#scan visits all checkpoints every 5 ms, and writes a record for each acknowledgement. Here
+one alarm waits for the next checkpoint that must be written.
 
-As long as a checkpoint is neither acknowledged nor written, its group is at its messages for who
-asks, or starts again after a kill: they are popped once more. Pops go on behind the last.
+While a checkpoint is neither acknowledged nor written, its group's committed offset is that of its first message. After
+a kill the group pops its messages once more. Other pops go on behind the last popped message.
 
-Source: upstream ``PopBufferMergeService``.
+Source: RocketMQ ``PopBufferMergeService``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Mapping
 from heapq import heappop, heappush, heapreplace
@@ -28,23 +28,21 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Batch, Books
 from firearrow.broker.pop.merging import Key, Open, key_of
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.turns import RETRY_SECONDS, TurnService, steps_of_turn
 from firearrow.errors import BrokerError, MessageError, StoreError
-from firearrow.services import Alarm, Scheduler, Service
+from firearrow.services import Scheduler
 from firearrow.store import QueuesDeleted
 
 log = logging.getLogger(__name__)
 
-EARLY_MS: Final = 1500  # so long before a checkpoint is written, nothing more is kept for it
-TURN_SECONDS: Final = 0.002  # requests wait for no longer than this and one record
-TURN_RECORDS_MAX: Final = 128  # where a clock does not say
-RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
-LOOK_SECONDS_MAX: Final = 1.0  # how soon it is noticed that the wall clock was set
+EARLY_MS: Final = 1500  # a checkpoint that would stay in memory for less is written at once
+LOOK_SECONDS_MAX: Final = 1.0  # until a change of the wall clock is noticed
 _ALWAYS_MS: Final = 1 << 62
 BITS_MAX: Final = 32  # of a Java int
 
 
 class Kept(Open):
-    """A checkpoint in memory, and the revive queue that it is for."""
+    """Checkpoint in memory, and the revive queue that it is for."""
 
     __slots__ = ("revive_queue_id",)
 
@@ -54,15 +52,17 @@ class Kept(Open):
 
 
 class _Place(NamedTuple):
-    """A group goes on at an offset once nothing is left in memory of a checkpoint, if any."""
+    """Offset at which a group goes on once a checkpoint, if there is one, is no longer in memory."""
 
     next_offset: int
     kept: Kept | None
 
 
 class _Line:
-    """The places of a group in a queue, the first of which is not reached yet; ``committed`` is
-    where it is for all others. If it is moved from there, these places count no more."""
+    """Places of a group in a queue, of which the group has not reached the first one yet.
+
+    ``committed`` is the offset that is committed for the group. If somebody else moves it, the places are void.
+    """
 
     __slots__ = ("committed", "places")
 
@@ -72,41 +72,39 @@ class _Line:
 
 
 class Due(NamedTuple):
-    """When a checkpoint is to be written; ``number`` keeps the order of equals."""
+    """Time at which a checkpoint must be written; ``number`` keeps the order of equal ones."""
 
     at_ms: int
     number: int
     kept: Kept
 
 
-class BufferedBooks(Books, Service):
-    """Books that keep checkpoints in memory for a while, if the configuration wants that."""
+class BufferedBooks(Books, TurnService):
+    """Books that keep checkpoints in memory for a while, if the configuration enables that."""
 
     def __init__(self, context: BrokerContext, scheduler: Scheduler) -> None:
         Books.__init__(self, context)
-        Service.__init__(self, "checkpoints of pops")
+        TurnService.__init__(self, "checkpoints of pops", scheduler)
         self._clock = context.clock
         self._kept: dict[Key, Kept] = {}
         self._lines: dict[tuple[str, str, int], _Line] = {}
-        self._due: list[Due] = []  # a heap; of some nothing is left
+        self._due: list[Due] = []  # a heap; some of its checkpoints are acknowledged meanwhile
         self._number = 0
-        self._alarm = Alarm(scheduler, self._turn)
-        self._trouble: str | None = None
 
     @property
     def kept_checkpoints(self) -> int:
-        """How many checkpoints are in memory only."""
+        """Number of checkpoints that are in memory only."""
         return len(self._kept)
 
     @property
     def kept_offsets(self) -> int:
-        """How many places of groups in queues are."""
+        """Number of places of groups in queues that are in memory only."""
         return sum(len(line.places) for line in self._lines.values())
 
     # --- what was popped ---
 
     def offset(self, group: str, topic: str, queue_id: int) -> int:
-        """Give the offset that a group pops from, -1 if it has none."""
+        """Return the offset that a group pops from, -1 if it has none."""
         committed = super().offset(group, topic, queue_id)
         if self._lines:
             line = self._line(topic, group, queue_id, committed)
@@ -115,11 +113,11 @@ class BufferedBooks(Books, Service):
         return committed
 
     def offsets(self, group: str, topic: str) -> Mapping[int, int]:
-        """Give the offsets that a group pops from, by queue, as far as one look finds them."""
+        """Return the offsets that a group pops from, by queue; of queues that need a closer look, none."""
         return {} if self._lines else super().offsets(group, topic)
 
     def _line(self, topic: str, group: str, queue_id: int, committed: int) -> _Line | None:
-        """The places of a group in a queue, unless it was moved."""
+        """Return the places of a group in a queue, unless somebody else has moved the group."""
         line = self._lines.get((topic, group, queue_id))
         if line is not None and line.committed != committed:
             del self._lines[topic, group, queue_id]
@@ -127,9 +125,9 @@ class BufferedBooks(Books, Service):
         return line
 
     def popped(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
-        """Note that messages are popped, after which the group goes on at an offset.
+        """Note that messages are popped, and that the group goes on at an offset.
 
-        Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
+        Raises BrokerError, DiskFull or MessageError with nothing noted: then the messages are not popped.
         """
         if not self._lines and not self._keeps:
             super().popped(checkpoint, revive_queue_id, next_offset, now_ms)
@@ -155,23 +153,23 @@ class BufferedBooks(Books, Service):
         key, at_ms = key_of(checkpoint, self._broker_name), self._kept_until(checkpoint)
         kept = self._kept[key] = Kept(checkpoint, key, revive_queue_id)
         self._plan(at_ms, kept)
-        self._alarm.set_earlier(max(at_ms - now_ms, 0) / 1000)
+        self._wake(max(at_ms - now_ms, 0) / 1000)
         return kept
 
     @property
     def _keeps(self) -> bool:
-        """Whether checkpoints are kept at all."""
+        """Return whether the configuration enables checkpoints in memory."""
         return self._settings.broker.enable_pop_buffer_merge
 
     def _kept_until(self, checkpoint: Checkpoint) -> int:
-        """When a checkpoint is to be written at the latest."""
+        """Latest time at which a checkpoint must be written."""
         config = self._settings.broker
         return min(
             checkpoint.pop_ms + config.pop_ck_stay_buffer_time, checkpoint.due_ms - config.pop_ck_stay_buffer_time_out
         )
 
     def _has_room(self, checkpoint: Checkpoint, key: Key, line: _Line | None) -> bool:
-        """Whether one more checkpoint may be kept."""
+        """Return whether one more checkpoint may stay in memory."""
         config = self._settings.broker
         return (
             self._keeps
@@ -182,7 +180,7 @@ class BufferedBooks(Books, Service):
         )
 
     def passed(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Note that a group goes on at an offset, and wants nothing of what is before it."""
+        """Note that a group goes on at an offset, and skips the messages before it."""
         line = self._line(topic, group, queue_id, super().offset(group, topic, queue_id))
         if line is None:
             super().passed(group, topic, queue_id, next_offset)
@@ -190,12 +188,12 @@ class BufferedBooks(Books, Service):
             line.places.append(_Place(next_offset, None))
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Have a group go on at an offset, whatever was popped before."""
+        """Move a group to an offset, and forget its pops in memory."""
         self._lines.pop((topic, group, queue_id), None)
         super().reset(group, topic, queue_id, queue_offset)
 
     def forget_queues(self, deleted: QueuesDeleted) -> None:
-        """Queues are deleted: nobody goes on in them."""
+        """Forget the places of groups in deleted queues."""
         topic, queue_id = deleted
         for key in [key for key in self._lines if key[0] == topic]:
             if queue_id is None or key[2] == queue_id:
@@ -204,7 +202,7 @@ class BufferedBooks(Books, Service):
     # --- what was consumed ---
 
     def acknowledge(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
-        """Note that a message was consumed; raises like `popped`."""
+        """Note that a message was consumed; raises the same errors as `popped`."""
         kept = self._kept_of(batch)
         if kept is None:
             super().acknowledge(batch, queue_offset, now_ms)
@@ -212,7 +210,7 @@ class BufferedBooks(Books, Service):
             self._acknowledge(kept, [queue_offset])
 
     def acknowledge_all(self, batch: Batch, queue_offsets: list[int], now_ms: int) -> None:
-        """Note that messages of a batch were consumed; raises like `popped`."""
+        """Note that messages of a batch were consumed; raises the same errors as `popped`."""
         kept = self._kept_of(batch)
         if kept is None:
             super().acknowledge_all(batch, queue_offsets, now_ms)
@@ -231,7 +229,7 @@ class BufferedBooks(Books, Service):
             self._done(kept)
 
     def _done(self, kept: Kept) -> None:
-        """Nothing is left of a checkpoint: the group may have come further."""
+        """Forget a checkpoint, and commit the offset that its group has reached now."""
         kept.left = 0
         del self._kept[kept.key]
         topic, group, queue_id = kept.key[:3]
@@ -247,11 +245,11 @@ class BufferedBooks(Books, Service):
             line.committed = reached
             self._offsets.commit(group, topic, queue_id, reached)
 
-    # --- by time ---
+    # --- turns ---
 
     async def stop(self) -> None:
-        """Write all checkpoints; of what can't be written, the messages are popped once more."""
-        self._alarm.cancel()
+        """Write all checkpoints; the messages of those that can't be written are popped once more."""
+        await super().stop()
         left = -1
         while self._kept and len(self._kept) != left:
             left = len(self._kept)
@@ -261,49 +259,32 @@ class BufferedBooks(Books, Service):
                 self._note_trouble(str(error))
             await asyncio.sleep(0)
 
-    @property
-    def trouble(self) -> str | None:
-        """Why checkpoints can't be written."""
-        return self._trouble
-
     def _plan(self, at_ms: int, kept: Kept) -> None:
         self._number += 1
         heappush(self._due, Due(at_ms, self._number, kept))
 
-    def _turn(self) -> None:
-        """Write what is due, as much as one turn may."""
-        is_busy, error = False, "an error of its own"
-        try:
-            is_busy, error = self._write_due(self._clock.now_ms()), ""
-        except (StoreError, OSError) as refused:
-            error = str(refused)
-        finally:
-            self._note_trouble(error or None)
-            if error:
-                self._alarm.set(RETRY_SECONDS)
-            elif is_busy or self._due:
-                self._alarm.set(0.0 if is_busy else self._seconds())
-
-    def _seconds(self) -> float:
+    def _work(self) -> float:
+        """Write due checkpoints."""
+        if self._write_due(self._clock.now_ms()):
+            return 0.0
+        if not self._due:
+            return math.inf
         ahead = (self._due[0].at_ms - self._clock.now_ms()) / 1000
         return min(max(ahead, 0.0), LOOK_SECONDS_MAX)
 
     def _write_due(self, until_ms: int) -> bool:
-        """Write checkpoints that are due; whether there are more."""
-        heap, monotonic = self._due, self._clock.monotonic
-        until = monotonic() + TURN_SECONDS
-        for _ in range(TURN_RECORDS_MAX):
+        """Write checkpoints that are due at a time; return whether there are more."""
+        heap = self._due
+        for _ in steps_of_turn(self._clock.monotonic):
             while heap and not heap[0].kept.left:
                 heappop(heap)
             if not heap or heap[0].at_ms > until_ms:
                 return False
             self._write(heap[0])
-            if monotonic() >= until:
-                return True
         return True
 
     def _write(self, due: Due) -> None:
-        """Write a checkpoint; if only that one can't be written now, later."""
+        """Write a checkpoint; if it alone can't be written now, retry it later."""
         kept, now_ms = due.kept, self._clock.now_ms()
         record = replace(kept.checkpoint, acknowledged_bits=kept.acknowledged_bits)
         try:
@@ -314,10 +295,3 @@ class BufferedBooks(Books, Service):
             return
         heappop(self._due)
         self._done(kept)
-
-    def _note_trouble(self, error: str | None) -> None:
-        if error is not None and self._trouble != error:
-            log.error("checkpoints can't be written now", extra={"error": error})
-        elif error is None and self._trouble is not None:
-            log.info("checkpoints are written again")
-        self._trouble = error

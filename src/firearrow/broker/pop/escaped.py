@@ -21,9 +21,10 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Batch
-from firearrow.broker.pop.buffer import EARLY_MS, RETRY_SECONDS, BufferedBooks, Due, Kept
+from firearrow.broker.pop.buffer import EARLY_MS, BufferedBooks, Due, Kept
 from firearrow.broker.pop.merging import Key
 from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.turns import RETRY_SECONDS, TurnService
 from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.services import Scheduler
 
@@ -82,7 +83,7 @@ class EscapedBooks(BufferedBooks):
 
     async def stop(self) -> None:
         """Send all checkpoints; of what can't be sent, the messages are popped once more."""
-        self._alarm.cancel()
+        await TurnService.stop(self)
         until = self._clock.monotonic() + STOP_SECONDS
         while self._kept and self._clock.monotonic() < until:
             try:
