@@ -429,13 +429,13 @@ def test_a_broker_that_has_seen_transactions_is_at_rest(tmp_path: Path) -> None:
             service = served.broker.transactions.service
             end = served.broker.store.log_end_offset
             assert (service._alarm.is_set, service._ops._alarm.is_set) == (False, False)
-            assert service._round is None
+            assert service._steps is None
             began = served.broker.offsets.data_version.counter
             await asyncio.sleep(3600)
             assert served.broker.store.log_end_offset == end
             assert served.broker.offsets.data_version.counter == began
             assert (service._alarm.is_set, service._ops._alarm.is_set) == (False, False)
-            assert service._round is None
+            assert service._steps is None
             await producer.begin(b"next")
             await asyncio.sleep(2 * ROUND_SECONDS)
             assert bodies(served)[-1] == b"next"
@@ -547,13 +547,13 @@ def count_turns(monkeypatch: pytest.MonkeyPatch, served: Serving) -> list[None]:
     """A list that grows with each turn of the event loop that a round takes."""
     turns: list[None] = []
     service = served.broker.transactions.service
-    go_on = service._go_on
+    work = service._work
 
-    def turn() -> None:
+    def turn() -> float:
         turns.append(None)
-        go_on()
+        return work()
 
-    monkeypatch.setattr(service, "_go_on", turn)
+    monkeypatch.setattr(service, "_work", turn)
     return turns
 
 

@@ -1,21 +1,24 @@
-"""Transactions: what became of halves, and asking the producers of those of which nothing is known.
+"""Transactions: decide halves, and ask producers about halves that nobody decided.
 
-A half is decided once, by the first commit or rollback for it or for any copy of it. Java:
-EndTransactionProcessor commits it again when its producer answers after it was put again, and when
-the same answer comes twice.
+The first commit or rollback of a half, or of any copy of it, decides the half. Java: EndTransactionProcessor commits it
+again when its producer answers after it was put again, and when the same answer comes twice.
 
-Rounds of checks are `transactionCheckInterval` apart, as upstream, but there is one only when a
-half may be due. It goes over the half queue from where the last one ended: what is decided is
-passed, what is due is put again at the end and its producer asked (39), what nobody decides goes to
-``TRANS_CHECK_MAX_TIME_TOPIC``. It ends at the first half that is too young; halves that are not to
-be checked for a while (``CHECK_IMMUNITY_TIME_IN_SECONDS``) only hold it up until one behind them is
-due, then they are put again before that. So the offsets of group ``CID_RMQ_SYS_TRANS`` are those
-that a RocketMQ broker goes on from. They are committed when the disk has all that they rest on.
+Rounds of checks are `transactionCheckInterval` apart, as in RocketMQ, but a round begins only when a half may be due.
+It reads the half queue from the place where the last round ended:
 
-A start reads the op queue, and in the end of the log which halves were committed without a record
-there: a kill makes nothing be committed twice.
+* It passes a decided half.
+* It puts a due half again at the end of the queue, and asks its producer (39).
+* It moves a half that nobody decided in time to ``TRANS_CHECK_MAX_TIME_TOPIC``.
+* It ends at the first half that is too young. A half with its own minimum age (``CHECK_IMMUNITY_TIME_IN_SECONDS``)
+  holds the round's offset back only until a half behind it is due: then it is put again before that one.
 
-Source: upstream ``TransactionalMessageServiceImpl``, ``TransactionalMessageCheckService``,
+So a RocketMQ broker can go on from the offsets of group ``CID_RMQ_SYS_TRANS``. They are committed when the disk has the
+records that they depend on.
+
+A start reads the op queue. In the end of the log it finds halves that were committed without a record in the op queue,
+so that after a kill nothing is committed twice.
+
+Source: RocketMQ ``TransactionalMessageServiceImpl``, ``TransactionalMessageCheckService``,
 ``AbstractTransactionalMessageCheckListener``.
 """
 
@@ -56,42 +59,42 @@ from firearrow.broker.halves import (
 )
 from firearrow.broker.puts import Draft, Placed
 from firearrow.broker.state.opencounts import OpenCounts
-from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
+from firearrow.broker.turns import RoundService, Steps
+from firearrow.errors import BrokerError, MessageError
 from firearrow.message import properties
 from firearrow.message.model import MessageView
 from firearrow.message.names import TRANS_GROUP
 from firearrow.message.record import decode_record
-from firearrow.services import Alarm, Scheduler, Service
+from firearrow.services import Scheduler
 from firearrow.store import ConsumeQueue, committed_halves
 from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
 COPIES_KNOWN_MAX: Final = 200_000
-"""Checked halves of which the last copy is known, some 20 MB. When one of them is decided by an
-answer for an earlier copy, the op queue says so of the last one too; of others only our own rounds
-know, by their root."""
+"""Checked halves whose last copy is known, some 20 MB. When an answer for an earlier copy decides one of them, the op
+queue names the last copy, too. The decision of any other is known to our own rounds only, by its root."""
 
 OPS_BEFORE: Final = 1000
-"""Records of the op queue that a start reads before those in use: what they decide is not decided
-again. At rest they are those of 50 minutes."""
+"""Records of the op queue that a start reads before those in use: the halves that they decide are not decided again. At
+rest they are the records of 50 minutes."""
 
 LOG_BYTES_MAX: Final = 1 << 30
-"""Of the log's end, that a start looks at for commits, a second or two. Those that have no record
-yet are some seconds old, and the oldest half that is open is not older than a round."""
+"""Bytes at the log's end in which a start looks for commits, a second or two. Commits without a record are some seconds
+old, and the oldest open half is not older than a round."""
 
 HELD_BEHIND_MAX: Final = 4096
-"""Halves that a round goes over again because one before them is not to be checked yet; with more,
-that one is put again."""
+"""Halves that each round reads again because a half before them must not be checked yet. With more, that half is put
+again."""
 
 AHEAD_SECONDS_MAX: Final = 86_400.0
-"""A round is not planned further ahead: the wall clock may be set, and senders name any time."""
+"""Seconds until the next round at most: the wall clock may be set, and senders name any time."""
 
 PRODUCERS_TRIED: Final = 3  # Java: ProducerManager#GET_AVAILABLE_CHANNEL_RETRY_COUNT
-_SOON: Final = 0.1  # of an interval: a timer may come early, and no round follows at once
+_SOON: Final = 0.1  # of an interval: after a timer that rang early, no second round begins at once
 _OPS_OF_STEP: Final = 64
-_STEP_COST: Final = 4096  # of a step of a round, some milliseconds
-_READ_COST: Final = 32  # a record, against a half that is known to be decided
+_STEP_COST: Final = 4096  # of a step of a round, some milliseconds; to pass a decided half costs 1
+_READ_COST: Final = 32  # of a record
 _BYTES_FOR_COST: Final = 256
 
 
@@ -100,19 +103,19 @@ def _cost(record_bytes: int) -> int:
 
 
 class _Verdict(Enum):
-    """What comes of looking at a half."""
+    """Decision of a round about a half."""
 
-    DONE = auto()  # the queue can move on over it
-    DUE = auto()  # its producer is to be asked, or it is to be given up
-    HELD = auto()  # it is not to be checked yet, others behind it may be
-    YOUNG = auto()  # neither it nor what is behind it is due
+    DONE = auto()  # the round passes it
+    DUE = auto()  # the round asks its producer, or gives it up
+    HELD = auto()  # it must not be checked yet, halves behind it may be due
+    YOUNG = auto()  # neither it nor any half behind it is due
 
 
-class Transactions(Service):
-    """Decides halves, and asks for decisions by time."""
+class Transactions(RoundService):
+    """Decide halves, and check the ones that nobody decides."""
 
     def __init__(self, context: BrokerContext, open_counts: OpenCounts, scheduler: Scheduler) -> None:
-        super().__init__("transactions")
+        super().__init__("transactions", scheduler)
         self._context = context
         self._open_counts = open_counts
         self._tally = context.stats.tally
@@ -128,69 +131,59 @@ class Transactions(Service):
         self._next = 0  # the first half that is perhaps not done
         self._saved = (0, 0)
         self._began = 0.0
-        self._is_started = False
-        self._alarm = Alarm(scheduler, self._begin_round)
-        self._round: Iterator[int] | None = None
         self._planned_by: BrokerConfig | None = None  # as long as the alarm is set
         self._has_copied = False
         self._due_ms = math.inf
         self._asked = 0
         self._given_up = 0
-        self._trouble: str | None = None
 
     # --- life ---
 
     def _forget(self) -> None:
-        """Know of no half."""
+        """Forget the state of all halves."""
         context = self._context
         self._decided = Decided()
         self._ops = OpQueue(context.puts, context.store.store_host, context.settings, context.clock, self._scheduler)
         self._last_copies: dict[int, int] = {}
 
     async def start(self) -> None:
-        """Learn from the store what is decided; from here on halves are checked."""
+        """Read the decided halves from the store, and check halves from now on."""
         self._began = self._scheduler.time()
         self._next = self._kept_offset(HALF_TOPIC)
         self._ops.done_offset = self._kept_offset(OP_TOPIC)
         self._saved = self._next, self._ops.done_offset
         for _ in self._learn():
             await asyncio.sleep(0)
-        self._is_started = True
+        self._is_running = True
         if self._next < self._end:
             self._plan(0)
 
     async def stop(self) -> None:
-        """Write what was decided; nothing is checked any more."""
-        self._is_started = False
-        self._alarm.cancel()
-        self._round = None
+        """Check no further half, and write the decisions."""
+        await super().stop()
+        self._steps = None
         self._ops.write()
         self._ops.cancel()
         if self._replicas.is_slave:
-            self._forget()  # the next start learns what its master has decided meanwhile
-
-    def go_on(self) -> None:
-        """Look again at what could not be put before."""
-        if self._is_started and self._round is None:
-            self._alarm.set(0)
+            self._forget()  # the next start reads the decisions that its master has made meanwhile
 
     @property
     def trouble(self) -> str | None:
-        """Why halves can't be put again, or decisions not written."""
-        return self._trouble or self._ops.trouble
+        """Reason why halves can't be checked, or decisions not written."""
+        return super().trouble or self._ops.trouble
 
     @property
     def _end(self) -> int:
         return self._store.max_queue_offset(HALF_TOPIC, QUEUE_ID)
 
     def _kept_offset(self, topic: str) -> int:
-        """Where the last broker was; within what the queue has now."""
+        """Return the committed offset of a queue, moved into the queue's range."""
         kept = self._offsets.query(TRANS_GROUP, topic, QUEUE_ID)
         first = self._store.min_queue_offset(topic, QUEUE_ID)
         return min(max(kept, first), self._store.max_queue_offset(topic, QUEUE_ID))
 
     def _learn(self) -> Iterator[None]:
-        """Note what the op queue and the log say, a step for each that is taken."""
+        """Read the decisions in the op queue and in the end of the log, in steps."""
         store, end = self._store, self._end
         in_use = self._ops.done_offset
         first = max(in_use - OPS_BEFORE, store.min_queue_offset(OP_TOPIC, QUEUE_ID))
@@ -221,9 +214,11 @@ class Transactions(Service):
             yield
 
     def _is_of(self, half: Half, commit: int) -> bool:
-        """Whether the record at a physical offset is of the same message as a half. Of one without
-        an id that is not known: it may be committed again. Ids are of the senders' choice, so a
-        message of another topic is another one."""
+        """Return whether the record at a physical offset is the commit of a half.
+
+        That is unknown for a half without an id: it may be committed again. Senders choose the ids, so a record of
+        another topic is another message.
+        """
         view, unique_key = self._store.view_at(commit), half.view.unique_key
         topic = view.properties.get(properties.REAL_TOPIC, view.topic)
         is_same = unique_key is not None and view.unique_key == unique_key
@@ -232,14 +227,14 @@ class Transactions(Service):
     # --- decisions ---
 
     def is_decided(self, half: AnyHalf) -> bool:
-        """Whether a half, or another copy of it, was committed or rolled back."""
+        """Return whether a half, or another copy of it, was committed or rolled back."""
         queue_offset, root = half.queue_offset, half.root
         return queue_offset in self._decided or (root != queue_offset and root in self._decided)
 
     def commit(self, half: AnyHalf) -> None:
-        """Put the message of a half where it belongs.
+        """Put the message of a half into its topic.
 
-        Raises what `Puts.put` raises; the half is then as before.
+        Raises the errors of `Puts.put`; the half is then as before.
         """
         begin = self._store.log_end_offset
         put_committed(self._puts, half, self._clock.now_ms())
@@ -247,8 +242,10 @@ class Transactions(Service):
         self._decide(half)
 
     def commit_several(self, halves: Sequence[tuple[PlainHalf, ConsumeQueue]]) -> bool:
-        """Put the messages of halves, which are not decided, side by side into the queues that they
-        are for. False, with nothing put, if each is to be committed by itself."""
+        """Put the messages of undecided halves side by side into their queues.
+
+        Returns False with nothing put if each half must be committed alone.
+        """
         messages = [plain_committed(half, queue) for half, queue in halves]
         places = self._store.put_several(messages, self._clock.now_ms())
         if places is None:
@@ -275,9 +272,9 @@ class Transactions(Service):
         return True
 
     def roll_back(self, half: AnyHalf) -> None:
-        """Have the message of a half never be delivered.
+        """Discard the message of a half.
 
-        Raises DiskFull if that can't be written.
+        Raises DiskFull if the decision can't be written.
         """
         self._ops.check_room()
         if self._tally is not None:
@@ -304,7 +301,7 @@ class Transactions(Service):
     def resume(self, view: MessageView) -> None:
         """Put a message of a transaction as a half that was never checked.
 
-        Raises BrokerError if it is decided, and what `Puts.put` raises.
+        Raises BrokerError if it is decided, and the errors of `Puts.put`.
         """
         root = noted_root(view)
         if root is not None and root in self._decided:
@@ -318,21 +315,21 @@ class Transactions(Service):
         if root in self._last_copies or len(self._last_copies) < COPIES_KNOWN_MAX:
             self._last_copies[root] = queue_offset
 
-    # --- when ---
+    # --- rounds by time ---
 
     def waits(self, message: WaitsElsewhere) -> None:
-        """A message was put that may be a half."""
+        """Plan a round for a message, if it is a half."""
         if message.topic == HALF_TOPIC:
             self._open_counts.add(message.real_topic, 1)
             broker = self._settings.broker
-            # What was planned for a half before this one, by the same settings, is not later.
+            # A round that the same settings planned for an earlier half is not later.
             if broker is not self._planned_by or not self._alarm.is_set:
                 self._plan(self._clock.now_ms() + broker.transaction_time_out)
                 self._planned_by = broker
 
     def _plan(self, due_ms: float) -> None:
-        """Have a round begin when it is time for one and something is due."""
-        if not self._is_started or self._round is not None:
+        """Begin a round at the first end of an interval at which a half may be due."""
+        if not self._is_running or self._steps is not None:
             return  # a round plans the next one when it ends
         interval = self._settings.broker.transaction_check_interval / 1000
         now = self._scheduler.time()
@@ -342,74 +339,55 @@ class Transactions(Service):
         at = min(self._began + rounds * interval, now + AHEAD_SECONDS_MAX)
         self._alarm.set_earlier(at - now)
 
-    def _begin_round(self) -> None:
+    def _round(self) -> Steps:
         self._has_copied, self._due_ms, self._given_up = False, math.inf, 0
         self._planned_by = None
-        self._round = self._check_due()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Go on with the round until it has taken a few milliseconds."""
-        steps = self._round
-        if steps is None:
-            return  # stopped
-        goes_on, trouble = False, "a round of checks failed"
-        try:
-            goes_on, trouble = self._step(steps), ""
-        except PutLater:
-            trouble = ""
-        except (StoreError, BrokerError) as error:
-            trouble = str(error)
-            if self._trouble is None:
-                log.error("transactions can't be checked now", extra={"error": error})
-        finally:
-            if goes_on:
-                self._scheduler.call_soon(self._go_on)
-            else:
-                self._trouble = trouble or None
-                self._round = None
-                self._end_round()
-
-    @staticmethod
-    def _step(steps: Iterator[int]) -> bool:
         cost = 0
-        for paid in steps:
+        for paid in self._check_due():
             cost += paid
             if cost >= _STEP_COST:
-                return True
-        return False
+                cost = 0
+                yield 0.0
 
-    def _end_round(self) -> None:
+    def _after_round(self) -> float:
+        return self._end_round(has_failed=False)
+
+    def _pause(self) -> float:
+        return self._end_round(has_failed=True)
+
+    def _end_round(self, has_failed: bool) -> float:
+        """Save the offsets that a round has reached, and plan the next round."""
         if self._given_up:
             log.warning(
                 "transactions that nobody decided went to TRANS_CHECK_MAX_TIME_TOPIC", extra={"count": self._given_up}
             )
         self._decided.forget_before(self._next)
         if self._next > self._saved[0]:
-            self._ops.write()  # of what offsets are behind, the op queue tells the next start
+            self._ops.write()  # the next start reads there the decisions of halves behind the offset
         reached = self._next, self._ops.done_before(self._next)
         if reached != self._saved:
             self._store.when_safe(self._store.log_end_offset, partial(self._save, reached))
         if self._next < self._end:
-            is_soon = self._has_copied or self._trouble or math.isinf(self._due_ms)
+            is_soon = self._has_copied or has_failed or math.isinf(self._due_ms)
             self._plan(0 if is_soon else self._due_ms)
+        return math.inf  # the alarm is set if there is a next round
 
     def _save(self, reached: tuple[int, int], done: bool) -> None:
-        """Commit offsets, unless the disk did not take what they rest on."""
+        """Commit offsets, unless the disk has refused the records that they depend on."""
         if done:
             self._saved = reached
             for topic, queue_offset in zip((HALF_TOPIC, OP_TOPIC), reached, strict=True):
                 self._offsets.commit(TRANS_GROUP, topic, QUEUE_ID, queue_offset)
-        elif self._is_started:
+        else:
             self._plan(0)
 
     # --- a round ---
 
     def _check_due(self) -> Iterator[int]:
-        """Check what is due, a half for each that is taken; gives what it has cost."""
+        """Check due halves, and yield the cost of each half read."""
         store, end = self._store, self._end
         at = self._next = max(self._next, store.min_queue_offset(HALF_TOPIC, QUEUE_ID))
-        held: list[int] = []  # physical offsets of what is not to be checked yet
+        held: list[int] = []  # physical offsets of halves that must not be checked yet
         while at < end:
             if at in self._decided:
                 yield 1
@@ -437,7 +415,7 @@ class Transactions(Service):
             self._next = end
 
     def _verdict(self, half: Half | None) -> _Verdict:
-        """What is to be done with a half."""
+        """Decide how a round goes on at a half."""
         if half is None:
             log.error("a half can't be read: its transaction is not checked")
             return _Verdict.DONE
@@ -445,7 +423,7 @@ class Transactions(Service):
             self._forget_copy(half)
             return _Verdict.DONE
         if self._last_copies.get(half.root, -1) > half.queue_offset:
-            return _Verdict.DONE  # after a kill, or 323, there may be another chain of copies
+            return _Verdict.DONE  # after a kill, or request 323, there may be another chain of copies
         age_ms = self._clock.now_ms() - half.born_timestamp_ms
         if self._replicas.is_slave or self._is_to_be_given_up(half):
             return _Verdict.DUE
@@ -464,9 +442,9 @@ class Transactions(Service):
         )
 
     def _see_to(self, half: Half | None, act: Callable[[Half], object]) -> None:
-        """Do something with a half, unless it was decided meanwhile.
+        """Call ``act`` with a half, unless the half was decided meanwhile.
 
-        One of which nothing can be made holds up nobody: it is logged, and stays where it is.
+        A half that can't be handled is logged and stays where it is, and others go on.
         """
         if half is None or self.is_decided(half):
             return
@@ -476,10 +454,10 @@ class Transactions(Service):
             log.error("a half can't be checked", extra={"physical_offset": half.view.physical_offset, "error": error})
 
     def _put_held_again(self, held: list[int]) -> Iterator[int]:
-        """Put halves again that are not to be checked yet, so that the queue can move on.
+        """Put halves again that must not be checked yet, so that the round's offset can pass them.
 
-        Java: TransactionalMessageServiceImpl#check does so in every round, and counts it as a
-        check: a half is given up before its producer was asked.
+        Java: TransactionalMessageServiceImpl#check does so in every round, and counts it as a check: it gives halves up
+        before it has asked their producer.
         """
         while held:
             record = self._store.record_at(held[0])
@@ -494,7 +472,7 @@ class Transactions(Service):
             self._ask_again(half)
 
     def _ask_again(self, half: Half) -> None:
-        """Put a half again, counted up, and ask its producer."""
+        """Put a half again with one more check counted, and ask its producer."""
         copy = self._copy(half, half.check_times + 1)
         if copy is None:
             return
@@ -507,26 +485,25 @@ class Transactions(Service):
             member = members[self._asked % len(members)]
             channel = member.channel
             if not senders.may_publish(member.user, channel.ip, half.real_topic):
-                continue  # the message is none of its business, whatever group it says it is of
+                continue  # it has no right to the topic, whatever group it has joined
             tried += 1
             if channel.push(asking) or tried >= PRODUCERS_TRIED:
                 return
 
     def _move(self, half: Half) -> None:
-        """Put a half to another broker, which decides it: a slave that acts for its master can't.
+        """Forward a half to another broker, which decides it: a slave that acts for its master can't.
 
-        Source: upstream TransactionalMessageServiceImpl#check, which gives one up that failed ten
-        times, and so loses it for good.
+        Source: RocketMQ TransactionalMessageServiceImpl#check, which drops a half after ten failures, and so loses it
+        for good.
         """
         self._puts.deliver(moved(half), self._clock.now_ms())
         self._decided.add(half.queue_offset)
         self._open_counts.add(half.real_topic, -1)
 
     def _copy(self, half: Half, check_times: int) -> tuple[Draft, Placed] | None:
-        """Put a half at the end of its queue; one that has no room for notes is given up.
+        """Put a half at the end of its queue; give it up if it has no room for the added properties.
 
-        Java: TransactionalMessageServiceImpl#check tries that one until the round is over, and all
-        that are behind it wait.
+        Java: TransactionalMessageServiceImpl#check retries it until the round is over, and all halves behind it wait.
         """
         draft = copied(half, check_times)
         try:
@@ -539,7 +516,7 @@ class Transactions(Service):
         return draft, placed
 
     def _give_up(self, half: Half) -> None:
-        """Put a half where those are that nobody decides."""
+        """Move a half to the topic of halves that nobody decided."""
         self._context.topics.create(GIVEN_UP_TOPIC, 1)
         self._puts.put(given_up(half))
         self._forget_copy(half)
