@@ -1,37 +1,41 @@
-"""Messages with a delivery time: where they wait, and how they go on when their time comes.
+"""Timed messages: redirect a message with a delivery time, and deliver it when its time has come.
 
-`TimerRedirection` has a message with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS wait in
-``rmq_sys_wheel_timer``. `TimedMessages` puts what is in that queue on the wheel (``store.timers``),
-and what is due into its topic. A message that is due far ahead is put into the queue again after
-``timerRollWindowSlot`` slots, so that its record is never much older than that.
+`TimerRedirection` puts a message with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS into ``rmq_sys_wheel_timer``.
+`TimedMessages` places the messages of that queue on the wheel (``store.timers``), and puts due messages into their
+topics. A message that is due far ahead rolls: after ``timerRollWindowSlot`` slots it is put into the queue again, so
+that its record is never much older than that.
 
-A message is due at the begin of the first slot that is not before its time, so never early and up
-to ``timerPrecisionMs`` late. Before a slot is read, everything that was put before is on the wheel:
-so a recall that was acknowledged is heeded, and messages are delivered in the order of their slots,
-and within a slot in the order in which they were sent.
+A message is due at the begin of the first slot that is not before its time: never early, and up to ``timerPrecisionMs``
+late. Before a slot is read, all messages put before are on the wheel. So an acknowledged recall has its effect, and
+messages are delivered in the order of their slots, and within a slot in the order in which they were sent.
 
-A slave delivers nothing: its timer follows its master's (`TimedMessages.follow`), so that the slave
-goes on there as a master, or acts for it. How far that was counts when all that the master had put
-by then is here. A message goes on the wheel, or counts as delivered, when the master's timer has
-moved on since it had it on its own wheel: until then it may be there in a later slot than it should
-be. Where a message rolls depends on when it was put, so that it is in one slot on both.
+A slave delivers nothing. Its timer follows its master's (`TimedMessages.follow`), so that the slave can go on there as
+a master, or act for it:
 
-A master that comes back goes on where the slave is that acted for it (`TimedMessages.take_back`):
-what that had not is placed again. What went on since, the log says (``delivered``). `Delivering`
-has a broker deliver as long as it is its turn.
+* A position of the master's timer counts when the slave's log has all records that the master had then.
+* A message goes on the wheel, or counts as delivered, when the master's timer has moved on after it had that message on
+  its own wheel. Until then the message may be in a later slot there than it should be.
+* The put time of a message decides where it rolls, so that it is in the same slot on both.
 
-Source: upstream ``HookUtils#handleScheduleMessage``, ``TimerMessageStore``.
+A master that comes back goes on where the slave is that acted for it (`TimedMessages.take_back`), and places again all
+messages that the slave had not placed. It finds later deliveries in the log (``delivered``). The service `Delivering`
+starts and ends a broker's deliveries.
+
+Source: RocketMQ ``HookUtils#handleScheduleMessage``, ``TimerMessageStore``.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 from array import array
 from collections import Counter
 from collections.abc import Generator
 from random import Random
 from typing import Final, NamedTuple
+
+import msgspec
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delivered import DeliveredTimers
@@ -40,12 +44,13 @@ from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.recalls import Recall, identity_of, recall_by, recall_of
 from firearrow.broker.state.settings import Settings
-from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
+from firearrow.broker.turns import RoundService, Steps
+from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.javanumbers import INT_MAX
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
-from firearrow.services import Alarm, Scheduler, Service
+from firearrow.services import Scheduler, Service
 from firearrow.store import (
     DELETE,
     NORMAL,
@@ -67,18 +72,15 @@ log = logging.getLogger(__name__)
 
 STEP_MESSAGES: Final = 192  # some 6 ms: requests wait for no longer at a time
 STEP_UNITS: Final = 4096  # of a slot that is read
-AT_STOP_MAX: Final = 10_000  # messages that a stop puts on the wheel, in some seconds at most
-GATHER_SECONDS: Final = 0.1  # messages that came gather for so long before they go on the wheel
-RETRY_SECONDS: Final = 0.5  # how soon a full disk is tried again
-AHEAD_MS: Final = 3_600_000  # how far ahead the next time is looked for
+AT_STOP_MAX: Final = 10_000  # messages that a stop places on the wheel, in some seconds at most
+GATHER_SECONDS: Final = 0.1  # from the arrival of a message until it is placed with those behind it
+RETRY_SECONDS: Final = 0.5  # until a full disk is tried again
+AHEAD_MS: Final = 3_600_000  # in which the next used slot is looked for
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-
-_Steps = Generator[float, None, None]
-"""Work in steps: each yields the seconds after which it goes on."""
 
 
 class MasterTimer(NamedTuple):
-    """How far a master's timer was (`ToldProgress`), and where its log ended then or later."""
+    """Progress of a master's timer (`ToldProgress`), and the end of its log then or later."""
 
     read_ms: int
     queue_offset: int
@@ -89,8 +91,31 @@ class MasterTimer(NamedTuple):
 NOT_FOLLOWED: Final = MasterTimer(0, 0, (0, 0, 0), 0)
 
 
+class _Following(msgspec.Struct):
+    """A slave's view of its master's timer."""
+
+    check: MasterTimer | None = None  # reached when the log has all that the master had
+    reached: MasterTimer = NOT_FOLLOWED
+    queue_end: int = 0  # the messages before it are surely on the master's wheel
+
+
+_Delivery = Generator[float | Exception, None, bool]
+"""Steps that put messages, and return whether any of them has rolled."""
+
+
+class _Known(msgspec.Struct):
+    """Facts that a timer has read from the store since it began to lead or to follow."""
+
+    recalled: set[Recall] = msgspec.field(default_factory=set)  # by messages that are not on the wheel yet
+    recalls_end: int = 0  # the queue offset up to which these recalls were read
+    rolled: Counter[tuple[str, str]] | None = None  # messages that have rolled into the queue, None before reading it
+    delivered: set[int] | None = None  # physical offsets of messages delivered before, None before reading the log
+    placed_ms: int = 0  # messages put before this time are on the wheel
+    late_ms: int = 0  # the earliest due time of late messages; 0 after a start, which can't know it
+
+
 class TimerRedirection:
-    """Has messages with a delivery time wait for it."""
+    """Redirect messages with a delivery time into the timer's queue."""
 
     def __init__(self, settings: Settings, timers: TimerStore, chance: Random) -> None:
         self._settings = settings
@@ -98,7 +123,7 @@ class TimerRedirection:
         self._chance = chance
 
     def __call__(self, draft: Draft, now_ms: int) -> None:
-        """Look at a draft that is about to be put; BrokerError if its time can't be."""
+        """Redirect a draft that has a delivery time; BrokerError for an impossible time."""
         found = draft.properties
         if found.keys().isdisjoint(properties.DELIVERY_TIMES):
             return
@@ -117,10 +142,10 @@ class TimerRedirection:
             wait_elsewhere(draft, names.TIMER_TOPIC, 0)
 
     def slot_ms(self, deliver_ms: int | None, now_ms: int, *, deletes: bool = False) -> int | None:
-        """Give the slot in which a message waits for its time, None if that has come.
+        """Return the slot in which a message waits for its time, None if the time has come.
 
-        ``deletes``: it recalls another one. Raises BrokerError for a time (None: that could not be
-        read) that no message can wait for.
+        ``deletes`` says that the message recalls another one. Raises BrokerError for a time that no message can wait
+        for; None stands for a text that is no time.
         """
         config = self._settings.store
         if not config.timer_wheel_enable:
@@ -142,14 +167,13 @@ class TimerRedirection:
         return slot_ms
 
     def _control_flow(self, slot_ms: int, config: StoreConfig) -> None:
-        """Refuse some messages for a slot that has very many, and all at twice as many."""
+        """Refuse some messages for a slot above the limit, and all of them above twice the limit."""
         limit = config.timer_congest_num_each_slot
         if limit == INT_MAX:
             return  # no slot counts further
         slot = self._timers.wheel.get(slot_ms)
         over = 0 if slot is None else slot.number - limit
-        # Java: TimerMessageStore#isReject compares the other way round, the fuller the slot the
-        # more it takes.
+        # Java: TimerMessageStore#isReject compares the other way round: it takes more, the fuller the slot is.
         if over > 0 and self._chance.random() * limit <= over:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
@@ -165,7 +189,7 @@ def _has_delay_level(found: dict[str, str]) -> bool:
 
 
 def _deliver_ms(found: dict[str, str], now_ms: int) -> int | None:
-    """The time that a message asks for; None if it can't be read."""
+    """Return the delivery time in a message's properties; None if it can't be read."""
     units = (1000, now_ms), (1, now_ms), (1, 0)
     for name, (unit_ms, since_ms) in zip(properties.DELIVERY_TIMES, units, strict=True):
         text = found.get(name)
@@ -175,21 +199,21 @@ def _deliver_ms(found: dict[str, str], now_ms: int) -> int | None:
 
 
 def open_timers(store: MessageStore, timers: TimerStore, now_ms: int) -> None:
-    """Bring the timer's files in line with the log."""
+    """Open the timer's files, and bring them in line with the log."""
     timers.open(now_ms, _queue_of(store))
 
 
 def _queue_of(store: MessageStore) -> TimedQueue:
-    end = store.max_queue_offset(names.TIMER_TOPIC, 0)  # has dispatched what is to come into it
+    end = store.max_queue_offset(names.TIMER_TOPIC, 0)  # dispatches the rest of the log first
     first = store.min_queue_offset(names.TIMER_TOPIC, 0)
     return TimedQueue(store.log_end_offset, first, end, store.record_at)
 
 
-class TimedMessages(Service):
-    """Puts messages on the wheel, and when they are due into their topics; in steps."""
+class TimedMessages(RoundService):
+    """Place messages on the wheel, and put due ones into their topics; or follow a master that does."""
 
     def __init__(self, context: BrokerContext, flush: TimerFlush, scheduler: Scheduler) -> None:
-        super().__init__("timed messages")
+        super().__init__("timed messages", scheduler, RETRY_SECONDS)
         self._store = context.store
         self._timers = context.timers
         self._counts = context.timer_counts
@@ -199,106 +223,72 @@ class TimedMessages(Service):
         self._settings = context.settings
         self._clock = context.clock
         self._flush = flush
-        self._alarm = Alarm(scheduler, self._turn)
-        self._steps: _Steps | None = None
-        self._reads_slot = False
-        self._has_rolled = False
-        self._rolled: Counter[tuple[str, str]] = Counter()
-        self._knows_rolled = False
-        self._delivered: set[int] | None = None  # by their physical offsets, before this began
-        self._recalled: set[Recall] = set()  # by what is not on the wheel yet
-        self._recalls_end = 0  # up to which queue offset that is known
-        self._placed_ms = 0  # what was put before this time is on the wheel
-        self._late_ms = 0  # the earliest time of what is late; 0 at a start, which can't know it
-        self._runs = False
-        self._gathers = False  # the alarm is set for the first of those that came since
-        self._trouble: str | None = None
-        acts = self._settings.broker.enable_slave_acting_master  # only when it is its turn
-        self._follows = context.replicas.is_slave or acts
-        self._check: MasterTimer | None = None  # to be followed when all of it is here
-        self._followed = NOT_FOLLOWED
-        self._followed_end = 0  # up to here the queue is on the wheel of the master for sure
+        self._known = _Known()
+        self._no_room: OSError | None = None  # for a unit of the wheel
+        self._is_in_slot = False  # some messages of a slot are delivered, and others are not
+        acts = self._settings.broker.enable_slave_acting_master  # leads only when `Delivering` runs
+        self._following = _Following() if context.replicas.is_slave or acts else None
 
     async def start(self) -> None:
-        """Begin with what is due already."""
-        self._runs = True
-        self._begin()
-
-    def _begin(self) -> None:
-        self._recalled.clear()
-        self._rolled.clear()
-        self._knows_rolled = False
-        self._recalls_end = self._placed_ms = self._late_ms = 0
-        self._delivered = None
-        self._alarm.set(0)
+        """Begin with messages that are due already."""
+        self._known = _Known()
+        await super().start()
 
     async def stop(self) -> None:
-        """Finish the slot that is being read, so that nothing of it is delivered twice; then put on
-        the wheel what came last, unless that takes too long."""
-        self._runs = self._gathers = False
+        """Finish the slot in delivery, so that none of its messages is delivered twice.
+
+        Then place the last messages on the wheel, unless that takes too long.
+        """
+        await super().stop()
         await self._finish()
 
     async def _finish(self) -> None:
-        self._alarm.cancel()
         steps = self._steps
-        while steps is not None and self._reads_slot:
+        while steps is not None and self._is_in_slot:
             if next(steps, None) != 0.0 and not await self._puts.settled():
                 break
         self._steps = None
-        if self._reads_slot:
-            log.warning("messages may be delivered again: some of their time could not be put")
-        self._reads_slot = False
+        if self._is_in_slot:
+            log.warning("messages may be delivered again: others of the same time could not be put")
+        self._is_in_slot = False
         self._store.catch_up()
         if not self._settings.store.timer_stop_enqueue and self._behind() <= AT_STOP_MAX:
-            # Java: TimerMessageStore#doEnqueue delivers what is late and not on the wheel in any
-            # order: an acknowledgement before what it acknowledges, which comes again then.
+            # Java: TimerMessageStore#doEnqueue delivers late messages that are not on the wheel in any order: an
+            # acknowledgement before its checkpoint, whose messages are redelivered then.
             for _ in self._place_all(self._timers.slot_of(self._clock.now_ms())):
                 continue
 
-    def go_on(self) -> None:
-        """Look again at what could not be put before."""
-        if self._runs:
-            self._alarm.set(0)
-
-    @property
-    def trouble(self) -> str | None:
-        """Why messages that are due can't be put."""
-        return self._trouble
-
     def waits(self, message: WaitsElsewhere) -> None:
-        """A message was put that may wait for its time."""
-        if self._gathers or message.topic != names.TIMER_TOPIC:
-            return
-        if self._runs and self._steps is None:
-            self._alarm.set_earlier(GATHER_SECONDS)
-            self._gathers = True
+        """Place a message on the wheel soon, if it waits for its time."""
+        if message.topic == names.TIMER_TOPIC and self._steps is None:
+            self._wake(GATHER_SECONDS)
 
-    # --- whose turn it is ---
+    # --- lead or follow ---
 
     def lead(self) -> None:
-        """Deliver from now on what is due."""
-        self._check, self._follows = None, False
-        if self._runs:
-            self._begin()
+        """Deliver due messages from now on."""
+        self._following = None
+        if self._is_running:
+            self._known = _Known()
+            self._alarm.set(0)
 
     async def rest(self) -> None:
-        """Deliver no longer, and follow whoever does; returns when the last slot is delivered."""
-        runs, self._runs = self._runs, False
-        self._gathers = False
-        await self._finish()
-        self._runs = runs
-        self._follows, self._followed, self._followed_end = True, NOT_FOLLOWED, 0
+        """Deliver no further slot, and follow the broker that does; return when the present slot is finished."""
+        was_running = self._is_running
+        await self.stop()
+        self._is_running = was_running
+        self._following = _Following()
         timers = self._timers
         told_offset = timers.told_offset(timers.progress)
-        if told_offset < timers.progress.queue_offset:  # who leads now has it in another slot
+        if told_offset < timers.progress.queue_offset:  # the broker that leads has these in another slot
             read_ms = timers.progress.read_ms
             try:
                 self._go_on_from(ToldProgress(read_ms, told_offset, timers.version))
             except OSError as error:
-                self._stuck(error)
+                self._note_trouble(str(error))
 
     def take_back(self, told: ToldProgress) -> None:
-        """On a master that comes back: go on where a slave is that acted for it, if it is ahead.
+        """Go on where the slave is that acted for this master, if the slave is ahead.
 
         Raises StoreError or OSError.
         """
@@ -315,97 +305,84 @@ class TimedMessages(Service):
             timers.go_on_from(told, self._clock.now_ms(), queue, unhandled)
 
     def follow(self, check: MasterTimer) -> None:
-        """On a slave: be as far as the master's timer was."""
-        if self._follows and self._check is None:  # else one is still waited for
-            self._check = check
-            if self._runs and self._steps is None:
-                self._alarm.set_earlier(0)
+        """On a slave, go on to the progress of the master's timer."""
+        following = self._following
+        if following is not None and following.check is None:  # otherwise the log has not reached the last one
+            following.check = check
+            if self._steps is None:
+                self._wake(0)
 
-    # --- when ---
+    # --- rounds ---
 
-    def _turn(self) -> None:
-        """Take a step, and plan the next one."""
-        self._gathers = False
-        if self._steps is None:
-            self._steps = self._work()
-        seconds = RETRY_SECONDS
-        try:
-            found = next(self._steps, None)
-            if found is None:
-                self._steps, found = None, self._seconds_left()
-            seconds = found
-        except BaseException as error:
-            self._steps, self._trouble = None, f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            if self._runs and seconds >= 0:
-                self._alarm.set(seconds)
-
-    def _seconds_left(self) -> float:
-        """How long there is nothing to do; -1 as long as nobody wakes it."""
-        if self._follows:
-            return -1.0 if self._check is None and not self._behind() else GATHER_SECONDS
+    def _after_round(self) -> float:
+        following = self._following
+        if following is not None:
+            return math.inf if following.check is None and not self._behind() else GATHER_SECONDS
         timers, config = self._timers, self._settings.store
         now_ms = self._clock.now_ms()
         waits = timers.has_units and not config.timer_stop_dequeue
         if waits and timers.progress.read_ms < timers.slot_of(now_ms):
-            return RETRY_SECONDS if self._trouble else 0.0
+            return 0.0
         # A slot is over when the next begins.
         slot_seconds = (timers.slot_of(now_ms) + timers.precision_ms - now_ms) / 1000
         if self._behind() or self._store.behind_bytes:
-            return RETRY_SECONDS if self._trouble else min(GATHER_SECONDS, slot_seconds)
+            return min(GATHER_SECONDS, slot_seconds)
         if not waits:
-            return -1.0
+            return math.inf
         at, end_ms = timers.progress.read_ms, timers.slot_of(now_ms + AHEAD_MS)
-        # Until then `delivered_ms` can't tell, and who asks waits for it.
+        # At a late slot `delivered_ms` can't tell the time until that is read, and its callers wait for it.
         found = at <= timers.late_slot_ms
         while not found and at < end_ms:
             at, found = timers.wheel.next_used(at, end_ms)
         return max(at + timers.precision_ms - now_ms, 1) / 1000
 
     def _behind(self) -> int:
-        """How many messages are not on the wheel yet."""
+        """Number of messages that must go on the wheel and are not there yet."""
         return max(self._queue_end() - self._timers.progress.queue_offset, 0)
 
     def _queue_end(self) -> int:
-        """Up to where the timer's queue goes on the wheel."""
-        if not self._follows:
+        """Queue offset up to which messages must go on the wheel."""
+        if self._following is None:
             return self._store.max_queue_offset(names.TIMER_TOPIC, 0)
-        # As far as it is dispatched: to dispatch all at once stops a slave that copies a lot.
+        # Only messages that are dispatched: to dispatch all at once stops a slave that copies a lot.
         queue = self._store.find_queue(names.TIMER_TOPIC, 0)
-        return min(queue.max_offset if queue else 0, self._followed_end)
+        return min(queue.max_offset if queue else 0, self._following.queue_end)
 
-    # --- what ---
-
-    def _work(self) -> _Steps:
-        """Bring the wheel up to the present, and deliver what is due by then."""
-        config = self._settings.store
+    def _round(self) -> Steps:
+        """Place all messages on the wheel that were put until now, and deliver the due ones."""
+        self._no_room = None
         now_ms = self._timers.slot_of(self._clock.now_ms())
-        if self._follows:
-            yield from self._follow_check()
-            if not config.timer_stop_enqueue:
+        if self._following is None:
+            yield from self._place_and_deliver(now_ms)
+        else:
+            yield from self._follow_check(self._following)
+            if not self._settings.store.timer_stop_enqueue:
                 yield from self._place_all(now_ms)
-            return
+        if self._no_room is not None:
+            raise self._no_room
+
+    def _place_and_deliver(self, now_ms: int) -> Steps:
+        config = self._settings.store
         if not config.timer_stop_enqueue:
             end = self._store.max_queue_offset(names.TIMER_TOPIC, 0)
             yield from self._place_all(now_ms)
             if self._timers.progress.queue_offset >= end:
-                self._placed_ms = now_ms
+                self._known.placed_ms = now_ms
             yield from self._read_recalls()
         if not config.timer_stop_dequeue:
             yield from self._read_delivered()
             yield from self._deliver_before(now_ms)
 
-    def _follow_check(self) -> _Steps:
-        """Take over how far the master's timer was, if all that it had put is here."""
-        check, store, timers = self._check, self._store, self._timers
+    def _follow_check(self, following: _Following) -> Steps:
+        """Go on to the progress of the master's timer, if the log has all that the master had put."""
+        check, store, timers = following.check, self._store, self._timers
         if check is None or store.dispatched_offset < check.log_end:
             return
-        if check.queue_offset and not self._has_files():
-            return
-        before, self._followed = self._followed, check
+        if check.queue_offset:
+            timers.make_files()  # they keep the progress
+        before, following.reached = following.reached, check
         if before.read_ms < check.read_ms:
-            self._followed_end = timers.placed_again_before = before.queue_offset
+            following.queue_end = timers.placed_again_before = before.queue_offset
         end_ms, at = timers.slot_of(check.read_ms), timers.progress.read_ms
         while at < end_ms:
             at, is_used = timers.wheel.next_used(at, end_ms)
@@ -417,19 +394,9 @@ class TimedMessages(Service):
         if end_ms != timers.progress.read_ms:
             timers.was_read(end_ms)
             self._flush.moved()
-        self._check = None
+        following.check = None
 
-    def _has_files(self) -> bool:
-        """Make the timer's files, where it is to be kept how far it is."""
-        try:
-            self._timers.make_files()
-        except OSError as error:
-            self._stuck(error)
-            return False
-        self._trouble = None
-        return True
-
-    def _count_off(self, slot_ms: int) -> _Steps:
+    def _count_off(self, slot_ms: int) -> Steps:
         """Count the units of a slot as delivered."""
         for positions in self._timers.chain(slot_ms, STEP_MESSAGES):
             for position in positions:
@@ -438,8 +405,8 @@ class TimedMessages(Service):
                 self._timers.count(unit.topic_hash, 1 if unit.magic & DELETE else -1)
             yield 0.0
 
-    def _place_all(self, now_ms: int) -> _Steps:
-        """Put on the wheel what is in the timer's queue by now."""
+    def _place_all(self, now_ms: int) -> Steps:
+        """Place the messages of the timer's queue on the wheel, up to its present end."""
         store, timers = self._store, self._timers
         yield from self._read_rolled()
         end = self._queue_end()
@@ -457,7 +424,7 @@ class TimedMessages(Service):
                 view = None if record is None else timed_message(record)
                 if view is None:
                     log.error(
-                        "message that waits for its time is passed over: it can't be read",
+                        "message that waits for its time is skipped: it can't be read",
                         extra={"queue_offset": entry.queue_offset},
                     )
                     timers.pass_over(entry.queue_offset)
@@ -468,13 +435,15 @@ class TimedMessages(Service):
             self._flush.moved()
             yield 0.0
 
-    def _read_rolled(self) -> _Steps:
-        """Count which messages have rolled already, of those that may be placed again: what they
-        rolled into is behind them in the queue."""
+    def _read_rolled(self) -> Steps:
+        """Count the messages that have rolled already, among those that may be placed again.
+
+        Their new records are behind them in the queue.
+        """
         store, at = self._store, self._timers.progress.queue_offset
-        if self._knows_rolled or at >= self._timers.placed_again_before:
+        if self._known.rolled is not None or at >= self._timers.placed_again_before:
             return
-        self._rolled.clear()
+        rolled: Counter[tuple[str, str]] = Counter()
         end = store.max_queue_offset(names.TIMER_TOPIC, 0)
         while at < end:
             first = at
@@ -482,55 +451,56 @@ class TimedMessages(Service):
                 record = store.record_at(entry.physical_offset)
                 view = None if record is None else timed_message(record)
                 if view is not None and properties.TIMER_ROLL_TIMES in view.properties:
-                    self._rolled[identity_of(view)] += 1
+                    rolled[identity_of(view)] += 1
                 at = entry.queue_offset + 1
             if at == first:
                 break
             yield 0.0
-        self._knows_rolled = True
+        self._known.rolled = rolled
 
     def _has_rolled_already(self, view: MessageView, queue_offset: int) -> bool:
-        """Whether a message is behind in the queue once more."""
-        if not self._rolled or queue_offset >= self._timers.placed_again_before:
+        """Return whether a message has a newer record in the queue."""
+        rolled = self._known.rolled
+        if not rolled or queue_offset >= self._timers.placed_again_before:
             return False
         config, key = self._settings.store, identity_of(view)
         due_ms = due_ms_of(view)
         assert due_ms is not None, "`timed_message` gives none without"
         rolls = _unit_of(due_ms - view.store_timestamp_ms, config)[1] & ROLL
-        if not rolls or view.unique_key is None or not self._rolled[key]:
+        if not rolls or view.unique_key is None or not rolled[key]:
             return False
-        self._rolled[key] -= 1
+        rolled[key] -= 1
         return True
 
-    def _read_delivered(self) -> _Steps:
-        """Note what went on already of the slots that are read next, once for each beginning."""
-        if self._delivered is None:
+    def _read_delivered(self) -> Steps:
+        """Find the messages of the next slots that were delivered already, once after each begin."""
+        if self._known.delivered is None:
             look = DeliveredTimers(self._store, self._timers)
             for _ in look.learn():
                 yield 0.0
-            self._delivered = look.found
+            self._known.delivered = look.found
 
-    def _read_recalls(self) -> _Steps:
-        """Note which messages are recalled by those that could not be put on the wheel yet, be it
-        for want of room: their slots may be read before."""
-        store, end = self._store, self._store.max_queue_offset(names.TIMER_TOPIC, 0)
+    def _read_recalls(self) -> Steps:
+        """Read the recalls that are not on the wheel yet, for example for want of room: the slots of the recalled
+        messages may be read before."""
+        store, known, end = self._store, self._known, self._store.max_queue_offset(names.TIMER_TOPIC, 0)
         if self._timers.progress.queue_offset >= end:
-            self._recalled.clear()
-        self._recalls_end = max(self._recalls_end, self._timers.progress.queue_offset)
-        while self._recalls_end < end:
-            first = self._recalls_end
+            known.recalled.clear()
+        known.recalls_end = max(known.recalls_end, self._timers.progress.queue_offset)
+        while known.recalls_end < end:
+            first = known.recalls_end
             for entry in store.iterate_from(names.TIMER_TOPIC, 0, first, STEP_MESSAGES):
                 record = store.record_at(entry.physical_offset)
                 view = None if record is None else timed_message(record)
                 if view is not None and properties.TIMER_DELETE_UNIQUE_KEY in view.properties:
-                    self._recalled.add(recall_by(view, self._settings))
-                self._recalls_end = entry.queue_offset + 1
-            if self._recalls_end == first:
+                    known.recalled.add(recall_by(view, self._settings))
+                known.recalls_end = entry.queue_offset + 1
+            if known.recalls_end == first:
                 return
             yield 0.0
 
     def _place(self, view: MessageView, queue_offset: int, now_ms: int) -> bool:
-        """Put a message on the wheel; False if that must wait."""
+        """Place a message on the wheel; return False if that must wait."""
         timers = self._timers
         due_ms = due_ms_of(view)
         assert due_ms is not None, "`timed_message` gives none without"
@@ -544,7 +514,7 @@ class TimedMessages(Service):
         if properties.TIMER_DELETE_UNIQUE_KEY in view.properties:
             magic |= DELETE
         if now_ms + delay_ms > timers.last_ms:  # nothing was read for a week or more
-            if timers.last_ms <= now_ms:  # until what is read meanwhile is on the disk
+            if timers.last_ms <= now_ms:  # until the slots that are read meanwhile are on the disk
                 self._flush.moved()
                 return False
             delay_ms, magic = timers.last_ms - now_ms, magic | ROLL
@@ -556,9 +526,9 @@ class TimedMessages(Service):
             self._note_late(due_ms)
             timers.place(unit, queue_offset)
         except OSError as error:
-            self._stuck(error)
+            self._no_room = error
             return False
-        self._trouble = None
+        self._no_room = None
         if self._tally is not None:
             self._tally.timed_in.add(topic)
             ahead_ms = due_ms - view.born_timestamp_ms
@@ -566,43 +536,46 @@ class TimedMessages(Service):
         return True
 
     def _delay_of(self, due_ms: int, stored_ms: int, now_ms: int) -> tuple[int, int]:
-        """How far ahead of now a message goes on the wheel, and the bits of its unit."""
+        """Return the ms from now to a message's slot, and the bits of its unit."""
         delay_ms, magic = _unit_of(due_ms - stored_ms, self._settings.store)
         if magic & ROLL and stored_ms + delay_ms < self._timers.progress.read_ms:
             return _unit_of(due_ms - now_ms, self._settings.store)  # it should have rolled already
         return stored_ms + delay_ms - now_ms, magic
 
     def _note_late(self, due_ms: int) -> None:
-        """Note that a message is delivered later than it should be, if it is."""
-        read_ms, has_late = self._timers.progress.read_ms, self._timers.late_slot_ms
+        """Note the due time of a message that will be delivered late."""
+        read_ms, late_slot_ms = self._timers.progress.read_ms, self._timers.late_slot_ms
         if due_ms < read_ms:
-            self._late_ms = min(self._late_ms, due_ms) if read_ms <= has_late else due_ms
+            self._known.late_ms = min(self._known.late_ms, due_ms) if read_ms <= late_slot_ms else due_ms
 
-    def _deliver_before(self, now_ms: int) -> _Steps:
+    def _deliver_before(self, now_ms: int) -> Steps:
         """Deliver all slots before a time."""
         timers = self._timers
         while (read_ms := timers.progress.read_ms) < now_ms:
+            has_rolled = False
             slot_ms, is_used = timers.wheel.next_used(read_ms, now_ms)
             if is_used:
-                self._reads_slot = True
-                yield from self._deliver(slot_ms)
+                self._is_in_slot = True
+                has_rolled = yield from self._deliver(slot_ms)
                 slot_ms += timers.precision_ms
-                self._reads_slot = False
+                self._is_in_slot = False
                 self._flush.moved()
             timers.was_read(slot_ms)
             yield 0.0
-            if self._has_rolled and not self._settings.store.timer_stop_enqueue:
-                # What rolled may be due before now, and must be there when its slot is read.
-                self._has_rolled = False
+            if has_rolled and not self._settings.store.timer_stop_enqueue:
+                # A message that rolled may be due before now, and must be on the wheel when its slot is read.
                 yield from self._place_all(now_ms)
 
-    def _deliver(self, slot_ms: int) -> _Steps:
-        """Put the messages of a slot, oldest first, but those that another one there deletes."""
+    def _deliver(self, slot_ms: int) -> _Delivery:
+        """Put the messages of a slot, oldest first, but not those that another one in the slot deletes.
+
+        Returns whether any of them has rolled.
+        """
         positions = array("q")
         for piece in self._timers.chain(slot_ms, STEP_UNITS):
             positions += piece
             yield 0.0
-        deletes = set(self._recalled)
+        deletes = set(self._known.recalled)
         normal = array("q")
         for number, position in enumerate(positions):
             unit = self._timers.units.unit(position)
@@ -616,44 +589,41 @@ class TimedMessages(Service):
                 normal.append(position)
             if number % STEP_MESSAGES == 0:
                 yield 0.0
+        has_rolled = False
         for number, position in enumerate(reversed(normal)):
             unit = self._timers.units.unit(position)
             assert unit is not None, "the chain led there"
-            yield from self._deliver_unit(unit, deletes)
+            if (yield from self._deliver_unit(unit, deletes)):
+                has_rolled = True
             if number % STEP_MESSAGES == STEP_MESSAGES - 1:
                 yield 0.0
+        return has_rolled
 
-    def _deliver_unit(self, unit: TimerUnit, deletes: set[Recall]) -> _Steps:
-        view = self._message_of(unit)
-        goes_on = unit.physical_offset not in (self._delivered or ())
-        if goes_on and view is not None and not self._is_deleted(view, deletes):
+    def _deliver_unit(self, unit: TimerUnit, deletes: set[Recall]) -> _Delivery:
+        """Put the message of a unit, unless it is recalled or was put before; return whether it has rolled."""
+        view, has_rolled = self._message_of(unit), False
+        is_pending = unit.physical_offset not in (self._known.delivered or ())
+        if is_pending and view is not None and not self._is_deleted(view, deletes):
+            has_rolled = bool(unit.magic & ROLL)
             while True:
                 try:
                     self._put(view, unit)
-                    self._trouble = None
                     break
-                except PutLater:
-                    yield RETRY_SECONDS
                 except (OSError, StoreError) as error:
                     # Java: TimerDequeuePutMessageService gives up after three tries.
-                    self._stuck(error)
-                    yield RETRY_SECONDS
+                    yield error
         self._timers.count(unit.topic_hash, 1 if unit.magic & DELETE else -1)
-
-    def _stuck(self, error: Exception) -> None:
-        if self._trouble is None:
-            log.error("messages that are due wait: they can't be put", extra={"error": error})
-        self._trouble = str(error)
+        return has_rolled
 
     def _message_of(self, unit: TimerUnit) -> MessageView | None:
-        """The message of a unit; None, with a line of log, if the log has none there."""
+        """Return the message of a unit; None, with a line in the log, if the CommitLog no longer has it."""
         record = self._store.record_at(unit.physical_offset)
         view = None if record is None else timed_message(record)
         deletes = view is not None and properties.TIMER_DELETE_UNIQUE_KEY in view.properties
         is_same = view is not None and view.store_size == unit.record_size
         if view is None or not is_same or deletes != bool(unit.magic & DELETE):
             log.error(
-                "message that is due can't be delivered: the CommitLog has it no more",
+                "message that is due can't be delivered: the CommitLog no longer has it",
                 extra={"physical_offset": unit.physical_offset},
             )
             return None
@@ -665,7 +635,7 @@ class TimedMessages(Service):
         return recall_of(view, self._settings) in deletes
 
     def _put(self, view: MessageView, unit: TimerUnit) -> None:
-        """Put a message into its topic, or to roll it into the timer's queue again."""
+        """Put a message into its topic, or, if it rolls, into the timer's queue again."""
         found = dict(view.properties)
         draft = draft_of(view)
         draft.prepared_transaction_offset = view.physical_offset
@@ -679,10 +649,8 @@ class TimedMessages(Service):
             times = found.get(properties.TIMER_ROLL_TIMES, "")
             rolled = int(times) if _LONG.fullmatch(times) else 0
             noted[properties.TIMER_ROLL_TIMES] = str(rolled + 1)
-            self._has_rolled = True
             put = self._puts.put
-        # Notes may make it too large, and of LMQs there may be too many by now. Java: doPut drops
-        # it then.
+        # The added properties may make it too large, and there may be too many LMQs by now. Java: doPut drops it then.
         alone = {name: found[name] for name in found if name != properties.INNER_MULTI_DISPATCH}
         for kept in (noted, found, alone):
             draft.properties = dict(kept)
@@ -702,7 +670,7 @@ class TimedMessages(Service):
         )
 
     def _queue_id(self, topic: str, text: str) -> int:
-        """The queue that a message is for, or one of those that its topic still has."""
+        """Return the queue that a message is for, or another one if its topic no longer has that queue."""
         queue_id = int(text) if _LONG.fullmatch(text) else 0
         config = self._topics.get(topic)
         count = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
@@ -711,22 +679,26 @@ class TimedMessages(Service):
         return queue_id % max(config.write_queue_nums, 1)
 
     def delivered_ms(self) -> int:
-        """Give a time up to which queues have all messages that were put for a time: what is put
-        from now on may be for an earlier one. 0 if that is not known."""
+        """Return a time: the queues have all messages that were put until now and are due before it.
+
+        Messages that are put later may be for an earlier time. Returns 0 if no such time is known.
+        """
         timers, now_ms = self._timers, self._timers.slot_of(self._clock.now_ms())
         if self._behind():
-            now_ms = min(now_ms, self._placed_ms)
+            now_ms = min(now_ms, self._known.placed_ms)
         if self._store.behind_bytes:
             return 0
         if timers.pending and timers.progress.read_ms <= timers.late_slot_ms:
-            now_ms = min(now_ms, self._late_ms)
+            now_ms = min(now_ms, self._known.late_ms)
         return min(timers.wheel.next_used(timers.progress.read_ms, now_ms)[0], now_ms)
 
-    # --- what the store must keep ---
+    # --- retention ---
 
     def let_go(self) -> int | None:
-        """Remove what of the timer log is needed no more; return the physical offset of the oldest
-        record that still waits for its time, None if none does."""
+        """Remove files of the timer log that are no longer needed.
+
+        Returns the physical offset of the oldest record that still waits for its time, None if none does.
+        """
         timers = self._timers
         oldest = timers.needed_offset()
         timers.drop_files()
@@ -737,29 +709,29 @@ class TimedMessages(Service):
 
 
 class Delivering(Service):
-    """Has what is due delivered while it runs."""
+    """Make a timer lead while this service runs: one of the services that only one broker of a name runs."""
 
     def __init__(self, timed: TimedMessages) -> None:
         super().__init__("delivery by time")
         self._timed = timed
 
     async def start(self) -> None:
-        """Deliver from where the timer is."""
+        """Deliver, from the timer's progress on."""
         self._timed.lead()
 
     async def stop(self) -> None:
-        """Deliver no longer."""
+        """Finish the present slot, and deliver no further one."""
         await self._timed.rest()
 
     def go_on(self) -> None:
-        """Look again at what could not be put before."""
+        """Take the timer's next step now: a put that failed before may succeed."""
         self._timed.go_on()
 
 
 def _unit_of(delay_ms: int, config: StoreConfig) -> tuple[int, int]:
-    """How far ahead a message goes on the wheel, and the bits of its unit.
+    """Return the ms to a message's slot, and the bits of its unit.
 
-    Where it is too far, it rolls: it comes back after a window, or half of one if little is left.
+    A message that is due too far ahead rolls: after a window, or after half of one if little is left.
     """
     slots = window_slots(config)
     precision_ms = config.timer_precision_ms
@@ -772,8 +744,7 @@ def _unit_of(delay_ms: int, config: StoreConfig) -> tuple[int, int]:
 
 
 def window_slots(config: StoreConfig) -> int:
-    """After how many slots a message rolls; a number that the wheel has no room for means the
-    largest one."""
+    """Number of slots after which a message rolls; a number that is too large for the wheel means the largest one."""
     most = WHEEL_SLOTS // 2 - 60
     slots = config.timer_roll_window_slot
     return slots if 2 <= slots <= most else most
