@@ -39,7 +39,11 @@ MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:" + "|".join(["root", "work", "works
 CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\))")
 
 # Packages and modules whose docstrings keep the rules of STYLE.md.
-PLAIN = ("broker/feature.py", "broker/features/", "broker/app.py", "broker/context.py")
+PLAIN = (
+    *("broker/feature.py", "broker/features/", "broker/app.py", "broker/context.py"),
+    *("broker/turns.py", "broker/delays.py", "broker/timing.py", "broker/transactions.py", "broker/forwarding.py"),
+    *("broker/pop/revive.py", "broker/pop/kvrevive.py", "broker/pop/buffer.py", "broker/pop/retrylog.py"),
+)
 _SUBJECTS = "a|the|all|each|what|queues?|brokers?|messages|it|them|consumers|groups|clients|another|its|those|who|time"
 STIFF = {
     "an indirect question": re.compile(r"^(What|Who|Which|Where|How|Whether|When|Whose|Why|(By|Of) which)\b"),

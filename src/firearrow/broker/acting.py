@@ -64,11 +64,11 @@ YIELD_SECONDS: Final = 10.0
 
 
 @runtime_checkable
-class GoesOn(Protocol):
-    """A service that puts messages, and can be told when it should try again."""
+class Retryable(Protocol):
+    """A service that puts messages, and can retry puts that failed before."""
 
     def go_on(self) -> None:
-        """Look again at what could not be put before."""
+        """Retry now."""
         ...
 
 
@@ -110,7 +110,7 @@ class Special(Service):
     def go_on(self) -> None:
         """Have them look again at what they could not put before."""
         for service in self._services if self.runs else ():
-            if isinstance(service, GoesOn):
+            if isinstance(service, Retryable):
                 service.go_on()
 
     async def stop(self) -> None:

@@ -94,7 +94,7 @@ NOT_FOLLOWED: Final = MasterTimer(0, 0, (0, 0, 0), 0)
 class _Following(msgspec.Struct):
     """A slave's view of its master's timer."""
 
-    check: MasterTimer | None = None  # reached when the log has all that the master had
+    check: MasterTimer | None = None  # reached when the log goes to the end of the master's log then
     reached: MasterTimer = NOT_FOLLOWED
     queue_end: int = 0  # the messages before it are surely on the master's wheel
 
@@ -374,7 +374,7 @@ class TimedMessages(RoundService):
             yield from self._deliver_before(now_ms)
 
     def _follow_check(self, following: _Following) -> Steps:
-        """Go on to the progress of the master's timer, if the log has all that the master had put."""
+        """Go on to the progress of the master's timer, if the log reaches to the end of its log then."""
         check, store, timers = following.check, self._store, self._timers
         if check is None or store.dispatched_offset < check.log_end:
             return
@@ -679,7 +679,7 @@ class TimedMessages(RoundService):
         return queue_id % max(config.write_queue_nums, 1)
 
     def delivered_ms(self) -> int:
-        """Return a time: the queues have all messages that were put until now and are due before it.
+        """Return a time before which every due message that was put until now is in its queue.
 
         Messages that are put later may be for an earlier time. Returns 0 if no such time is known.
         """

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delays import DelayRedirection
-from firearrow.broker.escape import EscapingPuts
 from firearrow.broker.events import SettingsChanged
 from firearrow.broker.feature import Base, BulkHandlers, Feature, Handlers
+from firearrow.broker.forwarding import ForwardingWriter
 from firearrow.broker.halves import waits_as_half
 from firearrow.broker.processors.replies import ReplyProcessor
 from firearrow.broker.processors.send import SendProcessor
@@ -33,10 +33,10 @@ class SendFeature(Feature):
             DelayRedirection(base.store.delays),
         )
         parts = base.store, base.topics, base.clock, base.chance, redirections, base.events
-        self.escapes: EscapingPuts | None = None
+        self.escapes: ForwardingWriter | None = None
         self.puts: Puts
         if base.replicas.is_slave and base.acts:
-            self.puts = self.escapes = EscapingPuts(*parts, base.settings, routes, base.access)
+            self.puts = self.escapes = ForwardingWriter(*parts, base.settings, routes, base.access)
         else:
             self.puts = Puts(*parts)
 

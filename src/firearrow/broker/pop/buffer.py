@@ -2,7 +2,7 @@
 
 Most checkpoints are acknowledged within that time. The others are written when they are ten seconds old
 (``popCkStayBufferTime``), when their messages will be visible in three (``popCkStayBufferTimeOut``), or at a stop. The
-record has a bit for each message that was acknowledged meanwhile, so those acknowledgements need no record either.
+record has a bit for each acknowledgement meanwhile, so these acknowledgements need no record either.
 Java: PopBufferMergeService#scan visits all checkpoints every 5 ms, and writes a record for each acknowledgement. Here
 one alarm waits for the next checkpoint that must be written.
 
@@ -101,7 +101,7 @@ class BufferedBooks(Books, TurnService):
         """Number of places of groups in queues that are in memory only."""
         return sum(len(line.places) for line in self._lines.values())
 
-    # --- what was popped ---
+    # --- pops ---
 
     def offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset that a group pops from, -1 if it has none."""
@@ -199,7 +199,7 @@ class BufferedBooks(Books, TurnService):
             if queue_id is None or key[2] == queue_id:
                 del self._lines[key]
 
-    # --- what was consumed ---
+    # --- acknowledgements ---
 
     def acknowledge(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
         """Note that a message was consumed; raises the same errors as `popped`."""

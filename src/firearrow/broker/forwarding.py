@@ -1,18 +1,18 @@
-"""What a slave that acts for its master puts goes to another master of the cluster.
+"""Forward the messages that an acting slave puts to another master of the cluster.
 
-Its own log has what its master's has, and nothing else. So messages that are due, popped ones that
-come again and halves that wait for a decision are sent to a broker of another name that has their
-topic, with ``enableRemoteEscape``; without it they wait until their master is back.
+The log of a slave has the messages of its master's log, and no others. So due messages, popped ones that are
+redelivered, and halves that wait for a decision are sent to a broker of another name that has their topic. That needs
+``enableRemoteEscape``; without it they wait until their master is back.
 
-Who puts a message does not wait for the other broker: `EscapingPuts` begins to send it, and raises
-`PutLater`. When there is an answer, ``moved`` is told, and who puts the message again then learns
-what came of it: all is well, or a StoreError as from a disk that is full. So services put in their
-own ways, one message after the other, whether they are a master's or not.
+A caller that puts a message does not wait for the other broker. `ForwardingWriter` begins to send the message and
+raises `PutLater`. When there is an answer it calls ``moved``. The caller puts the message again, and now the put
+succeeds, or raises a StoreError as it does for a full disk. So services put one message after the other in the same way
+on a master and on a slave.
 
-A message goes to the same queue of the same broker as the one before it, as long as that takes it.
-Java: to another one each time, so messages of one queue lose their order.
+A message goes to the same queue of the same broker as the message before it, as long as that queue takes it. Java
+sends each message to another queue, so messages of one queue lose their order.
 
-Source: upstream ``EscapeBridge``.
+Source: RocketMQ ``EscapeBridge``.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS_MAX: Final = 3.0  # Java: EscapeBridge#SEND_TIMEOUT
 ANSWER_SECONDS_MAX: Final = 2 * SEND_SECONDS_MAX
-NOTED_MAX: Final = 10_000  # records about pops that were sent, and are known if put again
-UNDER_WAY_MAX: Final = 64
-"""Messages that are on their way, or of which nobody has asked what came of them."""
+NOTED_MAX: Final = 10_000  # records about pops that were sent, so that a second put of one does nothing
+IN_FLIGHT_MAX: Final = 64
+"""Messages in flight, and those whose result nobody has asked for."""
 ROUTES_MAX: Final = 1000
 _QUEUES_OF_NEW: Final = 8  # Java: BrokerOuterAPI#buildSendMessageRequestHeaderV2
 _STORED: Final = frozenset(
@@ -66,13 +66,13 @@ _STORED: Final = frozenset(
         ResponseCode.SLAVE_NOT_AVAILABLE,
     }
 )
-"""Codes of a broker that has the message: with some of them not yet as safely as it should."""
+"""Codes of a broker that has stored the message; with some of them, less safely than configured."""
 _WAITS_FOR_NOBODY: Final = {properties.WAIT_STORE: "false"}
 _NOWHERE: Final = Placed(0, 0, 0)
 
 
 class _Key(NamedTuple):
-    """By what a message is known when it is put again; notes in its properties may differ."""
+    """Identity of a message that is put again; the properties that a broker adds may differ."""
 
     topic: str
     queue_id: int
@@ -82,7 +82,7 @@ class _Key(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """A message that is to be sent."""
+    """Message in flight to another broker."""
 
     topic: str
     queue_id: int
@@ -95,13 +95,13 @@ class _Message(NamedTuple):
 
     @property
     def key(self) -> _Key:
-        """By what it is known."""
+        """Identity of the message."""
         known = self.properties.get(properties.UNIQUE_KEY) or crc32(self.body)
         return _Key(self.topic, self.queue_id, self.born_ms, self.reconsume_times, known)
 
 
 class _Master(NamedTuple):
-    """Another master that has a topic."""
+    """Another master that has a topic, with its number of queues."""
 
     address: str
     broker_name: str
@@ -109,15 +109,15 @@ class _Master(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """Where a message goes."""
+    """Queue of another broker that a message goes to."""
 
     address: str
     broker_name: str
     queue_id: int
 
 
-class EscapingPuts(Puts, Service):
-    """Puts messages into other brokers; as a service it ends what is under way."""
+class ForwardingWriter(Puts, Service):
+    """Put messages into other brokers; its stop as a service ends the sends in flight."""
 
     def __init__(
         self,
@@ -138,11 +138,11 @@ class EscapingPuts(Puts, Service):
         self._monotonic = clock.monotonic
         self._client = Client(access=access)
         self._known: dict[str, tuple[Route | None, float]] = {}
-        self._turns = 0
-        self._ways: dict[_Key, str | None] = {}  # why it failed, None as long as it is under way
+        self._failures = 0
+        self._results: dict[_Key, str | None] = {}  # the error, "" after a success, None while in flight
         self._tasks = Tasks()
         self._noted: dict[_Key, None] = {}
-        self._waiting = Tasks()  # answers that wait for what is under way
+        self._waiting = Tasks()  # answers that wait for sends in flight
         self._has_moved = asyncio.Event()
         self._trouble: str | None = None
 
@@ -154,20 +154,22 @@ class EscapingPuts(Puts, Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why the last message could not be sent."""
+        """Reason why the last message could not be sent."""
         return self._trouble
 
     async def settled(self) -> bool:
-        """Wait until nothing is under way any more; False if nothing was."""
+        """Wait until no send is in flight; return False if none was."""
         return await self._tasks.settled()
 
-    # --- what is put ---
+    # --- puts ---
 
     def put_waiting(
         self, queue: ConsumeQueue, body: bytes, stored: bytes, waits: WaitsElsewhere | None, now_ms: int
     ) -> int:
-        """Send what is noted of pops to another broker, where it waits for its time; raises as
-        `put_again`. What was sent is known for a while, so it may be put once more."""
+        """Send a record about a pop to another broker, where it waits for its time.
+
+        Raises the errors of `put_again`. A record that was sent is known for a while, so it may be put once more.
+        """
         found = properties.parse(stored)
         topic = found.pop(properties.REAL_TOPIC, queue.topic)
         queue_id = _number(found.pop(properties.REAL_QUEUE_ID, str(queue.queue_id)))
@@ -182,8 +184,10 @@ class EscapingPuts(Puts, Service):
         return -1
 
     def put_again(self, message: NewMessage, now_ms: int) -> None:
-        """Send a message to another broker; raises PutLater until that has answered, and StoreError
-        if it can't be put there now."""
+        """Send a message to another broker.
+
+        Raises PutLater until that broker has answered, and StoreError if the message can't be put there now.
+        """
         queue, body, stored, flag, sys_flag, born_ms, _, times, _ = message
         found = properties.parse(stored)
         _wait_no_more(found)
@@ -192,7 +196,7 @@ class EscapingPuts(Puts, Service):
     def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
         found = properties.parse(draft.stored) | draft.properties
         topic, queue_id = draft.topic, draft.queue_id
-        if topic == names.TIMER_TOPIC:  # it rolls: the other broker has it wait from the begin
+        if topic == names.TIMER_TOPIC:  # it rolls: at the other broker its wait begins again
             topic = found.pop(properties.REAL_TOPIC, "")
             queue_id = _number(found.pop(properties.REAL_QUEUE_ID, ""))
             due_ms = _number(found.pop(properties.TIMER_OUT_MS, "")) + 1
@@ -216,28 +220,30 @@ class EscapingPuts(Puts, Service):
                 "acts for it sends them to another one"
             )
         key = known or message.key
-        if key in self._ways:
-            failure = self._ways[key]
+        if key in self._results:
+            failure = self._results[key]
             if failure is None:
-                raise PutLater("the message is on its way to another broker")
-            del self._ways[key]
+                raise PutLater("the message is in flight to another broker")
+            del self._results[key]
             if failure:
                 raise StoreError(failure)
             return
-        if len(self._ways) >= UNDER_WAY_MAX:
-            done = next((it for it, why in self._ways.items() if why is not None), None)
+        if len(self._results) >= IN_FLIGHT_MAX:
+            done = next((it for it, why in self._results.items() if why is not None), None)
             if done is None:
-                raise StoreError("too many messages are on their way to other brokers")
-            del self._ways[done]
-        self._ways[key] = None
+                raise StoreError("too many messages are in flight to other brokers")
+            del self._results[done]
+        self._results[key] = None
         self._tasks.begin(self._send(key, message), "a message to another broker")
-        raise PutLater("the message is on its way to another broker")
+        raise PutLater("the message is in flight to another broker")
 
-    # --- requests that put ---
+    # --- requests that put messages ---
 
     def run_again(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """Give handlers that are run again until what they put is at another broker; they must do
-        no harm twice."""
+        """Return handlers that run again until the messages that they put are at another broker.
+
+        They must be idempotent.
+        """
         return {code: self._run_again(handler) for code, handler in handlers.items()}
 
     def _run_again(self, handler: Handler) -> Handler:
@@ -262,7 +268,7 @@ class EscapingPuts(Puts, Service):
         return handle
 
     async def _answer(self, peer: Peer, request: AnyCommand, handler: Handler) -> None:
-        """Run a handler until it needs to wait for nothing."""
+        """Run a handler until it raises no PutLater, and reply."""
         answer: Finished = Response(ResponseCode.SERVICE_NOT_AVAILABLE, "no other master has noted it in time")
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -303,15 +309,15 @@ class EscapingPuts(Puts, Service):
         except (OSError, FirearrowError) as error:
             failure = str(error) or type(error).__name__
             self._known.pop(message.topic, None)
-            self._turns += 1
+            self._failures += 1
         finally:
             if failure and self._trouble is None:
                 log.warning(
-                    "message can't be put to another broker: it is tried again",
+                    "message can't be forwarded to another broker, and is retried",
                     extra={"topic": message.topic, "error": failure},
                 )
             self._trouble = failure or None
-            self._ways[key] = failure
+            self._results[key] = failure
             moved, self._has_moved = self._has_moved, asyncio.Event()
             moved.set()
         asyncio.get_running_loop().call_soon(self.moved, None)
@@ -336,19 +342,19 @@ class EscapingPuts(Puts, Service):
         return {name: value for name, value in fields.items() if value is not None}
 
     async def _target(self, message: _Message) -> _Target:
-        """A queue of another broker; raises a BrokerError if there is none."""
+        """Return a queue of another broker; BrokerError if no other one has the topic."""
         own = self._settings.broker.broker_name
         masters = _elsewhere(await self._route(message.topic), own)
-        if not masters and names.is_retry(message.topic):  # a broker makes it for the first message
+        if not masters and names.is_retry(message.topic):  # a broker creates it for the first message
             anywhere = _elsewhere(await self._route(names.AUTO_CREATE_TOPIC), own)
             masters = [master._replace(queue_nums=1) for master in anywhere]
         if not masters:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no other master has the topic {message.topic}")
-        master = masters[(message.queue_id + self._turns) % len(masters)]
+        master = masters[(message.queue_id + self._failures) % len(masters)]
         return _Target(master.address, master.broker_name, message.queue_id % master.queue_nums)
 
     async def _route(self, topic: str) -> Route | None:
-        """Where a topic is, as it was some seconds ago at most."""
+        """Return the route of a topic, some seconds old at most."""
         age_max = self._settings.broker.load_balance_poll_name_server_interval / 1000
         now = self._monotonic()
         if topic in self._known and now - self._known[topic][1] < age_max:
@@ -362,18 +368,18 @@ class EscapingPuts(Puts, Service):
 
 
 def _finished(answer: Answer) -> Finished:
-    """Take all steps of an answer."""
+    """Run an answer in steps to its end."""
     return result_of(answer) if isinstance(answer, Generator) else answer
 
 
 def _wait_no_more(found: dict[str, str]) -> None:
-    """Remove what would have the other broker delay a message once more."""
+    """Remove the properties for which the other broker would delay a message again."""
     for name in (properties.DELAY_LEVEL, *properties.DELIVERY_TIMES):
         found.pop(name, None)
 
 
 def _elsewhere(route: Route | None, own: str) -> list[_Master]:
-    """The masters that a route says may be written to, but for those of one broker name."""
+    """Return the writable masters of a route, without the one of the broker name ``own``."""
     if route is None:
         return []
     masters = {it.broker_name: it.broker_addrs.get(0) for it in route.broker_datas}
