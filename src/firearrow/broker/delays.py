@@ -32,6 +32,7 @@ from firearrow.broker.state.topics import QUEUE_NUMS_MAX, TopicTable
 from firearrow.broker.turns import LOOK_SECONDS_MAX, TURN_STEPS_MAX, TurnService, steps_of_turn
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, DiskFull, MessageError
+from firearrow.javanumbers import INT_MAX
 from firearrow.message import names, properties
 from firearrow.message.record import Content
 from firearrow.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, transaction_type
@@ -51,7 +52,6 @@ _LMQS: Final = (properties.INNER_MULTI_DISPATCH.encode(),)
 _real_topic: Final = properties.finder(properties.REAL_TOPIC)
 _real_id: Final = properties.finder(properties.REAL_QUEUE_ID)
 _INT_CHARACTERS: Final = 11
-_INT_MAX: Final = 2**31 - 1
 
 
 def settle_deliveries(store: MessageStore, offsets: DelayOffsets) -> None:
@@ -70,10 +70,10 @@ def delay_level(found: dict[str, str]) -> int:
     if text is None:
         return 0
     try:
-        level = int(text) if text.isascii() and len(text) <= _INT_CHARACTERS else _INT_MAX + 1
+        level = int(text) if text.isascii() and len(text) <= _INT_CHARACTERS else INT_MAX + 1
     except ValueError:
-        level = _INT_MAX + 1
-    if abs(level) > _INT_MAX:
+        level = INT_MAX + 1
+    if abs(level) > INT_MAX:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
             f"the delay level {text[:20]!r} (property {properties.DELAY_LEVEL}) is no number",
@@ -414,7 +414,7 @@ def _due_place(content: Content, level: int) -> tuple[str, int]:
         raise MessageError(f"it is in queue {content.queue_id} of {content.topic}", "topic")
     if check(topic) is not None or topic in _NEVER_DELAYED:
         raise MessageError(f"{topic!r} is none to deliver to", properties.REAL_TOPIC)
-    if not (queue_id.isdecimal() and queue_id.isascii() and int(queue_id) <= _INT_MAX):
+    if not (queue_id.isdecimal() and queue_id.isascii() and int(queue_id) <= INT_MAX):
         raise MessageError(f"{queue_id!r} is no queue", properties.REAL_QUEUE_ID)
     return topic, int(queue_id)
 
