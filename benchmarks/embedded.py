@@ -13,13 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import closing
 
 from firearrow.client import Message, Producer, PushConsumer, RetryLater, StartFrom
+from firearrow.client.loopthread import LoopThread
 from firearrow.message.model import MessageView
 from firearrow.message.names import retry_topic
 from firearrow.message.record import iter_records
-from firearrow.net.blocking import BlockingClient
 from firearrow.net.client import Client
 from firearrow.testing import EmbeddedCluster, VirtualTime
 from firearrow.wire.codes import RequestCode
@@ -71,10 +70,12 @@ async def _in_loop() -> Times:
 
 def _in_thread() -> Times:
     times = [time.perf_counter()]
-    with EmbeddedCluster() as cluster, closing(BlockingClient()) as client:
+    with EmbeddedCluster() as cluster:
         times.append(time.perf_counter())
-        client.call(cluster.brokers[0].address, RequestCode.SEND_MESSAGE_V2, _message(), b"body")
+        client, thread = Client(), LoopThread("client")
+        thread.run(client.call(cluster.brokers[0].address, RequestCode.SEND_MESSAGE_V2, _message(), b"body"))
         times.append(time.perf_counter())
+        thread.close(client.close)
         before = time.perf_counter()
     return _times(times) | {"stop and verification": _ms(before)}
 

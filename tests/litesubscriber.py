@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from firearrow.message import properties
-from firearrow.net.blocking import BlockingClient
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.pop import Handle
 from tests.interop.waiting import wait_until
+from tests.net.rawclient import RawClient
 
 LITES: Final = ("a", "a", "a", "b")  # each gets a message
 ARRIVAL_S: Final = 30
@@ -23,7 +23,7 @@ ARRIVAL_S: Final = 30
 @contextmanager
 def subscribed(broker: str, parent: str, group: str, client_id: str) -> Iterator[None]:
     """Send messages to two lite topics and subscribe a client to them; the client leaves at the end."""
-    client = BlockingClient(timeout_seconds=ARRIVAL_S)
+    client = RawClient(timeout_seconds=ARRIVAL_S)
     try:
         for number, lite in enumerate(LITES):
             named = properties.format({"UNIQ_KEY": f"{number:032X}", "__LITE_TOPIC": lite})
@@ -41,7 +41,7 @@ def subscribed(broker: str, parent: str, group: str, client_id: str) -> Iterator
         client.close()
 
 
-def _ends(client: BlockingClient, broker: str, parent: str) -> list[int]:
+def _ends(client: RawClient, broker: str, parent: str) -> list[int]:
     answers = [
         client.begin(broker, Code.GET_LITE_TOPIC_INFO, {"parentTopic": parent, "liteTopic": lite}).answer()
         for lite in sorted({*LITES})
@@ -49,7 +49,7 @@ def _ends(client: BlockingClient, broker: str, parent: str) -> list[int]:
     return [json.loads(answer.body)["topicOffset"]["maxOffset"] for answer in answers]
 
 
-def _subscribe(client: BlockingClient, broker: str, parent: str, group: str, client_id: str) -> None:
+def _subscribe(client: RawClient, broker: str, parent: str, group: str, client_id: str) -> None:
     told = {
         "action": "PARTIAL_ADD", "clientId": client_id, "group": group, "topic": parent,
         "liteTopicSet": sorted({*LITES}), "version": 1,
@@ -59,7 +59,7 @@ def _subscribe(client: BlockingClient, broker: str, parent: str, group: str, cli
     assert answer.code == 0, answer.remark
 
 
-def _popped(client: BlockingClient, broker: str, parent: str, group: str, client_id: str) -> list[AnyCommand]:
+def _popped(client: RawClient, broker: str, parent: str, group: str, client_id: str) -> list[AnyCommand]:
     """Return all messages; the original broker notices them some time after a subscription."""
     client.begin(broker, Code.TRIGGER_LITE_DISPATCH, {"group": group}).answer()
     fields: dict[str, FieldValue] = {
@@ -70,7 +70,7 @@ def _popped(client: BlockingClient, broker: str, parent: str, group: str, client
     return [answer] if answer.code == 0 else []
 
 
-def _acknowledge(client: BlockingClient, broker: str, parent: str, group: str, popped: list[AnyCommand]) -> None:
+def _acknowledge(client: RawClient, broker: str, parent: str, group: str, popped: list[AnyCommand]) -> None:
     """Acknowledge the first message of the first lite topic."""
     [answer] = popped
     told = answer.ext

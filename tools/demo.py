@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from firearrow.cli.pipeline import order_of, report_of, session
 from firearrow.cli.screen import as_text
-from firearrow.client.routes import create_topic
+from firearrow.client.admin.cluster import Admin
 from firearrow.clock import SystemClock
 from firearrow.message.model import MessageView
 from firearrow.message.names import SCHEDULE_TOPIC, TIMER_TOPIC, dlq_topic, retry_topic
-from firearrow.net.blocking import BlockingClient
+from firearrow.net.client import Client
+from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.frame import AnyCommand
 from tools.shop import COMMIT, QUEUES, ROLLBACK, Shop
 from tools.stage import Stage
@@ -226,10 +227,14 @@ def serving(store: Path) -> Iterator[tuple[str, str]]:
 
 def create_topics(broker: str, topics: Mapping[str, int]) -> None:
     """Create topics, each with its number of queues."""
-    client = BlockingClient()
+    asyncio.run(_create_topics(broker, topics))
+
+
+async def _create_topics(broker: str, topics: Mapping[str, int]) -> None:
+    client = Client()
     for topic, queues in topics.items():
-        create_topic(client, broker, topic, queues)
-    client.close()
+        await Admin(client, []).topics.create(broker, TopicConfig(topic, queues, queues))
+    await client.close()
 
 
 def job(spark: SparkSession, stage: Stage, *arguments: str) -> None:

@@ -6,8 +6,8 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
-from firearrow.client.pulls import Asking
 from firearrow.client.queues import Queue
+from firearrow.client.range_reader import PullOptions
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
 from firearrow.message.ids import decode_offset_id
@@ -112,10 +112,10 @@ class Shop:
         self, group: str, topic: str, queue_id: int = 0, *, wait: bool = True
     ) -> AsyncIterator[MessageView]:
         """Yield the messages of a queue from its beginning, by pulls that wait for more."""
-        asking, queue = Asking(group), Queue(topic, "broker-a", queue_id)
+        options, queue = PullOptions(group), Queue(topic, "broker-a", queue_id)
         at = 0
         while True:
-            fields = asking.fields(queue, at, _PULL)
+            fields = options.fields(queue, at, _PULL)
             if wait:
                 fields |= {"sysFlag": _WAITS, "suspendTimeoutMillis": _WAIT_MS}
             try:

@@ -8,7 +8,7 @@ import pytest
 HEAVY = (
     "numpy", "pyarrow", "pyspark", "uvloop", "lz4", "zstandard", "opentelemetry", "firearrow.store",
     "firearrow.broker", "firearrow.namesrv", "firearrow.config", "firearrow.net.server",
-    "firearrow.net.blocking", "concurrent.futures.process", "multiprocessing",
+    "concurrent.futures.process", "multiprocessing",
 )  # fmt: skip
 
 

@@ -81,3 +81,29 @@ def test_a_thread_that_can_not_start_leaves_the_signals_as_they_were(monkeypatch
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_the_last_coroutine_runs_before_the_end() -> None:
+    done: list[str] = []
+
+    async def last() -> None:
+        done.append(threading.current_thread().name)
+
+    thread = LoopThread("test", 10)
+    thread.close(last)
+    assert done == ["test"]
+
+
+def test_a_finalizer_on_the_own_thread_ends_it() -> None:
+    thread = LoopThread("test", 10)
+    [own] = [it for it in threading.enumerate() if it.name == "test"]
+
+    async def finalize() -> None:
+        thread.close(nothing)
+
+    async def nothing() -> None:
+        pass
+
+    thread.run(finalize())
+    own.join(10)
+    assert not own.is_alive()

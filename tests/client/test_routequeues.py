@@ -5,11 +5,14 @@ import pytest
 from firearrow.client.queues import Queue
 from firearrow.client.routequeues import (
     LOGICAL_BROKER,
+    Target,
+    address_of,
     address_of_id,
     hosts_of_logical,
     is_ordered,
     publish_queues,
     subscribe_queues,
+    writable,
 )
 from firearrow.wire.bodies import BrokerData, QueueData, Route, TopicQueueMappingInfo
 
@@ -105,3 +108,29 @@ def test_static_topics() -> None:
 def test_addresses(broker_id: int, any_will_do: bool, address: str | None) -> None:
     known = {1: "1", 3: "3"}
     assert address_of_id(known, broker_id, any_will_do=any_will_do) == address
+
+
+def test_the_master_speaks_for_a_broker_and_a_slave_without_one() -> None:
+    assert address_of(MASTERS[0]) == "b:1"
+    assert address_of(BrokerData("C", "b", {2: "b:2", 1: "b:1"})) == "b:1"
+
+
+def test_the_queues_that_can_be_written_to() -> None:
+    route = Route(
+        queue_datas=[
+            QueueData("b", 1, 3, 6),
+            QueueData("a", 8, 2, 6),
+            QueueData("read-only", 4, 4, 4),
+            QueueData("slave-only", 4, 4, 6),
+        ],
+        broker_datas=[
+            BrokerData("C", "a", {0: "a:1", 1: "a:2"}),
+            BrokerData("C", "b", {0: "b:1"}),
+            BrokerData("C", "read-only", {0: "r:1"}),
+            BrokerData("C", "slave-only", {1: "s:1"}),
+        ],
+    )
+    a = [Target("a", "a:1", 0), Target("a", "a:1", 1)]
+    b = [Target("b", "b:1", n) for n in range(3)]
+    assert writable(route) == [*a, *b]
+    assert writable(route, 2) == [*a, *b[:2]]

@@ -17,13 +17,13 @@ from firearrow.message import names, properties
 from firearrow.message.batch import encode_batch
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
-from firearrow.net.blocking import BlockingClient, Pending
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 from tests.interop.differ_tools import Printing, Tools
 from tests.interop.javaclient import JavaClient
 from tests.interop.servers import Server
 from tests.interop.waiting import wait_until
+from tests.net.rawclient import RawClient, RawPending
 
 STEPS: Final = 60
 STEPS_A_TOOL: Final = 5  # a command of mqadmin after so many
@@ -56,7 +56,7 @@ class Side:
         self.name = server.kind
         self.address = server.broker
         self.java = java
-        self._client = BlockingClient(timeout_seconds=20)
+        self._client = RawClient(timeout_seconds=20)
         self.places: dict[str, tuple[int, str]] = {}  # of messages: physical offset and id
         self.store_ms: dict[str, int] = {}
 
@@ -64,7 +64,7 @@ class Side:
         """Ask the broker, and give its answer whatever the code is."""
         return self.begin(code, fields, body).answer()
 
-    def begin(self, code: int, fields: Fields, body: bytes = b"") -> Pending:
+    def begin(self, code: int, fields: Fields, body: bytes = b"") -> RawPending:
         """Ask the broker, which may answer later."""
         return self._client.begin(self.address, code, fields, body)
 

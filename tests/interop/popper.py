@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
-from firearrow.net.blocking import BlockingClient, Pending
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.pop import origin_topic, parse_handle
@@ -17,6 +16,7 @@ from tests.interop.differ_pops import handles_of
 from tests.interop.javaclient import ARRIVAL_TIMEOUT_S
 from tests.interop.servers import BROKER_NAME
 from tests.interop.waiting import wait_until
+from tests.net.rawclient import RawClient, RawPending
 
 SUCCESS, NOT_FOUND = 0, (209, 210)
 POP, ACK, PEEK, CHANGE = 200050, 200051, 200052, 200053
@@ -43,7 +43,7 @@ class Popper:
 
     topic: str
     group: str
-    client: BlockingClient = field(default_factory=lambda: BlockingClient(timeout_seconds=30))
+    client: RawClient = field(default_factory=lambda: RawClient(timeout_seconds=30))
     broker: str = ""
 
     @contextmanager
@@ -59,14 +59,14 @@ class Popper:
         """Ask the broker in the name of the group, and give its answer whatever it is."""
         return self.begin(code, **fields).answer()
 
-    def begin(self, code: int, **fields: FieldValue) -> Pending:
+    def begin(self, code: int, **fields: FieldValue) -> RawPending:
         """Ask without waiting."""
         names: dict[str, FieldValue] = {"topic": self.topic, "consumerGroup": self.group}
         return self.client.begin(self.broker, code, names | fields)
 
     def begin_pop(
         self, *, count: int = 32, invisible_ms: int = 60_000, poll_ms: int = 0, **fields: FieldValue
-    ) -> Pending:
+    ) -> RawPending:
         """Pop without waiting for the answer, from all queues."""
         now: dict[str, FieldValue] = {
             "queueId": -1, "maxMsgNums": count, "invisibleTime": invisible_ms, "initMode": 0,

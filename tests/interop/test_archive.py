@@ -9,7 +9,6 @@ from pathlib import Path
 from firearrow.message.batch import encode_batch
 from firearrow.message.compress import LEVEL
 from firearrow.message.model import MessageView
-from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.replay import Selection, replay
@@ -20,6 +19,7 @@ from firearrow.wire.codes import RequestCode
 from tests.broker.serving import send_fields
 from tests.interop.servers import Server, serve
 from tests.interop.waiting import wait_until
+from tests.net.rawclient import RawClient
 from tests.spark.brokers import create_topic, stored
 from tests.spark.jobs.inline import Inline
 
@@ -36,7 +36,7 @@ DISPATCH_TIMEOUT_S = 30
 def fill(server: Server) -> None:
     """Send some hundred messages to each queue of topic T."""
     create_topic(server, "T", QUEUES)
-    client = BlockingClient()
+    client = RawClient()
     for queue_id in range(QUEUES):
         for start in range(0, IN_A_QUEUE, 100):
             batch = encode_batch(

@@ -8,12 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from firearrow.client import routes
+from firearrow.client.batch_sender import Sent
 from firearrow.client.queues import Queue
-from firearrow.client.sending import Sent
 from firearrow.errors import NotPermitted
 from firearrow.net.access import Access
-from firearrow.net.blocking import BlockingClient
 from firearrow.spark.brokers import BrokerOrigin
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.options import Options, for_sink, parse
@@ -25,6 +23,8 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 from tests.interop.servers import AUTHENTICATED, BROKER_NAME, ROOT, Server, serve
 from tests.interop.waiting import wait_until
+from tests.net import rawclient
+from tests.net.rawclient import RawClient
 
 ROWS = 2000
 SECRET = {"accessKey": ROOT.access_key, "secretKey": ROOT.secret_key}
@@ -63,8 +63,8 @@ def pulled(server: Server, topic: str, **options: str) -> pa.Table:
 
 
 def create_topic(server: Server, topic: str, queues: int) -> None:
-    client = BlockingClient(Access(ROOT))
-    routes.create_topic(client, server.broker, topic, queues)
+    client = RawClient(Access(ROOT))
+    rawclient.create_topic(client, server.broker, topic, queues)
     client.close()
 
 
@@ -121,7 +121,7 @@ def test_offsets_by_time_and_progress(real: Server) -> None:
         assert origin.offset_at(queue, moment) == (later[0] if later else None)
     read(origin, given)
     origin.commit_offsets({queue: 33})
-    client = BlockingClient(Access(ROOT))
+    client = RawClient(Access(ROOT))
     fields: dict[str, FieldValue] = {"consumerGroup": "pipe", "topic": queue.topic, "queueId": 0}
     answer = client.call(real.broker, RequestCode.QUERY_CONSUMER_OFFSET, fields)
     client.close()

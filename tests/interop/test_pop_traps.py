@@ -20,7 +20,6 @@ import pytest
 from firearrow.message import names, properties
 from firearrow.message.batch import encode_batch
 from firearrow.message.record import iter_records
-from firearrow.net.blocking import BlockingClient
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
 from tests.broker.popping import ack_fields, messages_of, pop_fields
@@ -31,6 +30,7 @@ from tests.interop.javaclient import JavaClient
 from tests.interop.servers import CLUSTER_NAME, Server, serve
 from tests.interop.test_traps import BOTH, physical_offset, send
 from tests.interop.waiting import wait_until
+from tests.net.rawclient import RawClient
 
 UNREAD, CHANGED, KEPT, LATER = b"unread", b"changed", b"kept", b"later"
 MAGIC, BODY_LENGTH = 4, 84  # places in a record
@@ -215,7 +215,7 @@ def pop_many(side: Side) -> None:
     assert side.ask(320, send_fields("pop-many", m=True), batch).code == 0
     side.wait_for("pop-many", 0, MANY)
     taken = 0
-    with closing(BlockingClient(timeout_seconds=20)) as client:
+    with closing(RawClient(timeout_seconds=20)) as client:
         while taken < MANY:
             invisible_ms = due_ms - round(time.time() * 1000)
             assert invisible_ms > 0, "it took too long"

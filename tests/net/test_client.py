@@ -1,6 +1,8 @@
 """The client: answers to whom they belong, and errors that say what happened."""
 
 import asyncio
+import gc
+import pickle
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,14 +14,22 @@ import pytest
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerUnavailable, ConfigError, NotPermitted, NotSupported
 from firearrow.net.access import Access, Tls
-from firearrow.net.client import LEAVING_FRAMES_MAX, NO_ASKING, Asked, Client, Handler
+from firearrow.net.client import (
+    LARGE_FRAME_BYTES,
+    LEAVING_FRAMES_MAX,
+    NO_ASKING,
+    UNSENT_BYTES_MAX,
+    Asked,
+    Client,
+    Handler,
+)
 from firearrow.net.server import Server
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import Connection
 from firearrow.wire.signature import Credentials, signature
 from tests.broker.serving import until
-from tests.net.background import encrypting
+from tests.net.background import answering, encrypting
 from tests.net.conftest import Run
 from tests.net.counterpart import (
     ASK_BACK,
@@ -275,6 +285,162 @@ def test_encrypted_calls(run: Run, certificate: Path) -> None:
             stranger = Client(access=Access(tls=Tls()))
             with pytest.raises(ConnectionError, match=f"^{address} can't be reached by TLS: "):
                 await stranger.call(address, ECHO)
+
+    run(main())
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_server_that_asks_for_a_certificate(run: Run, certificate: Path, verify: bool) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
+    context.load_cert_chain(certificate)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    tls = Tls(str(certificate) if verify else None, str(certificate), verify=verify)
+
+    async def main() -> None:
+        async with encrypting(Counterpart().handlers(), context) as address:
+            client = Client(access=pickle.loads(pickle.dumps(Access(tls=tls))))
+            body = bytes(range(256)) * 8192
+            pending = [await client.begin(address, ECHO, {"n": n}, body) for n in range(4)]
+            answers = [await each for each in pending]
+            assert [(it.ext["n"], it.body == body) for it in answers] == [(str(n), True) for n in range(4)]
+            await client.close()
+
+    run(main())
+
+
+def test_a_server_without_tls(run: Run) -> None:
+    async def main() -> None:
+        async with connected(access=Access(tls=Tls(verify=False))) as (client, address, _):
+            with pytest.raises(ConnectionError, match=f"^{address} can't be reached by TLS: "):
+                await client.call(address, ECHO)
+
+    run(main())
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.pem")
+    with pytest.raises(ConfigError, match=f"^TLS authorities {missing}: "):
+        Client(access=Access(tls=Tls(missing)))
+    with pytest.raises(ConfigError, match=f"^TLS certificate {missing} with key "):
+        Client(access=Access(tls=Tls(certificate_file=missing)))
+
+
+# --- requests that nobody waits for yet ---
+
+
+def test_pending_answers_out_of_order_reach_their_callers_on_one_connection(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            pending = [await client.begin(address, LAST_FIRST, {"n": n}) for n in range(10)]
+            assert not any(each.done() for each in pending)
+            assert [(await each).ext["n"] for each in pending] == list(map(str, range(10)))
+            assert all(each.done() for each in pending)
+            assert len({peer for peer, _ in counterpart.held}) == 1
+
+    run(main())
+
+
+def test_pending_requests_are_signed_each(run: Run) -> None:
+    async def main() -> None:
+        async with connected(access=Access(Credentials("user", "secret"))) as (client, address, _):
+            pending = [await client.begin(address, ECHO, {"n": n}) for n in range(100)]
+            answers = [(await each).ext for each in pending]
+            assert [answer["n"] for answer in answers] == list(map(str, range(100)))
+            assert len({answer["Signature"] for answer in answers}) == 100
+
+    run(main())
+
+
+def test_neither_side_stops_the_other_by_not_reading(run: Run) -> None:
+    """Far more is pending than sockets hold, both ways, before an answer is waited for."""
+
+    async def main() -> None:
+        async with connected() as (client, address, _):
+            body = bytes(1 << 20)
+            count = 8 * UNSENT_BYTES_MAX // len(body)
+            pending = [await client.begin(address, ECHO, {"n": n}, body) for n in range(count)]
+            answers = [await each for each in pending]
+            assert [int(answer.ext["n"]) for answer in answers] == list(range(count))
+            assert all(answer.body == body for answer in answers)
+
+    run(main())
+
+
+def test_large_and_small_requests_keep_their_order(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            await client.call(address, ECHO)
+            bodies = [bytes(LARGE_FRAME_BYTES * (n % 3 == 2)) for n in range(30)]
+            pending = [await client.begin(address, ECHO, {"n": n}, body) for n, body in enumerate(bodies)]
+            assert [(await each).body for each in pending] == bodies
+            assert [int(it.ext["n"]) for it in counterpart.heard[1:]] == list(range(30))
+
+    run(main())
+
+
+def test_a_pending_refusal_is_an_answer(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, _):
+            answer = await (await client.begin(address, REFUSE))
+            assert (answer.code, answer.remark) == (16, "not you")
+
+    run(main())
+
+
+def test_an_overdue_pending_request_ends_the_connection_and_those_on_it(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            await client.call(address, ECHO)
+            other = await client.begin(address, SILENT)
+            overdue = await client.begin(address, SILENT, timeout_seconds=0.05)
+            late = f"{address} did not answer in 0.05 s"
+            with pytest.raises(TimeoutError, match=f"^{late}$"):
+                await overdue
+            with pytest.raises(ConnectionError, match=f"^the connection to {address} is lost: closed, because {late}$"):
+                await other
+            await client.call(address, ECHO)
+            assert len(counterpart.peers) == 2
+
+    run(main())
+
+
+def test_a_server_that_says_in_a_pending_answer_that_it_stops_gets_no_more_on_that_connection(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            await client.call(address, ECHO)
+            pending = [await client.begin(address, code) for code in (GO_AWAY, ECHO)]
+            assert [(await each).code for each in pending] == [ResponseCode.GO_AWAY, 0]
+            await client.call(address, ECHO)
+            assert len(counterpart.peers) == 2
+
+    run(main())
+
+
+def test_a_connection_that_was_closed_while_idle_is_opened_again(run: Run) -> None:
+    async def main() -> None:
+        counterpart, client = Counterpart(), Client()
+        async with answering(counterpart.handlers()) as address:
+            await client.call(address, ECHO)
+        async with answering(counterpart.handlers(), int(address.rpartition(":")[2])):
+            await (await client.begin(address, ECHO))
+            assert len(counterpart.peers) == 2
+            await client.close()
+
+    run(main())
+
+
+def test_closing_ends_what_is_pending_and_nobody_has_to_wait_for_it(run: Run) -> None:
+    async def main() -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with connected() as (client, address, _):
+            pending = [await client.begin(address, SILENT) for _ in range(3)]
+            await client.close()
+            with pytest.raises(ConnectionError, match="this side closed it"):
+                await pending[0]
+            del pending
+            gc.collect()
+        assert told == []
 
     run(main())
 

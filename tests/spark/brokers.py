@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from firearrow.client import routes
-from firearrow.client.pulls import Asking
 from firearrow.client.queues import Queue
+from firearrow.client.range_reader import PullOptions
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
-from firearrow.net.blocking import BlockingClient
 from firearrow.wire.codes import RequestCode
 from tests.interop.servers import BROKER_NAME, SMALL_FILES, Server, serve
+from tests.net import rawclient
+from tests.net.rawclient import RawClient
 
 PULLED_AT_ONCE = 32
 
@@ -29,25 +29,25 @@ def serving(
 
 def create_topic(server: Server, topic: str, queues: int = 4, perm: int = 6) -> None:
     """Create a topic, or change it."""
-    client = BlockingClient()
-    routes.create_topic(client, server.broker, topic, queues, perm)
+    client = RawClient()
+    rawclient.create_topic(client, server.broker, topic, queues, perm)
     client.close()
 
 
 def stored(server: Server, topic: str, queues: int = 4) -> list[MessageView]:
     """All messages of a topic, queue by queue."""
-    client = BlockingClient()
+    client = RawClient()
     try:
         return [view for n in range(queues) for view in _queue(client, server.broker, topic, n)]
     finally:
         client.close()
 
 
-def _queue(client: BlockingClient, address: str, topic: str, queue_id: int) -> Iterator[MessageView]:
-    asking, queue = Asking("by_hand"), Queue(topic, BROKER_NAME, queue_id)
+def _queue(client: RawClient, address: str, topic: str, queue_id: int) -> Iterator[MessageView]:
+    options, queue = PullOptions("by_hand"), Queue(topic, BROKER_NAME, queue_id)
     queue_offset = 0
     while True:
-        fields = asking.fields(queue, queue_offset, PULLED_AT_ONCE)
+        fields = options.fields(queue, queue_offset, PULLED_AT_ONCE)
         answer = client.begin(address, RequestCode.PULL_MESSAGE, fields).answer()
         if answer.code != 0:
             assert answer.code == 19, answer

@@ -16,11 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from firearrow.client import pulls
+from firearrow.client import range_reader
 from firearrow.client.queues import NOT_STORED, Bound, Queue, Span
 from firearrow.config import properties
 from firearrow.errors import ConfigError, DataLost, NotPermitted, TopicNotFound
-from firearrow.net.blocking import BlockingClient
 from firearrow.spark.brokers import BrokerOrigin, BrokerPartition, PullRange
 from firearrow.spark.filters import NumberSet, PushedFilters, TextSet
 from firearrow.spark.jobs.archive import archive, source
@@ -36,6 +35,7 @@ from tests.client.fakes import fake_cluster
 from tests.golden import extract, settings_file
 from tests.interop.servers import BROKER_NAME, SMALL_FILES, Server, serve
 from tests.loglines import told
+from tests.net.rawclient import RawClient
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.inline import Inline
 
@@ -283,7 +283,7 @@ def test_a_group_is_told_how_far_it_is(server: Server, caplog: pytest.LogCapture
     with origin_of(server, subscribe="Orders", consumerGroup="mirror") as origin:
         read(server, subscribe="Orders", consumerGroup="mirror")  # a pull makes the group
         origin.commit_offsets({queue: 42, gone: 1})
-    client = BlockingClient()
+    client = RawClient()
     fields: dict[str, FieldValue] = {"consumerGroup": "mirror", "topic": "Orders", "queueId": 1}
     answer = client.call(server.broker, RequestCode.QUERY_CONSUMER_OFFSET, fields)
     client.close()
@@ -359,7 +359,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
         stored(server, "T", 1)
         found, checkpoint = streamed(server, None)
         assert len(found) == 40
-        client = BlockingClient()
+        client = RawClient()
         client.call(server.broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
         client.close()
         create_topic(server, "T", queues=1)
@@ -392,15 +392,15 @@ def test_a_checkpoint_knows_the_store_behind_a_broker(tmp_path: Path) -> None:
 
 
 def test_ends_of_queues_are_asked_for_again_where_a_route_was_out_of_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulls, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(range_reader, "PAUSE_SECONDS", 0.0)
     with fake_cluster("a", queues=1) as cluster:
         given = parse({"nameServer": cluster.name_server, "subscribe": "T"})
         origin = BrokerOrigin(given)
-        cluster.old_routes = pulls.ATTEMPTS_MAX - 1
+        cluster.old_routes = range_reader.ATTEMPTS_MAX - 1
         assert origin.bounds() == {Queue("T", "a", 0): Bound(3, 7)}
         origin.close()
         origin = BrokerOrigin(given)
-        cluster.old_routes = pulls.ATTEMPTS_MAX
+        cluster.old_routes = range_reader.ATTEMPTS_MAX
         with pytest.raises(ConnectionError, match=r"^127.0.0.1:1 can't be reached"):
             origin.bounds()
         origin.close()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.routes import Target
+from firearrow.client.routequeues import Target
 from firearrow.errors import MessageError
 from firearrow.message.batch import split_batch
 from firearrow.spark.outgoing import Ids, Rows, rows_of

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from firearrow.message.batch import encode_batch
-from firearrow.net.blocking import BlockingClient
 from firearrow.spark import LagListener
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.listener import QueueLag
@@ -23,6 +22,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 from tests.broker.serving import send_fields
 from tests.interop.servers import Server
+from tests.net.rawclient import RawClient
 from tests.spark.brokers import create_topic, serving
 
 WAIT_SECONDS_MAX = 90
@@ -46,7 +46,7 @@ class Sending:
     def send(self, queue_id: int, count: int) -> None:
         bodies = [f"m{next(self._numbers)}" for _ in range(count)]
         batch = encode_batch([(0, body.encode(), b"TAGS\x01a\x02") for body in bodies])
-        client = BlockingClient()
+        client = RawClient()
         fields = send_fields(self._topic, queue_id, m=True)
         client.call(self._server.broker, RequestCode.SEND_BATCH_MESSAGE, fields, batch)
         client.close()
@@ -162,7 +162,7 @@ def test_progress_is_shown_to_the_broker(spark: SparkSession, server: Server, tm
     )
     run(frame, tmp_path, "told")
     run(frame, tmp_path, "told again")  # tells what the one before has finished
-    client = BlockingClient()
+    client = RawClient()
     fields: dict[str, FieldValue] = {"consumerGroup": "told-group", "topic": "told"}
     fields["queueId"] = 0
     answer = client.call(server.broker, RequestCode.QUERY_CONSUMER_OFFSET, fields)

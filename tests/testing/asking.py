@@ -11,19 +11,19 @@ from typing import Any, Self
 from firearrow.errors import NotFound
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
-from firearrow.net.blocking import BlockingClient
 from firearrow.net.client import Client
 from firearrow.testing.broker import EmbeddedBroker
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, FieldValue
 from tests.broker.serving import pull_fields, send_fields
+from tests.net.rawclient import RawClient
 
 LEVEL_OF_TWO_HOURS = 18
 
 
 def send(broker: EmbeddedBroker, topic: str = "T", body: bytes = b"body") -> None:
     """Send a message, without an event loop."""
-    with closing(BlockingClient()) as client:
+    with closing(RawClient()) as client:
         client.call(broker.address, RequestCode.SEND_MESSAGE_V2, send_fields(topic), body)
 
 

@@ -1,5 +1,6 @@
 """Embedded clusters in a thread of their own, used from outside of any event loop."""
 
+import json
 import socket
 import threading
 from contextlib import closing
@@ -7,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.client.routes import Cluster
 from firearrow.errors import InvalidRequest
-from firearrow.net.blocking import BlockingClient
 from firearrow.testing import BrokenStore, EmbeddedCluster
+from firearrow.wire.codes import RequestCode
+from tests.net.rawclient import RawClient
 from tests.testing.asking import damage, send
 
 
 def test_methods_return_when_all_is_done() -> None:
-    client = BlockingClient()
+    client = RawClient()
     with EmbeddedCluster(brokers=2) as cluster, closing(client):
         cluster.create_topic("T", queues=1)
         cluster.create_group("g", retry_max_times=1)
-        assert "T" in Cluster(client, [cluster.name_server]).topics()
+        answer = client.call(cluster.name_server, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        assert "T" in json.loads(answer.body)["topicList"]
         first, second = cluster.brokers
         send(first, body=b"a")
         send(second, body=b"b")

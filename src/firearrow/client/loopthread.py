@@ -94,10 +94,24 @@ class LoopThread:
         finally:
             running.cancel()
 
-    def close(self) -> None:
-        """End the loop and its thread, with what still runs there."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(self._seconds_max)
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Run ``last`` there, and end the loop and its thread, with the tasks that still run there.
+
+        A finalizer may call it from any thread, the loop's own included, which is not waited for. In
+        a fork it does nothing.
+        """
+        if not self.is_here:
+            return
+        self._loop.call_soon_threadsafe(self._end, last)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(self._seconds_max)
+
+    def _end(self, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        if last is None:
+            self._loop.stop()
+        else:
+            self._last = self._loop.create_task(last())
+            self._last.add_done_callback(lambda _: self._loop.stop())
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop):  # closing it ends tasks and threads

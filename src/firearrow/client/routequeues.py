@@ -9,7 +9,7 @@ Source: upstream ``MQClientInstance#topicRouteData2TopicPublishInfo`` and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from firearrow.client.queues import Queue
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, Route
@@ -30,6 +30,28 @@ def publish_queues(topic: str, route: Route, queues_max: int | None = None) -> l
         for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
         if queues.perm & PERM_WRITE and queues.broker_name in masters
         for queue_id in range(min(queues.write_queue_nums, queues_max or queues.write_queue_nums))
+    ]
+
+
+class Target(NamedTuple):
+    """A queue that may be written to."""
+
+    broker_name: str
+    address: str
+    queue_id: int
+
+
+def writable(route: Route, queues_max: int | None = None) -> list[Target]:
+    """The queues that may be written to, each with its master's address."""
+    masters = {
+        broker.broker_name: broker.broker_addrs[MASTER]
+        for broker in route.broker_datas
+        if MASTER in broker.broker_addrs
+    }
+    return [
+        Target(queue.broker, masters[queue.broker], queue.queue_id)
+        for queue in publish_queues("", route, queues_max)
+        if queue.broker in masters
     ]
 
 

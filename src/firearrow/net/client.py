@@ -22,8 +22,8 @@ from typing import Final, NamedTuple, cast
 from firearrow.errors import BrokerError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
-from firearrow.net.futures import Answered, FutureCalls
-from firearrow.wire.calls import Answering, Line
+from firearrow.net.futures import Answered, FutureCalls, Pending
+from firearrow.wire.calls import Answering, Line, Waiting
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue, Response, request
 from firearrow.wire.frame import AnyCommand, encode_response
@@ -34,6 +34,7 @@ CALL_SECONDS_MAX: Final = 5.0
 CLOSE_SECONDS_MAX: Final = 1.0  # for the peer to take what was written
 UNSENT_BYTES_MAX: Final = 8 << 20  # beyond it calls wait until the peer has taken some
 LEAVING_FRAMES_MAX: Final = 16  # that are kept together until the turn ends
+LARGE_FRAME_BYTES: Final = 64 << 10  # from here on a copy costs more than another write
 
 
 class Asked(NamedTuple):
@@ -62,7 +63,7 @@ class _Connection(asyncio.Protocol):
         bound = {code: partial(self._asked, handler) for code, handler in handlers.items()}
         self.address = address
         self._client = client
-        self._line: Line[Answered] = Line(address, cast(Mapping[int, Answering], bound))
+        self._line: Line[Waiting] = Line(address, cast(Mapping[int, Answering], bound))
         self._loop = asyncio.get_running_loop()
         self._calls = FutureCalls(self._line.calls, self._loop, self._overdue)
         self._lost = asyncio.Event()
@@ -122,6 +123,10 @@ class _Connection(asyncio.Protocol):
     def _write(self, frames: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionError(f"the connection to {self.address} was just closed")
+        if len(frames) >= LARGE_FRAME_BYTES:
+            self._leave()
+            self._transport.write(frames)
+            return
         if not self._leaving:
             self._loop.call_soon(self._leave)
         self._leaving.append(frames)
@@ -154,6 +159,20 @@ class _Connection(asyncio.Protocol):
             self.forget(command)
             raise
         return answer
+
+    def begin_pending(self, command: AnyCommand, began: float, seconds: float) -> Pending:
+        """Write a request; gives what is pending then."""
+        pending = Pending(self._go_away)
+        frame = self._calls.begin_for(pending, command, began, seconds)
+        try:
+            self._write(frame)
+        except ConnectionError:
+            self.forget(command)
+            raise
+        return pending
+
+    def _go_away(self) -> None:
+        self._client.retire(self)
 
     def forget(self, command: AnyCommand) -> None:
         """Nobody waits for the answer to a request any more."""
@@ -279,8 +298,31 @@ class Client:
                 raise
             if answer.code != ResponseCode.GO_AWAY:
                 break
-            self._retire(connection)
+            self.retire(connection)
         return answer
+
+    async def begin(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, FieldValue] = NO_FIELDS,
+        body: bytes = b"",
+        *,
+        timeout_seconds: float | None = None,
+    ) -> Pending:
+        """Send a request, whose answer the caller may await later.
+
+        Many requests can be in flight this way without a task for each. Raises as ``answer`` until the
+        request has left; after that the pending request does. No request is sent twice: a caller that
+        gets GO_AWAY may begin again, on another connection.
+        """
+        began = asyncio.get_running_loop().time()
+        seconds = self._call_seconds if timeout_seconds is None else timeout_seconds
+        command = self._request(code, fields, body)
+        connection = self._connections.get(address)
+        if connection is None or not connection.takes_more:
+            connection = await self._ready(address, seconds)
+        return connection.begin_pending(command, began, seconds)
 
     async def send(
         self,
@@ -329,6 +371,7 @@ class Client:
             await connection.close("this side closed it")
         for connection in tuple(self._retired):
             await connection.close("this side closed it")
+        self._opening.clear()  # a lock belongs to its loop, and the next loop may be another
 
     def forget(self, connection: _Connection) -> None:
         """Take note that a connection has ended."""
@@ -345,7 +388,8 @@ class Client:
             sign(command.ext, body, self._credentials)
         return command
 
-    def _retire(self, connection: _Connection) -> None:
+    def retire(self, connection: _Connection) -> None:
+        """Begin nothing on a connection any more: its server goes away."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
             self._retired.add(connection)

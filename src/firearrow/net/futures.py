@@ -3,22 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
-from firearrow.wire.calls import Calls
+from firearrow.wire.calls import Calls, Waiting
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 
 Answered = asyncio.Future[AnyCommand]
+
+
+class Pending:
+    """A request in flight; ``await`` gives its answer, with any code, or raises as the call ended.
+
+    It costs less than a future: the loop has work with it only if somebody waits before the answer is
+    here. Nobody has to wait. ``on_go_away`` is called when the server says that it goes away.
+    """
+
+    __slots__ = ("_answer", "_error", "_on_go_away", "_waiter")
+
+    def __init__(self, on_go_away: Callable[[], None]) -> None:
+        self._on_go_away = on_go_away
+        self._answer: AnyCommand | None = None
+        self._error: OSError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        return self._answer is not None or self._error is not None
+
+    def set_result(self, answer: AnyCommand) -> None:
+        """Note the answer."""
+        self._answer = answer
+        self._wake()
+        if answer.code == ResponseCode.GO_AWAY:
+            self._on_go_away()
+
+    def set_exception(self, error: OSError) -> None:
+        """Note that no answer will come."""
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __await__(self) -> Generator[object, None, AnyCommand]:
+        if not self.done():
+            self._waiter = asyncio.get_running_loop().create_future()
+            yield from self._waiter
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return self._answer
 
 
 class FutureCalls:
     """The calls on one connection; ``on_overdue`` gets a sentence when one was overdue."""
 
     def __init__(
-        self,
-        calls: Calls[Answered],
-        loop: asyncio.AbstractEventLoop,
-        on_overdue: Callable[[str], None] = lambda _: None,
+        self, calls: Calls[Waiting], loop: asyncio.AbstractEventLoop, on_overdue: Callable[[str], None] = lambda _: None
     ) -> None:
         self._calls = calls
         self._loop = loop
@@ -29,9 +72,13 @@ class FutureCalls:
     def begin(self, command: AnyCommand, now: float, seconds: float) -> tuple[bytes, Answered]:
         """Give the frame of a request and what will be its answer; raises as ``Calls.begin``."""
         future: Answered = self._loop.create_future()
-        frame = self._calls.begin(command, future, now, seconds)
+        return self.begin_for(future, command, now, seconds), future
+
+    def begin_for(self, waiting: Waiting, command: AnyCommand, now: float, seconds: float) -> bytes:
+        """Give the frame of a request with a waiter of the caller's own; raises as ``Calls.begin``."""
+        frame = self._calls.begin(command, waiting, now, seconds)
         self._ring_at(now + seconds)
-        return frame, future
+        return frame
 
     def take(self, answer: AnyCommand) -> None:
         """Give an answer to its waiter."""

@@ -1,14 +1,48 @@
-"""How the options of a source or sink say that brokers are to be talked to."""
+"""Connections of a source or sink to brokers, as its options describe them.
+
+Spark's workers block, and the client has an event loop: so a cluster has one in a thread of its own.
+"""
 
 from __future__ import annotations
 
-from firearrow.client.routes import Cluster
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from firearrow.client.loopthread import LoopThread
+from firearrow.client.nameservers import NameServers
 from firearrow.errors import ConfigError
 from firearrow.net.access import Access as NetAccess
 from firearrow.net.access import Tls
-from firearrow.net.blocking import BlockingClient
+from firearrow.net.client import Client
 from firearrow.spark.options import Access, Location
 from firearrow.wire.signature import Credentials
+
+T = TypeVar("T")
+
+
+class Cluster:
+    """A cluster, its client and its name servers, for code without an event loop.
+
+    Their coroutines run on a thread that begins with the first of them and ends with ``close``.
+    """
+
+    def __init__(self, place: Location, options: Access) -> None:
+        seconds = options.timeout_ms / 1000
+        self.client = Client(access=access_of(options), call_seconds=seconds)
+        self.name_servers = NameServers(self.client, place.name_servers, ask_seconds=seconds)
+        self._thread: LoopThread | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the thread, and return its result."""
+        if self._thread is None:
+            self._thread = LoopThread("firearrow spark")
+        return self._thread.run(work)
+
+    def close(self) -> None:
+        """Close all connections; the next ``run`` opens others."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close(self.client.close)
 
 
 def access_of(options: Access) -> NetAccess:
@@ -23,9 +57,3 @@ def access_of(options: Access) -> NetAccess:
     if options.tls:
         tls = Tls(options.tls_ca, options.tls_certificate, options.tls_key, verify=options.tls_verify)
     return NetAccess(credentials, tls)
-
-
-def cluster_of(place: Location, options: Access) -> Cluster:
-    """The cluster that the option ``nameServer`` names, by a client of its own."""
-    client = BlockingClient(access_of(options), timeout_seconds=options.timeout_ms / 1000)
-    return Cluster(client, place.name_servers)

@@ -1,7 +1,7 @@
 """Messages from the brokers of a cluster: the origin that ``nameServer`` names.
 
 Queues and their ends come from the brokers by way of the name servers' routes; messages are pulled
-(``firearrow.client.pulls``) as any consumer does, so that they cost the brokers what a consumer
+(``firearrow.client.range_reader``) as any consumer does, so that they cost the brokers what a consumer
 costs them. An answer holds records as they are stored, which the file source reads, too: the rows
 are the same.
 """
@@ -9,7 +9,7 @@ are the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeVar
@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.answers import read_body
-from firearrow.client.offsets import Offsets, in_turns
-from firearrow.client.pulls import ATTEMPTS_MAX, Asking, Pulls, pause
+from firearrow.client.offsets import Offsets
 from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
+from firearrow.client.range_reader import ATTEMPTS_MAX, PullOptions, RangeReader, pause
 from firearrow.client.routes import Routes
 from firearrow.clock import SystemClock
 from firearrow.errors import (
@@ -34,8 +34,7 @@ from firearrow.errors import (
     TopicNotFound,
 )
 from firearrow.message.names import SCHEDULE_TOPIC
-from firearrow.net.blocking import BlockingClient, Pending
-from firearrow.spark.access import cluster_of
+from firearrow.spark.access import Cluster
 from firearrow.spark.filters import PushedFilters
 from firearrow.spark.options import Options
 from firearrow.spark.origin import UNKNOWN_BYTES
@@ -44,6 +43,7 @@ from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Stop, scan
 from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import FieldValue
 
 log = logging.getLogger(__name__)
 
@@ -86,65 +86,65 @@ class BrokerOrigin:
         self._options = options
         self._narrow = narrow or PushedFilters()
         self._own_tags: dict[tuple[str, str], bool] = {}
-        self._asking = Asking(
+        self._pull_options = PullOptions(
             options.access.consumer_group or GROUP, options.choice.tags, options.reading.fail_on_data_loss
         )
 
     @cached_property
+    def _cluster(self) -> Cluster:
+        cluster = Cluster(self._options.place, self._options.access)
+        finalize(self, cluster.close).atexit = False  # whoever plans a query just drops the origin
+        return cluster
+
+    @cached_property
     def _routes(self) -> Routes:
-        cluster = cluster_of(self._options.place, self._options.access)
-        finalize(self, cluster.client.close)  # whoever plans a query just drops the origin
-        return Routes(cluster, SystemClock())
+        return Routes(self._cluster.name_servers, SystemClock())
 
     @cached_property
     def _offsets(self) -> Offsets:
-        return Offsets(self._routes, self._asking.group)
-
-    @property
-    def _client(self) -> BlockingClient:
-        return self._routes.cluster.client
+        return Offsets(self._cluster.client, self._routes, self._pull_options.group)
 
     def close(self) -> None:
         """Close all connections."""
-        self._client.close()
+        self._cluster.close()
 
     # --- queues ---
 
     def bounds(self) -> Mapping[Queue, Bound]:
         """Every queue that the options choose, and what it holds now."""
-        return self._persistent(self._bounds)
+        return self._cluster.run(self._persistent(self._bounds))
 
-    def _persistent(self, ask: Callable[[], Answer]) -> Answer:
+    async def _persistent(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Ask brokers, and again where that may help."""
         for attempt in range(1, ATTEMPTS_MAX):
             try:
-                return ask()
+                return await ask()
             except MAY_PASS as error:
                 log.info("brokers are asked again about queues", extra={"error": error})
                 self._routes.forget()
-                pause(attempt)
-        return ask()
+                await pause(attempt)
+        return await ask()
 
-    def _bounds(self) -> Mapping[Queue, Bound]:
-        topics = ((topic, self._route(topic)) for topic in self._topics())
-        routes = ((topic, route) for topic, route in topics if route is not None)
-        found = {queue: ends for queue, ends in self._offsets.ends(routes) if self._wants(queue)}
+    async def _bounds(self) -> Mapping[Queue, Bound]:
+        topics = [(topic, await self._route(topic)) for topic in await self._topics()]
+        ends = await self._offsets.ends((topic, route) for topic, route in topics if route is not None)
+        found = {queue: bound for queue, bound in ends.items() if self._wants(queue)}
         self._require_assigned(found)
         return found
 
-    def _topics(self) -> list[str]:
+    async def _topics(self) -> list[str]:
         """The topics that the options choose by name, else those of all that they want."""
         choice = self._options.choice
         named = [*choice.subscribe, *(topic for topic, _, _ in choice.assign)]
-        found = dict.fromkeys(named) if named else self._routes.cluster.topics()
+        found = dict.fromkeys(named) if named else await self._cluster.name_servers.topics()
         return [topic for topic in found if choice.wants(topic) and topic in self._narrow.topic]
 
-    def _route(self, topic: str) -> Route | None:
+    async def _route(self, topic: str) -> Route | None:
         """Where a topic is; None if it can't be read and was not asked for by its name."""
         choice = self._options.choice
         is_named = bool(choice.subscribe or choice.assign)
         try:
-            route = self._routes.route(topic)
+            route = await self._routes.route(topic)
         except TopicNotFound:
             if is_named:
                 raise
@@ -174,43 +174,39 @@ class BrokerOrigin:
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
         """The first offset of a message stored at or after a time; None if there is none."""
-        return self._offsets.offset_at(queue, timestamp_ms)
+        return self._cluster.run(self._offsets.offset_at(queue, timestamp_ms))
 
     def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
         """About where in each span what was stored at or after a time begins."""
-        return self._offsets.offsets_at(spans, timestamp_ms)
+        return self._cluster.run(self._offsets.offsets_at(spans, timestamp_ms))
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
         """The marks of messages, see ``Logged.marks``."""
-        return self._persistent(lambda: self._offsets.marks(places))
+        return self._cluster.run(self._persistent(lambda: self._offsets.marks(places)))
 
     def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
         """What a broker's log has at a place, see ``Logged.stored_at``."""
-        return self._offsets.stored_at(broker, physical_offset)
+        return self._cluster.run(self._offsets.stored_at(broker, physical_offset))
 
     # --- tasks ---
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
         """About what a message of each span takes in records: the mean of a few in its middle."""
-        asking = Asking(self._asking.group)
+        options = PullOptions(self._pull_options.group)
 
-        def ask(queue: Queue) -> Pending:
+        def fields_of(queue: Queue) -> dict[str, FieldValue]:
             start, end = spans[queue]
-            middle = max(start, (start + end - SAMPLE_ROWS) // 2)
-            fields = asking.fields(queue, middle, SAMPLE_ROWS)
-            address = self._routes.address_of(queue)
-            return self._client.begin(address, RequestCode.PULL_MESSAGE, fields)
+            return options.fields(queue, max(start, (start + end - SAMPLE_ROWS) // 2), SAMPLE_ROWS)
 
-        return {
-            queue: _message_bytes(_columns(pending.answer().body, self._routes.address_of(queue)))
-            for queue, pending in in_turns(spans, ask)
-        }
+        samples = self._cluster.run(self._offsets.pull_each(spans, fields_of))
+        return {queue: _message_bytes(_columns(records, address)) for queue, records, address in samples}
 
     def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         """Cut the spans into tasks of about ``splitBytes``; short ones of a broker go together."""
         reading = self._options.reading
         spans = {queue: span for queue, span in self._narrowed(spans) if span.start < span.end}
         sizes = self.row_bytes(spans)
+        addresses = self._cluster.run(self._addresses_of(spans))
         total = sum(sizes[queue] * (span.end - span.start) for queue, span in spans.items())
         split_bytes = min(reading.split_bytes, total / (reading.partitions_min or 1))
         tasks: list[InputPartition] = []
@@ -224,9 +220,12 @@ class BrokerOrigin:
                     task = []
                 if not task:
                     room = split_bytes
-                task.append(PullRange(queue, piece, self._routes.address_of(queue)))
+                task.append(PullRange(queue, piece, addresses[queue]))
                 room -= taken
         return [*tasks, BrokerPartition(tuple(task))] if task else tasks
+
+    async def _addresses_of(self, queues: Iterable[Queue]) -> dict[Queue, str]:
+        return {queue: await self._routes.address_of(queue) for queue in queues}
 
     def _narrowed(self, spans: Mapping[Queue, Span]) -> Iterator[tuple[Queue, Span]]:
         low, high = self._narrow.queue_offset.ends
@@ -247,34 +246,36 @@ class BrokerOrigin:
     def _read(self, part: PullRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         source = _Broker(part.queue.broker, part.address)
         batches = Batches(self._options, self._narrow, schema, source)
-        pulls = Pulls(self._client, self._routes, self._asking_for(part.queue), part.queue, part.span)
-        for records in _collected(pulls, self._options.reading.batch_bytes):
+        options = self._cluster.run(self._options_for(part.queue))
+        reader = RangeReader(self._cluster.client, self._routes, options, part.queue, part.span)
+        while not reader.is_done:
+            records = self._cluster.run(reader.read(self._options.reading.batch_bytes))
             at = 0
             while at < len(records):
                 columns = _columns(records, part.address, at)
                 at = columns.end
                 yield from batches.of_queue(columns, part.queue, part.span)
 
-    def _asking_for(self, queue: Queue) -> Asking:
-        """How messages are asked for: by their tags only where the broker looks at these.
+    async def _options_for(self, queue: Queue) -> PullOptions:
+        """Options of pulls: with tags only where the broker looks at these.
 
         Of a topic with queues of batches it looks at the tag of records, which have messages of
         any: so all are pulled, and chosen here. So they are where delayed messages wait: their
         entries have times in place of tags.
         """
         if queue.topic == SCHEDULE_TOPIC:
-            return replace(self._asking, tags=())
-        if not self._asking.tags or self._has_own_tags(queue):
-            return self._asking
-        return replace(self._asking, tags=())
+            return replace(self._pull_options, tags=())
+        if not self._pull_options.tags or await self._has_own_tags(queue):
+            return self._pull_options
+        return replace(self._pull_options, tags=())
 
-    def _has_own_tags(self, queue: Queue) -> bool:
+    async def _has_own_tags(self, queue: Queue) -> bool:
         """Whether each message of a topic is known to be a record of its own."""
         key = queue.topic, queue.broker
         if key not in self._own_tags:
             code, fields = RequestCode.GET_TOPIC_CONFIG, {"topic": queue.topic}
             try:
-                answer = self._client.call(self._routes.address_of(queue), code, fields)
+                answer = await self._cluster.client.call(await self._routes.address_of(queue), code, fields)
             except NotSupported:  # by brokers that have no queues of batches either
                 self._own_tags[key] = True
             except (OSError, BrokerError) as error:
@@ -288,7 +289,7 @@ class BrokerOrigin:
 
     def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
         """Tell the brokers up to where the group of the options has read."""
-        self._offsets.commit(offsets)
+        self._cluster.run(self._offsets.commit(offsets))
 
 
 def _require_messages(options: Options) -> None:
@@ -314,20 +315,6 @@ def _message_bytes(columns: Columns) -> float:
     counts = inner_counts(columns)
     messages = len(columns) if counts is None else int(counts.sum())
     return int(columns.size.sum()) / messages
-
-
-def _collected(pulls: Pulls, batch_bytes: int) -> Iterator[bytes]:
-    """Answers put together until they are as large as a batch."""
-    pieces: list[bytes] = []
-    size = 0
-    for records in pulls:
-        pieces.append(records)
-        size += len(records)
-        if size >= batch_bytes:
-            yield b"".join(pieces)
-            pieces, size = [], 0
-    if pieces:
-        yield b"".join(pieces)
 
 
 def _pieces(span: Span, rows_max: int) -> Iterator[Span]:

@@ -21,13 +21,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from firearrow.client.sending import Sender, Sent
+from firearrow.client.batch_sender import BatchSender, Sent
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 from firearrow.message.ids import month_start_ms
-from firearrow.spark.access import cluster_of
+from firearrow.spark.access import Cluster
 from firearrow.spark.options import Options
-from firearrow.spark.outgoing import Ids, check_columns, rows_of
+from firearrow.spark.outgoing import Ids, Rows, check_columns, rows_of
 from firearrow.spark.sendbatches import pieces_of
 from firearrow.spark.sentences import told_in_sentences
 
@@ -61,15 +61,21 @@ class _Sending:
         options = self._options
         sink = options.sink
         ids = self._ids()
-        cluster = cluster_of(options.place, options.access)
+        cluster = Cluster(options.place, options.access)
+        sender = BatchSender(
+            cluster.client,
+            cluster.name_servers,
+            sink.producer_group,
+            retries=sink.retries,
+            broker_name=options.place.broker_name,
+        )
         try:
-            sender = Sender(cluster, sink.producer_group, retries=sink.retries, broker_name=options.place.broker_name)
             for batch in batches:
                 rows = rows_of(batch, ids, sink.topic, sink.order_key)
-                sender.send(pieces_of(rows, sender.targets_of, sink.send_batch))
-            return TaskResult(sender.finish())
+                cluster.run(send_rows(sender, rows, sink.send_batch))
+            return TaskResult(cluster.run(sender.finish()))
         finally:
-            cluster.client.close()
+            cluster.close()
 
     def _ids(self) -> Ids:
         """The ids of a task's messages: its own, or those that it always has."""
@@ -116,6 +122,12 @@ class StreamWriter(_Sending, DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Say what was sent nevertheless."""
         log.warning("batch has failed: consumers can see what it sent", extra={"batch_id": batchId, **_told(messages)})
+
+
+async def send_rows(sender: BatchSender, rows: Rows, count_max: int) -> None:
+    """Send rows in batches of at most ``count_max`` messages; raises as ``BatchSender.send``."""
+    targets = {topic: await sender.targets_of(topic) for topic in rows.topics} if rows.has_places else {}
+    await sender.send(pieces_of(rows, targets.__getitem__, count_max))
 
 
 def _prefix(name: str) -> str:

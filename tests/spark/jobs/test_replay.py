@@ -20,7 +20,6 @@ from firearrow.client.sendfields import send_fields
 from firearrow.errors import ConfigError, TopicNotFound
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import INNER_BATCH
-from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.replay import Selection, replay
@@ -29,6 +28,7 @@ from firearrow.spark.jobs.sources import SENT, ArchiveMessages, Messages, Origin
 from firearrow.wire.codes import RequestCode
 from tests.golden import expected, extract
 from tests.interop.servers import Server
+from tests.net.rawclient import RawClient
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.inline import Elsewhere, Inline
 from tests.spark.origins import MemoryOrigin
@@ -204,7 +204,7 @@ def test_bodies_that_no_batch_holds_are_sent_alone(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         for topic in ("T", "again", "restored"):
             create_topic(server, topic, 1)
-        client = BlockingClient()
+        client = RawClient()
         for body, sys_flag in ((b"small", 0), (large, 0), (packed, 0x301)):
             fields = send_fields("p", Queue("T", "broker-a", 0), 1, batch=False) | {"f": sys_flag}
             fields |= {"h": 7, "i": "KEYS\x01k\x02UNIQ_KEY\x01\u00fc\x02"}

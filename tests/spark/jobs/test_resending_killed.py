@@ -14,11 +14,11 @@ from random import Random
 import pytest
 
 from firearrow.client.queues import Bound, Queue
-from firearrow.net.blocking import BlockingClient
 from firearrow.spark.jobs.archive import archive
 from firearrow.spark.jobs.delta import Archive
 from firearrow.spark.jobs.resending import BATCH_ROWS, Ledger, SourceProgress
 from firearrow.wire.codes import RequestCode
+from tests.net.rawclient import RawClient
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.inline import Inline
 from tests.spark.origins import MemoryOrigin
@@ -83,7 +83,7 @@ def test_jobs_that_are_killed_while_they_send_go_on_exactly(tmp_path: Path) -> N
     with serving(tmp_path / "to") as server:
         for topic in TOPICS.values():
             create_topic(server, topic, QUEUES)
-        client = BlockingClient()
+        client = RawClient()
 
         def arrived(topic: str) -> int:
             return sum(

@@ -13,7 +13,7 @@ from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import fixed, shown, text_order
 from firearrow.client.admin.messages import Stored
 from firearrow.client.queues import Queue
-from firearrow.client.routes import Target, writable
+from firearrow.client.routequeues import Target, writable
 from firearrow.client.sendfields import NEW_TOPIC_QUEUES
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
 from firearrow.message import properties as keys_of

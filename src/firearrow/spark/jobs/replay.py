@@ -33,7 +33,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from firearrow.client.queues import Queue
-from firearrow.client.routes import writable
 from firearrow.clock import LAST_MS, checked_ms
 from firearrow.errors import ConfigError
 from firearrow.files import make_directory, sync_directory
@@ -199,7 +198,7 @@ def _routes(spans: Spans, topic: str, options: Mapping[str, str]) -> list[plans.
     """Share the source queues out to those of the target."""
     brokers = Brokers.of(options)
     try:
-        targets = writable(brokers.cluster.route(topic))
+        targets = brokers.writable(topic)
     finally:
         brokers.close()
     if not targets:

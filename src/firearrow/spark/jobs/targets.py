@@ -6,19 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from firearrow.client.answers import read_number
-from firearrow.client.pulls import Asking
 from firearrow.client.queues import Queue
-from firearrow.client.routes import Cluster, create_topic
+from firearrow.client.range_reader import PullOptions
+from firearrow.client.routequeues import Target, writable
 from firearrow.client.sendfields import send_fields
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
 from firearrow.message.batch import BatchMember, encode_batch
+from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.message.record import iter_records
-from firearrow.spark.access import cluster_of
+from firearrow.spark.access import Cluster
 from firearrow.spark.jobs.resending import BATCH_BYTES, member_bytes
 from firearrow.spark.options import Options, for_sink
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
+from firearrow.wire.frame import AnyCommand
 
 GROUP: Final = "firearrow-resend"
 PULL_MESSAGES: Final = 256
@@ -29,7 +32,7 @@ class Brokers:
     """The masters of a cluster, by name. Raises ConfigError where the options name no cluster."""
 
     def __init__(self, options: Options) -> None:
-        self.cluster: Cluster = cluster_of(options.place, options.access)
+        self._cluster = Cluster(options.place, options.access)
         self._addresses: dict[str, str] = {}
 
     @classmethod
@@ -40,7 +43,7 @@ class Brokers:
     def addresses(self) -> dict[str, str]:
         """Give the address of each broker's master."""
         if not self._addresses:
-            self._addresses = self.cluster.masters()
+            self._addresses = self._cluster.run(self._cluster.name_servers.masters())
         if not self._addresses:
             raise ConfigError("option nameServer: the cluster has no brokers to write to")
         return self._addresses
@@ -55,12 +58,34 @@ class Brokers:
             ) from None
 
     def create_topic(self, topic: str, broker: str, queues: int) -> None:
-        """Make a topic on a broker, or give it so many queues."""
-        create_topic(self.cluster.client, self.address(broker), topic, queues)
+        """Create a topic on a broker, or change the number of its queues."""
+        fields: dict[str, FieldValue] = {
+            "topic": topic,
+            "defaultTopic": AUTO_CREATE_TOPIC,
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": PERM_READ | PERM_WRITE,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+        }
+        self.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    def writable(self, topic: str) -> list[Target]:
+        """Queues of a topic that may be written to; raises as ``NameServers.route``."""
+        return writable(self._cluster.run(self._cluster.name_servers.route(topic)))
+
+    def call(self, broker: str, code: int, fields: Mapping[str, FieldValue], body: bytes = b"") -> AnyCommand:
+        """Call a broker; raises as ``Client.call``."""
+        return self._cluster.run(self._cluster.client.call(self.address(broker), code, fields, body))
+
+    def answer(self, broker: str, code: int, fields: Mapping[str, FieldValue]) -> AnyCommand:
+        """Return the answer of a broker, with any code; raises as ``Client.answer``."""
+        return self._cluster.run(self._cluster.client.answer(self.address(broker), code, fields))
 
     def close(self) -> None:
         """Close the connections."""
-        self.cluster.client.close()
+        self._cluster.close()
 
     def queue(self, place: Queue) -> BrokerQueue:
         """Give a queue to write to."""
@@ -72,7 +97,6 @@ class BrokerQueue:
 
     def __init__(self, brokers: Brokers, place: Queue) -> None:
         self._brokers = brokers
-        self._client = brokers.cluster.client
         self._place = place
         self._clock = SystemClock()
 
@@ -80,24 +104,24 @@ class BrokerQueue:
         """The queue offset of the next message."""
         place = self._place
         fields: dict[str, FieldValue] = {"topic": place.topic, "queueId": place.queue_id}
-        answer = self._client.call(self._address(), RequestCode.GET_MAX_OFFSET, fields)
-        return read_number(answer, "offset", self._address())
+        answer = self._brokers.call(place.broker, RequestCode.GET_MAX_OFFSET, fields)
+        return read_number(answer, "offset", self._brokers.address(place.broker))
 
     def properties(self, start: int) -> Iterator[dict[str, str]]:
         """The properties of its messages from an offset on."""
-        asking = Asking(GROUP)
+        options, broker = PullOptions(GROUP), self._place.broker
+        address = self._brokers.address(broker)
         at = start
         while True:
-            fields = asking.fields(self._place, at, PULL_MESSAGES)
-            pending = self._client.begin(self._address(), RequestCode.PULL_MESSAGE, fields)
-            answer = pending.answer()
+            fields = options.fields(self._place, at, PULL_MESSAGES)
+            answer = self._brokers.answer(broker, RequestCode.PULL_MESSAGE, fields)
             if answer.code == ResponseCode.PULL_NOT_FOUND:
                 return
             if answer.code != 0 and answer.code not in _AGAIN:
-                pending.result()
+                raise BrokerError.of(answer.code, answer.remark, address)
             for view in iter_records(answer.body):
                 yield view.properties
-            following = read_number(answer, "nextBeginOffset", self._address())
+            following = read_number(answer, "nextBeginOffset", address)
             if answer.code != 0 and following <= at:
                 return  # it was asked for more than it has
             at = following
@@ -119,12 +143,9 @@ class BrokerQueue:
             flag, body, properties = members[0]
             fields |= {"h": flag, "i": properties.decode()}
         try:
-            self._client.call(self._address(), code, fields, body)
+            self._brokers.call(self._place.broker, code, fields, body)
         except NotDurable:
             return  # stored and seen; again it would be there twice
         except BrokerError as error:
             remark = f"{error.remark}; {len(members)} messages to {self._place}"
             raise type(error)(error.code, remark, error.address) from None
-
-    def _address(self) -> str:
-        return self._brokers.address(self._place.broker)

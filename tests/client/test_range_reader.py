@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -11,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client import pulls
-from firearrow.client.pulls import Asking, Pulls
+from firearrow.client import range_reader
 from firearrow.client.queues import Queue, Span
+from firearrow.client.range_reader import PullOptions, RangeReader
 from firearrow.errors import BrokerError, DataLost, GroupNotFound, RemoteProtocolError
 from firearrow.message.record import encode_record, iter_records
-from firearrow.net.blocking import BlockingClient
+from firearrow.net.client import Client
 from firearrow.net.server import Answer, Peer
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, fields_of
@@ -32,7 +33,7 @@ HANG_UP = -1
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow at once."""
-    monkeypatch.setattr(pulls, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(range_reader, "PAUSE_SECONDS", 0.0)
 
 
 def record(queue_offset: int) -> bytes:
@@ -54,10 +55,10 @@ class OneQueue:
         self.removed = range(0)  # records that are gone while their entries are still there
         self.address = ""
 
-    def address_of(self, queue: Queue, *, anew: bool = False) -> str:
+    async def address_of(self, queue: Queue, *, refresh: bool = False) -> str:
         """Where the broker is, and how often that was asked for again."""
         assert queue == QUEUE
-        self.addresses += anew
+        self.addresses += refresh
         return self.address
 
     def pull(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -100,13 +101,22 @@ def serving(queue: OneQueue) -> Iterator[OneQueue]:
         yield queue
 
 
-def pulled(queue: OneQueue, span: Span, asking: Asking | None = None) -> list[int]:
-    client = BlockingClient()
-    try:
-        pieces = Pulls(client, queue, asking or Asking("g"), QUEUE, span)
-        return [view.queue_offset for piece in pieces for view in iter_records(piece)]
-    finally:
-        client.close()
+def pulled(queue: OneQueue, span: Span, options: PullOptions | None = None, bytes_min: int = 1) -> list[int]:
+    async def read() -> list[int]:
+        client = Client()
+        found: list[int] = []
+        try:
+            reader = RangeReader(client, queue, options or PullOptions("g"), QUEUE, span)
+            while not reader.is_done:
+                records = await reader.read(bytes_min)
+                assert len(records) >= bytes_min or reader.is_done
+                found += [view.queue_offset for view in iter_records(records)]
+            assert await reader.read() == b""
+        finally:
+            await client.close()
+        return found
+
+    return asyncio.run(read())
 
 
 def test_a_range_comes_whole_and_in_order() -> None:
@@ -117,6 +127,7 @@ def test_a_range_comes_whole_and_in_order() -> None:
         assert pulled(queue, Span(5, 6)) == [5]
         assert queue.asked == [(5, 1)]
         assert pulled(queue, Span(9, 9)) == []
+        assert pulled(queue, Span(17, 903), bytes_min=5000) == list(range(17, 903))
 
 
 def test_a_broker_that_gives_less_is_asked_for_less() -> None:
@@ -129,8 +140,24 @@ def test_a_broker_that_gives_less_is_asked_for_less() -> None:
 def test_a_broker_that_gives_more_is_asked_for_more() -> None:
     with serving(OneQueue(high=40_000, most=10_000)) as queue:
         assert pulled(queue, Span(0, 40_000)) == list(range(40_000))
-    assert max(count for _, count in queue.asked) == pulls.STRETCH_MAX
+    assert max(count for _, count in queue.asked) == range_reader.STRETCH_MAX
     assert len(queue.asked) < 300
+
+
+def test_a_broker_whose_limit_stays_is_tried_with_more_less_and_less_often() -> None:
+    with serving(OneQueue(high=40_000)) as queue:
+        assert pulled(queue, Span(0, 40_000)) == list(range(40_000))
+    longer = sum(count > 32 for _, count in queue.asked)
+    assert 0 < longer < len(queue.asked) / 10
+
+
+def test_a_broker_whose_limit_rises_is_asked_for_more() -> None:
+    with serving(OneQueue(high=40_000, most=8)) as queue:
+        assert pulled(queue, Span(0, 4000)) == list(range(4000))
+        queue.most = 10_000
+        queue.asked.clear()
+        assert pulled(queue, Span(4000, 40_000)) == list(range(4000, 40_000))
+    assert max(count for _, count in queue.asked) == range_reader.STRETCH_MAX
 
 
 @given(
@@ -144,7 +171,7 @@ def test_whatever_fails_the_range_comes_once(most: int, a: int, b: int, failures
         try:
             assert pulled(queue, Span(start, end)) == list(range(start, end))
         except (BrokerError, ConnectionError):
-            assert sum(failure != 0 for failure in failures) >= pulls.ATTEMPTS_MAX
+            assert sum(failure != 0 for failure in failures) >= range_reader.ATTEMPTS_MAX
 
 
 def test_a_broker_that_does_not_recover() -> None:
@@ -152,7 +179,7 @@ def test_a_broker_that_does_not_recover() -> None:
         queue.failures.extend([2] * 1000)
         with pytest.raises(BrokerError, match=f"^code 2 from {queue.address}: as told"):
             pulled(queue, Span(0, 10))
-        assert queue.addresses == pulls.ATTEMPTS_MAX - 1
+        assert queue.addresses == range_reader.ATTEMPTS_MAX - 1
 
 
 def test_a_refusal_is_final() -> None:
@@ -164,11 +191,11 @@ def test_a_refusal_is_final() -> None:
 
 
 def test_messages_of_some_tags() -> None:
-    asking = Asking("g", ("A", "C"))
+    options = PullOptions("g", ("A", "C"))
     with serving(OneQueue(low=10, high=5000)) as queue:
-        assert pulled(queue, Span(15, 500), asking) == list(range(15, 500, 2))
-        assert pulled(queue, Span(15, 4900), asking) == list(range(15, 4900, 2))
-        assert pulled(queue, Span(999, 1000), asking) == [999]
+        assert pulled(queue, Span(15, 500), options) == list(range(15, 500, 2))
+        assert pulled(queue, Span(15, 4900), options) == list(range(15, 4900, 2))
+        assert pulled(queue, Span(999, 1000), options) == [999]
 
 
 LOSSES = [
@@ -187,7 +214,7 @@ def test_what_is_lost_is_an_error_or_skipped(
     with serving(queue):
         with pytest.raises(DataLost, match=rf"^{what} \(failOnDataLoss=false skips them\)$"):
             pulled(queue, span)
-        assert pulled(queue, span, Asking("g", (), False)) == list(left)
+        assert pulled(queue, span, PullOptions("g", (), False)) == list(left)
     lines = told(caplog)
     assert lines
     place = {"topic": "T", "broker_name": "broker-a", "queue_id": 3}
@@ -207,7 +234,7 @@ def test_records_that_are_gone_before_their_entries(removed: range) -> None:
         with pytest.raises(DataLost, match="of queue 3 of topic 'T' on broker-a are deleted"):
             pulled(queue, Span(0, 100))
         left = [offset for offset in range(100) if offset not in removed]
-        assert pulled(queue, Span(0, 100), Asking("g", (), False)) == left
+        assert pulled(queue, Span(0, 100), PullOptions("g", (), False)) == left
 
 
 def test_a_broker_that_says_nothing_of_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from firearrow.client import sending
-from firearrow.client.sending import Sender, Sent
+from firearrow.client import batch_sender
+from firearrow.client.batch_sender import BatchSender, Sent
 from firearrow.errors import BrokerBusy, InvalidRequest, MessageError, NotPermitted, TopicNotFound
 from firearrow.message.batch import split_batch
-from firearrow.spark.access import cluster_of
+from firearrow.spark.access import Cluster
 from firearrow.spark.options import for_sink
 from firearrow.spark.outgoing import Ids, Rows, rows_of
-from firearrow.spark.sendbatches import pieces_of
+from firearrow.spark.sink import send_rows
 from tests.client.fakes import HANG_UP, FakeBroker, FakeCluster, fake_cluster
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow at once."""
-    monkeypatch.setattr(sending, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(batch_sender, "PAUSE_SECONDS", 0.0)
 
 
 def rows(count: int = 1, **columns: Any) -> Rows:
@@ -32,23 +30,19 @@ def rows(count: int = 1, **columns: Any) -> Rows:
     return rows_of(batch, Ids("0" * 20), "T", None)
 
 
-@contextmanager
-def sender_to(cluster: FakeCluster, **options: str) -> Iterator[Sender]:
-    given = for_sink({"nameServer": cluster.name_server, **options})
-    found = cluster_of(given.place, given.access)
-    try:
-        sink, broker_name = given.sink, given.place.broker_name
-        yield Sender(found, sink.producer_group, retries=sink.retries, broker_name=broker_name)
-    finally:
-        found.client.close()
-
-
 def send(cluster: FakeCluster, *all_rows: Rows, **options: str) -> Sent:
-    with sender_to(cluster, **options) as sender:
+    given = for_sink({"nameServer": cluster.name_server, **options})
+    found = Cluster(given.place, given.access)
+    sink, broker_name, count_max = given.sink, given.place.broker_name, int(options.get("sendBatch", "10"))
+    sender = BatchSender(
+        found.client, found.name_servers, sink.producer_group, retries=sink.retries, broker_name=broker_name
+    )
+    try:
         for each in all_rows:
-            count_max = int(options.get("sendBatch", "10"))
-            sender.send(pieces_of(each, sender.targets_of, count_max))
-        return sender.finish()
+            found.run(send_rows(sender, each, count_max))
+        return found.run(sender.finish())
+    finally:
+        found.close()
 
 
 def bodies(broker: FakeBroker, queue_id: int | None = None) -> list[bytes]:

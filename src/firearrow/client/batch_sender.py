@@ -1,24 +1,25 @@
-"""Sends messages to brokers: batches under way to several queues, each acknowledged or tried again.
+"""Sends batches of messages to brokers: several in flight, each acknowledged or tried again.
 
-A sender belongs to one thread. It keeps one connection to each broker and some batches on their way
-on each; when their number is reached, the oldest is waited for. What a broker refuses for reasons
-of its own, or does not answer, goes to another queue, on another broker if there is one: the
-broker may have stored it nevertheless, so a message is sent at least once.
+One coroutine at a time uses a sender. It keeps some batches in flight to each broker; when their
+limit is reached, it waits for the oldest. A batch that a broker refuses for reasons of its own, or
+does not answer, goes to another queue, on another broker if there is one. The broker may have stored
+it nevertheless, so a message is sent at least once.
 
-What is meant for one queue goes to that queue only, and the next batch to a queue leaves when the
-one before it has been acknowledged: so it stays in order.
+A batch for one queue goes to that queue only. The next batch to this queue leaves when the one before
+it has been acknowledged: so they stay in order.
 """
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Final, NamedTuple
 
+from firearrow.client.nameservers import NameServers
 from firearrow.client.queues import Queue
-from firearrow.client.routes import Cluster, Target, writable
+from firearrow.client.routequeues import Target, writable
 from firearrow.client.sendfields import NEW_TOPIC_QUEUES, send_fields
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import (
@@ -32,10 +33,11 @@ from firearrow.errors import (
 )
 from firearrow.message.batch import split_batch
 from firearrow.message.names import AUTO_CREATE_TOPIC
-from firearrow.net.blocking import Pending
+from firearrow.net.client import Client
+from firearrow.net.futures import Pending
 from firearrow.wire.codes import RequestCode, ResponseCode
 
-UNDER_WAY_MAX: Final = 16  # batches on one connection: enough to keep a broker busy meanwhile
+IN_FLIGHT_MAX: Final = 16  # batches to one broker: enough to keep it busy meanwhile
 PAUSE_SECONDS: Final = 0.25  # before the first retry; then twice as long each time
 PAUSE_SECONDS_MAX: Final = 5.0
 
@@ -76,7 +78,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Flight:
-    """A batch on its way."""
+    """A batch in flight."""
 
     batch: _Batch
     target: Target
@@ -85,7 +87,7 @@ class _Flight:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What has been acknowledged."""
+    """Counts of what brokers have acknowledged."""
 
     messages: int
     batches: int
@@ -93,21 +95,29 @@ class Sent:
     not_durable: int  # messages that a flush or a replica did not confirm in time
 
     def __add__(self, other: Sent) -> Sent:
-        """What both have sent."""
+        """Sum of both."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return Sent(*(mine + theirs for mine, theirs in pairs))
 
 
-class Sender:
+class BatchSender:
     """Sends messages of a producer group; ``retries`` are those of one batch.
 
     With ``broker_name`` there is no other broker to send to.
     """
 
     def __init__(
-        self, cluster: Cluster, group: str, *, retries: int, broker_name: str | None = None, clock: Clock | None = None
+        self,
+        client: Client,
+        name_servers: NameServers,
+        group: str,
+        *,
+        retries: int,
+        broker_name: str | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self._cluster = cluster
+        self._client = client
+        self._name_servers = name_servers
         self._group = group
         self._retries_max = retries
         self._broker_name = broker_name
@@ -115,78 +125,80 @@ class Sender:
         self._targets: dict[str, list[Target]] = {}
         self._turn = 0
         self._flights: deque[_Flight] = deque()
-        self._under_way: Counter[str] = Counter()
+        self._in_flight: Counter[str] = Counter()
         self._pinned: Counter[tuple[str, str, int] | None] = Counter()
         self._messages = self._batches = self._retries = self._not_durable = 0
 
     @property
     def sent(self) -> Sent:
-        """What has been acknowledged so far."""
+        """Counts of what brokers have acknowledged until now."""
         return Sent(self._messages, self._batches, self._retries, self._not_durable)
 
-    def send(self, pieces: Iterable[BatchBody]) -> None:
-        """Send messages. Some of them may still be on their way afterwards: see ``finish``.
+    async def send(self, pieces: Iterable[BatchBody]) -> None:
+        """Send messages. Some of them may still be in flight afterwards: see ``finish``.
 
-        Raises BrokerError, ConnectionError or TimeoutError for what could not be sent, in words
-        that say what was.
+        Raises BrokerError, ConnectionError or TimeoutError for messages that could not be sent, in
+        words that say which.
         """
         for piece in pieces:
-            self._launch(_Batch(piece))
+            await self._launch(_Batch(piece))
 
-    def finish(self) -> Sent:
+    async def finish(self) -> Sent:
         """Wait until all is acknowledged; raises as ``send``."""
         while self._flights:
-            self._land()
+            await self._land()
         return self.sent
 
-    # --- on the way ---
+    # --- in flight ---
 
-    def _launch(self, batch: _Batch) -> None:
+    async def _launch(self, batch: _Batch) -> None:
         """Send a batch as soon as there is room."""
         while True:
             try:
-                target = self._target_of(batch)
+                target = await self._target_of(batch)
             except MAY_PASS as error:
-                self._note_failure(batch, error, batch.failed_on)
+                await self._note_failure(batch, error, batch.failed_on)
                 continue
             while self._is_full(batch, target):
-                self._land()
+                await self._land()
             try:
-                pending = self._begin(batch.piece, target)
+                pending = await self._begin(batch.piece, target)
             except MAY_PASS as error:
-                self._note_failure(batch, error, target.broker_name)
+                await self._note_failure(batch, error, target.broker_name)
                 continue
             self._flights.append(_Flight(batch, target, pending))
-            self._under_way[target.address] += 1
+            self._in_flight[target.address] += 1
             self._pinned[_queue_of(batch)] += 1
             return
 
     def _is_full(self, batch: _Batch, target: Target) -> bool:
         if batch.piece.target is not None and self._pinned[_queue_of(batch)]:
             return True
-        return self._under_way[target.address] >= UNDER_WAY_MAX
+        return self._in_flight[target.address] >= IN_FLIGHT_MAX
 
-    def _land(self) -> None:
+    async def _land(self) -> None:
         """Wait for the oldest batch; if it was not taken, send it again."""
         flight = self._flights.popleft()
         batch = flight.batch
-        self._under_way[flight.target.address] -= 1
+        self._in_flight[flight.target.address] -= 1
         self._pinned[_queue_of(batch)] -= 1
         try:
-            flight.pending.result()
+            answer = await flight.pending
+            if answer.code != 0:
+                raise BrokerError.of(answer.code, answer.remark, flight.target.address)
         except NotDurable:
             self._not_durable += batch.piece.messages  # stored and seen; again it would be there twice
         except (*MAY_PASS, *_TRY_ELSEWHERE) as error:
-            self._note_failure(batch, error, flight.target.broker_name)
-            self._launch(batch)
+            await self._note_failure(batch, error, flight.target.broker_name)
+            await self._launch(batch)
             return
         except BrokerError as error:
-            self._part(batch, error)
+            await self._part(batch, error)
             return
         self._messages += batch.piece.messages
         self._batches += 1
 
-    def _part(self, batch: _Batch, error: BrokerError) -> None:
+    async def _part(self, batch: _Batch, error: BrokerError) -> None:
         """Send the halves of what a broker refuses, if a part of it can be the reason.
 
         One message may be what it does not take, or the limit of its ``maxMessageSize`` may be
@@ -195,9 +207,9 @@ class Sender:
         if not isinstance(error, InvalidRequest) or batch.piece.messages == 1:
             raise self._explained(batch, error) from None
         for half in batch.piece.halves():
-            self._launch(_Batch(half))
+            await self._launch(_Batch(half))
 
-    def _note_failure(self, batch: _Batch, error: OSError | BrokerError, broker_name: str) -> None:
+    async def _note_failure(self, batch: _Batch, error: OSError | BrokerError, broker_name: str) -> None:
         """Prepare another attempt, or raise the error if there is to be none."""
         piece = batch.piece
         batch.attempts += 1
@@ -210,7 +222,7 @@ class Sender:
         self._retries += 1
         batch.failed_on = broker_name
         if not elsewhere:
-            _pause(batch.attempts)
+            await _pause(batch.attempts)
 
     def _explained(self, batch: _Batch, error: OSError | BrokerError) -> OSError | BrokerError:
         """The error, with what could not be sent and what was."""
@@ -227,26 +239,26 @@ class Sender:
 
     # --- requests ---
 
-    def _begin(self, piece: BatchBody, target: Target) -> Pending:
+    async def _begin(self, piece: BatchBody, target: Target) -> Pending:
         now_ms = self._clock.now_ms()
         place = Queue(piece.topic, target.broker_name, target.queue_id)
         fields = send_fields(self._group, place, now_ms, batch=not piece.alone)
         if not piece.alone:
-            return self._cluster.client.begin(target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members)
+            return await self._client.begin(target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members)
         [member] = split_batch(piece.members)
         fields["h"] = member.flag
         fields["i"] = member.properties.decode("utf-8", "replace")
-        return self._cluster.client.begin(target.address, RequestCode.SEND_MESSAGE_V2, fields, member.body)
+        return await self._client.begin(target.address, RequestCode.SEND_MESSAGE_V2, fields, member.body)
 
     # --- where to ---
 
-    def _target_of(self, batch: _Batch) -> Target:
-        """The queue that a batch must go to, where that is now; else the one whose turn it is.
+    async def _target_of(self, batch: _Batch) -> Target:
+        """Queue that a batch must go to, at its present address; else the one whose turn it is.
 
         That is none of the broker that has just failed, if there is another.
         """
         piece = batch.piece
-        targets = self._targets_of(piece.topic)
+        targets = await self._targets_of(piece.topic)
         if piece.target is not None:
             name, _, queue_id = piece.target
             for target in targets:
@@ -259,32 +271,32 @@ class Sender:
         self._turn += 1
         return (others or targets)[self._turn % len(others or targets)]
 
-    def targets_of(self, topic: str) -> list[Target]:
+    async def targets_of(self, topic: str) -> list[Target]:
         """The queues of a topic that may be written to, in the order that Java's clients have.
 
         Raises TopicNotFound, or NotPermitted if no broker takes messages for the topic.
         """
         for attempt in range(1, self._retries_max + 1):
             try:
-                return self._targets_of(topic)
+                return await self._targets_of(topic)
             except MAY_PASS:
-                _pause(attempt)
-        return self._targets_of(topic)
+                await _pause(attempt)
+        return await self._targets_of(topic)
 
-    def _targets_of(self, topic: str) -> list[Target]:
+    async def _targets_of(self, topic: str) -> list[Target]:
         """``targets_of`` without retries."""
         targets = self._targets.get(topic)
         if targets is None:
-            targets = self._targets[topic] = self._find_targets(topic)
+            targets = self._targets[topic] = await self._find_targets(topic)
         return targets
 
-    def _find_targets(self, topic: str) -> list[Target]:
+    async def _find_targets(self, topic: str) -> list[Target]:
         queues_max = None
         try:
-            route = self._cluster.route(topic)
+            route = await self._name_servers.route(topic)
         except TopicNotFound as error:
             try:
-                route = self._cluster.route(AUTO_CREATE_TOPIC)
+                route = await self._name_servers.route(AUTO_CREATE_TOPIC)
             except TopicNotFound:
                 raise error from None
             queues_max = NEW_TOPIC_QUEUES
@@ -303,5 +315,5 @@ def _queue_of(batch: _Batch) -> tuple[str, str, int] | None:
     return None if target is None else (batch.piece.topic, target.broker_name, target.queue_id)
 
 
-def _pause(attempt: int) -> None:
-    threading.Event().wait(min(PAUSE_SECONDS * 2 ** (attempt - 1), PAUSE_SECONDS_MAX))
+async def _pause(attempt: int) -> None:
+    await asyncio.sleep(min(PAUSE_SECONDS * 2 ** (attempt - 1), PAUSE_SECONDS_MAX))
