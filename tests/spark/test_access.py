@@ -1,6 +1,4 @@
-"""A cluster for code that blocks: its thread, and what it is after a fork."""
-
-from __future__ import annotations
+"""Options of connections to brokers, and a cluster for code that blocks."""
 
 import gc
 import os
@@ -9,12 +7,39 @@ import threading
 import pytest
 
 from firearrow.errors import ClientError, ConfigError
-from firearrow.spark.access import Cluster
+from firearrow.net.access import Access, Tls
+from firearrow.spark.access import Cluster, access_of
 from firearrow.spark.brokers import BrokerOrigin
-from firearrow.spark.options import parse
+from firearrow.spark.options import for_sink, parse
+from firearrow.wire.signature import Credentials
 from tests.client.fakes import fake_cluster
 
 NAME = "firearrow spark"
+
+
+def given(**options: str) -> Access:
+    return access_of(for_sink({"nameServer": "127.0.0.1:9876", **options}).access)
+
+
+def test_by_default_there_is_neither_signature_nor_encryption() -> None:
+    assert given() == Access()
+
+
+def test_signature_and_encryption() -> None:
+    assert given(accessKey="user", secretKey="secret", securityToken="token") == Access(
+        Credentials("user", "secret", "token")
+    )
+    assert given(tls="true", tlsCa="ca", tlsCertificate="c", tlsKey="k", tlsVerify="false") == (
+        Access(tls=Tls("ca", "c", "k", verify=False))
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"), [({"accessKey": "user"}, "secretKey"), ({"secretKey": "secret"}, "accessKey")]
+)
+def test_half_a_pair(options: dict[str, str], missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"^option {missing} is missing: "):
+        given(**options)
 
 
 def threads() -> list[threading.Thread]:
@@ -66,8 +91,3 @@ def test_a_fork_is_refused_and_can_close() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert cluster.run(cluster.name_servers.topics()) == ["T"]
         cluster.close()
-
-
-def test_half_a_pair_of_keys() -> None:
-    with pytest.raises(ConfigError, match="option secretKey is missing"):
-        cluster_at("127.0.0.1:1", accessKey="me")
