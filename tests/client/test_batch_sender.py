@@ -39,7 +39,7 @@ def send(cluster: FakeCluster, *all_rows: Rows, **options: str) -> Sent:
     )
     try:
         for each in all_rows:
-            found.run(send_rows(sender, each, count_max))
+            send_rows(found, sender, each, count_max)
         return found.run(sender.finish())
     finally:
         found.close()

@@ -86,7 +86,7 @@ def test_ends_of_the_queues_that_can_be_read(address: str) -> None:
 def test_offsets_by_time_and_places_in_the_log(address: str) -> None:
     async def use(offsets: Offsets, routes: Routes, client: Client) -> None:
         reader = RangeReader(client, routes, PullOptions("g"), QUEUE, Span(0, COUNT))
-        views = list(iter_records(await reader.read(1 << 20)))
+        views = list(iter_records(b"".join(await reader.read(1 << 20))))
         times = [view.store_timestamp_ms for view in views]
         assert len(times) == COUNT
         for moment in {0, *times, *(time + 1 for time in times)}:
@@ -146,7 +146,7 @@ def test_no_more_is_asked_at_once_than_a_limit() -> None:
         begun: list[Pending] = []
 
         async def ask(queue: Queue) -> Pending:
-            begun.append(await client.begin(address, 1, {"n": queue.queue_id}))
+            begun.append(await client.begin(routes.address("broker-a"), 1, {"n": queue.queue_id}))
             held.append(sum(not pending.done() for pending in begun))
             return begun[-1]
 

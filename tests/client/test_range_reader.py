@@ -108,10 +108,10 @@ def pulled(queue: OneQueue, span: Span, options: PullOptions | None = None, byte
         try:
             reader = RangeReader(client, queue, options or PullOptions("g"), QUEUE, span)
             while not reader.is_done:
-                records = await reader.read(bytes_min)
+                records = b"".join(await reader.read(bytes_min))
                 assert len(records) >= bytes_min or reader.is_done
                 found += [view.queue_offset for view in iter_records(records)]
-            assert await reader.read() == b""
+            assert await reader.read() == []
         finally:
             await client.close()
         return found

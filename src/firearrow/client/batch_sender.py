@@ -38,6 +38,7 @@ from firearrow.net.futures import Pending
 from firearrow.wire.codes import RequestCode, ResponseCode
 
 IN_FLIGHT_MAX: Final = 16  # batches to one broker: enough to keep it busy meanwhile
+IN_FLIGHT_BYTES_MAX: Final = 2 << 20  # of these: about what sockets take; the client would copy more once again
 PAUSE_SECONDS: Final = 0.25  # before the first retry; then twice as long each time
 PAUSE_SECONDS_MAX: Final = 5.0
 
@@ -126,6 +127,7 @@ class BatchSender:
         self._turn = 0
         self._flights: deque[_Flight] = deque()
         self._in_flight: Counter[str] = Counter()
+        self._in_flight_bytes: Counter[str] = Counter()
         self._pinned: Counter[tuple[str, str, int] | None] = Counter()
         self._messages = self._batches = self._retries = self._not_durable = 0
 
@@ -168,19 +170,22 @@ class BatchSender:
                 continue
             self._flights.append(_Flight(batch, target, pending))
             self._in_flight[target.address] += 1
+            self._in_flight_bytes[target.address] += len(batch.piece.members)
             self._pinned[_queue_of(batch)] += 1
             return
 
     def _is_full(self, batch: _Batch, target: Target) -> bool:
         if batch.piece.target is not None and self._pinned[_queue_of(batch)]:
             return True
-        return self._in_flight[target.address] >= IN_FLIGHT_MAX
+        count, size = self._in_flight[target.address], self._in_flight_bytes[target.address]
+        return count >= IN_FLIGHT_MAX or (count > 0 and size + len(batch.piece.members) > IN_FLIGHT_BYTES_MAX)
 
     async def _land(self) -> None:
         """Wait for the oldest batch; if it was not taken, send it again."""
         flight = self._flights.popleft()
         batch = flight.batch
         self._in_flight[flight.target.address] -= 1
+        self._in_flight_bytes[flight.target.address] -= len(batch.piece.members)
         self._pinned[_queue_of(batch)] -= 1
         try:
             answer = await flight.pending

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -36,7 +37,7 @@ GROW_AFTER_MAX: Final = 256  # of a broker whose limit stays: each stretch that 
 ATTEMPTS_MAX: Final = 4
 PAUSE_SECONDS: Final = 0.25  # before the second attempt; then twice as long each time
 
-_SUBSCRIPTION_FLAG: Final = 4
+_SUBSCRIPTION_FLAG: Final = "4"
 _NOTHING_HERE: Final = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -61,18 +62,18 @@ class PullOptions:
     fail_on_data_loss: bool = True
 
     def fields(self, queue: Queue, queue_offset: int, count: int) -> dict[str, FieldValue]:
-        """Fields of a pull that does not wait for messages."""
+        """Fields of a pull that does not wait for messages, as text: a request takes these as they are."""
         return {
             "consumerGroup": self.group,
             "topic": queue.topic,
-            "queueId": queue.queue_id,
-            "queueOffset": queue_offset,
-            "maxMsgNums": count,
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(queue_offset),
+            "maxMsgNums": str(count),
             "sysFlag": _SUBSCRIPTION_FLAG,
-            "commitOffset": 0,
-            "suspendTimeoutMillis": 0,
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
             "subscription": " || ".join(self.tags) or "*",
-            "subVersion": 0,
+            "subVersion": "0",
             "expressionType": "TAG",
             "bname": queue.broker,
         }
@@ -94,6 +95,7 @@ class RangeReader:
         self._client = client
         self._addresses = addresses
         self._options = options
+        self._fields = options.fields(queue, 0, 0)
         self._queue = queue
         self._start = span.start
         self._at = span.start  # ``read`` has returned all before it
@@ -112,8 +114,8 @@ class RangeReader:
         """Whether ``read`` has returned the whole range."""
         return self._at >= self._end
 
-    async def read(self, bytes_min: int = 1) -> bytes:
-        """Read the next stored records: at least ``bytes_min`` bytes, or the rest; empty at the end.
+    async def read(self, bytes_min: int = 1) -> list[bytes]:
+        """Read the next stored records, by the answer: at least ``bytes_min`` bytes, or the rest.
 
         Inner batches come whole: the first may begin before the range, the last may end behind it.
         Raises DataLost, ConnectionError, TimeoutError or BrokerError.
@@ -132,13 +134,18 @@ class RangeReader:
             records = await self._take(self._in_flight.popleft(), answer)
             pieces.append(records)
             size += len(records)
-        return b"".join(pieces)
+        return pieces
 
     async def _next_answer(self) -> AnyCommand:
         """Keep enough pulls in flight and wait for the first answer of them."""
         if len(self._in_flight) <= AHEAD // 2 and self._pulled < self._end:
             await self._pull_ahead()
-        answer = await self._in_flight[0].pending
+        first = self._in_flight[0].pending
+        if not first.done():  # one wake for several answers: their order is that of the pulls
+            later = self._in_flight[min(AHEAD // 2, len(self._in_flight)) - 1].pending
+            with suppress(OSError):  # it is raised when it is the first one's turn
+                await later
+        answer = await first
         if answer.code == 0 or answer.code in _NOTHING_HERE:
             return answer
         raise BrokerError.of(answer.code, answer.remark, self._address)
@@ -152,7 +159,7 @@ class RangeReader:
             self._pulled = end
 
     async def _pull(self, start: int, end: int) -> _Stretch:
-        fields = self._options.fields(self._queue, start, end - start)
+        fields = self._fields | {"queueOffset": str(start), "maxMsgNums": str(end - start)}
         return _Stretch(start, end, await self._client.begin(self._address, RequestCode.PULL_MESSAGE, fields))
 
     async def _prepare_retry(self, error: OSError | BrokerError) -> None:

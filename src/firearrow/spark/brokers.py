@@ -249,7 +249,7 @@ class BrokerOrigin:
         options = self._cluster.run(self._options_for(part.queue))
         reader = RangeReader(self._cluster.client, self._routes, options, part.queue, part.span)
         while not reader.is_done:
-            records = self._cluster.run(reader.read(self._options.reading.batch_bytes))
+            records = b"".join(self._cluster.run(reader.read(self._options.reading.batch_bytes)))
             at = 0
             while at < len(records):
                 columns = _columns(records, part.address, at)

@@ -169,11 +169,6 @@ class Rows(NamedTuple):
     def __len__(self) -> int:
         return len(self.members)
 
-    @property
-    def has_places(self) -> bool:
-        """Whether some rows name their queue, or share one by an order key."""
-        return self.queue_id is not None or self.order_hash is not None
-
 
 def rows_of(batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str | None) -> Rows:
     """The messages of a batch whose columns ``check_columns`` has found good.

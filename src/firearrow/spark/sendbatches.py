@@ -26,7 +26,8 @@ def pieces_of(rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_m
     """
     if not len(rows):
         return
-    targets = [targets_of(topic) for topic in rows.topics] if rows.has_places else []
+    pinned = rows.queue_id is not None or rows.order_hash is not None
+    targets = [targets_of(topic) for topic in rows.topics] if pinned else []
     members, groups = rows.members, rows.topic_number << (_PLACE_BITS + 1)
     places = _places(rows, targets)
     if places is not None:
@@ -76,7 +77,7 @@ def _alone(rows: Rows) -> Ints | None:
 
 def _places(rows: Rows, targets: Sequence[Sequence[Target]]) -> Ints | None:
     """The number of each row's target among those of its topic, -1 for any; None if for all."""
-    if not rows.has_places:
+    if rows.queue_id is None and rows.order_hash is None:
         return None
     places = np.full(len(rows), -1, np.int64)
     if rows.order_hash is not None:

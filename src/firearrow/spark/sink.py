@@ -15,13 +15,14 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from firearrow.client.batch_sender import BatchSender, Sent
+from firearrow.client.batch_sender import IN_FLIGHT_MAX, BatchSender, Sent
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 from firearrow.message.ids import month_start_ms
@@ -72,7 +73,7 @@ class _Sending:
         try:
             for batch in batches:
                 rows = rows_of(batch, ids, sink.topic, sink.order_key)
-                cluster.run(send_rows(sender, rows, sink.send_batch))
+                send_rows(cluster, sender, rows, sink.send_batch)
             return TaskResult(cluster.run(sender.finish()))
         finally:
             cluster.close()
@@ -124,10 +125,14 @@ class StreamWriter(_Sending, DataSourceStreamArrowWriter):
         log.warning("batch has failed: consumers can see what it sent", extra={"batch_id": batchId, **_told(messages)})
 
 
-async def send_rows(sender: BatchSender, rows: Rows, count_max: int) -> None:
-    """Send rows in batches of at most ``count_max`` messages; raises as ``BatchSender.send``."""
-    targets = {topic: await sender.targets_of(topic) for topic in rows.topics} if rows.has_places else {}
-    await sender.send(pieces_of(rows, targets.__getitem__, count_max))
+def send_rows(cluster: Cluster, sender: BatchSender, rows: Rows, count_max: int) -> None:
+    """Send rows in batches of at most ``count_max`` messages; raises as ``BatchSender.send``.
+
+    This thread cuts the next batches while the last ones are in flight.
+    """
+    pieces = pieces_of(rows, lambda topic: cluster.run(sender.targets_of(topic)), count_max)
+    while some := list(islice(pieces, IN_FLIGHT_MAX)):
+        cluster.run(sender.send(some))
 
 
 def _prefix(name: str) -> str:
