@@ -15,14 +15,14 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from firearrow.client.batch_sender import IN_FLIGHT_MAX, BatchSender, Sent
+from firearrow.client.batch_sender import BatchSender, Sent
+from firearrow.client.routequeues import Target
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 from firearrow.message.ids import month_start_ms
@@ -126,13 +126,11 @@ class StreamWriter(_Sending, DataSourceStreamArrowWriter):
 
 
 def send_rows(cluster: Cluster, sender: BatchSender, rows: Rows, count_max: int) -> None:
-    """Send rows in batches of at most ``count_max`` messages; raises as ``BatchSender.send``.
-
-    This thread cuts the next batches while the last ones are in flight.
-    """
-    pieces = pieces_of(rows, lambda topic: cluster.run(sender.targets_of(topic)), count_max)
-    while some := list(islice(pieces, IN_FLIGHT_MAX)):
-        cluster.run(sender.send(some))
+    """Send rows in batches of at most ``count_max`` messages; raises as ``BatchSender.send``."""
+    targets: dict[str, list[Target]] = {}
+    if rows.queue_id is not None or rows.order_hash is not None:
+        targets = {topic: cluster.run(sender.targets_of(topic)) for topic in rows.topics}
+    cluster.run(sender.send(pieces_of(rows, targets.__getitem__, count_max)))
 
 
 def _prefix(name: str) -> str:
