@@ -81,7 +81,7 @@ RUN_BY = {
     "integrations.md": {"python": "integrations/test_examples.py"},
     "migration.md": {"bash": "test_migration.py"},
     "pipeline.md": {"python": "spark/test_examples.py", "sql": "spark/test_examples.py"},
-    "replication.md": {"properties": "broker/test_slavesync.py"},
+    "replication.md": {"properties": "broker/replication/test_slavesync.py"},
     "start.md": {"java": "interop/test_readme.py", "xml": "test_docs.py"},
     "testing.md": {
         "bash": "testing/test_examples.py",

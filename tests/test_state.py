@@ -12,10 +12,10 @@ import pyarrow.fs as pafs
 import pytest
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.groups.table import GroupTable
+from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.topics.table import TopicTable
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change, Journal
 from firearrow.spark.storage import RemoteStorage

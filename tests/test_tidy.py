@@ -40,9 +40,15 @@ CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\
 
 # Packages and modules whose docstrings keep the rules of STYLE.md.
 PLAIN = (
-    *("broker/feature.py", "broker/features/", "broker/app.py", "broker/context.py"),
-    *("broker/turns.py", "broker/delays.py", "broker/timing.py", "broker/transactions.py", "broker/forwarding.py"),
-    *("broker/pop/revive.py", "broker/pop/kvrevive.py", "broker/pop/buffer.py", "broker/pop/retrylog.py"),
+    *("broker/feature.py", "broker/core.py", "broker/context.py", "broker/role.py", "broker/turns.py"),
+    *("broker/delaying/delivery.py", "broker/timing/timer.py", "broker/transactions/service.py"),
+    *("broker/sending/forwarding.py", "broker/pop/revive.py", "broker/pop/kvrevive.py", "broker/pop/buffer.py"),
+    "broker/pop/retrylog.py",
+    *(
+        f"broker/{room.parent.name}/{name}"
+        for room in (SOURCE / "broker").glob("*/feature.py")
+        for name in ("feature.py", "__init__.py")
+    ),
 )
 _SUBJECTS = "a|the|all|each|what|queues?|brokers?|messages|it|them|consumers|groups|clients|another|its|those|who|time"
 STIFF = {
@@ -57,7 +63,7 @@ STIFF = {
 
 # Where catching everything is right: the reason stands there in a comment.
 BROAD_EXCEPT_PLACES = {
-    "src/firearrow/broker/saving.py",
+    "src/firearrow/broker/storage/saving.py",
     "src/firearrow/cli/failures.py",
     "src/firearrow/client/handlers.py",
     "src/firearrow/client/workers.py",

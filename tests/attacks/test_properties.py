@@ -16,7 +16,7 @@ from firearrow.message.names import lite_queue
 from firearrow.message.recall import RecallHandle
 from firearrow.wire.command import FieldValue
 from tests.attacks.test_registering import heard, producing, protected, user
-from tests.broker.processors.test_replies import REPLIES
+from tests.broker.sending.test_replies import REPLIES
 from tests.broker.serving import Caller, Serving, bodies, calling, in_virtual_time, send_fields
 from tests.broker.signing import Signer, signing
 from tests.broker.signing import protected as protected_by_clock

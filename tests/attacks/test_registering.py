@@ -13,7 +13,7 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire.command import Command, Response
 from firearrow.wire.frame import encode_response
-from tests.broker.processors.test_replies import REPLIES, fields_of
+from tests.broker.sending.test_replies import REPLIES, fields_of
 from tests.broker.serving import Serving, serving
 from tests.broker.signing import AUTHORIZED, ROOT, Signer, signing
 from tests.broker.transacting import PATIENT, ROUND_SECONDS

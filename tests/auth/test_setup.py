@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from firearrow.auth.setup import credentials_of, metadata_of
-from firearrow.broker.access import access_of
+from firearrow.broker.access.control import access_of
 from firearrow.broker.config import BrokerConfig
 from firearrow.errors import ConfigError
 from firearrow.events import Events

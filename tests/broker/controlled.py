@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.roles import ControlledBroker
+from firearrow.broker.control.controlled import ControlledBroker
 from firearrow.namesrv.app import NameServer
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.net.client import Client

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from msgspec.structs import fields
 
-from firearrow.broker.named import fields_naming
+from firearrow.broker.access.requestresources import fields_naming
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.headers import Header
 from firearrow.wire.requests import REQUESTS, Row, ServedBy

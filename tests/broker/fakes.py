@@ -8,36 +8,36 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+from firearrow.broker.access.senders import Senders
+from firearrow.broker.administration.feature import administration_handlers
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.features.administration import administration_handlers
-from firearrow.broker.features.groups import group_handlers
-from firearrow.broker.features.offsets import offset_handlers
-from firearrow.broker.features.pulling import query_handlers
-from firearrow.broker.features.topics import topic_handlers
-from firearrow.broker.longpoll import HeldPulls
-from firearrow.broker.notices import MemberNotices
+from firearrow.broker.delaying.offsets import DelayOffsets
+from firearrow.broker.groups.clients import Channel, ClientRegistry
+from firearrow.broker.groups.feature import group_handlers
+from firearrow.broker.groups.filters import ConsumerFilters
+from firearrow.broker.groups.locks import QueueLocks
+from firearrow.broker.groups.membernotices import MemberNotices
+from firearrow.broker.groups.requestmodes import RequestModes
+from firearrow.broker.groups.table import GroupTable
+from firearrow.broker.metrics.stats import BrokerStats
+from firearrow.broker.offsets.feature import offset_handlers
+from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.inflight import InFlight
+from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
-from firearrow.broker.processors.recall import RecallProcessor
-from firearrow.broker.processors.send_back import SendBackProcessor
-from firearrow.broker.puts import Puts
-from firearrow.broker.replicas import Replicas
-from firearrow.broker.routes import TopicRoutes
-from firearrow.broker.senders import Senders
-from firearrow.broker.state.clients import Channel, ClientRegistry
-from firearrow.broker.state.delayoffsets import DelayOffsets
-from firearrow.broker.state.filters import ConsumerFilters
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.locks import QueueLocks
-from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.orderinfo import ConsumerOrderInfo
-from firearrow.broker.state.requestmode import RequestModes
+from firearrow.broker.pulling.feature import query_handlers
+from firearrow.broker.pulling.longpoll import HeldPulls
+from firearrow.broker.registering.routes import TopicRoutes
+from firearrow.broker.replication.replicas import Replicas
+from firearrow.broker.sending.puts import Puts
+from firearrow.broker.sending.sendback import SendBackProcessor
 from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
-from firearrow.broker.stats import BrokerStats
-from firearrow.broker.timercounts import TimerCounts
+from firearrow.broker.timing.counts import TimerCounts
+from firearrow.broker.timing.processor import RecallProcessor
+from firearrow.broker.topics.feature import topic_handlers
+from firearrow.broker.topics.table import TopicTable
 from firearrow.errors import BrokerError, DiskFull, MessageError
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.model import MessageView

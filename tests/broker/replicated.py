@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.core import Broker
 from firearrow.clock import Clock
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import HaStatus

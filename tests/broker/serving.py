@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.core import Broker
 from firearrow.clock import Clock, SystemClock
 from firearrow.message.model import MessageView
 from firearrow.testing import loop

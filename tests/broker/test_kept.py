@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from firearrow.broker.groups import locks
 from firearrow.broker.lite import subscriptions
-from firearrow.broker.state import locks
 from firearrow.net.budget import KEPT_BYTES_MAX
 from firearrow.net.server import Peer
 from firearrow.wire.codes import ResponseCode as Code
 from firearrow.wire.command import FieldValue
-from tests.broker.processors.test_lite import change, prepare
+from tests.broker.lite.test_processor import change, prepare
 from tests.broker.serving import Caller, Serving, calling, until
 
 HEARTBEAT, UNREGISTER, LOCK, POP, SUBSCRIBE = 34, 35, 41, 200050, 200071

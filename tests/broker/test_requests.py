@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 
 from firearrow.auth.metadata import Metadata
+from firearrow.broker.access.feature import auth_handlers
 from firearrow.broker.admission import Admission, Check
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.features.access import auth_handlers
-from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.sending.processor import SendProcessor
 from firearrow.broker.unserved import NOT_YET
 from firearrow.clock import SystemClock
 from firearrow.controller.agreement import PEER_MESSAGES

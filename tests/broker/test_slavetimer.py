@@ -17,8 +17,8 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from firearrow.wire import fastjson
 from tests.broker.replicated import caught_up, replica
+from tests.broker.replication.test_slavesync import name_server
 from tests.broker.serving import Caller, Serving, bodies, until
-from tests.broker.test_slavesync import name_server
 
 TICK_SECONDS = 3.0
 SETTLED_SECONDS = 3 * TICK_SECONDS  # then the slave knows that a message was delivered

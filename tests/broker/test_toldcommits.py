@@ -7,14 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker import statefeed
+from firearrow.broker.replication import statefeed
 from firearrow.testing import loop
 from firearrow.testing.fs import copy_whole
 from firearrow.testing.loop import VirtualClock
 from tests.broker.controlled import Field, fielded
 from tests.broker.replicated import replica
+from tests.broker.replication.test_statefeed import (
+    AT_ONCE_SECONDS,
+    done,
+    has_offset,
+    killed,
+    make_group,
+    reset_offset,
+    told_slave,
+)
 from tests.broker.serving import Caller, until
-from tests.broker.test_statefeed import AT_ONCE_SECONDS, done, has_offset, killed, make_group, reset_offset, told_slave
 
 
 async def commit(caller: Caller, queue_id: int, queue_offset: int) -> None:

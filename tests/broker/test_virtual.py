@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from firearrow.broker.app import Broker
+from firearrow.broker.core import Broker
 from firearrow.broker.events import MembersChanged
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import iter_records

@@ -22,8 +22,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.core import Broker
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.record import decode_record, iter_records

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from firearrow.client.nameservers import NameServers
 from firearrow.client.offsets import IN_FLIGHT_MAX, Offsets, in_turns, partition_point
 from firearrow.client.queues import NOT_STORED, Bound, Queue, Span, Stored
-from firearrow.client.range_reader import PullOptions, RangeReader
+from firearrow.client.rangereader import PullOptions, RangeReader
 from firearrow.client.routes import Routes
 from firearrow.clock import SystemClock
 from firearrow.errors import RemoteProtocolError

@@ -212,7 +212,7 @@ PROBES: Final = (
     Probe(3005, {}, True),
     Probe(3001, {"username": "more"}, True, {"password": "p"}),
 )
-"""What both decide alike; where Firearrow is stricter, tests/broker/test_access.py says so."""
+"""What both decide alike; where Firearrow is stricter, tests/broker/access/test_control.py says so."""
 
 ACL: Final = AuthAcl(
     "User:app",

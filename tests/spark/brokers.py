@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from firearrow.client.queues import Queue
-from firearrow.client.range_reader import PullOptions
+from firearrow.client.rangereader import PullOptions
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
 from firearrow.wire.codes import RequestCode

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from firearrow.client.batch_sender import Sent
+from firearrow.client.batchsender import Sent
 from firearrow.errors import ConfigError
 from firearrow.spark.options import for_sink
 from firearrow.spark.sink import BatchWriter, StreamWriter, TaskResult

@@ -1,5 +1,5 @@
 """What a stopped timer has not delivered, read from files made by hand (and RocketMQ's own in
-``tests/broker/test_takeover.py``)."""
+``tests/broker/administration/test_takeover.py``)."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 PAGE = DOCS / "testing.md"
 
 # What a run imports first is forgotten after it, and numpy can't be imported twice.
-for name in ("firearrow.testing.virtual", "firearrow.testing.cluster", "firearrow.broker.app"):
+for name in ("firearrow.testing.virtual", "firearrow.testing.cluster", "firearrow.broker.core"):
     import_module(name)
 
 

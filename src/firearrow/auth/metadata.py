@@ -1,7 +1,7 @@
 """Who the users are and what is said of them: RocksDB below `config/`, and all of it in memory.
 
 A change is in the database before it is seen, so it outlives the process; `sync` brings it to the
-disk, and whoever asked for it hears of it then (`broker.saving`). RocketMQ opens the databases that
+disk, and whoever asked for it hears of it then (`broker.storage.saving`). RocketMQ opens the databases that
 this writes, and the other way round.
 
 What is refused is refused with upstream's codes and words.

@@ -1,6 +1,6 @@
 """Admission: the conditions that a request must meet before its handler is called.
 
-The handlers of the codes are in the features (``broker.features``), the facts about each code in
+The handlers of the codes are in the features (``broker.feature``), the facts about each code in
 ``wire.requests``. The server answers a code without a handler with 3, and ``unserved`` says why.
 """
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
+from firearrow.broker.access.senders import Senders
+from firearrow.broker.groups.clients import ClientRegistry
+from firearrow.broker.groups.table import GroupTable
+from firearrow.broker.metrics.stats import BrokerStats
+from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.inflight import InFlight
-from firearrow.broker.puts import Puts
-from firearrow.broker.replicas import Replicas
-from firearrow.broker.routes import TopicRoutes
-from firearrow.broker.senders import Senders
-from firearrow.broker.state.clients import ClientRegistry
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.registering.routes import TopicRoutes
+from firearrow.broker.replication.replicas import Replicas
+from firearrow.broker.sending.puts import Puts
 from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
-from firearrow.broker.stats import BrokerStats
-from firearrow.broker.timercounts import TimerCounts
+from firearrow.broker.timing.counts import TimerCounts
+from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
 from firearrow.store import MessageStore, TimerStore
 

@@ -1,6 +1,6 @@
 """One part of a broker, as its core knows it, and the parts that nearly all of them need.
 
-The core (``broker.app``) calls each feature in the order of its list: `load` when the store is open,
+The core (``broker.core``) calls each feature in the order of its list: `load` when the store is open,
 `connect` when all state is loaded, then it gathers handlers, listeners and services. At the end, or
 before the role of the broker changes, services stop in the reverse order, then `save` and `close`.
 """
@@ -13,10 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from firearrow.broker.replicas import Replicas
+from firearrow.broker.metrics.stats import BrokerStats
+from firearrow.broker.replication.replicas import Replicas
 from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
-from firearrow.broker.stats import BrokerStats
+from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.net.access import Access

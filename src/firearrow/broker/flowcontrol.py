@@ -30,8 +30,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.metrics.stats import Stalls
 from firearrow.broker.state.settings import Settings
-from firearrow.broker.stats import Stalls
 from firearrow.clock import Clock
 from firearrow.net.lateness import FOR_EVER, Patience
 from firearrow.store.config import StoreConfig

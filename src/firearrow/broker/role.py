@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from firearrow.auth.metadata import Metadata
-from firearrow.broker.access import ha_access_of
+from firearrow.broker.access.control import ha_access_of
 from firearrow.broker.admission import Condition
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.feature import Base, Handlers
-from firearrow.broker.registration import addresses_of
-from firearrow.broker.replicas import Replicas
-from firearrow.broker.slaverefusals import refused_by_slave
-from firearrow.broker.slavesync import SlaveSync
+from firearrow.broker.registering.registration import addresses_of
+from firearrow.broker.replication.replicas import Replicas
+from firearrow.broker.replication.slaverefusals import refused_by_slave
+from firearrow.broker.replication.slavesync import SlaveSync
 from firearrow.events import Events
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig

@@ -45,8 +45,8 @@ from firearrow.machine import slow_build
 from firearrow.net.address import host_and_port
 
 if TYPE_CHECKING:
-    from firearrow.broker.app import Broker
     from firearrow.broker.config import BrokerConfig
+    from firearrow.broker.core import Broker
     from firearrow.controller.config import ControllerConfig
     from firearrow.namesrv.config import NamesrvConfig
 
@@ -249,7 +249,7 @@ async def _start_controller(config: ControllerConfig, clock: Clock, stack: Async
 
 
 async def _start_broker(config: BrokerConfig, plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> Broker:
-    from firearrow.broker.roles import broker_of
+    from firearrow.broker.control.controlled import broker_of
 
     assert plan.store is not None, "a broker has a store"
     server = broker_of(config, plan.store, clock, plan.broker_file)

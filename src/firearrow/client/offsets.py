@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from firearrow.client.answers import read_body, read_number
 from firearrow.client.queues import NOT_STORED, Bound, Mark, Queue, Stored
-from firearrow.client.range_reader import PullOptions
+from firearrow.client.rangereader import PullOptions
 from firearrow.client.routes import Routes
 from firearrow.errors import BrokerError, MessageError, RemoteProtocolError, TopicNotFound
 from firearrow.message.model import MessageView

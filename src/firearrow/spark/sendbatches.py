@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from firearrow.client.batch_sender import BatchBody
+from firearrow.client.batchsender import BatchBody
 from firearrow.client.routequeues import Target
 from firearrow.errors import MessageError
 from firearrow.message.names import is_retry

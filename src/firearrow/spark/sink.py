@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from firearrow.client.batch_sender import BatchSender, Sent
+from firearrow.client.batchsender import BatchSender, Sent
 from firearrow.client.routequeues import Target
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from firearrow.broker.app import Broker
-from firearrow.broker.roles import broker_of
+from firearrow.broker.control.controlled import broker_of
+from firearrow.broker.core import Broker
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError
 from firearrow.message.model import MessageView

@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
 
-from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.core import Broker
 from firearrow.message import names, properties
 from firearrow.message.record import iter_records
 from firearrow.testing.loop import START_MS, VirtualClock, VirtualLoop

@@ -8,7 +8,7 @@ import pytest
 from firearrow.broker.lite import expiry
 from firearrow.errors import DiskFull
 from firearrow.wire.command import FieldValue
-from tests.broker.processors.test_lite import ack, pop, popped, send, subscribe, with_lite_topics
+from tests.broker.lite.test_processor import ack, pop, popped, send, subscribe, with_lite_topics
 from tests.broker.serving import Caller, Serving
 from tests.store import stores
 

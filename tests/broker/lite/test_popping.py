@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.lite import popping
-from tests.broker.processors.test_lite import (
+from tests.broker.lite.test_processor import (
     POP,
     ack,
     bodies,

@@ -3,7 +3,7 @@
 import pytest
 
 from firearrow.broker.lite.sharding import LiteSharding, bucket
-from firearrow.broker.routes import Queues, TopicRoutes
+from firearrow.broker.registering.routes import Queues, TopicRoutes
 from firearrow.wire.client_bodies import MessageQueue
 from tests.broker.fakes import HandClock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.broker.processors.test_lite import POP, pop, pop_fields, popped, send, subscribe, with_lite_topics
+from tests.broker.lite.test_processor import POP, pop, pop_fields, popped, send, subscribe, with_lite_topics
 from tests.broker.serving import Caller, Serving, until
 
 

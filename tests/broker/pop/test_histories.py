@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from firearrow.broker.app import Broker
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.core import Broker
 from firearrow.testing.loop import START_MS, VirtualClock, VirtualLoop
 from firearrow.wire.pop import Handle
 from tests.broker.kvpops import KV

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.state.groups import GroupTable
-from firearrow.broker.state.offsets import ConsumerOffsets
+from firearrow.broker.groups.table import GroupTable
+from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.state.persistence import JsonFile
 from firearrow.broker.state.rows import Rows
 from firearrow.broker.state.settings import Settings
-from firearrow.broker.state.topics import TopicTable
+from firearrow.broker.topics.table import TopicTable
 from firearrow.database import Batch, Database, families_of
 from firearrow.errors import ConfigError, DiskFull
 from firearrow.state import StatePart

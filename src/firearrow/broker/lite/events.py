@@ -27,10 +27,10 @@ from random import Random
 from typing import Final
 
 from firearrow.broker.lite.subscriptions import EVERYBODY, LiteSubscriptions, Subscriber, notification_key, waiting_key
+from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.due import Due
+from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.waiting import HeldPops, Key
-from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.clock import Clock
 from firearrow.message.names import LITE_PREFIX, lite_queue
 from firearrow.services import Scheduler

@@ -17,7 +17,7 @@ from typing import Final
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.lite.events import LiteEvents
 from firearrow.broker.lite.subscriptions import Subscriber
-from firearrow.broker.state.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
+from firearrow.broker.pop.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
 from firearrow.message import properties
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from firearrow.broker.routes import Queues, TopicRoutes
+from firearrow.broker.registering.routes import Queues, TopicRoutes
 from firearrow.message.names import java_hash
 
 _MASK: Final = (1 << 64) - 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from firearrow.broker.state.clients import Channel
+from firearrow.broker.groups.clients import Channel
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.events import Event

@@ -10,9 +10,9 @@ from firearrow.broker.lite.expiry import LiteExpiry
 from firearrow.broker.lite.popping import LitePopping
 from firearrow.broker.lite.sharding import LiteSharding
 from firearrow.broker.lite.subscriptions import LiteBegun, LiteSubscriptions
+from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.waiting import HeldPops
-from firearrow.broker.routes import TopicRoutes
-from firearrow.broker.state.orderinfo import ConsumerOrderInfo
+from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.events import Events
 from firearrow.message.names import lite_parts
 from firearrow.services import Scheduler, Service

@@ -27,13 +27,13 @@ from typing import Final, NamedTuple
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.flowcontrol import FlowControl
-from firearrow.broker.halves import HALF_TOPIC
 from firearrow.broker.metrics.lags import Lag, lags_of
 from firearrow.broker.metrics.tally import DELAY, TRANSACTION, Tally
 from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.retries import popped_topic
 from firearrow.broker.pop.revivequeue import ReviveQueue
-from firearrow.broker.state.opencounts import OpenCounts
+from firearrow.broker.transactions.halves import HALF_TOPIC
+from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.message import names
 from firearrow.net.counts import Counts, Histograms
 from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels

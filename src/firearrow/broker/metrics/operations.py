@@ -19,9 +19,9 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from firearrow.broker.administration.processor import traffic_of
 from firearrow.broker.metrics.families import Sources, metrics_of
-from firearrow.broker.processors.admin_broker import traffic_of
-from firearrow.broker.registration import addresses_of
+from firearrow.broker.registering.registration import addresses_of
 from firearrow.net.operations import Page, json_of, pages_of_server
 from firearrow.net.server import Server
 

@@ -12,7 +12,7 @@ order in which RocketMQ's broker has them (that of a Java HashMap)::
     UNIQ_KEY           <topic>@<queue>@<start offset>@<group>@<pop time>@<broker>@ck
                        <topic>@<queue>@<offset or -1>@<group>@<pop time>@<broker>@ack
     TAGS               ck, ack or bAck
-    TIMER_OUT_MS       the slot of the timer, see ``broker.timing``
+    TIMER_OUT_MS       the slot of the timer, see ``broker.timing.timer``
     REAL_QID           the revive queue
 
 What is consumed at once need not wait: when the last message of a checkpoint is acknowledged before
@@ -36,6 +36,7 @@ from msgspec import UNSET
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.metrics.tally import ACK, CK
+from firearrow.broker.offsets.table import UNKNOWN
 from firearrow.broker.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -46,8 +47,7 @@ from firearrow.broker.pop.records import (
     Checkpoint,
     encode,
 )
-from firearrow.broker.state.offsets import UNKNOWN
-from firearrow.broker.timing import TimerRedirection
+from firearrow.broker.timing.timer import TimerRedirection
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
 from firearrow.wire.codes import ResponseCode

@@ -6,7 +6,7 @@ is merged.
 
 A group's offset moves on as with the other books, when the record is written. Neither is on the
 disk then, but the file of the offsets is written when the records are. An answer to an
-acknowledgement waits for the disk (``broker.saving``).
+acknowledgement waits for the disk (``broker.storage.saving``).
 
 *Switching.* While the database is open, whoever acknowledges is looked for there first, whatever
 the key says: handles of records name revive queue 0. What is not there is for the other books. So

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.groups.filters import OwnRetries
 from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.state.attributes import PRIORITY_FACTOR, has_priorities
-from firearrow.broker.state.filters import OwnRetries
-from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.message import names, properties
 from firearrow.message.record import readdress

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from firearrow.broker.access import access_of
+from firearrow.broker.access.control import access_of
 from firearrow.broker.context import BrokerContext
 from firearrow.errors import FirearrowError, MessageError, PutLater
 from firearrow.message.record import Content, decode_content

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from firearrow.broker.offsets.table import UNKNOWN, ConsumerOffsets
 from firearrow.broker.pop.records import CHECKPOINT_TAG, checkpoint_of
-from firearrow.broker.state.offsets import UNKNOWN, ConsumerOffsets
 from firearrow.errors import MessageError
 from firearrow.message.names import TIMER_TOPIC, tag_code
 from firearrow.store import Boundary, MessageStore

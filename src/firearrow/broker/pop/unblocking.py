@@ -1,7 +1,7 @@
 """Wakes who waits for a queue that is popped in order, once it is free again.
 
 A queue is free when the messages that were popped last are acknowledged or visible again
-(``broker.state.orderinfo``).
+(``broker.pop.orderinfo``).
 
 Source: upstream ``QueueLevelConsumerOrderInfoLockManager``,
 ``PopMessageProcessor#notifyLongPollingRequestIfNeed``.
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.due import Due
+from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.waiting import HeldPops, Key
-from firearrow.broker.state.offsets import ConsumerOffsets
-from firearrow.broker.state.orderinfo import ConsumerOrderInfo
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.services import Scheduler, Service

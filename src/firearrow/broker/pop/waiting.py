@@ -20,8 +20,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from firearrow.broker.events import GroupDeleted
-from firearrow.broker.longpoll import HELD_PULLS_OF_PEER_MAX, WAIT_MS_MAX, lighten
 from firearrow.broker.pop.due import Due
+from firearrow.broker.pulling.longpoll import HELD_PULLS_OF_PEER_MAX, WAIT_MS_MAX, lighten
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError

@@ -1,1 +1,1 @@
-"""What a broker remembers between requests: topics, groups, offsets, clients, locks, settings."""
+"""Files of state: settings, JSON files, rows in RocksDB, attributes of topics and groups."""

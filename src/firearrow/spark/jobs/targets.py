@@ -7,7 +7,7 @@ from typing import Final
 
 from firearrow.client.answers import read_number
 from firearrow.client.queues import Queue
-from firearrow.client.range_reader import PullOptions
+from firearrow.client.rangereader import PullOptions
 from firearrow.client.routequeues import Target, writable
 from firearrow.client.sendfields import send_fields
 from firearrow.clock import SystemClock

@@ -1,0 +1,1 @@
+"""Access control: users, policies, the decision about each request."""

@@ -1,0 +1,207 @@
+"""Requests of administrators about users and what they may do.
+
+Source: upstream ``AdminBrokerProcessor#createUser`` and its neighbours.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from firearrow.auth.metadata import Metadata
+from firearrow.auth.model import Acl, PolicyType, Resource, Subject, User, UserStatus, policies_of
+from firearrow.auth.rights import Rights, gained
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.groups.clients import Channel
+from firearrow.errors import BrokerError
+from firearrow.net.refusals import admitted_by
+from firearrow.wire import fastjson
+from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
+from firearrow.wire.client_bodies import body_of
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import AuthResource, AuthSubject, AuthSubjects, AuthUser, AuthUsers
+from firearrow.wire.signature import ACCESS_KEY
+
+_SUPER_ONLY: Final = "The super user can only be update by super user"
+_ONLY_SUPERS: Final = "Users and policies are changed by super users only, as authorizationEnabled=false"
+
+
+class AuthProcessor:
+    """3001 to 3010. Refusals have upstream's codes and words.
+
+    Where users have to sign, one that is no super user can give nobody more than it has, and with
+    authentication alone it has nothing to give. Passwords are told to super users. Java: whoever
+    may do so at all is told passwords and may give everything.
+
+    A slave ``follows``: ``mqadmin`` changes users at the master and then at the slave, which has
+    the change from its master by then.
+    """
+
+    def __init__(self, metadata: Metadata, config: BrokerConfig, *, follows: bool = False) -> None:
+        self._metadata = metadata
+        self._follows = follows
+        self._must_sign = config.authentication_enabled
+        self._have_rights = config.authorization_enabled
+
+    # --- users ---
+
+    def create_user(self, _: Channel, request: AnyCommand) -> Response:
+        """3001."""
+        user = _user_of(request)
+        if user.is_super and not self._is_by_super(request):
+            raise self._refusal(request, "The super user can only be create by super user", ResponseCode.SYSTEM_ERROR)
+        self._check_may_change(request, user.username)
+        self._check_may_be(request, user.username)  # policies that were left of one of that name
+        if not (self._follows and self._metadata.is_made(user)):
+            self._metadata.create_user(user)
+        return Response()
+
+    def update_user(self, _: Channel, request: AnyCommand) -> Response:
+        """3002: change what is said of a user."""
+        user = _user_of(request)
+        if user.is_super and not self._is_by_super(request):
+            raise self._refusal(request, _SUPER_ONLY, ResponseCode.SYSTEM_ERROR)
+        self._check_may_change(request, user.username)
+        if user.password or user.user_status == UserStatus.ENABLE:
+            self._check_may_be(request, user.username)
+        self._metadata.update_user(user)
+        return Response()
+
+    def delete_user(self, _: Channel, request: AnyCommand) -> Response:
+        """3003: a user and what it may do; one that is not there is no error."""
+        username = fields_of(request, AuthUser).username
+        self._check_may_change(request, username)
+        self._metadata.delete_user(username)
+        return Response()
+
+    def user(self, _: Channel, request: AnyCommand) -> Response:
+        """3004: a user, or an empty body."""
+        username = fields_of(request, AuthUser).username
+        if not username.strip():
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "The username is blank")
+        user = self._metadata.user(username)
+        return Response(body=b"" if user is None else fastjson.dumps(self._told(request, user)))
+
+    def users(self, _: Channel, request: AnyCommand) -> Response:
+        """3005: users whose names have something in them, or an empty body."""
+        found = self._metadata.list_users(fields_of(request, AuthUsers).filter)
+        infos = [self._told(request, user) for user in found]
+        return Response(body=fastjson.dumps(infos) if infos else b"")
+
+    def _told(self, request: AnyCommand, user: User) -> AuthUserInfo:
+        """Give what is told of a user: all, or all but the password."""
+        by_super = self._is_by_super(request)
+        return (user if by_super else replace(user, password=None)).info()
+
+    # --- who asks ---
+
+    def _check_may_change(self, request: AnyCommand, username: str) -> None:
+        """Refuse changes of a super user by others, and any by those who have nothing to give."""
+        old = self._metadata.user(username)
+        is_by_super = self._is_by_super(request)
+        if old is not None and old.is_super and not is_by_super:
+            raise self._refusal(request, _SUPER_ONLY)
+        if self._must_sign and not self._have_rights and not is_by_super:
+            raise self._refusal(request, _ONLY_SUPERS)
+
+    def _check_may_be(self, request: AnyCommand, username: str) -> None:
+        """Refuse who could act for a user by what it changes, and has less itself."""
+        acl = self._metadata.acl_of(username)
+        if self._giver_of(request) != username:
+            self._check_gain(request, username, None, acl)
+
+    def _check_may_give(self, request: AnyCommand, username: str, acl: Acl | None) -> None:
+        """Refuse to have a user have these policies who has less itself."""
+        self._check_may_change(request, username)
+        self._check_gain(request, username, self._metadata.acl_of(username), acl)
+
+    def _check_gain(self, request: AnyCommand, username: str, before: Acl | None, after: Acl | None) -> None:
+        giver = self._giver_of(request)
+        if giver is None:
+            return
+        gain = gained(Rights(before), Rights(after), Rights(self._metadata.acl_of(giver)))
+        if gain is not None:
+            raise self._refusal(request, f"User:{giver} can't give User:{username} what it lacks: {gain.text}.")
+
+    def _giver_of(self, request: AnyCommand) -> str | None:
+        """The user that asks, where it can only give what it has; None where anything is given."""
+        if not self._must_sign or self._is_by_super(request):
+            return None
+        admitted = admitted_by(request)
+        return "" if admitted is None else admitted.username
+
+    def _is_by_super(self, request: AnyCommand) -> bool:
+        """Whether a super user asks, or anybody may: then nobody need say who they are."""
+        if self._must_sign and admitted_by(request) is None:
+            return False  # its code is one of those that need no signature
+        access_key = request.ext.get(ACCESS_KEY)
+        if not access_key:
+            return True
+        user = self._metadata.users.get(access_key)
+        if user is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"User:{access_key} is not found")
+        return user.is_super
+
+    @staticmethod
+    def _refusal(request: AnyCommand, remark: str, code: ResponseCode = ResponseCode.NO_PERMISSION) -> BrokerError:
+        """The error for who asks for too much, which the audit log is to have."""
+        error = BrokerError(code, remark)
+        admitted = admitted_by(request)
+        if admitted is not None:
+            admitted.note_refusal(request, error)
+        return error
+
+    # --- policies ---
+
+    def put_acl(self, _: Channel, request: AnyCommand) -> Response:
+        """3006, 3007: add to what a subject may do, or change it."""
+        header = fields_of(request, AuthSubject)
+        acl = body_of(request, AuthAcl) if request.body else AuthAcl()
+        if not acl.policies:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+        subject = Subject.of(acl.subject) or Subject.of(header.subject)
+        may = partial(self._check_may_give, request)
+        self._metadata.put_policies(subject, policies_of(acl), may)
+        return Response()
+
+    def delete_acl(self, _: Channel, request: AnyCommand) -> Response:
+        """3008: forget what a subject may do, at all or with one resource."""
+        header = fields_of(request, AuthResource)
+        resource = Resource.of(header.resource)
+        if header.resource and header.resource.strip() and resource is None:
+            # Java: AclConverter#convertResource has all policies deleted then.
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The resource {header.resource!r} is illegal.")
+        subject = Subject.of(header.subject)
+        if self._follows and subject is not None and self._metadata.policies(subject) is None:
+            return Response()
+        self._metadata.delete_policies(
+            subject, PolicyType.of(header.policy_type), resource, partial(self._check_may_give, request)
+        )
+        return Response()
+
+    def acl(self, _: Channel, request: AnyCommand) -> Response:
+        """3009: what a subject may do, or an empty body."""
+        acl = self._metadata.policies(Subject.of(fields_of(request, AuthSubject).subject))
+        return Response(body=b"" if acl is None else fastjson.dumps(acl.info()))
+
+    def acls(self, _: Channel, request: AnyCommand) -> Response:
+        """3010: what subjects may do whose names, and with resources whose names have something in
+        them, or an empty body."""
+        header = fields_of(request, AuthSubjects)
+        found = self._metadata.list_policies(header.subject_filter, header.resource_filter)
+        infos = [acl.info() for acl in found]
+        return Response(body=fastjson.dumps(infos) if infos else b"")
+
+
+def _user_of(request: AnyCommand) -> User:
+    username = fields_of(request, AuthUser).username
+    if not username:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, "The username is blank")
+    if not request.body:
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, "The body of user is null")
+    info = body_of(request, AuthUserInfo)
+    return User.of(AuthUserInfo(username, info.password, info.user_type, info.user_status))

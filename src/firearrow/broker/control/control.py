@@ -1,0 +1,264 @@
+"""Has a broker do what controllers decide: who it is, who is master, who is in sync.
+
+One task does it all, one thing after the other, so that a role is complete before the next one
+begins. A notice of a controller (1008) wakes it; else it asks every few seconds (1004), so that a
+lost notice costs that much. Only what is newer than what is known counts: a later epoch, or with
+the same epoch a later set of those in sync. Whatever can't be done is tried again.
+
+Source: upstream ``ReplicasManager``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.control.brokernumber import NumberFile
+from firearrow.broker.control.controllers import Controllers, Mastery
+from firearrow.broker.replication.switchreplicas import Place, SwitchReplicas
+from firearrow.errors import BrokerError, FirearrowError
+from firearrow.net.running import Running
+from firearrow.store.config import StoreConfig
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import FieldValue
+
+log = logging.getLogger(__name__)
+
+START_SECONDS_MAX: Final = 3.0  # a start doesn't wait longer for a role
+RETRY_SECONDS: Final = 1.0
+NEVER: Final = -1e9
+ADDRESSES_SECONDS: Final = 120.0  # between look-ups of names, as upstream
+
+
+class Player(Protocol):
+    """What a broker does in its role."""
+
+    place: Place
+    config: BrokerConfig
+    is_open: bool  # whether it has its role as a whole: else the last change has failed
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it is master now."""
+        ...
+
+    @property
+    def replicas_now(self) -> SwitchReplicas:
+        """Its part in replication at present."""
+        ...
+
+    def sign_of_life(self) -> Mapping[str, FieldValue]:
+        """What controllers are told of it each second."""
+        ...
+
+    async def lead(self, mastery: Mastery) -> None:
+        """Become master, or stay it under another epoch."""
+        ...
+
+    async def follow(self, mastery: Mastery) -> None:
+        """Become the slave of a master."""
+        ...
+
+    async def shorten(self, physical_offset: int) -> None:
+        """Give up what a slave has from an offset on."""
+        ...
+
+
+class Control(Running):
+    """Keeps a broker in the role that controllers say."""
+
+    def __init__(self, player: Player, controllers: Controllers, store: StoreConfig) -> None:
+        super().__init__("controllers")
+        self._player = player
+        self._controllers = controllers
+        self._file = NumberFile(store.identity_path)
+        self._woken = asyncio.Event()
+        self._has_role = asyncio.Event()
+        self._acting = asyncio.Lock()  # while the broker changes, which is not to be broken off
+        self._notice: Mastery | None = None
+        self._cut_at: int | None = None
+        self._is_registered = False
+        self._trouble = "no role yet"
+        self._asked_leader_at = self._asked_at = self._checked_at = self._found_at = NEVER
+        self._agree_from = NEVER
+
+    async def start(self) -> None:
+        """Begin; returns when the broker has a role, after some seconds at most.
+
+        Raises ConfigError where the store is that of another broker name, or its file can't be
+        read.
+        """
+        config = self._player.config
+        number = self._file.load(config.broker_cluster_name, config.broker_name)
+        if number is not None and not number.code:
+            self._player.place.number = number.broker_id
+        await super().start()
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                await self._has_role.wait()
+        except TimeoutError:
+            log.warning("broker has no role yet", extra={"reason": self._trouble})
+
+    async def rest(self) -> None:
+        """Let the broker as it is from now on; controllers still hear that it lives."""
+        async with self._acting:
+            await super().stop()
+
+    async def stop(self) -> None:
+        """Do nothing more, and be heard no more."""
+        await self.rest()
+        await self._controllers.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the broker may be in the wrong role."""
+        return super().trouble or self._trouble or None
+
+    def told(self, mastery: Mastery) -> None:
+        """A controller says who is master."""
+        if self._notice is None or mastery.epoch >= self._notice.epoch:
+            self._notice = mastery
+        self._woken.set()
+
+    def cut(self, physical_offset: int) -> None:
+        """The master has the log up to an offset only."""
+        self._cut_at = physical_offset
+        self._woken.set()
+
+    # --- what is done again and again ---
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            wait = RETRY_SECONDS
+            try:
+                wait = await self._turn()
+            except (OSError, FirearrowError) as error:
+                self._fail(error)
+            else:
+                self._well()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    def _fail(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        if self._trouble != text:
+            log.warning("broker can't do what controllers decide: it is tried again", extra={"error": text})
+        self._trouble = text
+        self._asked_at = NEVER  # what could not be done is heard of again at once
+
+    def _well(self) -> None:
+        if self._trouble:
+            log.info("broker does what controllers decide", extra={"broker_id": self._player.place.number})
+        self._trouble = ""
+
+    async def _turn(self) -> float:
+        """Do what is to be done now; give the seconds until the next time."""
+        if self._cut_at is not None:
+            at, self._cut_at = self._cut_at, None
+            if not self._player.is_master:
+                async with self._acting:
+                    await self._player.shorten(at)
+        if self._notice is not None and self._is_registered:
+            notice, self._notice = self._notice, None
+            await self._adopt(notice)
+        now = asyncio.get_running_loop().time()
+        config = self._player.config
+        await self._look_up(now)
+        if not self._is_registered:
+            await self._register()
+        period = config.sync_broker_metadata_period / 1000
+        if now >= self._asked_at + period or not self._has_role.is_set():
+            await self._ask()
+            self._asked_at = now
+        self._has_role.set()
+        check = config.check_sync_state_set_period / 1000
+        if self._player.is_master:
+            return min(period, check, await self._lead(now, check))
+        return period
+
+    async def _look_up(self, now: float) -> None:
+        controllers, config = self._controllers, self._player.config
+        if now >= self._found_at + ADDRESSES_SECONDS:
+            await controllers.find()
+            self._found_at = now
+            if self._is_registered:
+                controllers.beat(self._player.sign_of_life)
+        if now >= self._asked_leader_at + config.sync_controller_metadata_period / 1000:
+            await controllers.find_leader()
+            self._asked_leader_at = now
+
+    async def _register(self) -> None:
+        """Get a number, say where the broker is, and be heard from now on."""
+        player, controllers = self._player, self._controllers
+        player.place.number = await controllers.number(self._file)
+        mastery = await controllers.register(player.place.number)
+        await controllers.beat_once(player.sign_of_life())
+        controllers.beat(player.sign_of_life)
+        self._is_registered = True
+        if mastery.master_id is not None:
+            await self._adopt(mastery)
+
+    async def _ask(self) -> None:
+        """Ask who is master, and have one elected where there is none."""
+        place = self._player.place
+        try:
+            mastery = await self._controllers.master()
+        except BrokerError as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+                self._is_registered = False
+            raise
+        if mastery.master_id is None:
+            await self._controllers.beat_once(self._player.sign_of_life())
+            mastery = await self._controllers.elect(place.number)
+        await self._adopt(mastery)
+
+    async def _adopt(self, mastery: Mastery) -> None:
+        """Take over what a controller says, if it is news."""
+        player, known = self._player, self._player.place.mastery
+        if mastery.master_id is None or mastery.epoch < known.epoch:
+            return
+        is_own = mastery.master_id == player.place.number
+        is_news = mastery.epoch > known.epoch or not player.is_open
+        if is_news or (not is_own and mastery.address != known.address):
+            async with self._acting:
+                await (player.lead(mastery) if is_own else player.follow(mastery))
+            self._checked_at = NEVER
+            self._has_role.set()
+        elif is_own and player.is_master:
+            master = player.replicas_now.switch_master
+            if master is not None:
+                master.decided(mastery.in_sync, mastery.in_sync_version)
+
+    # --- what a master does ---
+
+    async def _lead(self, now: float, period: float) -> float:
+        """See who is in sync, and agree on it with the controllers; give the seconds until the
+        next time."""
+        master = self._player.replicas_now.switch_master
+        assert master is not None, "a master has its part"
+        if not master.wants.listeners:
+            master.wants.listen(lambda _: self._woken.set())
+        if now >= self._checked_at + period:
+            master.check()
+            self._checked_at = now
+        in_sync = master.in_sync
+        if in_sync.wanted is None:
+            return period
+        if now < self._agree_from:
+            return self._agree_from - now
+        place = self._player.place
+        try:
+            agreed = await self._controllers.agree(place.number, place.mastery.epoch, in_sync.wanted, in_sync.version)
+        except BrokerError:
+            self._agree_from = now + RETRY_SECONDS
+            await self._adopt(await self._controllers.master())
+            raise
+        master.decided(agreed.sync_state_set, agreed.sync_state_set_epoch)
+        return period if master.in_sync.wanted is None else 0.0

@@ -1,0 +1,235 @@
+"""What a broker says to controllers, and asks of the one that leads them.
+
+Any of them says who leads; where that has changed, or nobody answers, all are asked again. Each is
+told by itself that the broker lives, so that one which is gone delays no other.
+
+Source: upstream ``ReplicasManager``, ``BrokerOuterAPI``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from firearrow.broker.config import BrokerConfig
+from firearrow.broker.control.brokernumber import Numbered, NumberFile
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError, FirearrowError
+from firearrow.net.access import Access
+from firearrow.net.address import addresses_of, host_and_port
+from firearrow.net.client import Client
+from firearrow.net.failover import first_answer
+from firearrow.net.tasks import Running, Tasks
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import body_of
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import NO_FIELDS, FieldValue, fields_of
+from firearrow.wire.controller_bodies import SyncStateSet
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import BrokerIdThatIsNext, MasterOfName
+
+log = logging.getLogger(__name__)
+
+CALL_SECONDS_MAX: Final = 3.0
+APPLICATIONS_MAX: Final = 5  # for a number that another broker gets in the meantime
+
+
+class Mastery(NamedTuple):
+    """Who is master of a name, under which epoch, and who is in sync with it."""
+
+    master_id: int | None
+    address: str
+    epoch: int
+    in_sync: frozenset[int]
+    in_sync_version: int
+
+
+def mastery_of(command: AnyCommand) -> Mastery:
+    """Read an answer to 1002, 1003 or 1004, or a notice, 1008; BrokerError for anything else."""
+    header = fields_of(command, MasterOfName)
+    told = body_of(command, SyncStateSet) if command.body else SyncStateSet()
+    return Mastery(
+        header.master_broker_id if header.master_address else None,
+        header.master_address or "",
+        header.master_epoch or 0,
+        frozenset(told.sync_state_set),
+        header.sync_state_set_epoch or told.sync_state_set_epoch,
+    )
+
+
+class Controllers:
+    """The controllers of a broker. ``address`` is where it serves clients."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, access: Access, address: str) -> None:
+        self._config = config
+        self._clock = clock
+        self._client = Client(access=access, call_seconds=CALL_SECONDS_MAX)
+        self._address = address
+        self._leader = ""
+        self._beating: dict[str, Running] = {}
+        self._tasks = Tasks()
+        self._deaf: set[str] = set()
+        self.addresses: list[str] = []
+
+    @property
+    def _named(self) -> dict[str, FieldValue]:
+        config = self._config
+        return {"clusterName": config.broker_cluster_name, "brokerName": config.broker_name}
+
+    async def find(self) -> None:
+        """Look up where the controllers are. Raises OSError if that was never found out."""
+        config = self._config
+        if not config.fetch_controller_addr_by_dns_lookup:
+            self.addresses = addresses_of(config.controller_addr)
+            return
+        host, port = host_and_port(config.controller_addr)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, family=socket.AF_INET
+            )
+        except OSError as error:
+            if not self.addresses:
+                raise
+            log.warning("controllers are asked where they were", extra={"error": error})
+            return
+        addresses = [str(to[0]) for *_, to in found]
+        self.addresses = [f"{address}:{port}" for address in dict.fromkeys(addresses)]
+
+    async def find_leader(self) -> None:
+        """Ask who leads. Raises ConnectionError if nobody says it."""
+        self._leader = ""
+        self._leader = await first_answer(self.addresses, self._leader_by, wanted="controller says who leads")
+
+    async def _leader_by(self, address: str) -> str:
+        answer = await self._client.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
+        leader: str | None = (answer.ext or {}).get("controllerLeaderAddress")
+        if not leader:
+            raise ConnectionError(f"{address} knows no leader")
+        return leader
+
+    async def ask(self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b"") -> AnyCommand:
+        """Ask the one that leads, whoever that is by now.
+
+        Raises BrokerError for a refusal, ConnectionError or TimeoutError if it can't be asked.
+        """
+        if not self._leader:
+            await self.find_leader()
+        asked = {**self._named, "invokeTime": self._clock.now_ms(), **fields}
+        try:
+            return await self._client.call(self._leader, code, asked, body)
+        except BrokerError as error:
+            if error.code == ResponseCode.CONTROLLER_NOT_LEADER:
+                self._leader = ""
+            raise
+        except OSError:
+            self._leader = ""
+            raise
+
+    # --- requests ---
+
+    async def master(self) -> Mastery:
+        """1004: who is master."""
+        answer = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+        return mastery_of(answer)
+
+    async def register(self, broker_id: int) -> Mastery:
+        """1003: say where the broker is; get who is master."""
+        fields: dict[str, FieldValue] = {"brokerId": broker_id, "brokerAddress": self._address}
+        answer = await self.ask(RequestCode.CONTROLLER_REGISTER_BROKER, fields)
+        return mastery_of(answer)
+
+    async def elect(self, broker_id: int) -> Mastery:
+        """1002: have a master elected, this broker if possible. BrokerError if nobody can be."""
+        fields: dict[str, FieldValue] = {"brokerId": broker_id, "designateElect": False}
+        try:
+            answer = await self.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)
+        except BrokerError as error:
+            if error.code != ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
+                raise
+            return await self.master()
+        return mastery_of(answer)
+
+    async def agree(self, broker_id: int, epoch: int, members: frozenset[int], version: int) -> SyncStateSet:
+        """1001: propose who is in sync; get who is."""
+        fields: dict[str, FieldValue] = {"masterBrokerId": broker_id, "masterEpoch": epoch}
+        body = fastjson.dumps(SyncStateSet(sorted(members), version))
+        answer = await self.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body)
+        return fastjson.decode(answer.body, SyncStateSet)
+
+    async def number(self, file: NumberFile) -> int:
+        """Give the broker's number, after applying for one if it has none yet.
+
+        Raises what `ask` raises, ConfigError where the store is of another broker, and OSError if
+        the number can't be kept.
+        """
+        config = self._config
+        own = config.broker_cluster_name, config.broker_name
+        for _ in range(APPLICATIONS_MAX):
+            number = file.load(*own)
+            if number is not None and not number.code:
+                return number.broker_id
+            if number is None:
+                answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
+                next_id = fields_of(answer, BrokerIdThatIsNext).next_broker_id
+                code = f"{self._address};{self._clock.now_ms()}"
+                number = Numbered(*own, next_id, code)
+                file.apply(number)
+            fields: dict[str, FieldValue] = {"appliedBrokerId": number.broker_id, "registerCheckCode": number.code}
+            try:
+                await self.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, fields)
+            except BrokerError as error:
+                if error.code != ResponseCode.CONTROLLER_BROKER_ID_INVALID:
+                    raise
+                file.give_up()
+                continue
+            file.grant(number)
+            return number.broker_id
+        raise ConnectionError(f"{APPLICATIONS_MAX} numbers went to other brokers meanwhile")
+
+    # --- signs of life ---
+
+    def beat(self, fields: Callable[[], Mapping[str, FieldValue]]) -> None:
+        """Tell all controllers from now on, again and again, that the broker lives."""
+        for address in self.addresses:
+            if address not in self._beating:
+                self._beating[address] = self._tasks.start(self._beat(address, fields), f"signs of life to {address}")
+        for address in self._beating.keys() - set(self.addresses):
+            self._beating.pop(address).cancel()
+
+    async def beat_once(self, fields: Mapping[str, FieldValue]) -> None:
+        """Tell the one that leads now, and return when it knows."""
+        await self.ask(RequestCode.BROKER_HEARTBEAT, self._sign(fields))
+
+    def _sign(self, fields: Mapping[str, FieldValue]) -> dict[str, FieldValue]:
+        config = self._config
+        return {
+            **self._named,
+            "brokerAddr": self._address,
+            "heartbeatTimeoutMills": config.controller_heart_beat_timeout_mills,
+            "electionPriority": config.broker_election_priority,
+            **fields,
+        }
+
+    async def _beat(self, address: str, fields: Callable[[], Mapping[str, FieldValue]]) -> None:
+        seconds = self._config.broker_heartbeat_interval / 1000
+        while True:
+            try:
+                await self._client.send(address, RequestCode.BROKER_HEARTBEAT, self._sign(fields()))
+            except (OSError, FirearrowError) as error:
+                if address not in self._deaf:
+                    self._deaf.add(address)
+                    log.warning(
+                        "controller can't be told that the broker lives: it is tried again",
+                        extra={"address": address, "error": error},
+                    )
+            else:
+                self._deaf.discard(address)
+            await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """Say nothing more."""
+        await self._tasks.close()
+        await self._client.close()

@@ -1,0 +1,1 @@
+"""Consumer groups and their members: subscriptions, heartbeats, locks, assignment of queues."""

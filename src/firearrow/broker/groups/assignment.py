@@ -1,0 +1,119 @@
+"""Which queues a client consumes, decided by the broker (400), and by pulls or POP (401, 402).
+
+Source: upstream ``QueryAssignmentProcessor``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.groups.popsharing import shared_for_pop
+from firearrow.broker.groups.requestmodes import RequestModes
+from firearrow.broker.registering.routes import Queues, TopicRoutes
+from firearrow.errors import BrokerError
+from firearrow.message import names
+from firearrow.net.server import Finished, Peer
+from firearrow.wire import fastjson
+from firearrow.wire.allocation import BROKER_STRATEGIES
+from firearrow.wire.client_bodies import (
+    BROADCASTING,
+    POP,
+    PULL,
+    AssignmentQuery,
+    Assignments,
+    MessageQueue,
+    QueueAssignment,
+    RequestMode,
+    body_of,
+)
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
+
+log = logging.getLogger(__name__)
+
+
+class AssignmentProcessor:
+    """400, 401, 402."""
+
+    def __init__(self, context: BrokerContext, modes: RequestModes, routes: TopicRoutes) -> None:
+        self._settings = context.settings
+        self._topics = context.topics
+        self._groups = context.groups
+        self._clients = context.clients
+        self._modes = modes
+        self._routes = routes
+
+    def query(self, peer: Peer, request: AnyCommand) -> Finished:
+        """400: the queues of a topic that a client has; it keeps what it had if nobody knows."""
+        asked = body_of(request, AssignmentQuery)
+        if names.is_lmq(asked.topic):
+            own = MessageQueue(asked.topic, self._settings.broker.broker_name, 0)
+            return self._answer(asked, (own,))
+        known: list[Queues | None] = []
+        is_open = False
+
+        def tell(queues: Queues | None) -> None:
+            known.append(queues)
+            if is_open:
+                peer.owed -= 1
+                peer.reply(request, peer.refusal_now(request) or self._answer(asked, queues))
+
+        self._routes.find(asked.topic, tell)
+        if known:
+            return self._answer(asked, known[0])
+        is_open = True
+        peer.owed += 1
+        return None
+
+    def _answer(self, asked: AssignmentQuery, queues: Queues | None) -> Response:
+        mode = self._mode(asked.topic, asked.consumer_group)
+        chosen = None if queues is None else self._chosen(asked, queues, mode)
+        if chosen is None:
+            return Response(body=fastjson.dumps(Assignments()))
+        found = [QueueAssignment(queue, mode.mode) for queue in dict.fromkeys(chosen)]
+        return Response(body=fastjson.dumps(Assignments(found)))
+
+    def _mode(self, topic: str, group: str) -> RequestMode:
+        """What was said of a topic and group, or is the rule."""
+        said = self._modes.get(topic, group)
+        if said is not None:
+            return said
+        config = self._settings.broker
+        if names.is_retry(topic) or config.default_message_request_mode == PULL:
+            return RequestMode(mode=PULL)
+        return RequestMode(mode=POP, pop_share_queue_num=config.default_pop_share_queue_num)
+
+    def _chosen(self, asked: AssignmentQuery, queues: Queues, mode: RequestMode) -> Queues | None:
+        if asked.message_model == BROADCASTING:
+            return queues
+        if not self._settings.broker.server_load_balancer_enable:
+            return queues
+        group = self._clients.consumer_group(asked.consumer_group)
+        strategy = BROKER_STRATEGIES.get(asked.strategy_name or "")
+        if group is None or strategy is None or not queues or not asked.client_id:
+            return None
+        clients = sorted(group.client_ids())
+        if mode.mode == POP:
+            share = mode.pop_share_queue_num
+            return tuple(shared_for_pop(strategy, queues, clients, asked.client_id, share))
+        return tuple(strategy(queues, clients, asked.client_id))
+
+    def set_mode(self, _: Peer, request: AnyCommand) -> Response:
+        """401: how a group is to consume a topic from now on."""
+        mode = body_of(request, RequestMode)
+        topic, group = mode.topic or "", mode.consumer_group or ""
+        if names.is_retry(topic):
+            raise BrokerError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._topics.get(topic) is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if self._groups.find(group) is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist")
+        self._modes.put(topic, group, mode)
+        log.info("group consumes a topic in another way", extra={"topic": topic, "group": group, "mode": mode.mode})
+        return Response()
+
+    def modes(self, _: Peer, __: AnyCommand) -> Response:
+        """402: what was said of all topics and groups."""
+        return Response(body=fastjson.dumps(self._modes.content()))

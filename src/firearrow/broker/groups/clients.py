@@ -1,0 +1,441 @@
+"""Who is connected: producers and consumers by group, and what the groups subscribe to.
+
+Clients send a heartbeat (34) every 30 s. A connection takes part in a group from its first
+heartbeat for it until it says good-bye (35), is closed, or was not heard for 120 s. When the
+members of a group or its topics change, that is told as `MembersChanged`; ``broker.groups.membernotices`` has
+the members divide the queues again.
+
+A group has one set of subscriptions, that of the last heartbeat: topics which are not in it are
+dropped, and an expression is replaced only by one that was made later (``subVersion``). A heartbeat
+of version 2 may come without subscriptions and leaves them as they are; its fingerprint tells
+whether they have changed.
+
+Source: upstream ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``,
+``DefaultConsumerIdsChangeListener``, ``FilterAPI``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, Protocol
+
+import msgspec
+
+from firearrow.broker.events import GroupLeft, MembersChanged
+from firearrow.broker.groups.memberlog import MemberLog
+from firearrow.broker.state.settings import Settings
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError
+from firearrow.events import Events
+from firearrow.message import names
+from firearrow.net.futures import Answered
+from firearrow.wire.binary import LANGUAGES
+from firearrow.wire.client_bodies import (
+    BROADCASTING,
+    SUBSCRIBE_ALL,
+    Connection,
+    ConsumerData,
+    SubscriptionData,
+    is_by_tags,
+    tags_in,
+)
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.frame import AnyCommand
+
+EXPRESSION_LENGTH_MAX: Final = 65_536
+"""Characters of a subscription's expression, and tags or codes that come with it: all are kept as
+long as their group has members, and gone through for each pull that brings its own."""
+NAME_CHARS_MAX: Final = 255  # of a topic or a group; what some may be called is less
+CLIENT_CHARS_MAX: Final = 1024  # of a client id: an address, a process and what its user adds
+WORD_CHARS_MAX: Final = 64  # of a word of the protocol, such as CLUSTERING; the longest has 26
+# What one connection takes in a group, one subscription, and a tag with its code, besides names.
+_MEMBER_BYTES, _SUBSCRIPTION_BYTES, _TAG_BYTES = 600, 400, 160
+_CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather than kept
+
+
+class Channel(Protocol):
+    """What this module needs of a connection (``net.server.Peer`` is one)."""
+
+    address: str
+    ip: str
+
+    def push(self, command: AnyCommand) -> bool:
+        """Send a one-way request; say whether it was."""
+        ...
+
+    def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
+        """Send a request, and give what will be its answer."""
+        ...
+
+    def keep(self, size: int) -> None:
+        """Count bytes that are kept of its requests, or (below 0) are not any more.
+
+        BrokerError if they are too many.
+        """
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close the connection."""
+        ...
+
+
+class TagFilter(msgspec.Struct, frozen=True):
+    """Which messages of a topic are wanted, by the hash codes of their tags; None: all."""
+
+    codes: frozenset[int] | None = None
+
+
+ALL_MESSAGES: Final = TagFilter()
+
+
+def parse_tags(expression: str | None) -> TagFilter:
+    """Read ``A || B``; nothing and ``*`` mean all.
+
+    Raises BrokerError(SUBSCRIPTION_PARSE_FAILED) for an expression of nothing but bars, or of more
+    than `EXPRESSION_LENGTH_MAX` characters.
+    """
+    if expression and len(expression) > EXPRESSION_LENGTH_MAX:
+        raise _unreadable(
+            f"the subscription expression is {len(expression)} characters long, the limit is {EXPRESSION_LENGTH_MAX}"
+        )
+    tags = tags_in(expression)
+    if tags is None:
+        return ALL_MESSAGES
+    if not tags and not (expression or "").strip("|"):
+        raise _unreadable(f"the subscription expression {expression!r} names no tag")
+    return TagFilter(frozenset(map(names.java_hash, tags)))
+
+
+def tag_codes_of(expression: str) -> frozenset[int] | None:
+    """Read the expression of a pull or pop: the codes of the tags that it is for, None for all.
+
+    Raises BrokerError like `parse_tags`.
+    """
+    if len(expression) <= _CACHED_CHARS_MAX:
+        return _tag_codes(expression)
+    return parse_tags(expression).codes
+
+
+@lru_cache(maxsize=4096)
+def _tag_codes(expression: str) -> frozenset[int] | None:
+    return parse_tags(expression).codes
+
+
+def _unreadable(why: str) -> BrokerError:
+    code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    return BrokerError.lookup(code)(code, why)
+
+
+def fault_of(data: SubscriptionData) -> str | None:
+    """Say what makes a subscription too large to be kept, None if nothing does."""
+    if len(data.topic) > NAME_CHARS_MAX or len(data.expression_type) > WORD_CHARS_MAX:
+        return f"the topic or the type of a subscription is longer than {NAME_CHARS_MAX} characters"
+    size = max(len(data.sub_string), len(data.code_set), len(data.tags_set))
+    if size <= EXPRESSION_LENGTH_MAX:
+        return None
+    return (
+        f"the subscription to topic {data.topic[: names.TOPIC_LENGTH_MAX]} has {size} characters, "
+        f"tags or codes, the limit is {EXPRESSION_LENGTH_MAX}"
+    )
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """A subscription as the client sent it, and what it means for a pull.
+
+    ``filter`` None: it is by an expression, see ``broker.groups.filters``.
+    """
+
+    data: SubscriptionData
+    filter: TagFilter | None
+
+    @property
+    def version(self) -> int:
+        """When the client made it, in ms."""
+        return self.data.sub_version
+
+
+def subscription_of(data: SubscriptionData) -> Subscription:
+    """Give the meaning of a subscription from a heartbeat.
+
+    The hash codes that the client sent count, as upstream; only where it sent none they are made
+    from its expression. With ``classFilterMode`` all is wanted: what chose by classes was a program
+    beside RocketMQ's brokers, which is gone there, too.
+    """
+    if not is_by_tags(data.expression_type):
+        return Subscription(data, None)
+    if data.sub_string == SUBSCRIBE_ALL or data.class_filter_mode:
+        return Subscription(data, ALL_MESSAGES)
+    if data.code_set or not data.sub_string.strip("| "):
+        return Subscription(data, TagFilter(frozenset(data.code_set)))
+    return Subscription(data, parse_tags(data.sub_string))
+
+
+class Member:
+    """One connection's part in one group; ``user`` has signed for it, if anybody has."""
+
+    __slots__ = ("channel", "client_id", "heard", "language", "user", "version")
+
+    def __init__(
+        self, channel: Channel, client_id: str, language: str | int | None, version: int, user: str = ""
+    ) -> None:
+        self.user = user
+        self.channel = channel
+        self.client_id = client_id
+        word = LANGUAGES.get(language) if isinstance(language, int) else language
+        self.language = word and word[:WORD_CHARS_MAX]
+        self.version = version
+        self.heard = 0.0
+
+    @property
+    def who(self) -> tuple[str, str]:
+        """The user, and the id of the client."""
+        return self.user, self.client_id
+
+    def connection(self) -> Connection:
+        """What administrators are told of it."""
+        return Connection(self.client_id, self.channel.address, self.language, self.version)
+
+
+Members = dict[Channel, Member]
+
+
+class ConsumerGroup:
+    """The members of a consumer group and what they agree on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type: str | None = None
+        self.message_model: str | None = None
+        self.consume_from_where: str | None = None
+        self.members: Members = {}
+        self.subscriptions: dict[str, Subscription] = {}
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether each member gets every message."""
+        return self.message_model == BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        """Give the ids of the members."""
+        return [member.client_id for member in self.members.values()]
+
+    def member(self, client_id: str) -> Member | None:
+        """Give the member with an id."""
+        found = (member for member in self.members.values() if member.client_id == client_id)
+        return next(found, None)
+
+    def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
+        """Take over the subscriptions of a heartbeat; whether the topics have changed."""
+        before = self.subscriptions
+        after: dict[str, Subscription] = {}
+        for data in wanted:
+            old = after.get(data.topic) or before.get(data.topic)
+            newer = old is None or data.sub_version > old.version
+            after[data.topic] = subscription_of(data) if newer or old is None else old
+        self.subscriptions = after
+        return after.keys() != before.keys()
+
+
+GroupsOf = dict[Channel, dict[str, int]]  # the bytes that are kept, by group
+
+
+def _size_of(member: Member, group: str, subscriptions: Iterable[SubscriptionData] = ()) -> int:
+    """About how many bytes are kept of a heartbeat."""
+    size = _MEMBER_BYTES + len(group) + len(member.client_id)
+    for data in subscriptions:
+        size += _SUBSCRIPTION_BYTES + len(data.topic) + 2 * len(data.sub_string)
+        size += _TAG_BYTES * max(len(data.tags_set), len(data.code_set))
+        size += sum(map(len, data.tags_set))
+    return size
+
+
+class ClientRegistry:
+    """All producers and consumers of a broker."""
+
+    def __init__(self, settings: Settings, clock: Clock, events: Events | None = None) -> None:
+        self._settings = settings
+        self._clock = clock
+        events = events or Events()
+        self.changed = events.of(MembersChanged)
+        self._left = events.of(GroupLeft)
+        self._producers: dict[str, Members] = {}
+        # By client id and user: the groups in which a client is a producer, and by which
+        # connection; the newest is last. The first user of an id has it as long as it is there.
+        self._producing: dict[str, dict[str, dict[tuple[str, Channel], None]]] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._fingerprints: dict[str, int] = {}
+        self.member_log: Final = MemberLog(clock)
+        # The names of the groups that a connection is in: producers', consumers'.
+        self._produces: GroupsOf = {}
+        self._consumes: GroupsOf = {}
+
+    def go_by(self, settings: Settings) -> None:
+        """Go by other settings from now on, as the broker has another role."""
+        self._settings = settings
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """Give a consumer group that has members, None if nobody is there."""
+        return self._consumers.get(group)
+
+    def consumer_groups(self) -> list[tuple[str, ConsumerGroup]]:
+        """Give all consumer groups that have members."""
+        return list(self._consumers.items())
+
+    def groups_of(self, channel: Channel) -> list[str]:
+        """Give the groups in which a connection produces or consumes."""
+        return sorted({*self._produces.get(channel, ()), *self._consumes.get(channel, ())})
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """Give what a group wants of a topic, None if it does not subscribe to it."""
+        found = self._consumers.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def producers(self, group: str) -> list[Member]:
+        """Give the members of a producer group."""
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> list[tuple[str, list[Member]]]:
+        """Give all producer groups with their members."""
+        return [(group, list(members.values())) for group, members in self._producers.items()]
+
+    def producer(self, client_id: str) -> Channel | None:
+        """Give the connection of a client that is a producer, None if there is none.
+
+        Clients choose their ids, so one that another user has already is not taken from that user.
+        Java: ProducerManager#findChannel, which knows one connection of a client and forgets it
+        when the client leaves any of its groups, or an earlier connection of it ends.
+        """
+        user = self.user_of(client_id)
+        return None if user is None else next(reversed(self._producing[client_id][user]))[1]
+
+    def user_of(self, client_id: str) -> str | None:
+        """Give the user that has a client id as a producer, None if nobody has."""
+        found = self._producing.get(client_id)
+        return None if found is None else next(iter(found))
+
+    def consumers_of(self, topic: str) -> set[str]:
+        """Give the consumer groups with members that subscribe to a topic."""
+        return {name for name, group in self._consumers.items() if topic in group.subscriptions}
+
+    def register_producer(self, group: str, member: Member) -> None:
+        """Note a producer's heartbeat; BrokerError if too much is kept of its connection."""
+        _join(self._produces, member.channel, group, _size_of(member, group))
+        members = self._producers.setdefault(group, {})
+        known = members.get(member.channel)
+        self._hear(members, member)
+        if known is None or known.who != member.who:
+            if known is not None:
+                self._forget_producing(group, known)
+            places = self._producing.setdefault(member.client_id, {}).setdefault(member.user, {})
+            places[group, member.channel] = None
+
+    def register_consumer(self, data: ConsumerData, member: Member, *, notify: bool = True, keep: bool = False) -> None:
+        """Note a consumer's heartbeat and tell the group if it has changed.
+
+        ``notify`` False: the group's configuration wants no notifications. ``keep``: the heartbeat
+        came without subscriptions, those of the group stay. Raises BrokerError if too much is kept
+        of its connection.
+        """
+        name = data.group_name
+        size = _size_of(member, name, () if keep else data.subscription_data_set)
+        known_size = self._consumes.get(member.channel, {}).get(name, 0) if keep else 0
+        _join(self._consumes, member.channel, name, max(size, known_size))
+        group = self._consumers.get(data.group_name)
+        if group is None:
+            group = self._consumers[data.group_name] = ConsumerGroup(data.group_name)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        joined = self._hear(group.members, member)
+        changed = False if keep else group.subscribe(data.subscription_data_set)
+        if joined:
+            self.member_log.note(group.name, member.client_id, joined=True)
+        if joined or changed:
+            self.changed(MembersChanged(group.name, notify))
+
+    def swap_fingerprint(self, group: str, fingerprint: int, *, without_sub: bool) -> bool:
+        """Note the fingerprint of a group's heartbeat; whether the client must send everything.
+
+        It must when another fingerprint was there, and when none was and the heartbeat comes
+        without subscriptions. Java: ClientManageProcessor#heartBeatV2 lets the latter pass, and a
+        group stays without subscriptions after the broker was started again.
+        """
+        before = self._fingerprints.get(group)
+        self._fingerprints[group] = fingerprint
+        return before != fingerprint and (without_sub or before is not None)
+
+    def unregister_producer(self, group: str, channel: Channel) -> None:
+        """A producer says good-bye."""
+        members = self._producers.get(group, {})
+        member = members.pop(channel, None)
+        if member is not None:
+            _leave(self._produces, channel, group)
+            self._forget_producing(group, member)
+        if not members:
+            self._producers.pop(group, None)
+
+    def _forget_producing(self, group: str, member: Member) -> None:
+        users = self._producing[member.client_id]
+        places = users[member.user]
+        del places[group, member.channel]
+        if not places:
+            del users[member.user]
+        if not users:
+            del self._producing[member.client_id]
+
+    def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
+        """A consumer says good-bye."""
+        found = self._consumers.get(group)
+        member = None if found is None else found.members.pop(channel, None)
+        if found is not None and member is not None:
+            _leave(self._consumes, channel, group)
+            self.member_log.note(group, member.client_id, joined=False)
+            self._member_left(found, notify=notify)
+
+    def forget(self, channel: Channel) -> None:
+        """A connection has ended: take it out of its groups and tell the others."""
+        for group in list(self._produces.get(channel, ())):
+            self.unregister_producer(group, channel)
+        for group in list(self._consumes.get(channel, ())):
+            self.unregister_consumer(group, channel)
+
+    def expire(self) -> None:
+        """Close and forget the connections that sent no heartbeat for too long."""
+        limit = self._clock.monotonic() - self._settings.broker.channel_expired_timeout / 1000
+        groups = [*self._producers.values(), *(g.members for g in self._consumers.values())]
+        silent = {channel: None for members in groups for channel, member in members.items() if member.heard < limit}
+        for channel in silent:
+            self.forget(channel)
+            channel.close("no heartbeat came in time")
+
+    def _hear(self, members: Members, member: Member) -> bool:
+        """Note a heartbeat; whether the connection is new in the group."""
+        known = members.get(member.channel)
+        if known is None or known.who != member.who:
+            members[member.channel] = known_or_new = member
+        else:
+            known_or_new = known
+        known_or_new.heard = self._clock.monotonic()
+        return known is None
+
+    def _member_left(self, group: ConsumerGroup, *, notify: bool) -> None:
+        if not group.members:
+            del self._consumers[group.name]
+            self._fingerprints.pop(group.name, None)
+            self._left(GroupLeft(group.name))
+        else:
+            self.changed(MembersChanged(group.name, notify))
+
+
+def _join(groups_of: GroupsOf, channel: Channel, group: str, size: int) -> None:
+    before = groups_of.get(channel, {}).get(group, 0)
+    channel.keep(size - before)
+    groups_of.setdefault(channel, {})[group] = size
+
+
+def _leave(groups_of: GroupsOf, channel: Channel, group: str) -> None:
+    groups = groups_of[channel]
+    channel.keep(-groups.pop(group))
+    if not groups:
+        del groups_of[channel]

@@ -1,0 +1,127 @@
+"""Consumer groups and clients: subscriptions, heartbeats, locks of queues, assignment of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.events import GroupLeft, MembersChanged
+from firearrow.broker.feature import Base, Feature, Handlers
+from firearrow.broker.groups.assignment import AssignmentProcessor
+from firearrow.broker.groups.clientprocessor import ClientProcessor
+from firearrow.broker.groups.clients import ClientRegistry
+from firearrow.broker.groups.filters import ConsumerFilters
+from firearrow.broker.groups.locks import QueueLocks
+from firearrow.broker.groups.membernotices import MemberNotices
+from firearrow.broker.groups.processor import GroupAdminProcessor
+from firearrow.broker.groups.relay import AskingProcessor
+from firearrow.broker.groups.requestmodes import RequestModes
+from firearrow.broker.groups.table import GroupTable
+from firearrow.broker.registering.routes import TopicRoutes
+from firearrow.broker.storage.saving import Saving
+from firearrow.net.server import ConnectionClosed
+from firearrow.services import Service
+from firearrow.wire.codes import RequestCode
+
+CLIENT_SWEEP_SECONDS: Final = 10.0
+FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as RocketMQ
+
+
+class GroupFeature(Feature):
+    """Groups, and the clients that are their members.
+
+    ``clients`` are those that a broker had before its role changed; their connections go on.
+    """
+
+    def __init__(self, base: Base, clients: ClientRegistry | None = None) -> None:
+        self._base = base
+        settings, clock, root = base.settings, base.clock, base.root
+        self.table = GroupTable(settings, clock, root, in_database=base.in_database, events=base.events)
+        self.clients = clients or ClientRegistry(settings, clock, base.events)
+        self.clients.go_by(settings)
+        self.locks = QueueLocks(clock)
+        self.filters = ConsumerFilters(settings, clock, root)
+        self.modes = RequestModes(root, settings.broker.config_generations)
+
+    def load(self) -> None:
+        """Read groups, expressions of consumers, and request modes."""
+        self.table.load()
+        self.filters.load()
+        self.modes.load()
+
+    def connect(self, context: BrokerContext, saving: Saving, routes: TopicRoutes) -> None:
+        """Make the handlers."""
+        self._saving = saving
+        self._handlers = group_handlers(context, self.locks, self.filters, self.modes, routes)
+
+    def saved_handlers(self) -> Handlers:
+        """Handlers of clients, of groups, and of questions to consumers."""
+        return self._handlers
+
+    def listen(self) -> None:
+        """Notify members of changes of their group, and forget clients whose connection is closed."""
+        listen = self._base.events.listen
+        notices = MemberNotices(self._base.settings, self.clients, self._base.loop.call_soon)
+        listen(MembersChanged, notices.changed)
+        listen(GroupLeft, lambda left: self.filters.unregister(left.group))
+        listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
+
+    def services(self) -> Sequence[Service]:
+        """Periodic writes of expressions, and the sweep for silent clients."""
+        return (
+            self._base.every("filters", FILTER_SECONDS, self._write_filters),
+            self._base.every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
+        )
+
+    def _write_filters(self) -> None:
+        self.filters.clean()
+        self._saving.write(self.filters.file)
+
+    def _expire_clients(self) -> None:
+        self.clients.expire()
+        self.locks.expire()
+
+    def save(self) -> None:
+        """Write groups and expressions."""
+        self.table.save()
+        self.filters.save()
+
+    def close(self) -> None:
+        """Close groups, expressions and request modes."""
+        self.table.close()
+        self.filters.close()
+        self.modes.file.close()
+
+
+def group_handlers(
+    context: BrokerContext, locks: QueueLocks, filters: ConsumerFilters, modes: RequestModes, routes: TopicRoutes
+) -> Handlers:
+    """Make the handlers of clients' heartbeats and locks, of groups, and of questions to consumers."""
+    admin, clients = GroupAdminProcessor(context), ClientProcessor(context, locks, filters)
+    asking, assignment = AskingProcessor(context), AssignmentProcessor(context, modes, routes)
+    return {
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.put,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: admin.put_list,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin.list_all,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: admin.delete,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP_LIST: admin.delete_all,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: admin.get,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: admin.forbid,
+        RequestCode.HEART_BEAT: clients.heartbeat,
+        RequestCode.UNREGISTER_CLIENT: clients.unregister,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_ids,
+        RequestCode.LOCK_BATCH_MQ: clients.lock,
+        RequestCode.UNLOCK_BATCH_MQ: clients.unlock,
+        RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: clients.consumer_connections,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: clients.producer_connections,
+        RequestCode.GET_ALL_PRODUCER_INFO: clients.producers,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: clients.subscription,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: asking.statuses,
+        RequestCode.GET_CONSUMER_RUNNING_INFO: asking.running_info,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: asking.consume_directly,
+        RequestCode.QUERY_ASSIGNMENT: assignment.query,
+        RequestCode.SET_MESSAGE_REQUEST_MODE: assignment.set_mode,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: assignment.modes,
+    }

@@ -1,0 +1,1 @@
+"""Progress of consumer groups: committed offsets, resets, lag."""

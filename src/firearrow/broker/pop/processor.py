@@ -1,0 +1,199 @@
+"""Pops (200050): messages of a topic for a group, invisible to its other consumers for a time.
+
+Source: upstream ``PopMessageProcessor#processRequest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.pop.checks import PopChecks, wanted_of
+from firearrow.broker.pop.popping import Pop, Popping, Taken
+from firearrow.broker.pop.sharing import MESSAGES_MAX, Alike, alike_of, shares
+from firearrow.broker.pop.waiting import HeldPops, Outcome
+from firearrow.broker.pulling.coldreads import ColdReads
+from firearrow.errors import BrokerError, StoreError
+from firearrow.net.server import Finished, Peer, PeerRequest
+from firearrow.store import Fetch
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import FieldValue, Response, fields_of
+from firearrow.wire.frame import AnyCommand, pop_answer
+from firearrow.wire.headers import PopMessage
+from firearrow.wire.pop import msg_offset_info, start_offset_info
+
+LATE_MS_MAX: Final = 500  # a pop may be served for this time after its client has given it up
+
+_CODES: Final = {Outcome.FULL: ResponseCode.POLLING_FULL, Outcome.OVER: ResponseCode.POLLING_TIMEOUT}
+_FIELDS: Final = ("popTime", "invisibleTime", "reviveQid", "restNum")
+"""What clients want of each answer with code 210."""
+
+
+class PopProcessor:
+    """Answers pops, and keeps those that have to wait."""
+
+    def __init__(self, context: BrokerContext, cold: ColdReads, held_pops: HeldPops, popping: Popping) -> None:
+        self._settings = context.settings
+        self._store = context.store
+        self._stats = context.stats
+        self._clock = context.clock
+        self._cold = cold
+        self._held = held_pops
+        self._checks = PopChecks(context)
+        self._popping = popping
+
+    def pop(self, peer: Peer, request: AnyCommand) -> Finished:
+        """200050: answer messages, or that there are none in time."""
+        return self._serve(peer, request, aside=self._cold.are_aside)
+
+    def pop_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None]:
+        """200050, several that came together: those that may share one pop are given what it finds
+        (``pop.sharing``). None for each other, and for whom there is nothing: that is left to
+        ``pop``."""
+        answers: list[bytes | None] = [None] * len(requests)
+        alike: dict[Alike, list[int]] = {}
+        now_ms = self._clock.now_ms()
+        for number, (_, request) in enumerate(requests):
+            header = request.ext
+            if type(header) is PopMessage and not _is_late(header, now_ms):
+                key = alike_of(header)
+                if key is not None:
+                    alike.setdefault(key, []).append(number)
+        for (*_, count), numbers in alike.items():
+            most = MESSAGES_MAX // count
+            for at in range(0, len(numbers), most):
+                some = numbers[at : at + most]
+                if len(some) > 1:
+                    frames = self._pop_together([requests[number] for number in some], now_ms)
+                    for number, frame in zip(some, frames, strict=False):  # some get nothing
+                        answers[number] = frame
+        return answers
+
+    def _pop_together(self, asked: list[PeerRequest], now_ms: int) -> list[bytes]:
+        """Give the answers to the first of some pops that are alike: to as many as there are
+        messages for."""
+        peer, request = asked[0]
+        header: PopMessage = request.ext
+        count = header.max_msg_nums
+        try:
+            self._check(peer, header)
+            wanted = wanted_of(header.exp, header.exp_type)
+            together = replace(header, max_msg_nums=count * len(asked))
+            aside = self._cold.are_aside
+            pop = self._popping.pop(together, wanted, now_ms, only_resident=aside)
+        except (Fetch, BrokerError, StoreError):
+            return []  # each of them finds that, too
+        left = pop.count
+        frames: list[bytes] = []
+        for (_, request), taken in zip(asked, shares(pop.taken, count), strict=False):
+            left -= min(count, left)
+            frames.append(_found(request, pop, taken, pop.rest + left))
+        assert not left, "all that was taken is given"
+        if pop.rest > 0 and pop.count:
+            self._held.wake_next(header.topic, header.consumer_group, header.queue_id)
+        return frames
+
+    def _serve_fetched(self, peer: Peer, request: AnyCommand) -> Finished:
+        """Run a pop again that waited for the disk."""
+        return self._serve(peer, request, aside=False)
+
+    def _serve(self, peer: Peer, request: AnyCommand, *, aside: bool) -> Finished:
+        header = request.ext
+        if type(header) is not PopMessage:
+            header = fields_of(request, PopMessage)
+        now_ms = self._clock.now_ms()
+        if not header.born_time:
+            header.born_time = now_ms
+            request.ext = header
+        if _is_late(header, now_ms):
+            remark = f"the broker[{self._settings.broker.broker_ip1}] pop message is timeout too much"
+            return Response(ResponseCode.POLLING_TIMEOUT, remark, dict.fromkeys(_FIELDS, 0))
+        self._check(peer, header)
+        wanted = wanted_of(header.exp, header.exp_type)
+        try:
+            pop = self._popping.pop(header, wanted, now_ms, only_resident=aside)
+            # One that waits is woken by what was sent just now, as soon as that is dispatched.
+            if not pop.count and header.poll_time <= 0 and self._store.catch_up():
+                pop = self._popping.pop(header, wanted, now_ms, only_resident=aside)
+        except Fetch as lacks:
+            self._cold.hold(peer, request, lacks.stretches, self._serve_fetched)
+            return None
+        answer = _found(request, pop, pop.taken, pop.rest) if pop.count else self._wait(peer, request, pop)
+        if pop.rest > 0 and (pop.count or pop.has_passed):  # else it would look there for ever
+            self._held.wake_next(header.topic, header.consumer_group, header.queue_id)
+        return answer
+
+    def _wait(self, peer: Peer, request: AnyCommand, pop: Pop) -> Finished:
+        """Have a pop wait that found nothing, if it may."""
+        outcome = self._held.hold(peer, request, pop.header, self.pop, pop.wanted)
+        if outcome is Outcome.HELD:
+            return None
+        self._stats.pulls_missed += 1
+        return _nothing(_CODES[outcome], pop)
+
+    def _check(self, peer: Peer, header: PopMessage) -> None:
+        """All other reasons to refuse a pop, in upstream's order."""
+        broker = self._settings.broker
+        address = broker.broker_ip1
+        self._checks.broker("pop message")
+        if header.max_msg_nums > MESSAGES_MAX:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{address}] pop message's num is greater than {MESSAGES_MAX}",
+            )
+        if not self._settings.store.timer_wheel_enable:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker[{address}] pop message is forbidden because timerWheelEnable is false",
+            )
+        most_ms = self._settings.store.timer_max_delay_sec * 1000
+        if not 0 <= header.invisible_time <= most_ms:
+            # Java: PopMessageProcessor gives messages, and can't note that they are popped.
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime[{header.invisible_time}] is illegal, it must be between 0 and "
+                f"{most_ms} (timerMaxDelaySec)",
+            )
+        self._checks.place(peer, header)
+
+
+def _is_late(header: PopMessage, now_ms: int) -> bool:
+    """Whether its client has given a pop up; one that does not say when it was born is new."""
+    return now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS_MAX
+
+
+def _found(request: AnyCommand, pop: Pop, taken: Sequence[Taken], rest: int) -> bytes:
+    """The answer that gives a client what was taken for it, of all that a pop has found."""
+    starts, offsets, records = [], [], []
+    for origin, queue_id, start_offset, queue_offsets, some in taken:
+        starts.append(start_offset_info(origin, queue_id, start_offset))
+        offsets.append(msg_offset_info(origin, queue_id, queue_offsets))
+        records += some
+    return pop_answer(
+        request,
+        pop.pop_ms,
+        pop.header.invisible_time,
+        pop.revive_queue_id,
+        rest,
+        ";".join(starts),
+        ";".join(offsets),
+        ";".join(pop.order_counts) if pop.header.order else None,
+        b"".join(records),
+    )
+
+
+def _nothing(code: ResponseCode, pop: Pop) -> Response:
+    fields: dict[str, FieldValue] = {
+        "popTime": pop.pop_ms,
+        "invisibleTime": pop.header.invisible_time,
+        "reviveQid": pop.revive_queue_id,
+        "restNum": pop.rest,
+        "startOffsetInfo": "",
+        "msgOffsetInfo": "",
+    }
+    if pop.header.order:
+        fields["orderCountInfo"] = ""
+    return Response(code, "NO_MESSAGE_IN_QUEUE", fields)

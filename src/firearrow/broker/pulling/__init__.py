@@ -1,0 +1,1 @@
+"""Pulls: reads of queues, long polling, cold reads, queries of messages."""

@@ -1,0 +1,1 @@
+"""Sends: the way of a message into the log."""

@@ -1,0 +1,356 @@
+"""36: a consumer sends a message back that it failed to consume.
+
+A copy of it waits in ``%RETRY%group`` until the delay of its level is over, to be consumed again;
+after the last retry it goes into ``%DLQ%group`` for good. The levels follow the number of failures:
+3 and up, that is 10 s to 2 h by default, 16 times.
+
+Source: upstream ``AbstractSendMessageProcessor#consumerSendMsgBack``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.sending.puts import Draft, again
+from firearrow.broker.sending.recent import Recent
+from firearrow.broker.sending.retrycopies import copy_of, plain_copies
+from firearrow.errors import BrokerError, MessageError
+from firearrow.message import names, properties
+from firearrow.message.record import Content
+from firearrow.message.sysflag import INNER_BATCH
+from firearrow.net.server import Answer, Peer, PeerRequest
+from firearrow.store import ConsumeQueue, NewMessage
+from firearrow.wire.bodies import PERM_WRITE, TopicConfig
+from firearrow.wire.client_bodies import SubscriptionGroupConfig
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand, bare_frame
+from firearrow.wire.headers import SendBack
+
+MAX_RECONSUME_TIMES_SINCE: Final = 121
+"""The first version of clients (upstream ``MQVersion.V3_4_9``) of which the header counts that says
+how often a message may be consumed again."""
+
+FIRST_RETRY_LEVEL: Final = 3
+DLQ_QUEUES: Final = 1
+
+REPEAT_SECONDS: Final = 10.0
+"""For so long a client may ask again because it had no answer: it waits 5 s for one."""
+REPEATS_MAX: Final = 20_000
+"""Messages of which is known that they were sent back just now, and as many that are dead since
+then: 4 to 8 MB each."""
+GROUPS_MAX: Final = 1 << 16
+"""Groups that have a number; if there are more, all get new ones: their repeats are forgotten."""
+WAYS_MAX: Final = 1000  # groups of which the way is remembered: some 1 MB
+WAITS_MAX: Final = 64  # levels and queues of which a way has the properties ready
+
+
+SEVERAL_MAX: Final = 256
+"""Messages whose copies are put at once, which takes 2 ms; others have their turn before more."""
+
+
+class _Way:
+    """Where the failed messages of a group wait, as long as the configuration is as it was."""
+
+    __slots__ = ("_real_topic", "_waits", "config", "queues")
+
+    def __init__(self, config: SubscriptionGroupConfig, retry: TopicConfig) -> None:
+        self.config = config
+        self.queues = _retry_queues(config, retry)
+        self._real_topic = names.retry_topic(config.group_name).encode()
+        self._waits: dict[tuple[int, int], bytes] = {}
+
+    def waits(self, level: int, queue_id: int) -> bytes:
+        """The properties of a copy that say how long it waits, and for which queue."""
+        found = self._waits.get((level, queue_id))
+        if found is None:
+            if len(self._waits) >= WAITS_MAX:
+                self._waits.clear()
+            found = self._waits[level, queue_id] = b"\x02DELAY\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
+                level,
+                self._real_topic,
+                queue_id,
+            )
+        return found
+
+
+class _Place(NamedTuple):
+    """Where copies wait that failed alike: the queue of a level, the properties that say so (none
+    if there are several queues to which they may go then), and until when one that is there may be
+    asked for again. ``group_key`` is what the keys of the group's messages have in common."""
+
+    queue: ConsumeQueue
+    way: _Way
+    level: int
+    waits: bytes
+    until: float
+    group_key: int
+
+
+class SendBackProcessor:
+    """Has failed messages come again.
+
+    What a group's messages have in common is found out once for as long as no topic, group or key
+    of the configuration changes. Plain copies (``broker.sending.retrycopies``) of what comes together are put
+    side by side into the queues of their levels: 7 µs each, instead of 27 by drafts. Those are for
+    all else, and for the first message of each group, for which topic and group may have to be
+    created.
+    """
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._store = context.store
+        self._puts = context.puts
+        self._topics = context.topics
+        self._groups = context.groups
+        self._stats = context.stats
+        self._clock = context.clock
+        self._chance = context.chance
+        self._sync_flush = context.store.sync_flush
+        self._sent_back: Recent[int] = Recent(REPEATS_MAX)
+        self._dead: Recent[int] = Recent(REPEATS_MAX)
+        self._numbers = itertools.count()
+        self._group_keys: dict[str, int] = {}
+        self._ways: dict[str, _Way] = {}
+        self._delay_queues = 0
+        self._seen: tuple[object, ...] = (None, None, None)
+
+    def send_back(self, peer: Peer, request: AnyCommand) -> Answer:
+        """36: put a copy of a message into the group's retry topic, or into that of its dead ones.
+
+        Who asks again while the copy waits gets the same answer, and no second copy.
+        """
+        request.ext = header = fields_of(request, SendBack)
+        answers = self._put_plain(((peer, request),))
+        if answers:
+            return answers[0]
+        config = self._group(header.group)
+        if config.retry_queue_nums <= 0:
+            return Response()
+        content = self._failed(header.offset)
+        times = content.reconsume_times
+        is_dead = header.delay_level < 0 or times >= times_max_of(config, request.version, header.max_reconsume_times)
+        # Only while nobody can have got anything of the copy yet: a message that fails once more,
+        # as after a reset of its group, is not one that was asked for again. Java: keeps both.
+        key = header.offset | self._group_key(header.group)
+        now = self._clock.monotonic()
+        if self._dead.has(key, now) or (not is_dead and self._sent_back.has(key, now)):
+            return Response()
+        if is_dead:
+            self._put(copy_of(content), 0, header, config, is_dead=True)
+            self._dead.note(key, now + REPEAT_SECONDS)
+            self._sent_back.note(key, now + REPEAT_SECONDS)
+        else:
+            level = header.delay_level or FIRST_RETRY_LEVEL + times
+            self._put(copy_of(content), level, header, config, is_dead=False)
+            self._sent_back.note(key, now + self._repeat_seconds(level))
+        if self._sync_flush:
+            self._store.flush_soon()
+        return bare_frame(request.opaque, request.binary)
+
+    def _repeat_seconds(self, level: int) -> float:
+        """For how long a copy that waits is one that may be asked for again."""
+        return min(self._store.delays.delay_ms(level) / 1000, REPEAT_SECONDS)
+
+    # --- the way of plain ones ---
+
+    def send_back_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None] | None:
+        """36, several that came together: the answers of ``send_back`` to the first of them, as far
+        as their copies are plain; the others are left to it."""
+        answers: list[bytes | None] = [*self._put_plain(requests[:SEVERAL_MAX])]
+        return answers + [None] * (len(requests) - len(answers)) if answers else None
+
+    def _put_plain(self, requests: Sequence[PeerRequest]) -> list[bytes]:
+        """Put the copies of failed messages up to the first that is not plain, or may be refused;
+        give their answers."""
+        store = self._store
+        copies: list[NewMessage] = []
+        noted: dict[int, float] = {}
+        origins: list[tuple[str, str]] = []
+        headers: list[SendBack] = []
+        for _, request in requests:
+            header = request.ext
+            if type(header) is not SendBack:
+                break
+            headers.append(header)
+        contents = store.all_named_at([header.offset for header in headers])
+        known, place = None, None
+        for (_, request), header, content, (kept, origin) in zip(
+            requests, headers, contents, plain_copies(contents), strict=False
+        ):
+            group, times = header.group, content.reconsume_times
+            failure = group, header.delay_level, header.max_reconsume_times, request.version, times
+            if failure != known:  # what comes together failed alike, nearly always
+                known, place = failure, self._place_of(*failure)
+            if place is None:
+                break
+            key = header.offset | place.group_key
+            stored = kept + (place.waits or place.way.waits(place.level, self._queue_id(place.way.queues)))
+            if key in noted or len(stored) > properties.PROPERTIES_BYTES_MAX:
+                break
+            noted[key] = place.until
+            copies.append(again(place.queue, content, stored, content.sys_flag, times + 1))
+            origins.append((group, origin))
+        unknown = self._sent_back.before_known(noted, self._clock.monotonic())
+        if unknown < len(copies):
+            del copies[unknown:], origins[unknown:]
+            noted = dict(itertools.islice(noted.items(), unknown))
+        if not copies or store.put_several(copies, self._clock.now_ms()) is None:
+            return []
+        self._sent_back.note_all(noted)
+        self._count(origins)
+        if self._sync_flush:
+            store.flush_soon()
+        return [bare_frame(it.opaque, it.binary) for _, it in requests[: len(copies)]]
+
+    def _place_of(
+        self, group: str, delay_level: int, stated_max: int | None, version: int, times: int
+    ) -> _Place | None:
+        """Where the copy of a message waits that has failed so often before; None if that has to be
+        looked at more closely."""
+        way = self._known_ways().get(group) or self._find_way(group)
+        if way is None or times >= times_max_of(way.config, version, stated_max):
+            return None
+        store = self._store
+        level = min(delay_level or FIRST_RETRY_LEVEL + times, store.delays.highest)
+        if not 0 < level <= self._delay_queues:
+            return None
+        queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
+        until = self._clock.monotonic() + self._repeat_seconds(level)
+        waits = way.waits(level, 0) if way.queues == 1 else b""
+        return _Place(queue, way, level, waits, until, self._group_key(group))
+
+    def _group_key(self, group: str) -> int:
+        """A number of the group's own, which leaves room for offsets.
+
+        A message that a group has sent back is known by both as one number: of a pair each of five
+        look-ups would have to find the hash anew.
+        """
+        keys = self._group_keys
+        if group not in keys:
+            if len(keys) >= GROUPS_MAX:
+                keys.clear()
+            keys[group] = next(self._numbers) << 64
+        return keys[group]
+
+    def _count(self, origins: Iterable[tuple[str, str]]) -> None:
+        """Count what was sent back, by its group and the topic of which it was at first."""
+        for (group, origin), count in Counter(origins).items():
+            if self._topics.get(origin) is not None:  # senders may write any name there
+                self._stats.sent_back(group, origin, count)
+
+    def _known_ways(self) -> dict[str, _Way]:
+        """The ways that are known, by group; none of them has changed since."""
+        topics, groups, settings = self._seen
+        if (
+            self._topics.data_version is not topics
+            or self._groups.data_version is not groups
+            or self._settings.version is not settings
+        ):
+            self._see_changes()
+        return self._ways
+
+    def _see_changes(self) -> None:
+        self._seen = self._topics.data_version, self._groups.data_version, self._settings.version
+        self._ways.clear()
+        waiting = self._topics.table[names.SCHEDULE_TOPIC]
+        self._delay_queues = max(waiting.read_queue_nums, waiting.write_queue_nums)
+
+    def _find_way(self, group: str) -> _Way | None:
+        """Find the way of a group; None if it has to be looked at more closely."""
+        config = self._groups.table.get(group)
+        retry = self._topics.table.get(names.retry_topic(group))
+        if config is None or retry is None or retry.order or config.retry_queue_nums <= 0:
+            return None
+        if not self._settings.broker.broker_permission & retry.perm & PERM_WRITE:
+            return None
+        if len(self._ways) >= WAYS_MAX:
+            self._ways.clear()
+        way = self._ways[group] = _Way(config, retry)
+        return way
+
+    def _queue_id(self, queues: int) -> int:
+        return self._chance.randrange(queues) if queues > 1 else 0
+
+    # --- the way of all others ---
+
+    def _put(
+        self, draft: Draft, level: int, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
+    ) -> None:
+        """Put a copy where it waits, or where the dead ones are (level 0)."""
+        draft.properties[properties.DELAY_LEVEL] = str(level)
+        self._place(draft, header, config, is_dead=is_dead)
+        self._puts.put(draft)
+        origin = draft.properties[properties.RETRY_TOPIC]
+        if self._topics.get(origin) is not None:
+            self._stats.sent_back(header.group, origin)
+            if is_dead and self._stats.tally is not None:
+                self._stats.tally.dead.add((header.group, origin))
+
+    def _group(self, group: str) -> SubscriptionGroupConfig:
+        """The group as it is or would be; BrokerError where nothing can be sent back for it."""
+        config = self._groups.get(group)
+        if config is None and not self._groups.may_create(group):
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        broker = self._settings.broker
+        if not broker.broker_permission & PERM_WRITE:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the broker[{broker.broker_ip1}] sending message is forbidden"
+            )
+        topic = self._topics.get(names.retry_topic(group))
+        if topic is not None and not topic.perm & PERM_WRITE:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the topic[{names.retry_topic(group)}] sending message is forbidden"
+            )
+        return config or SubscriptionGroupConfig(group)
+
+    def _failed(self, physical_offset: int) -> Content:
+        """The message at a place of the log; BrokerError if it can't come again from there."""
+        try:
+            content = self._store.named_at(physical_offset)
+        except MessageError as error:
+            raise _not_found(physical_offset, str(error)) from error
+        if content.sys_flag & INNER_BATCH:  # its client then sends the one that failed by itself
+            raise _not_found(physical_offset, "it is a batch, stored as one record")
+        return content
+
+    def _place(self, draft: Draft, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool) -> None:
+        """Say where a copy goes, and create what it needs for that."""
+        refused = self._store.refused
+        if refused is not None:
+            raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, refused)
+        group = header.group
+        self._groups.find(group)
+        retry = self._topics.create_retry(group, config.retry_queue_nums, unit=header.unit_mode)
+        if is_dead:
+            draft.topic = names.dlq_topic(group)
+            self._topics.create(draft.topic, DLQ_QUEUES)
+            draft.queue_id = 0
+            return
+        draft.topic = names.retry_topic(group)
+        draft.queue_id = self._queue_id(_retry_queues(config, retry))
+
+
+def _not_found(physical_offset: int, reason: str) -> BrokerError:
+    failure = f"look message by offset failed, {physical_offset}: {reason}"
+    return BrokerError(ResponseCode.SYSTEM_ERROR, failure)
+
+
+def _retry_queues(config: SubscriptionGroupConfig, retry: TopicConfig) -> int:
+    """How many queues of its retry topic a group's failed messages go to.
+
+    Java: retryQueueNums, though consumers may know fewer queues of the topic.
+    """
+    return min(config.retry_queue_nums, retry.read_queue_nums, retry.write_queue_nums)
+
+
+def times_max_of(config: SubscriptionGroupConfig, version: int, stated: int | None) -> int:
+    """How often a group has a message consumed again: as its client says, if it can, or as its
+    configuration does."""
+    if version >= MAX_RECONSUME_TIMES_SINCE and stated is not None:
+        return stated
+    return config.retry_max_times

@@ -1,0 +1,1 @@
+"""Care of the store: healing, catching up, writes of state files."""

@@ -1,0 +1,1 @@
+"""Messages with a delivery time: timer, delivery, recall."""

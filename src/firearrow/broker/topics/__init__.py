@@ -1,0 +1,1 @@
+"""Topics: configuration, creation, deletion."""

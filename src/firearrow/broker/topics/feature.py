@@ -1,0 +1,70 @@
+"""Topics: their configuration, their administration, and the name servers that learn of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.events import SettingsChanged
+from firearrow.broker.feature import Base, Feature, Handlers
+from firearrow.broker.state.persistence import StateFile
+from firearrow.broker.storage.reconciling import adopt_queues
+from firearrow.broker.topics.processor import TopicAdminProcessor
+from firearrow.broker.topics.unserved import warn_of_compaction
+from firearrow.wire.codes import RequestCode
+
+
+class TopicFeature(Feature):
+    """The topics of a broker. The core has loaded their table before it opened the store."""
+
+    def __init__(self, base: Base) -> None:
+        self._base = base
+        self._topics = base.topics
+
+    @property
+    def files(self) -> Iterable[StateFile]:
+        """The files of topics, and of topics that were deleted."""
+        return self._topics.file, self._topics.deleted.file
+
+    def connect(self, context: BrokerContext) -> None:
+        """Give messages a topic and deleted topics no messages, and make the handlers."""
+        if not self._base.replicas.is_slave:  # a slave has the topics of its master
+            adopt_queues(self._base.store, self._topics)
+        warn_of_compaction(self._topics.table)
+        self._handlers = topic_handlers(context)
+
+    def saved_handlers(self) -> Handlers:
+        """Handlers of the administration of topics."""
+        return self._handlers
+
+    def listen(self) -> None:
+        """Register a changed permission of the broker with the name servers, by its topics."""
+        self._base.events.listen(SettingsChanged, self._settings_changed)
+
+    def _settings_changed(self, changed: SettingsChanged) -> None:
+        if "brokerPermission" in changed.keys:
+            self._topics.touch()
+
+    def save(self) -> None:
+        """Write the table of topics."""
+        self._topics.save()
+
+    def close(self) -> None:
+        """Close the table of topics."""
+        self._topics.close()
+
+
+def topic_handlers(context: BrokerContext) -> Handlers:
+    """Make the handlers of the administration of topics."""
+    admin = TopicAdminProcessor(context)
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: admin.put,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: admin.put_list,
+        RequestCode.DELETE_TOPIC_IN_BROKER: admin.delete,
+        RequestCode.DELETE_TOPIC_IN_BROKER_LIST: admin.delete_all,
+        RequestCode.GET_ALL_TOPIC_CONFIG: admin.list_all,
+        RequestCode.GET_TOPIC_CONFIG: admin.get,
+        RequestCode.GET_TOPIC_STATS_INFO: admin.status,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: admin.consumers,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: admin.system_topics,
+    }

@@ -1,0 +1,380 @@
+"""The topics of a broker (upstream ``TopicConfigManager``, ``TopicValidator``).
+
+A topic comes to be in one of four ways: with the broker (system topics), by an administrator
+(`TopicTable.put`), by a send to a name that does not exist while a template topic allows it
+(`TopicTable.create_in_send`), or because the broker needs it (`TopicTable.create`: retry and
+dead-letter topics). Each change is a new data version, is kept before it is made (``file``, else it
+is refused by a DiskFull), and is told as `TopicsChanged`, so that name servers hear of it.
+``config/topics.json``::
+
+    {
+        "dataVersion":{"counter":7,"stateVersion":0,"timestamp":1795210273741},
+        "topicConfigTable":{
+            "T":{"attributes":{},"order":false,"perm":6,"readQueueNums":4,
+                 "topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":4}
+        }
+    }
+
+``perm`` is the sum of 4 read, 2 write, 1 inherit: a topic with the last bit is a template. The
+system flag is 1 for a topic of a unit, 2 for one with subscribers of a unit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from firearrow.broker.events import TopicMade, TopicsChanged
+from firearrow.broker.state.attributes import TOPIC_ATTRIBUTES, altered
+from firearrow.broker.state.persistence import StateFile, all_with_unknown, typed, unknown_fields, wire_names
+from firearrow.broker.state.rows import storage_of
+from firearrow.broker.state.settings import Settings
+from firearrow.broker.topics.deleted import DeletedTopics
+from firearrow.clock import Clock
+from firearrow.events import Events
+from firearrow.journal import NOTHING, Change
+from firearrow.message import names
+from firearrow.state import TOPICS
+from firearrow.store import QueuesLeft
+from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, QUEUE_TYPE, DataVersion, TopicConfig
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = TOPICS.file_name
+
+QUEUE_NUMS_MAX: Final = 16_384
+"""Queues that a topic may have. RocketMQ has no limit, but each queue that is written to is a file,
+mapped while it is used, and Linux gives a process 65,530 of those (``vm.max_map_count``)."""
+
+UNIT_FLAG: Final = 1
+UNIT_SUBSCRIBED_FLAG: Final = 2
+
+_READ_WRITE: Final = PERM_READ | PERM_WRITE
+_ALL: Final = _READ_WRITE | PERM_INHERIT
+_KNOWN: Final = ("dataVersion", "topicConfigTable")
+_LMQ: Final = TopicConfig(names.LMQ_PREFIX, 1, 1, _READ_WRITE)
+_NAMES_SHOWN: Final = 20  # in a log line
+
+
+class TopicTable:
+    """All topics by name. ``table`` may be read directly, and only this class changes it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store_root: Path | None = None,
+        *,
+        in_database: bool = False,
+        events: Events | None = None,
+    ) -> None:
+        self.table: dict[str, TopicConfig] = {}
+        self.data_version = DataVersion(timestamp=clock.now_ms())
+        events = events or Events()
+        self.changed = events.of(TopicsChanged)
+        self._made = events.of(TopicMade)
+        self._settings = settings
+        self._clock = clock
+        self._unknown: dict[str, Any] = {}
+        self._unknown_of: dict[str, dict[str, Any]] = {}
+        storage = storage_of(
+            store_root, TOPICS, in_database=in_database, generations=settings.broker.config_generations
+        )
+        self.file = StateFile(storage, self._content)
+        generations = settings.broker.config_generations
+        self.deleted = DeletedTopics(clock, store_root, generations)
+        self._system = frozenset[str]()
+        self._create_system_topics()
+
+    def read_queues(self, topic: str) -> int | None:
+        """Give how many queues of a topic are read, None without the topic."""
+        config = self.get(topic)
+        return None if config is None else config.read_queue_nums
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Give the config of a topic, None if there is no such topic.
+
+        All LMQs have the same, under their common prefix, and none is in the table.
+        """
+        config = self.table.get(topic)
+        if config is None and self._settings.store.enable_lmq and names.is_lmq(topic):
+            return _LMQ
+        return config
+
+    def wants_batches(self, topic: str) -> bool:
+        """Whether a topic has the attribute ``queue.type=BatchCQ``."""
+        config = self.table.get(topic)
+        return config is not None and config.wants_batches
+
+    def is_system(self, topic: str) -> bool:
+        """Whether a topic is the broker's own, which nobody may create, change or delete."""
+        return names.is_system_topic(topic, self._system)
+
+    def system_topics(self) -> list[str]:
+        """Give the names of all topics that are the broker's own."""
+        return sorted(self._system | names.SYSTEM_TOPICS)
+
+    def put(self, config: TopicConfig) -> None:
+        """Create or change one topic; see `put_all`."""
+        self.put_all([config])
+
+    def put_all(self, configs: Iterable[TopicConfig]) -> None:
+        """Create or change topics; their ``attributes`` are changes (``+k``, ``-k``).
+
+        A config that equals the topic as it is changes nothing. Raises BrokerError for a change of
+        attributes that is not allowed; then none of the topics is changed.
+        """
+        outcome = [self._with_attributes(config) for config in configs]
+        self._accept(config for config in outcome if config != self.table.get(_name(config)))
+
+    def create(
+        self, topic: str, queue_nums: int, *, perm: int = _READ_WRITE, order: bool = False, sys_flag: int = 0
+    ) -> TopicConfig:
+        """Give a topic that the broker needs, and create it if it is missing.
+
+        If it exists, only its ``order`` is made to follow. A number of queues that no topic can
+        have becomes the nearest that it can. Java:
+        TopicConfigManager#createTopicInSendMessageBackMethod, which takes any number.
+        """
+        config = self.table.get(topic)
+        if config is None:
+            queue_nums = _possible(queue_nums)
+            config = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag, order=order)
+        elif order == config.order:
+            return config
+        else:
+            config = replace(config, order=order)
+        self._accept([config])
+        return config
+
+    def create_retry(self, group: str, queue_nums: int, *, order: bool = False, unit: bool = False) -> TopicConfig:
+        """Give the topic for what a group fails to consume, and create it if it is missing."""
+        flag = UNIT_SUBSCRIBED_FLAG if unit else 0
+        return self.create(names.retry_topic(group), queue_nums, order=order, sys_flag=flag)
+
+    def create_in_send(
+        self, topic: str, default_topic: str, client_queue_nums: int, *, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Give the topic of a message, and create it after its template if it is missing.
+
+        None if there is no such template, or topics can't be made of it. Java:
+        TopicConfigManager#createTopicInSendMessageMethod, which makes a topic of no queues, that
+        nobody can send to, for a client that asks for none.
+        """
+        config = self.table.get(topic)
+        if config is not None:
+            return config
+        template = self.table.get(default_topic)
+        if template is None or not self._is_template(template):
+            return None
+        queue_nums = _possible(min(client_queue_nums, template.write_queue_nums))
+        config = TopicConfig(
+            topic, queue_nums, queue_nums, template.perm & ~PERM_INHERIT, template.topic_filter_type, sys_flag
+        )
+        self._accept([config])
+        self._made(TopicMade(config))
+        return config
+
+    def adopt(self, left: Iterable[QueuesLeft]) -> list[str]:
+        """Give a topic to queues that have messages and none, and say so.
+
+        Whichever way it was lost, these messages were acknowledged. Returns the topics that are to
+        be deleted once more instead: all that is left of them is from before they were deleted.
+        Java: serves no queue whose topic is not in ``topics.json``.
+        """
+        doomed: list[str] = []
+        made: dict[str, TopicConfig] = {}
+        left = [queues for queues in left if self._may_be_topic(queues.topic)]
+        for topic, queue_nums, last_physical_offset, batches in left:
+            if self.deleted.covers(topic, last_physical_offset):
+                doomed.append(topic)
+                continue
+            nums = _possible(queue_nums)
+            attributes = {QUEUE_TYPE: "BatchCQ"} if batches else {}
+            made[topic] = TopicConfig(topic, nums, nums, _READ_WRITE, attributes=attributes)
+        if made:
+            log.warning(
+                "topics have messages but no configuration: they get one with as many queues as have messages",
+                extra={"count": len(made), "topics": sorted(made)[:_NAMES_SHOWN]},
+            )
+            self._accept(made.values())
+        return doomed
+
+    def delete(self, topic: str, log_end_offset: int = 0) -> bool:
+        """Forget a topic; False if there is none. What it has before that place goes with it."""
+        if log_end_offset:
+            self.deleted.note(topic, log_end_offset)
+        if topic not in self.table:
+            return False
+        self._next_version(gone=[topic])
+        del self.table[topic]
+        self._unknown_of.pop(topic, None)
+        return True
+
+    def follow(self, table: Mapping[str, TopicConfig], version: DataVersion, *, also_empty: bool = False) -> None:
+        """Have the topics of a master, at its data version, and no others; queues stay.
+
+        A name that can't be a directory's is left out. A master that has no topic but the system's
+        does not empty this table, unless it may (``also_empty``) or has made more changes than are
+        known here: then it has deleted the last.
+        """
+        table = {name: config for name, config in table.items() if self._may_be_topic(name)}
+        is_empty = not any(map(self._is_own, table)) and any(map(self._is_own, self.table))
+        if is_empty and not also_empty and version.counter <= self.data_version.counter:
+            log.error("topics are kept though the master has none: are its files lost?")
+            return
+        new = {
+            name: replace(config, topic_name=name)
+            for name, config in table.items()
+            if replace(config, topic_name=name) != self.table.get(name)
+        }
+        self._become(version, new, [name for name in self.table if name not in table])
+
+    def follow_change(self, table: Mapping[str, TopicConfig], gone: Iterable[str], version: DataVersion) -> None:
+        """Make a master's change of what these topics are now, which gives this version."""
+        new = {name: replace(config, topic_name=name) for name, config in table.items()}
+        self._become(version, new, [name for name in gone if name in self.table])
+
+    def _become(self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]) -> None:
+        self._keep(version, new, gone)
+        for name in gone:
+            del self.table[name]
+            self._unknown_of.pop(name, None)
+        self.table.update(new)
+        if new:
+            self.changed(TopicsChanged(list(new.values())))
+
+    def _is_own(self, topic: str) -> bool:
+        """Whether a topic is there because somebody wanted it."""
+        return not self.is_system(topic)
+
+    def _may_be_topic(self, topic: str) -> bool:
+        """Tell if a name that somebody else wrote can be a topic's; the log names those that
+        can't."""
+        fault = None if self.is_system(topic) else names.fault_as_directory(topic)
+        if fault is not None:
+            log.warning("topic is left out", extra={"topic": topic, "reason": fault})
+        return fault is None
+
+    def touch(self) -> None:
+        """Make a new data version of what is: something that all topics depend on has changed."""
+        self._next_version()
+        self.changed(TopicsChanged(list(self.table.values())))
+
+    def enter_epoch(self, epoch: int) -> None:
+        """Make a data version by which name servers know that this is a later master's.
+
+        Java: ReplicasManager#changeToMaster.
+        """
+        version = replace(self.data_version, state_version=epoch)
+        self._keep(version.next_version(self._clock.now_ms()), NOTHING, ())
+        self.changed(TopicsChanged(list(self.table.values())))
+
+    def close(self) -> None:
+        """Let go of files or database; what was not saved is lost."""
+        self.file.close()
+        self.deleted.file.close()
+
+    def load(self) -> None:
+        """Read the file over the system topics; ConfigError when it can't be read."""
+        self.deleted.load()
+        raw = self.file.read()
+        if not raw:
+            return
+        self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
+        topics: dict[str, Any] = raw.get("topicConfigTable") or {}
+        for topic, fields in topics.items():
+            if not self._may_be_topic(topic):
+                continue
+            config = typed(fields, TopicConfig, f"{FILE_NAME}: topic {topic}")
+            self.table[topic] = replace(config, topic_name=topic)
+            unknown = unknown_fields(fields, wire_names(TopicConfig))
+            if unknown:
+                self._unknown_of[topic] = unknown
+        self._unknown = unknown_fields(raw, _KNOWN)
+
+    def save(self) -> None:
+        """Write the files that are behind, here and now."""
+        self.file.save()
+        self.deleted.file.save()
+
+    def _is_template(self, template: TopicConfig) -> bool:
+        auto = self._settings.broker.auto_create_topic_enable
+        return bool(template.perm & PERM_INHERIT) and (auto or template.topic_name != names.AUTO_CREATE_TOPIC)
+
+    def _with_attributes(self, config: TopicConfig) -> TopicConfig:
+        known = self.table.get(_name(config))
+        current = None if known is None else known.attributes
+        return replace(config, attributes=altered(TOPIC_ATTRIBUTES, current, config.attributes))
+
+    def _accept(self, configs: Iterable[TopicConfig]) -> None:
+        changed = list(configs)
+        if not changed:
+            return
+        by_name = {_name(config): config for config in changed}
+        self._next_version(by_name)
+        self.table.update(by_name)
+        self.changed(TopicsChanged(changed))
+
+    def _next_version(self, new: Mapping[str, TopicConfig] = NOTHING, gone: Sequence[str] = ()) -> None:
+        """Keep a change as a new data version; DiskFull if topics are new and can't be kept."""
+        self._keep(self.data_version.next_version(self._clock.now_ms()), new, gone)
+
+    def _keep(self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]) -> None:
+        table = {"topicConfigTable": all_with_unknown(new, self._unknown_of)} if new else {}
+        change = Change(
+            self.data_version, {"dataVersion": version, **table}, {"topicConfigTable": gone} if gone else {}
+        )
+        self.file.keep(change, must=bool(new))
+        self.data_version = version
+
+    def _content(self) -> Mapping[str, Any]:
+        topics = all_with_unknown(self.table, self._unknown_of)
+        own = {"dataVersion": self.data_version, "topicConfigTable": topics}
+        return dict(sorted((own | self._unknown).items()))
+
+    def _create_system_topics(self) -> None:
+        for topic, queue_nums, perm in self._system_topics():
+            self.table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
+        # Java: only the topics of the broker's constructor are added to TopicValidator; all others
+        # among them have the prefix of system topics.
+        self._system = frozenset(self.table)
+        self.file.behind = True
+
+    def _system_topics(self) -> Iterator[tuple[str, int, int]]:
+        config = self._settings.broker
+        cluster, broker_name = config.broker_cluster_name, config.broker_name
+        if config.auto_create_topic_enable:
+            yield names.AUTO_CREATE_TOPIC, config.default_topic_queue_nums, _ALL
+        if config.trace_topic_enable:
+            yield config.msg_trace_topic_name, 1, _READ_WRITE
+        cluster_perm = _ALL if config.cluster_topic_enable else PERM_INHERIT
+        broker_perm = _ALL if config.broker_topic_enable else PERM_INHERIT
+        levels = len(self._settings.store.message_delay_level.split())
+        yield names.SELF_TEST_TOPIC, 1, _READ_WRITE
+        yield names.BENCHMARK_TOPIC, 1024, _READ_WRITE
+        yield cluster, 16, cluster_perm
+        yield broker_name, 1, broker_perm
+        yield names.OFFSET_MOVED_TOPIC, 1, _READ_WRITE
+        yield names.SCHEDULE_TOPIC, levels, _READ_WRITE
+        yield names.reply_topic(cluster), 1, _READ_WRITE
+        yield names.revive_topic(cluster), config.revive_queue_num, _READ_WRITE
+        yield names.broker_member_topic(broker_name), 1, PERM_INHERIT
+        yield names.TRANS_HALF_TOPIC, 1, _READ_WRITE
+        yield names.TRANS_OP_HALF_TOPIC, 1, _READ_WRITE
+        yield names.ROCKSDB_TRANS_HALF_TOPIC, 1, _READ_WRITE
+        yield names.ROCKSDB_TRANS_OP_HALF_TOPIC, 1, _READ_WRITE
+        yield names.TIMER_TOPIC, 1, _READ_WRITE
+
+
+def _possible(queue_nums: int) -> int:
+    return max(1, min(queue_nums, QUEUE_NUMS_MAX))
+
+
+def _name(config: TopicConfig) -> str:
+    assert config.topic_name, "a topic has a name before it gets here"
+    return config.topic_name

@@ -1,0 +1,1 @@
+"""Transactions: half messages, their ends, checks back."""

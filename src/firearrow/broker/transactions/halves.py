@@ -1,0 +1,396 @@
+"""Halves: messages of transactions that wait for what their producer decides.
+
+A send with ``TRAN_MSG=true`` becomes a half: a record in queue 0 of ``RMQ_SYS_TRANS_HALF_TOPIC``,
+with the topic and queue that it is for in ``REAL_TOPIC`` and ``REAL_QID``. A commit (37) makes a
+record of its real topic of it, which names the half's physical offset. To ask its producer, a half
+is put again at the end of its queue, counted up in ``TRANSACTION_CHECK_TIMES``, so that the offsets
+of the queue can move on over it. Such a copy has in ``TRAN_PREPARED_QUEUE_OFFSET`` the queue offset
+of the first half, its *root*, by which all copies of a transaction are known as one.
+
+Java: TransactionalMessageBridge#renewHalfMessageInner gives only copies of halves with
+``CHECK_IMMUNITY_TIME_IN_SECONDS`` a root, and loses the flag of the application.
+Source: upstream ``TransactionalMessageBridge``, ``TransactionalMessageUtil``,
+``EndTransactionProcessor#endMessageTransaction``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from firearrow.broker.sending.puts import (
+    Draft,
+    Placed,
+    Puts,
+    Redirection,
+    again,
+    asks_nothing,
+    draft_of,
+    wait_elsewhere,
+)
+from firearrow.broker.state.settings import Settings
+from firearrow.errors import BrokerError
+from firearrow.message import names, properties
+from firearrow.message.hosts import unpack_host
+from firearrow.message.ids import encode_offset_id
+from firearrow.message.model import MessageView
+from firearrow.message.record import Content, decode_record, encode_record
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED, transaction_type
+from firearrow.store import ConsumeQueue, NewMessage
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Command, FieldValue, request
+
+HALF_TOPIC: Final = names.TRANS_HALF_TOPIC
+OP_TOPIC: Final = names.TRANS_OP_HALF_TOPIC
+GIVEN_UP_TOPIC: Final = names.TRANS_CHECK_MAX_TIME_TOPIC
+QUEUE_ID: Final = 0
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_REAL_TOPIC: Final = b"\x02REAL_TOPIC\x01"
+_REAL_PLACE: Final = re.compile(rb"REAL_TOPIC\x01([\x03-\x7f]+)\x02REAL_QID\x01([+-]?[0-9]{1,18})\x02")
+_IMMUNITY: Final = properties.CHECK_IMMUNITY_SEC.encode()
+# Every property that asks for more than to be stored has an underscore in its name, or is DELAY.
+# ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
+_PLAIN_SEND: Final = re.compile(
+    rb"(?:(?:TRAN_MSG\x01true|UNIQ_KEY\x01([0-9A-Za-z]++)|(?!DELAY\x01)[^_\x01\x02]++"
+    rb"\x01[^\x01\x02]++)(?:\x02|\Z)|(?!))++"
+)
+_ONCE: Final = b"TRAN_MSG\x01", b"UNIQ_KEY\x01"
+_producer_group: Final = properties.finder(properties.PRODUCER_GROUP)
+_ROOT: Final = properties.TRANSACTION_PREPARED_QUEUE_OFFSET
+# What the broker notes in halves; of a client that forwards a message, it would be of another.
+_NOTES: Final = (_ROOT, properties.TRANSACTION_CHECK_TIMES, properties.INNER_MULTI_QUEUE_OFFSET)
+
+
+class Half(NamedTuple):
+    """A half as it is stored; ``root`` is the queue offset of the first half of its transaction."""
+
+    view: MessageView
+    root: int
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue of halves."""
+        return self.view.queue_offset
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        """When it was made."""
+        return self.view.born_timestamp_ms
+
+    @property
+    def real_topic(self) -> str:
+        """The topic that the message is for."""
+        return self.view.properties[properties.REAL_TOPIC]
+
+    @property
+    def producer_group(self) -> str:
+        """Whom to ask."""
+        return self.view.properties.get(properties.PRODUCER_GROUP, "")
+
+    @property
+    def check_times(self) -> int:
+        """How often its producer was asked already."""
+        return _number(self.view.properties.get(properties.TRANSACTION_CHECK_TIMES), -1, absent=0)
+
+    @property
+    def immunity(self) -> str | None:
+        """The seconds for which it is not to be checked, as its sender wrote them."""
+        return self.view.properties.get(properties.CHECK_IMMUNITY_SEC)
+
+
+class PlainHalf(msgspec.Struct, frozen=True, gc=False):
+    """A half that was never put again, and of which nothing is asked but to be decided; ``stored``
+    are the properties of its message."""
+
+    queue_offset: int
+    born_timestamp_ms: int
+    producer_group: str
+    real_topic: str
+    real_queue_id: int
+    stored: bytes
+    content: Content
+
+    @property
+    def root(self) -> int:
+        """It is the first half of its transaction."""
+        return self.queue_offset
+
+    @property
+    def immunity(self) -> None:
+        """It may be checked like any other."""
+        return
+
+
+AnyHalf = Half | PlainHalf
+
+
+def plain_half(content: Content) -> PlainHalf | None:
+    """Give a message as the plain half that it is; None if it may be another one, or none.
+
+    Nearly all halves are: what the broker has added to their properties is cut off. To read them
+    all, and to write them again for a commit, takes as long as all the rest of it.
+    """
+    if content.topic != HALF_TOPIC:
+        return None
+    text = content.properties
+    at = text.rfind(_REAL_TOPIC) + 1
+    place = _place(text[at:]) if at else None
+    if place is None:
+        return None
+    stored = text[:at]
+    if not asks_nothing(stored) or stored.find(_IMMUNITY) >= 0:
+        return None
+    return PlainHalf(
+        content.queue_offset,
+        content.born_timestamp_ms,
+        str(_producer_group(stored) or b"", "utf-8", "replace"),
+        *place,
+        stored,
+        content,
+    )
+
+
+@lru_cache(maxsize=256)  # queues
+def _place(tail: bytes) -> tuple[str, int] | None:
+    """The topic and queue that properties end with."""
+    found = _REAL_PLACE.fullmatch(tail)
+    return None if found is None else (str(found[1], "ascii"), int(found[2]))
+
+
+def plain_half_unique(text: bytes) -> bytes | None:
+    """Give the unique key of a message that is sent, if its properties make it a half and ask for
+    nothing else; None if it may be another one.
+
+    Nearly all halves are sent so: such properties can be stored as they came.
+    """
+    found = _PLAIN_SEND.fullmatch(text)
+    if found is None:
+        return None
+    for name in _ONCE:
+        if text.count(name) != 1:
+            return None
+    return found[1]
+
+
+def stored_as_half(text: bytes, unique: bytes, topic: str, queue_id: int) -> bytes:
+    """Give the properties of a half, as `waits_as_half` makes them, of those that its sender gave
+    it and the broker has added (``text``, which ends with a pair)."""
+    return b"%b__transactionId__\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
+        text,
+        unique,
+        topic.encode(),
+        queue_id,
+    )
+
+
+def half_of(record: bytes | None) -> Half | None:
+    """Give the half that a record is, None if it is none."""
+    return None if record is None else as_half(decode_record(record))
+
+
+def as_half(view: MessageView) -> Half | None:
+    """Give a message as the half that it is, None if it is none."""
+    found = view.properties
+    queue_id = found.get(properties.REAL_QUEUE_ID, "")
+    if view.topic != HALF_TOPIC or not found.get(properties.REAL_TOPIC):
+        return None
+    if not _NUMBER.fullmatch(queue_id):
+        return None
+    root = noted_root(view)
+    assert root is not None, "of a half it is its own offset, if no other"
+    return Half(view, root)
+
+
+def noted_root(view: MessageView) -> int | None:
+    """Give the root of the transaction that a half, or one that was given up, is of."""
+    own = view.queue_offset if view.topic == HALF_TOPIC else None
+    root = _number(view.properties.get(_ROOT), -1)
+    return root if root >= 0 and (own is None or root < own) else own
+
+
+def waits_as_half(settings: Settings) -> Redirection:
+    """Give the redirection of transactional messages; BrokerError where they are not wanted."""
+
+    def redirect(draft: Draft, now_ms: int) -> None:
+        if not _is_transactional(draft):
+            return
+        broker = settings.broker
+        if broker.reject_transaction_message:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{broker.broker_ip1}] sending transaction message is forbidden (rejectTransactionMessage)",
+            )
+        found = draft.properties
+        for name in _NOTES:
+            found.pop(name, None)
+        if properties.UNIQUE_KEY in found:
+            found[properties.TRANSACTION_ID] = found[properties.UNIQUE_KEY]
+        draft.sys_flag &= ~TRANSACTION_MASK
+        wait_elsewhere(draft, HALF_TOPIC, QUEUE_ID)
+
+    return redirect
+
+
+def _is_transactional(draft: Draft) -> bool:
+    """Whether a message is to be a half: it is one of a transaction, not committed, and not a
+    failed one that comes again (clients before 4.6.1 leave the property in those)."""
+    found = draft.properties
+    if found.get(properties.TRANSACTION_PREPARED, "").lower() != "true":
+        return False
+    if transaction_type(draft.sys_flag) == TRANSACTION_COMMIT:
+        return False
+    if draft.reconsume_times <= 0:
+        return True
+    waits = _delay_level(found) > 0 or names.is_retry(draft.topic) or names.is_dlq(draft.topic)
+    return not waits
+
+
+def copied(half: Half, check_times: int) -> Draft:
+    """Give a half to be put again."""
+    noted = {_ROOT: str(half.root)}
+    if check_times:
+        noted[properties.TRANSACTION_CHECK_TIMES] = str(check_times)
+    return _draft(half.view, HALF_TOPIC, half.view.properties | noted)
+
+
+def resumed(view: MessageView, root: int | None) -> Draft:
+    """Give a message of a transaction to be put as a half that was never checked."""
+    noted = {properties.TRANSACTION_CHECK_TIMES: "0"}
+    if root is not None:
+        noted[_ROOT] = str(root)
+    return _draft(view, HALF_TOPIC, view.properties | noted)
+
+
+def moved(half: Half) -> Draft:
+    """Give a half as the message of a transaction that its producer sent, for another broker."""
+    view = half.view
+    found = _as_sent(view.properties) | {properties.TRANSACTION_PREPARED: "true"}
+    for name in (*_NOTES, properties.TRANSACTION_ID):
+        found.pop(name, None)
+    queue_id = int(found.pop(properties.REAL_QUEUE_ID))
+    draft = _draft(view, found.pop(properties.REAL_TOPIC), found)
+    draft.queue_id = queue_id
+    draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_PREPARED
+    return draft
+
+
+def given_up(half: Half) -> Draft:
+    """Give a half to be put where those are that nobody decides."""
+    return _draft(half.view, GIVEN_UP_TOPIC, half.view.properties)
+
+
+def _draft(view: MessageView, topic: str, found: dict[str, str]) -> Draft:
+    draft = draft_of(view)
+    draft.topic, draft.queue_id, draft.properties = topic, QUEUE_ID, found
+    return draft
+
+
+def put_committed(puts: Puts, half: AnyHalf, now_ms: int) -> None:
+    """Put the message that a half becomes when it is committed; raises as `Puts.put`."""
+    if not isinstance(half, PlainHalf):
+        puts.put(committed(half), now_ms)
+        return
+    queue = puts.queue(half.real_topic, half.real_queue_id)
+    puts.put_again(plain_committed(half, queue), now_ms)
+
+
+def plain_committed(half: PlainHalf, queue: ConsumeQueue) -> NewMessage:
+    """Give the message that a plain half becomes in the queue that it is for."""
+    content = half.content
+    return again(
+        queue,
+        content,
+        half.stored,
+        content.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
+        content.reconsume_times,
+        content.physical_offset,
+    )
+
+
+def committed(half: Half) -> Draft:
+    """Give the message that a half becomes when it is committed."""
+    view = half.view
+    found = _as_sent(view.properties)
+    queue_id = int(found.pop(properties.REAL_QUEUE_ID))
+    draft = _draft(view, found.pop(properties.REAL_TOPIC), found)
+    if _delay_level(found) > 0 or not found.keys().isdisjoint(properties.DELIVERY_TIMES):
+        found.pop(properties.TRANSACTION_PREPARED, None)  # upstream: where it waits once more
+    draft.queue_id = queue_id
+    draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+    draft.prepared_transaction_offset = view.physical_offset
+    return draft
+
+
+def check_request(
+    half: Half, draft: Draft, placed: Placed, store_host: bytes, broker_name: str
+) -> Command[dict[str, str]]:
+    """Give the request (39) that asks a producer of a half, which was put again as ``draft``."""
+    view = half.view
+    found = _as_sent(draft.properties)
+    body = encode_record(
+        half.real_topic,
+        view.body,
+        properties.encode(found),
+        int(found[properties.REAL_QUEUE_ID]),
+        placed.queue_offset,
+        placed.physical_offset,
+        view.flag,
+        draft.sys_flag,
+        view.born_timestamp_ms,
+        draft.born_host,
+        view.store_timestamp_ms,
+        store_host,
+        view.reconsume_times,
+    )
+    fields: dict[str, FieldValue] = {
+        "topic": HALF_TOPIC,
+        "tranStateTableOffset": placed.queue_offset,
+        "commitLogOffset": placed.physical_offset,
+        "offsetMsgId": encode_offset_id(unpack_host(store_host), placed.physical_offset),
+        "bname": broker_name,
+    }
+    unique = found.get(properties.UNIQUE_KEY)
+    if unique:
+        fields |= {"msgId": unique, "transactionId": unique}
+    return request(RequestCode.CHECK_TRANSACTION_STATE, fields, body, oneway=True)
+
+
+def _as_sent(found: dict[str, str]) -> dict[str, str]:
+    """Properties without the root, which clients know only of halves that are not checked at
+    once."""
+    kept = found.copy()
+    if properties.CHECK_IMMUNITY_SEC not in kept:
+        kept.pop(_ROOT, None)
+    return kept
+
+
+def answer_limit_ms(immunity: str, timeout_ms: int) -> int:
+    """Give the age at which a producer may decide a half unasked no longer.
+
+    Java: TransactionalMessageUtil#getImmunityTime.
+    """
+    return max(_number(immunity, 0) * 1000, timeout_ms)
+
+
+def check_age_ms(immunity: str | None, timeout_ms: int) -> int:
+    """Give the age from which a producer is asked.
+
+    Java: TransactionalMessageServiceImpl#getImmunityTime, which knows no least.
+    """
+    seconds = _number(immunity, -1)
+    return timeout_ms if seconds == -1 else seconds * 1000
+
+
+def _delay_level(found: dict[str, str]) -> int:
+    return _number(found.get(properties.DELAY_LEVEL), 0)
+
+
+def _number(text: str | None, otherwise: int, *, absent: int | None = None) -> int:
+    """The number that a text is, as Java reads one; another where it is none."""
+    if text is None and absent is not None:
+        return absent
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else otherwise

@@ -1,0 +1,140 @@
+"""Clients ask which queues they have, and administrators say how groups consume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.groups.test_clientprocessor import heartbeat
+from tests.broker.serving import Caller, Serving, calling
+
+ASK, SET, ALL = 400, 401, 402
+
+
+def asked(client_id: str = "c1", **changed: object) -> bytes:
+    body = {
+        "topic": "T", "consumerGroup": "HG", "clientId": client_id, "strategyName": "AVG",
+        "messageModel": "CLUSTERING",
+    }  # fmt: skip
+    return json.dumps(body | changed).encode()
+
+
+def said(mode: str = "POP", share: int = 0, **changed: object) -> bytes:
+    body = {"topic": "T", "consumerGroup": "HG", "mode": mode, "popShareQueueNum": share}
+    return json.dumps(body | changed).encode()
+
+
+async def assigned(caller: Caller, body: bytes) -> list[tuple[str, int, str]] | None:
+    """What a client is told: broker, queue and mode; None: to keep what it has."""
+    answer = await caller.call(ASK, {}, body)
+    assert (answer.code, answer.remark) == (0, None)
+    found: dict[str, Any] = json.loads(answer.body)
+    if found == {}:
+        return None
+    return [
+        (one["messageQueue"]["brokerName"], one["messageQueue"]["queueId"], one["mode"])
+        for one in found["messageQueueAssignments"]
+    ]
+
+
+async def joined(caller: Caller, *clients: str) -> None:
+    await caller.sent()  # makes topic T with 4 queues
+    for client_id in clients:
+        beat = json.dumps(heartbeat(client_id)).encode()
+        assert (await caller.call(34, {}, beat)).code == 0
+
+
+def test_a_client_has_its_part(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await joined(caller, "c1")
+        async with served.caller() as other:
+            await other.call(34, {}, json.dumps(heartbeat("c2")).encode())
+            broker_name = served.broker.config.broker_name
+            assert await assigned(caller, asked("c1")) == [(broker_name, 0, "PULL"), (broker_name, 1, "PULL")]
+            circle = asked("c2", strategyName="AVG_BY_CIRCLE")
+            assert [one[1] for one in await assigned(caller, circle) or ()] == [1, 3]
+            everything = asked("c2", messageModel="BROADCASTING")
+            assert [one[1] for one in await assigned(caller, everything) or ()] == [0, 1, 2, 3]
+            assert await assigned(caller, asked("stranger")) == []
+
+    calling(tmp_path, main)
+
+
+def test_a_group_that_pops_shares_every_queue(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await joined(caller, "c1")
+        assert (await caller.call(SET, {}, said("POP"))).code == 0
+        assert await assigned(caller, asked()) == [(served.broker.config.broker_name, -1, "POP")]
+        assert (await caller.call(SET, {}, said("PULL"))).code == 0
+        assert len(await assigned(caller, asked()) or ()) == 4
+
+    calling(tmp_path, main)
+
+
+def test_the_rule_for_all_groups_is_a_key(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await joined(caller, "c1")
+        assert [one[1:] for one in await assigned(caller, asked()) or ()] == [(-1, "POP")]
+        retry = asked(topic="%RETRY%HG")
+        assert [one[1:] for one in await assigned(caller, retry) or ()] == [(0, "PULL")]
+
+    calling(tmp_path, main, default_message_request_mode="POP")
+
+
+def test_what_was_said_outlives_the_broker(tmp_path: Path) -> None:
+    async def say(served: Serving, caller: Caller) -> None:
+        await joined(caller, "c1")
+        assert (await caller.call(SET, {}, said("POP", 3))).code == 0
+
+    async def ask(served: Serving, caller: Caller) -> None:
+        answer = await caller.call(ALL, {})
+        entry = {"consumerGroup": "HG", "mode": "POP", "popShareQueueNum": 3, "topic": "T"}
+        assert json.loads(answer.body) == {"messageRequestModeMap": {"T": {"HG": entry}}}
+
+    calling(tmp_path, say)
+    calling(tmp_path, ask)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        asked(topic="unknown"),
+        asked(consumerGroup="unknown"),
+        asked(strategyName="MINE"),
+        asked(strategyName=None),
+        asked(clientId=""),
+    ],
+)
+def test_who_cannot_be_told_keeps_what_it_has(tmp_path: Path, body: bytes) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await joined(caller, "c1")
+        assert await assigned(caller, body) is None
+
+    calling(tmp_path, main)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "refusal"),
+    [
+        (SET, said(topic="%RETRY%HG"), 16),
+        (SET, said(topic="unknown"), 17),
+        (SET, said(topic=None), 17),
+        (SET, said(consumerGroup="a b"), 26),
+        (SET, said(mode="PUSH"), 1),
+        (SET, b"[", 1),
+        (ASK, asked(messageModel="NONE"), 1),
+        (ASK, asked(topic=None), 1),
+        (ASK, b"", 1),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, code: int, body: bytes, refusal: int) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        await joined(caller, "c1")
+        answer = await caller.call(code, {}, body)
+        assert answer.code == refusal
+        assert answer.remark
+
+    calling(tmp_path, main)
