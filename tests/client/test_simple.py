@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from firearrow.client.message import Message
-from firearrow.client.pull import PullConsumer
+from firearrow.client.pullconsumer import PullConsumer
 from firearrow.client.simple import SimpleConsumer
 from firearrow.errors import ClientError, ConfigError
 from firearrow.wire.codes import RequestCode

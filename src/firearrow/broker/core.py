@@ -33,7 +33,7 @@ from firearrow.broker.groups.feature import GroupFeature
 from firearrow.broker.lite.feature import LiteFeature
 from firearrow.broker.metrics.creating import measured
 from firearrow.broker.metrics.families import Sources, metrics_of
-from firearrow.broker.metrics.operations import Told, pages_of
+from firearrow.broker.metrics.operations import StatusSources, pages_of
 from firearrow.broker.metrics.stats import BrokerStats
 from firearrow.broker.metrics.tally import Tally
 from firearrow.broker.offsets.feature import OffsetFeature
@@ -357,8 +357,8 @@ class Broker:
         self.replication.sync.follow(address)
         return True
 
-    def _told(self) -> Told:
-        return Told(
+    def _told(self) -> StatusSources:
+        return StatusSources(
             self._sources,
             self.address,
             lambda: self.troubles,

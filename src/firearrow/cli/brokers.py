@@ -15,7 +15,7 @@ from firearrow.cli.reports import Cell, Table
 from firearrow.cli.servers import broker as run_broker
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server, servers_in
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.errors import FirearrowError
 
 LIST: Final = ("cluster", "broker", "brokerNumber", "address", "version", "state")
@@ -33,7 +33,7 @@ async def list_brokers(*, of_cluster: OfCluster = None, cluster: ClusterOptions 
     async with cluster.admin() as admin:
         info = await admin.cluster()
         servers = servers_in(info, None if of_cluster is None else [of_cluster])
-        facts = await gathered(servers, lambda server: runtime_or_none(admin, server))
+        facts = await concurrently(servers, lambda server: runtime_or_none(admin, server))
     output.show(brokers_table(servers, facts))
 
 
@@ -60,7 +60,7 @@ async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, outpu
     """Show everything that a broker counts."""
     async with cluster.admin() as admin:
         servers = named(await admin.cluster(), broker)
-        facts = await gathered(servers, lambda server: admin.brokers.runtime(server.address))
+        facts = await concurrently(servers, lambda server: admin.brokers.runtime(server.address))
     rows: list[list[Cell]] = [
         [server.broker, server.address, name, value]
         for server, counted in zip(servers, facts, strict=True)
@@ -74,7 +74,7 @@ async def show_stats(*, of_cluster: OfCluster = None, cluster: ClusterOptions = 
     """Show what each master has stored and handed out."""
     async with cluster.admin() as admin:
         masters = masters_in(await admin.cluster(), of_cluster)
-        facts = await gathered(masters, lambda master: admin.brokers.runtime(master.address))
+        facts = await concurrently(masters, lambda master: admin.brokers.runtime(master.address))
     rows = [_counted(it.broker, found) for it, found in zip(masters, facts, strict=True)]
     output.show(Table("Brokers", STATS, rows))
 

@@ -36,7 +36,7 @@ from firearrow.cli.reports import Cell, Table
 from firearrow.cli.several import read_control
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server, servers_in
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.client.routequeues import MASTER
 from firearrow.errors import ConfigError
 
@@ -63,7 +63,7 @@ async def list_clusters(*, cluster: ClusterOptions = ANY, output: Output = PLAIN
         for name in sorted(info.cluster_addr_table):
             servers = servers_in(info, [name])
             masters = [server for server in servers if server.number == MASTER]
-            facts = await gathered(masters, lambda master: runtime_or_none(admin, master))
+            facts = await concurrently(masters, lambda master: runtime_or_none(admin, master))
             topics = await admin.topics.names_in_cluster(name)
             rows.append(
                 [

@@ -21,7 +21,7 @@ from firearrow.cli.reports import Cell, Table, as_moment, cut
 from firearrow.cli.resending import Resend, resend_all
 from firearrow.cli.values import moment
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.errors import TopicNotFound
 from firearrow.message import names
 from firearrow.message import properties as keys_of
@@ -51,7 +51,7 @@ async def list_groups(pattern: Pattern = None, /, *, cluster: ClusterOptions = A
     async with cluster.admin() as admin:
         topics = [it for it in await admin.topics.names() if names.is_dlq(it)]
         wanted = sorted(it for it in topics if matches(names.group_of(it) or "", pattern))
-        rows = await gathered(wanted, row)
+        rows = await concurrently(wanted, row)
     output.show(Table("Dead letters", LIST, [row for row in rows if row[1]]))
 
 

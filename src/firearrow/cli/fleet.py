@@ -13,7 +13,7 @@ from firearrow.cli.parameters import switch, valued
 from firearrow.cli.reports import Cell
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server, servers_in
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.client.routequeues import MASTER
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
 
@@ -52,7 +52,7 @@ async def told_by_masters(
     admin: Admin, what: str, ask: Callable[[Server], Awaitable[list[Cell] | None]]
 ) -> list[list[Cell]]:
     """Give a row from each master that knows of something; NothingFound if none does."""
-    rows = [row for row in await gathered(masters_in(await admin.cluster()), ask) if row]
+    rows = [row for row in await concurrently(masters_in(await admin.cluster()), ask) if row]
     if not rows:
         raise NothingFound(f"there is no {what}")
     return rows

@@ -20,7 +20,7 @@ from firearrow.cli.restoring import alters, changed, given_of
 from firearrow.cli.undofiles import FromFile, UndoFile, read_undo, write_undo
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, ConsumerConnection, SubscriptionGroupConfig
@@ -60,7 +60,7 @@ async def list_groups(
         async def row(name: str) -> list[Cell]:
             return _listed(name, found[name], await _clients(admin, name, found[name][0][0]))
 
-        rows = await gathered(sorted(found), row)
+        rows = await concurrently(sorted(found), row)
     output.show(Table("Groups", LIST, rows))
 
 
@@ -205,7 +205,7 @@ async def list_clients(name: Group, /, *, cluster: ClusterOptions = ANY, output:
     """List the clients of a group, and what it subscribes to."""
     async with cluster.admin() as admin:
         masters = masters_in(await admin.cluster())
-        found = await gathered(masters, lambda master: _clients(admin, name, master))
+        found = await concurrently(masters, lambda master: _clients(admin, name, master))
     rows: dict[str, list[Cell]] = {}
     for connections in found:
         for client in connections.connection_set if connections else ():

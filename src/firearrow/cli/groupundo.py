@@ -14,7 +14,7 @@ from firearrow.cli.reports import Cell, Table
 from firearrow.cli.restoring import Had, given_back
 from firearrow.cli.undofiles import Undo, circumstances
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.errors import NotFound
 from firearrow.wire.client_bodies import MessageQueue, SubscriptionGroupConfig
 
@@ -127,6 +127,6 @@ async def _ends(
         return {it: (end.min_offset, end.max_offset) for it, end in stats.offset_table.items()}
 
     found: dict[MessageQueue, tuple[int, int]] = {}
-    for part in await gathered(sorted({(at.broker, at.topic) for at in offsets}), ask):
+    for part in await concurrently(sorted({(at.broker, at.topic) for at in offsets}), ask):
         found |= part
     return found

@@ -22,7 +22,7 @@ from firearrow.cli.reports import Cell, Table, as_moment
 from firearrow.cli.undofiles import FromFile, UndoFile, read_undo
 from firearrow.cli.values import count, moment
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.wire.client_bodies import MessageQueue, TopicOffset
 
 GET: Final = ("group", "topic", "broker", "queueId", "offset", "endOffset", "lag", "consumedAt")
@@ -119,7 +119,7 @@ async def reset(
             async def at_time(it: MessageQueue) -> int:
                 return await admin.offsets.at_time(addresses[it.broker_name], it, to)
 
-            after = dict(zip(ends, await gathered(ends, at_time), strict=True))
+            after = dict(zip(ends, await concurrently(ends, at_time), strict=True))
         elif to == EARLIEST:
             after = {it: end.min_offset for it, end in ends.items()}
         else:

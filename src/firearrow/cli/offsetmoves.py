@@ -15,7 +15,7 @@ from firearrow.cli.queueprogress import of_group
 from firearrow.cli.reports import Cell, Table
 from firearrow.cli.undofiles import Undo, circumstances, write_undo
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.errors import BrokerError, NotFound
 from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import ResponseCode
@@ -78,7 +78,7 @@ def state_of(move: Move, now: int | None) -> str:
 
 
 async def _require_known(admin: Admin, group: str, addresses: Mapping[str, str]) -> None:
-    tables = await gathered(addresses.values(), admin.groups.configs)
+    tables = await concurrently(addresses.values(), admin.groups.configs)
     known = [table.subscription_group_table.keys() for table in tables]
     without = [broker for broker, names in zip(addresses, known, strict=True) if group not in names]
     if without:
@@ -98,7 +98,7 @@ async def move_all(admin: Admin, group: str, moves: Sequence[Move], addresses: M
         if online:  # they go on from where they are unless they are told
             await admin.offsets.reset_queue(address, group, move.topic, move.queue_id, move.after)
 
-    await gathered(moves, one)
+    await concurrently(moves, one)
 
 
 async def _is_online(admin: Admin, group: str, addresses: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from firearrow.cli.fleet import addresses_by_broker, masters_in
 from firearrow.cli.queuereading import Place, read
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.client.queues import Queue
 from firearrow.message.names import is_system_group
 from firearrow.wire.client_bodies import ConsumeStats, MessageQueue, OffsetWrapper, SubscriptionData, is_by_tags
@@ -49,7 +49,7 @@ async def found_of(admin: Admin, group: str, topic: str | None = None) -> list[P
     Its retry topic, by whose route RocketMQ's tools go, is not there before a client of it is.
     """
     masters = masters_in(await admin.cluster())
-    parts = await gathered(masters, lambda master: admin.offsets.progress(master.address, group, topic))
+    parts = await concurrently(masters, lambda master: admin.offsets.progress(master.address, group, topic))
     return _in_order(one for stats in parts for one in _of(group, stats))
 
 
@@ -57,7 +57,7 @@ async def of_all(admin: Admin, wanted: Callable[[str], bool]) -> list[Progress]:
     """Give how far all groups are whose names are wanted, but the brokers' own."""
     masters = masters_in(await admin.cluster())
     found: list[Progress] = []
-    for progress in await gathered(
+    for progress in await concurrently(
         masters, lambda master: admin.offsets.all_progress(master.address, ordered=False, seconds=ALL_SECONDS)
     ):
         for groups in progress.consume_stats_list:
@@ -90,7 +90,7 @@ async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
         return {(group, span.message_queue): span.age_ms for span in spans}
 
     delays: dict[tuple[str, MessageQueue], int] = {}
-    for part in await gathered([it for it in places if it[2] in addresses], ask):
+    for part in await concurrently([it for it in places if it[2] in addresses], ask):
         delays |= part
     return [it._replace(behind_ms=delays.get((it.group, it.queue)) if it.lag else 0) for it in found]
 
@@ -106,7 +106,7 @@ async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:
     async def ask(it: Progress) -> Progress:
         return it._replace(wanted=await _wanted(admin, addresses[it.queue.broker_name], it))
 
-    return await gathered(found, ask)
+    return await concurrently(found, ask)
 
 
 async def _wanted(admin: Admin, address: str, it: Progress) -> int | None:

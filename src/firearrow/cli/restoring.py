@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
@@ -46,7 +46,7 @@ async def given_back(
         await make(it.broker, replace(it.config, attributes=attributes))
         return done if await ask(it.broker) == it.config else "failed"
 
-    return await gathered(had, one)
+    return await concurrently(had, one)
 
 
 def _changes(now: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from firearrow.cli.undofiles import FromFile, UndoFile, read_undo, write_undo
 from firearrow.cli.values import pair
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.message import names
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 
@@ -54,7 +54,7 @@ async def list_topics(
     async with cluster.admin() as admin:
         info = await admin.cluster()
         masters = masters_in(info, of_cluster)
-        tables = await gathered(masters, lambda master: admin.topics.configs(master.address))
+        tables = await concurrently(masters, lambda master: admin.topics.configs(master.address))
     servers = {*info.cluster_addr_table, *info.broker_addr_table}  # have topics of their names
     found: dict[str, list[TopicConfig]] = defaultdict(list)
     for table in tables:

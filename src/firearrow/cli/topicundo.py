@@ -8,7 +8,7 @@ from firearrow.cli.fleet import addresses_of, masters_in
 from firearrow.cli.restoring import Had, given_back
 from firearrow.cli.undofiles import Undo, circumstances
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.errors import NotFound, TopicNotFound
 from firearrow.wire.bodies import TopicConfig
@@ -33,7 +33,7 @@ async def config_or_none(admin: Admin, address: str, topic: str) -> TopicConfig 
 async def topic_now(admin: Admin, topic: str) -> TopicUndo:
     """Give what is to be known to make a topic again."""
     masters = masters_in(await admin.cluster())
-    found = await gathered(masters, lambda it: config_or_none(admin, it.address, topic))
+    found = await concurrently(masters, lambda it: config_or_none(admin, it.address, topic))
     configs = [Had(master.broker, config) for master, config in zip(masters, found, strict=True) if config is not None]
     try:
         order = await admin.name_servers.value(ORDER_NAMESPACE, topic)

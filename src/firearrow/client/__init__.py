@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from firearrow.client.handlers import RetryLater
     from firearrow.client.idempotence import KeyStore, MemoryKeys, SqliteKeys, once
     from firearrow.client.message import Message
-    from firearrow.client.posting import Rules
     from firearrow.client.producer import Producer
-    from firearrow.client.pull import PullConsumer
+    from firearrow.client.pullconsumer import PullConsumer
     from firearrow.client.push import PushConsumer
     from firearrow.client.queues import Queue
     from firearrow.client.receipt import Receipt, SendStatus
+    from firearrow.client.sender import Rules
     from firearrow.client.session import Session
     from firearrow.client.simple import SimpleConsumer
     from firearrow.client.startoffset import StartFrom
@@ -40,12 +40,12 @@ _HOMES: Final = {
     "Message": ("firearrow.client.message", "Message"),
     "NewMessage": ("firearrow.message.model", "Message"),
     "Producer": ("firearrow.client.producer", "Producer"),
-    "PullConsumer": ("firearrow.client.pull", "PullConsumer"),
+    "PullConsumer": ("firearrow.client.pullconsumer", "PullConsumer"),
     "PushConsumer": ("firearrow.client.push", "PushConsumer"),
     "Queue": ("firearrow.client.queues", "Queue"),
     "Receipt": ("firearrow.client.receipt", "Receipt"),
     "RetryLater": ("firearrow.client.handlers", "RetryLater"),
-    "Rules": ("firearrow.client.posting", "Rules"),
+    "Rules": ("firearrow.client.sender", "Rules"),
     "SendStatus": ("firearrow.client.receipt", "SendStatus"),
     "Session": ("firearrow.client.session", "Session"),
     "SimpleConsumer": ("firearrow.client.simple", "SimpleConsumer"),

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from firearrow.client.drafts import BODY_BYTES_MAX, Draft
-from firearrow.client.posting import Place
 from firearrow.client.receipt import Receipt
+from firearrow.client.sender import Place
 from firearrow.errors import FirearrowError
 from firearrow.message import properties as keys_of
 from firearrow.message.names import is_retry

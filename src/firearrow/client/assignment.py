@@ -25,7 +25,7 @@ from firearrow.client.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.client.popcalls import PopCalls
 from firearrow.client.poploop import PopQueue
-from firearrow.client.pulling import Pulling
+from firearrow.client.pushpuller import PushPuller
 from firearrow.client.queues import Queue
 from firearrow.client.workers import Workers
 from firearrow.message.names import is_retry
@@ -142,7 +142,7 @@ class Assignment:
             return False
         member.queues[queue] = assigned
         submit = self._submit if self._in_order is None else self._in_order.submit
-        pulling = Pulling(member, assigned, submit)
+        pulling = PushPuller(member, assigned, submit)
         name = f"{queue.topic} {queue.broker}/{queue.queue_id}"
         assigned.tasks.append(self._tasks.start(pulling.run(), f"pulls of {name}"))
         if self._in_order is not None:

@@ -17,7 +17,7 @@ are given to it (``check``, handlers) are plain ones and run in other threads.
 from __future__ import annotations
 
 from firearrow.client import producer as _producer
-from firearrow.client import pull as _pull
+from firearrow.client import pullconsumer as _pull
 from firearrow.client import push as _push
 from firearrow.client import session as _session
 from firearrow.client import simple as _simple

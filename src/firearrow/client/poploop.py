@@ -18,7 +18,7 @@ from firearrow.client.member import Member
 from firearrow.client.message import Message
 from firearrow.client.popcalls import PopCalls, Popping, handle_of
 from firearrow.client.popdelays import POP_DELAYS_SECONDS, delay_seconds, exhausted_delay_seconds
-from firearrow.client.pulling import FAILED_SECONDS, FLOW_CONTROL_SECONDS, FULL_SECONDS, PAUSED_SECONDS
+from firearrow.client.pushpuller import FAILED_SECONDS, FLOW_CONTROL_SECONDS, FULL_SECONDS, PAUSED_SECONDS
 from firearrow.client.queues import Queue
 from firearrow.client.startoffset import StartFrom
 from firearrow.client.subscription import wanted_of

@@ -31,10 +31,10 @@ from firearrow.client.drafts import (
     properties_of,
 )
 from firearrow.client.message import Message
-from firearrow.client.posting import ANYWHERE, Place, Posted, Poster, Rules, Selector
 from firearrow.client.queues import Queue
 from firearrow.client.receipt import Receipt
 from firearrow.client.replies import REPLY_TYPE, Waiting, reply_to
+from firearrow.client.sender import ANYWHERE, Place, Posted, Rules, Selector, Sender
 from firearrow.client.sentrecords import SentRecords
 from firearrow.client.session import Session, SessionOptions
 from firearrow.client.spans import SendSpan, Spans
@@ -92,7 +92,7 @@ class Producer:
         self._check = check
         self._trace_topic = trace if isinstance(trace, str) else TRACE_TOPIC if trace else None
         self._spans = Spans(self.session, self.group) if spans else None
-        self._poster: Poster | None = None
+        self._poster: Sender | None = None
         self._accumulator: Accumulator | None = None
         self._tracer: Tracer | None = None
         self._records: SentRecords | None = None
@@ -117,7 +117,7 @@ class Producer:
         if not self.session.is_running:
             raise ClientError(f"the session of producer {self.group!r} has not been started")
         self.session.add_producer(self.group)
-        self._poster = Poster(self.session, self.group, self._rules)
+        self._poster = Sender(self.session, self.group, self._rules)
         if self._trace_topic is not None:
             self._tracer = Tracer(self.session, self.group, "PRODUCE", self._trace_topic)
             self._records = SentRecords(self.session, self.group, self._tracer.add)
@@ -359,7 +359,7 @@ class Producer:
 
     # --- what all have in common ---
 
-    def _started(self) -> Poster:
+    def _started(self) -> Sender:
         if self._poster is None:
             raise ClientError(f"producer {self.group!r} is not running: use it in `async with`, or start it")
         return self._poster

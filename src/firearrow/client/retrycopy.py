@@ -10,7 +10,7 @@ from typing import Final
 
 from firearrow.client.drafts import Draft
 from firearrow.client.message import Message
-from firearrow.client.posting import Poster, Rules
+from firearrow.client.sender import Rules, Sender
 from firearrow.client.session import Session
 from firearrow.message import properties as keys_of
 from firearrow.message import sysflag
@@ -24,7 +24,7 @@ _KEPT: Final = sysflag.COMPRESSED | sysflag.COMPRESSION_MASK
 async def send_retry_copy(session: Session, group: str, message: Message, times_max: int) -> None:
     """Send it; SendFailed says why that failed."""
     view = message.view
-    poster = Poster(session, GROUP, Rules())
+    poster = Sender(session, GROUP, Rules())
     draft = Draft(retry_topic(group), view.body, _properties(session, message, times_max), view.flag)
     try:
         await poster.post(draft, sys_flag=view.sys_flag & _KEPT)

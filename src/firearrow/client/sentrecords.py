@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from firearrow.client import tracerecords
 from firearrow.client.drafts import Draft
-from firearrow.client.posting import Posted
 from firearrow.client.receipt import Receipt
+from firearrow.client.sender import Posted
 from firearrow.client.session import Session
 from firearrow.client.tracerecords import Kind, Record
 from firearrow.client.transactions import Decision

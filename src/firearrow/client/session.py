@@ -23,9 +23,9 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from firearrow.client.addressserver import DOMAIN_VARIABLE, AddressServer
-from firearrow.client.asked import ANY_GROUP, AskedTable, Replying
 from firearrow.client.fingerprints import Fingerprints
 from firearrow.client.identity import UniqueIds, client_id, instance_name, local_ip
+from firearrow.client.inbound import ANY_GROUP, InboundRequests, Replying
 from firearrow.client.nameservers import NameServers
 from firearrow.client.queues import Queue
 from firearrow.client.routecache import RouteCache, RouteListener
@@ -126,7 +126,7 @@ class Session:
         self._instance, self._unit = instance, unit
         self._identify()
         self.tasks = Tasks()
-        self._asked = AskedTable(self.tasks)
+        self._asked = InboundRequests(self.tasks)
         self.client = Client(
             self._asked.handlers(),
             Access(credentials, Tls(verify=False) if tls is True else tls or None),

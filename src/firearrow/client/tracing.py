@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from firearrow.client.drafts import Draft
-from firearrow.client.posting import Poster, Rules
+from firearrow.client.sender import Rules, Sender
 from firearrow.client.session import Session
 from firearrow.client.tracerecords import Record
 from firearrow.errors import FirearrowError
@@ -39,7 +39,7 @@ class Tracer:
     def __init__(self, session: Session, group: str, kind: str, trace_topic: str = TRACE_TOPIC) -> None:
         self._session = session
         self._topic = trace_topic
-        self._poster = Poster(session, f"_INNER_TRACE_PRODUCER-{group}-{kind}", _RULES)
+        self._poster = Sender(session, f"_INNER_TRACE_PRODUCER-{group}-{kind}", _RULES)
         self._held: deque[Record] = deque()
         self._wakes = asyncio.Event()
         self._is_closing = False

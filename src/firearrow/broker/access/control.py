@@ -33,7 +33,14 @@ from firearrow.auth.events import RightsChanged
 from firearrow.auth.metadata import Metadata
 from firearrow.auth.model import Action, Kind, UserStatus, no_permission
 from firearrow.auth.setup import credentials_of, metadata_of
-from firearrow.broker.access.requestresources import LMQ_MARK, Finder, Named, fields_naming, finder_of, text_field_of
+from firearrow.broker.access.requestresources import (
+    LMQ_MARK,
+    Finder,
+    RequestResources,
+    fields_naming,
+    finder_of,
+    text_field_of,
+)
 from firearrow.broker.access.senders import NOBODY, Senders
 from firearrow.broker.admission import Check
 from firearrow.broker.config import BrokerConfig
@@ -305,7 +312,7 @@ class AccessControl(Senders):
 
         return authorize
 
-    def _needs(self, asks: Iterable[Ask], named: Named) -> list[_Need]:
+    def _needs(self, asks: Iterable[Ask], named: RequestResources) -> list[_Need]:
         needs: dict[_Need, None] = {}
         for ask in asks:
             actions = _actions_of(ask)
@@ -398,8 +405,8 @@ def _actions_of(ask: Ask) -> tuple[Action, ...]:
 
 
 def _in_fields(topic_fields: tuple[str, ...], group_fields: tuple[str, ...]) -> Finder:
-    def find(_: AnyCommand, ext: Ext) -> Named:
-        return Named(
+    def find(_: AnyCommand, ext: Ext) -> RequestResources:
+        return RequestResources(
             [name for field in topic_fields if (name := ext.get(field))],
             [name for field in group_fields if (name := ext.get(field))],
         )

@@ -48,7 +48,7 @@ _real_topic: Final = properties.finder(properties.REAL_TOPIC)
 Ext = Mapping[str, str]
 
 
-class Named(NamedTuple):
+class RequestResources(NamedTuple):
     """Topics and groups. ``is_all`` says that the request concerns nothing else: if it names none,
     it changes and gives nothing."""
 
@@ -57,7 +57,7 @@ class Named(NamedTuple):
     is_all: bool = False
 
 
-Finder = Callable[[AnyCommand, Ext], Named]
+Finder = Callable[[AnyCommand, Ext], RequestResources]
 """Finds what a request is about; BrokerError if it can't be read."""
 
 
@@ -107,11 +107,11 @@ def _of_send(row: Row, text_field: str, also: tuple[str, ...]) -> Finder:
     waits for them, whatever topic they name (``also``)."""
     [field], _ = fields_naming(row)
 
-    def find(_: AnyCommand, ext: Ext) -> Named:
+    def find(_: AnyCommand, ext: Ext) -> RequestResources:
         text = ext.get(text_field) or ""
         lmqs = properties.parse(text).get(LMQ_MARK, "") if LMQ_MARK in text else ""
         topics = ext.get(field, ""), *also, *lmqs.split(",")
-        return Named([topic for topic in topics if topic])
+        return RequestResources([topic for topic in topics if topic])
 
     return find
 
@@ -119,68 +119,68 @@ def _of_send(row: Row, text_field: str, also: tuple[str, ...]) -> Finder:
 # --- in the body ---
 
 
-def _of_heartbeat(request: AnyCommand, _: Ext) -> Named:
+def _of_heartbeat(request: AnyCommand, _: Ext) -> RequestResources:
     """Of producers, those are registered that may send to anything."""
     consumers = body_of(request, Heartbeat).consumer_data_set
     topics = [data.topic for each in consumers for data in each.subscription_data_set]
-    return Named(topics, [each.group_name for each in consumers], is_all=True)
+    return RequestResources(topics, [each.group_name for each in consumers], is_all=True)
 
 
-def _of_check(request: AnyCommand, _: Ext) -> Named:
+def _of_check(request: AnyCommand, _: Ext) -> RequestResources:
     """A client that says nothing in it asks for nothing."""
     if not request.body:
-        return Named(is_all=True)
+        return RequestResources(is_all=True)
     asked = body_of(request, CheckClient)
     data = asked.subscription_data
     topics = [data.topic] if data is not None and data.topic else []
-    return Named(topics, [asked.group] if asked.group else [])
+    return RequestResources(topics, [asked.group] if asked.group else [])
 
 
-def _of_locks(request: AnyCommand, _: Ext) -> Named:
+def _of_locks(request: AnyCommand, _: Ext) -> RequestResources:
     asked = body_of(request, LockRequest)
-    return Named([queue.topic for queue in asked.mq_set], [asked.consumer_group])
+    return RequestResources([queue.topic for queue in asked.mq_set], [asked.consumer_group])
 
 
-def _of_assignment(request: AnyCommand, _: Ext) -> Named:
+def _of_assignment(request: AnyCommand, _: Ext) -> RequestResources:
     asked = body_of(request, AssignmentQuery)
-    return Named([asked.topic], [asked.consumer_group])
+    return RequestResources([asked.topic], [asked.consumer_group])
 
 
-def _of_acks(request: AnyCommand, _: Ext) -> Named:
+def _of_acks(request: AnyCommand, _: Ext) -> RequestResources:
     if not request.body:
-        return Named(is_all=True)
+        return RequestResources(is_all=True)
     acks = body_of(request, BatchAckBody).acks
-    return Named([ack.topic for ack in acks], [ack.group for ack in acks], is_all=True)
+    return RequestResources([ack.topic for ack in acks], [ack.group for ack in acks], is_all=True)
 
 
-def _of_lite_subscriptions(request: AnyCommand, _: Ext) -> Named:
+def _of_lite_subscriptions(request: AnyCommand, _: Ext) -> RequestResources:
     if not request.body:
-        return Named(is_all=True)
+        return RequestResources(is_all=True)
     changes = body_of(request, LiteSubscriptionChanges).subscription_set or []
     topics = [change.topic for change in changes if change.topic]
-    return Named(topics, [change.group for change in changes if change.group], is_all=True)
+    return RequestResources(topics, [change.group for change in changes if change.group], is_all=True)
 
 
-def _of_topic_configs(request: AnyCommand, _: Ext) -> Named:
+def _of_topic_configs(request: AnyCommand, _: Ext) -> RequestResources:
     configs = body_of(request, TopicConfigList).topic_config_list
-    return Named([config.topic_name or "" for config in configs], is_all=True)
+    return RequestResources([config.topic_name or "" for config in configs], is_all=True)
 
 
-def _of_group_config(request: AnyCommand, _: Ext) -> Named:
-    return Named((), [body_of(request, SubscriptionGroupConfig).group_name])
+def _of_group_config(request: AnyCommand, _: Ext) -> RequestResources:
+    return RequestResources((), [body_of(request, SubscriptionGroupConfig).group_name])
 
 
-def _of_group_configs(request: AnyCommand, _: Ext) -> Named:
+def _of_group_configs(request: AnyCommand, _: Ext) -> RequestResources:
     configs = body_of(request, GroupConfigList).group_config_list
-    return Named((), [config.group_name for config in configs], is_all=True)
+    return RequestResources((), [config.group_name for config in configs], is_all=True)
 
 
-def _of_topic_names(request: AnyCommand, _: Ext) -> Named:
-    return Named(body_of(request, TopicNames).topic_list, is_all=True)
+def _of_topic_names(request: AnyCommand, _: Ext) -> RequestResources:
+    return RequestResources(body_of(request, TopicNames).topic_list, is_all=True)
 
 
-def _of_group_names(request: AnyCommand, _: Ext) -> Named:
-    return Named((), body_of(request, GroupNames).group_name_list, is_all=True)
+def _of_group_names(request: AnyCommand, _: Ext) -> RequestResources:
+    return RequestResources((), body_of(request, GroupNames).group_name_list, is_all=True)
 
 
 _IN_BODIES: Final[Mapping[Code, Finder]] = {
@@ -201,13 +201,13 @@ _IN_BODIES: Final[Mapping[Code, Finder]] = {
 # --- in the header, and not in fields alone ---
 
 
-def _of_unregistering(_: AnyCommand, ext: Ext) -> Named:
+def _of_unregistering(_: AnyCommand, ext: Ext) -> RequestResources:
     """A producer needs no permission to leave."""
     group = ext.get("consumerGroup")
-    return Named((), [group] if group else (), is_all=True)
+    return RequestResources((), [group] if group else (), is_all=True)
 
 
-def _of_progress(_: AnyCommand, ext: Ext) -> Named:
+def _of_progress(_: AnyCommand, ext: Ext) -> RequestResources:
     listed = ext.get(_TOPIC_LIST, "")
     if len(listed) > _TOPIC_LIST_CHARS_MAX:
         raise BrokerError(
@@ -215,7 +215,7 @@ def _of_progress(_: AnyCommand, ext: Ext) -> Named:
             f"{_TOPIC_LIST} has {len(listed)} characters, the limit is {_TOPIC_LIST_CHARS_MAX}",
         )
     topics = [ext.get("topic", ""), *listed.split(";")]
-    return Named([topic for topic in topics if topic], [ext.get("consumerGroup", "")])
+    return RequestResources([topic for topic in topics if topic], [ext.get("consumerGroup", "")])
 
 
 _SPECIAL: Final[Mapping[Code, Finder]] = {
@@ -255,14 +255,14 @@ _AT_PLACES: Final[Mapping[Code, Callable[[Ext], int | None]]] = {
 def _by_place(row: Row, offset_of: Callable[[Ext], int | None], store: MessageStore) -> Finder:
     topic_fields, group_fields = fields_naming(row)
 
-    def find(_: AnyCommand, ext: Ext) -> Named:
+    def find(_: AnyCommand, ext: Ext) -> RequestResources:
         offset = offset_of(ext)
         if offset is None:
-            return Named()  # whatever it claims: nobody knows which message it means
+            return RequestResources()  # whatever it claims: nobody knows which message it means
         stored = _topic_at(store, offset)
         claimed = [name for field in topic_fields if (name := ext.get(field))]
         topics = claimed if stored is None else [stored]
-        return Named(topics, [name for field in group_fields if (name := ext.get(field))])
+        return RequestResources(topics, [name for field in group_fields if (name := ext.get(field))])
 
     return find
 

@@ -72,7 +72,7 @@ class Retryable(Protocol):
         ...
 
 
-class Special(Service):
+class MasterOnlyServices(Service):
     """The special services of a broker: all of them run, or none. ``prepare`` is called before."""
 
     def __init__(self, services: Iterable[Service], prepare: Callable[[], object]) -> None:
@@ -133,7 +133,7 @@ class Acting(Service):
         context: BrokerContext,
         held: HeldPulls,
         identity: Identity,
-        special: Special,
+        special: MasterOnlyServices,
         registration: Registration,
         sync: SlaveSync,
         access: Access = OPEN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firearrow.broker.acting.acting import Acting, Special
+from firearrow.broker.acting.acting import Acting, MasterOnlyServices
 from firearrow.broker.acting.grouplocks import GroupLocks
 from firearrow.broker.admission import Condition
 from firearrow.broker.context import BrokerContext
@@ -57,7 +57,7 @@ class ActingFeature(Feature):
         held: HeldPulls,
     ) -> None:
         """Make the special services of the deliveries, and the part that decides whose turn it is."""
-        self.special = special = Special(deliveries, self._before_acting)
+        self.special = special = MasterOnlyServices(deliveries, self._before_acting)
         self._sending.puts.moved.listen(lambda _: special.go_on())
         self.part = Acting(
             context, held, registering.identity, special, registering.registration, replication.sync, self._base.access

@@ -15,7 +15,7 @@ from firearrow.broker.groups.filters import ConsumerFilters
 from firearrow.broker.groups.locks import QueueLocks
 from firearrow.broker.groups.membernotices import MemberNotices
 from firearrow.broker.groups.processor import GroupAdminProcessor
-from firearrow.broker.groups.relay import AskingProcessor
+from firearrow.broker.groups.relay import RelayProcessor
 from firearrow.broker.groups.requestmodes import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.registering.routes import TopicRoutes
@@ -99,7 +99,7 @@ def group_handlers(
 ) -> Handlers:
     """Make the handlers of clients' heartbeats and locks, of groups, and of questions to consumers."""
     admin, clients = GroupAdminProcessor(context), ClientProcessor(context, locks, filters)
-    asking, assignment = AskingProcessor(context), AssignmentProcessor(context, modes, routes)
+    asking, assignment = RelayProcessor(context), AssignmentProcessor(context, modes, routes)
     return {
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.put,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: admin.put_list,

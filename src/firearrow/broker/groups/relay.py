@@ -32,7 +32,7 @@ STATUS_SECONDS_MAX: Final = 5.0  # Java: Broker2Client#getConsumeStatus
 STATUS_BYTES_MAX: Final = 256 * 1024  # some three thousand queues; all members' are one answer
 
 
-class AskingProcessor:
+class RelayProcessor:
     """223, 307, 309."""
 
     def __init__(self, context: BrokerContext) -> None:

@@ -28,7 +28,7 @@ from firearrow.net.server import Server
 REGISTRATION: Final = "registration"  # the service of that name
 
 
-class Told(NamedTuple):
+class StatusSources(NamedTuple):
     """What pages are made of, of a broker that has been opened."""
 
     sources: Callable[[], Sources]
@@ -38,7 +38,7 @@ class Told(NamedTuple):
     is_started: Callable[[], bool]
 
 
-def reasons_against(told: Told) -> list[str]:
+def reasons_against(told: StatusSources) -> list[str]:
     """Say why clients are not served as they should be; nothing if they are."""
     found: list[str] = []
     if not told.is_started():
@@ -56,7 +56,7 @@ def reasons_against(told: Told) -> list[str]:
     return found
 
 
-def _facts(told: Told) -> dict[str, object]:
+def _facts(told: StatusSources) -> dict[str, object]:
     sources = told.sources()
     context = sources.context
     config, stats = context.settings.broker, context.stats
@@ -75,7 +75,7 @@ def _facts(told: Told) -> dict[str, object]:
     }
 
 
-def _store(told: Told) -> dict[str, object]:
+def _store(told: StatusSources) -> dict[str, object]:
     context = told.sources().context
     store, timers = context.store, context.timers
     disk = os.statvfs(store.root)
@@ -94,7 +94,7 @@ def _store(told: Told) -> dict[str, object]:
     }
 
 
-def pages_of(told: Callable[[], Told], server: Server) -> dict[str, Page]:
+def pages_of(told: Callable[[], StatusSources], server: Server) -> dict[str, Page]:
     """Give what a broker answers at its port for monitoring."""
 
     return {

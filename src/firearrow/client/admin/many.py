@@ -12,7 +12,7 @@ R = TypeVar("R")
 AT_ONCE: Final = 16  # requests under way: enough to hide their way, few for any server
 
 
-async def gathered(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
+async def concurrently(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
     """Ask about each of some things, a few at once; give the answers in their order."""
     room = asyncio.Semaphore(AT_ONCE)
 

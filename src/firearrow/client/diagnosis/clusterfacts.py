@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server, servers_in
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.client.routequeues import MASTER
 from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError
@@ -135,7 +135,7 @@ async def brokers_of(admin: Admin, info: ClusterInfo, cluster: str | None) -> li
         except (OSError, FirearrowError) as error:
             return broker._replace(error=str(error))
 
-    return await gathered(servers_in(info, None if cluster is None else [cluster]), counted)
+    return await concurrently(servers_in(info, None if cluster is None else [cluster]), counted)
 
 
 class _Part:
@@ -182,7 +182,7 @@ class _Part:
         ]
         lags.sort(key=lambda lag: -lag.messages)
         self._note_left_out(len(lags), "groups with a lag")
-        self.lags = await gathered(lags[:SUBJECTS_MAX], self._with_time)
+        self.lags = await concurrently(lags[:SUBJECTS_MAX], self._with_time)
         return consumed
 
     async def _with_time(self, lag: Lag) -> Lag:
@@ -209,7 +209,7 @@ class _Part:
         self.topics = [name for name in mine if not (names.is_retry(name) or names.is_dlq(name))]
         self.dead = await self._stocks([name for name in mine if names.is_dlq(name)])
         suspects = [name for name in self.topics if name not in consumed]
-        alone = await gathered(suspects[:SUBJECTS_MAX], self._is_alone)
+        alone = await concurrently(suspects[:SUBJECTS_MAX], self._is_alone)
         pairs = zip(suspects, alone, strict=False)
         self.unconsumed = await self._stocks([name for name, is_alone in pairs if is_alone])
         self._note_left_out(len(suspects), "topics without consumers")
@@ -218,7 +218,7 @@ class _Part:
         return not await self._admin.topics.groups(self.broker.address, topic)
 
     async def _stocks(self, topics: Sequence[str]) -> list[Stock]:
-        found = await gathered(topics, self._stock)
+        found = await concurrently(topics, self._stock)
         return [stock for stock in found if stock.messages]
 
     async def _stock(self, topic: str) -> Stock:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
 from firearrow.client.routequeues import MASTER
@@ -217,7 +217,7 @@ class _Collecting:
         for broker, found in connections.items():
             for one in found.connection_set:
                 by_id.setdefault(one.client_id, {}).setdefault(broker, []).append(one)
-        return await gathered(sorted(by_id.items()), self._client)
+        return await concurrently(sorted(by_id.items()), self._client)
 
     async def _client(self, known: tuple[str, Mapping[str, Sequence[Connection]]]) -> Client:
         client_id, connections = known
@@ -292,7 +292,7 @@ class _Collecting:
             for queue, held in (client.info.mq_table.items() if client.info else ())
             if held.cached_msg_count and self._now_ms - held.last_consume_timestamp > IDLE_MS
         ]
-        found = await gathered(idle[:HEADS_MAX], lambda one: self._look(*one, 1))
+        found = await concurrently(idle[:HEADS_MAX], lambda one: self._look(*one, 1))
         pairs = zip(idle, found, strict=False)
         return {queue: seen[0] for (queue, _), seen in pairs if seen}
 

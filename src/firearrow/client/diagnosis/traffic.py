@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import gathered
+from firearrow.client.admin.many import concurrently
 from firearrow.client.diagnosis.clusterfacts import PROGRESS_SECONDS, BrokerFacts, brokers_of, progress_by_group
 from firearrow.client.routequeues import MASTER
 from firearrow.clock import Clock
@@ -117,7 +117,7 @@ async def _add_topics(taken: Sample, admin: Admin, broker: BrokerFacts, seen: se
         text = f"of {len(others)} topics without consumers {TOPICS_MAX} are shown"
         taken.untold.append(f"{broker.name}: {text}")
     asked = others[:TOPICS_MAX]
-    stats = await gathered(asked, lambda topic: admin.topics.stats(broker.address, topic))
+    stats = await concurrently(asked, lambda topic: admin.topics.stats(broker.address, topic))
     for topic, ends in zip(asked, stats, strict=True):
         taken.ends[topic] += sum(end.max_offset for end in ends.offset_table.values())
 

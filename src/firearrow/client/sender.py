@@ -112,7 +112,7 @@ class _Topic:
         self.brokers = {queue.broker for queue in queues}
 
 
-class Poster:
+class Sender:
     """Sends for a producer group; the session's clock counts."""
 
     def __init__(self, session: Session, group: str, rules: Rules) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from firearrow.client.admin import Admin
 from firearrow.client.message import Message
-from firearrow.client.pull import PullConsumer
+from firearrow.client.pullconsumer import PullConsumer
 from firearrow.client.queues import Queue
 from firearrow.client.startoffset import StartFrom
 from firearrow.errors import ClientError, ConfigError

@@ -15,7 +15,7 @@ from typing import Final
 from firearrow.client.groupcalls import Pulled
 from firearrow.client.member import AssignedQueue, Member
 from firearrow.client.message import Message
-from firearrow.client.pulling import FAILED_SECONDS, FULL_SECONDS, PAUSED_SECONDS
+from firearrow.client.pushpuller import FAILED_SECONDS, FULL_SECONDS, PAUSED_SECONDS
 from firearrow.client.queues import Queue
 from firearrow.client.routequeues import MASTER
 from firearrow.client.startoffset import NONE_STORED
@@ -31,7 +31,7 @@ SUSPEND_MS: Final = 20_000
 NO_START_SECONDS: Final = 3.0
 
 
-class LitePulls:
+class PollPuller:
     """The pulls of one queue.
 
     ``position`` is what is polled next; messages behind it are in the cache. ``went_back`` hears
@@ -42,7 +42,7 @@ class LitePulls:
         self,
         member: Member,
         assigned: AssignedQueue,
-        arrived: Callable[[LitePulls, list[Message]], None],
+        arrived: Callable[[PollPuller, list[Message]], None],
         has_room: Callable[[], bool],
         went_back: Callable[[Queue, int], None],
         position: int = NONE_STORED,

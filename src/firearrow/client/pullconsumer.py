@@ -23,9 +23,9 @@ from typing import Final, Unpack
 from firearrow.client.consumerlife import ConsumerLife
 from firearrow.client.consumeroffsets import PERSIST_FIRST_SECONDS, PERSIST_SECONDS, BrokerOffsets
 from firearrow.client.groupcalls import GroupCalls
-from firearrow.client.litepulls import LitePulls
 from firearrow.client.member import AssignedQueue, Member, Settings
 from firearrow.client.message import Message
+from firearrow.client.pollpuller import PollPuller
 from firearrow.client.processqueue import Limits
 from firearrow.client.queues import Queue
 from firearrow.client.rebalance import Rebalancing
@@ -79,8 +79,8 @@ class PullConsumer(ConsumerLife):
         self._divides = False
         self._auto_commit = auto_commit
         self._committed_at = 0.0
-        self._pulls: dict[Queue, LitePulls] = {}
-        self._ready: deque[tuple[LitePulls, list[Message]]] = deque()
+        self._pulls: dict[Queue, PollPuller] = {}
+        self._ready: deque[tuple[PollPuller, list[Message]]] = deque()
         self._cached = 0
         self._arrived = asyncio.Event()
         self._started_ms = 0
@@ -291,7 +291,7 @@ class PullConsumer(ConsumerLife):
 
     def _add(self, queue: Queue, position: int = -1) -> None:
         assigned = AssignedQueue(queue)
-        pulls = LitePulls(self.member, assigned, self._take, self._has_room, self._go_on, position)
+        pulls = PollPuller(self.member, assigned, self._take, self._has_room, self._go_on, position)
         name = f"pulls of {queue.topic} {queue.broker}/{queue.queue_id}"
         assigned.tasks.append(self._tasks.start(pulls.run(), name))
         self._pulls[queue] = pulls
@@ -304,7 +304,7 @@ class PullConsumer(ConsumerLife):
         self._ready = deque(item for item in self._ready if item[0] is not pulls)
         self.member.offsets.forget(queue)
 
-    def _pulls_of(self, queue: Queue) -> LitePulls:
+    def _pulls_of(self, queue: Queue) -> PollPuller:
         self._check_running()
         found = self._pulls.get(queue)
         if found is None:
@@ -314,7 +314,7 @@ class PullConsumer(ConsumerLife):
             )
         return found
 
-    def _take(self, pulls: LitePulls, messages: list[Message]) -> None:
+    def _take(self, pulls: PollPuller, messages: list[Message]) -> None:
         self._ready.append((pulls, messages))
         self._cached += len(messages)
         self._arrived.set()

@@ -31,7 +31,7 @@ PAUSED_SECONDS: Final = 1.0
 Submit = Callable[[AssignedQueue, list[Message]], None]
 
 
-class Pulling:
+class PushPuller:
     """The pulls of one queue; ``submit`` gets what is to be consumed."""
 
     def __init__(self, member: Member, assigned: AssignedQueue, submit: Submit) -> None:

@@ -49,7 +49,7 @@ def group_of(command: AnyCommand) -> str:
     return str(ext.get("consumerGroup") or ext.get("group") or ANY_GROUP)
 
 
-class AskedTable:
+class InboundRequests:
     """Who answers what."""
 
     def __init__(self, tasks: Tasks) -> None:
