@@ -14,10 +14,9 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.offsets import DelayOffsets
 from firearrow.broker.groups.clients import Channel, ClientRegistry
-from firearrow.broker.groups.feature import group_handlers
+from firearrow.broker.groups.feature import MemberNotices, group_handlers
 from firearrow.broker.groups.filters import ConsumerFilters
 from firearrow.broker.groups.locks import QueueLocks
-from firearrow.broker.groups.membernotices import MemberNotices
 from firearrow.broker.groups.requestmodes import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.metrics.stats import BrokerStats

@@ -12,7 +12,6 @@ import pytest
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.core import Broker
-from firearrow.broker.storage import catchup as catchingup
 from firearrow.broker.storage import feature as storage
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, StoreLocked
@@ -238,8 +237,7 @@ def test_who_has_sent_to_a_queue_goes_on_after_it_was_deleted(tmp_path: Path) ->
 def test_a_queue_that_could_not_be_written_catches_up_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (storage, catchingup):
-        monkeypatch.setattr(module, "CATCH_UP_SECONDS", 0.01)
+    monkeypatch.setattr(storage, "CATCH_UP_SECONDS", 0.01)
     monkeypatch.setattr(catchup, "_RETRY_SECONDS", 0.01)
     obstacle = tmp_path / "consumequeue/T/0"
     obstacle.parent.mkdir(parents=True)

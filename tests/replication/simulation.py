@@ -25,7 +25,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, cast
 
 from firearrow.broker.replication.replicas import SLAVE, SYNC_MASTER, Replicas
-from firearrow.broker.storage.catchup import CATCH_UP_SECONDS
+from firearrow.broker.storage.feature import CATCH_UP_SECONDS
 from firearrow.errors import DiskFull
 from firearrow.services import Every, Service
 from firearrow.store.acknowledging import Outcome

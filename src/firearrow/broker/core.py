@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import structs
 
@@ -45,7 +45,6 @@ from firearrow.broker.replication.feature import ReplicationFeature
 from firearrow.broker.replication.replicas import check_role
 from firearrow.broker.role import FixedRole
 from firearrow.broker.sending.feature import SendFeature
-from firearrow.broker.serving import Serving
 from firearrow.broker.state.settings import Settings, SharedFile
 from firearrow.broker.storage.feature import StorageFeature
 from firearrow.broker.storage.saving import Kept
@@ -423,3 +422,36 @@ def _flush_pops(store: MessageStore, pops: KvStore | None) -> None:
 
 def _by_number(handlers: Mapping[RequestCode, T]) -> dict[int, T]:
     return {int(code): handler for code, handler in handlers.items()}  # ints are found faster
+
+
+# When a broker's clients are served: between all that they need and all that is told of them.
+
+
+SECOND_PORT: Final = 2  # below listenPort, as upstream
+
+
+class Serving(Service):
+    """Takes clients from its start to its stop."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__("server")
+        self._server = server
+        self._second: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Accept clients."""
+        await self._server.serve()
+
+    def serve_replicas(self, config: BrokerConfig) -> None:
+        """Take clients at the port where RocketMQ's slaves ask for topics, and its masters that
+        come back for offsets.
+
+        Java: MixAll#brokerVIPChannel; a broker has a second server there in any case.
+        """
+        if self._second is None:
+            port = config.listen_port - SECOND_PORT
+            self._second = asyncio.get_running_loop().create_task(self._server.serve_also(config.bind_address, port))
+
+    async def stop(self) -> None:
+        """Let answers leave and close every connection."""
+        await self._server.stop()

@@ -15,8 +15,8 @@ import pytest
 
 from firearrow.broker.control.control import ADDRESSES_SECONDS
 from firearrow.broker.control.controlled import UNCONFIRMED
+from firearrow.broker.core import SECOND_PORT
 from firearrow.broker.registering.registration import Registration
-from firearrow.broker.serving import SECOND_PORT
 from firearrow.broker.topics.table import TopicTable
 from firearrow.controller.processor import Processor as Decider
 from firearrow.message.record import iter_records

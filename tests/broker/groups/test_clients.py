@@ -11,18 +11,21 @@ from hypothesis import strategies as st
 
 from firearrow.broker.groups.clients import (
     ALL_MESSAGES,
+    CHANGES_MAX,
     EXPRESSION_LENGTH_MAX,
+    GROUPS_MAX,
     ClientRegistry,
     Member,
+    MemberLog,
     TagFilter,
     parse_tags,
     subscription_of,
 )
-from firearrow.broker.groups.membernotices import NOTIFIED_AT_ONCE_MAX
+from firearrow.broker.groups.feature import NOTIFIED_AT_ONCE_MAX
 from firearrow.errors import BrokerError
 from firearrow.message.names import tag_code
-from firearrow.wire.client_bodies import ConsumerData, SubscriptionData
-from tests.broker.fakes import FakeBroker, FakeChannel
+from firearrow.wire.client_bodies import ConsumerData, MemberChange, SubscriptionData
+from tests.broker.fakes import FakeBroker, FakeChannel, HandClock
 
 NOTIFIED = [(40, {"consumerGroup": "g"})]
 
@@ -295,3 +298,29 @@ def test_a_language_may_come_as_its_number() -> None:
     assert Member(FakeChannel(), "one", 9, 317).connection().language == "GO"
     assert Member(FakeChannel(), "one", "CPP", 317).connection().language == "CPP"
     assert Member(FakeChannel(), "one", 99, 317).connection().language is None
+
+
+# --- Who joined and left groups lately, within limits ---
+
+
+def test_changes_are_kept_in_their_order_and_the_first_are_forgotten() -> None:
+    clock = HandClock()
+    log = MemberLog(clock)
+    for number in range(CHANGES_MAX + 2):
+        log.note("g", f"c{number}", joined=number % 2 == 0)
+    changes = log.of("g")
+    assert len(changes) == CHANGES_MAX
+    assert changes[0] == MemberChange(clock.now_ms(), "c2", True)
+    assert changes[-1] == MemberChange(clock.now_ms(), f"c{CHANGES_MAX + 1}", False)
+    assert log.of("other") == []
+
+
+def test_the_groups_that_changed_last_are_kept() -> None:
+    log = MemberLog(HandClock())
+    for number in range(GROUPS_MAX):
+        log.note(f"g{number}", "c", joined=True)
+    log.note("g0", "c", joined=False)
+    log.note("new", "c", joined=True)
+    assert len(log.of("g0")) == 2
+    assert log.of("g1") == []
+    assert len(log.of("g2")) == len(log.of("new")) == 1

@@ -7,11 +7,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from firearrow.broker.sending import retrycopies as failures
 from firearrow.broker.sending import sendback as send_back
 from firearrow.broker.sending.puts import again as put_again
+from firearrow.broker.sending.sendback import Recent
 from firearrow.broker.topics.table import UNIT_SUBSCRIBED_FLAG
 from firearrow.message import properties
 from firearrow.message.model import MessageView
@@ -599,3 +602,44 @@ def test_messages_sent_back_together_come_as_if_each_were_alone(
     sizes: dict[str, Any] = {"mapped_file_size_commit_log": file_bytes, "flush_disk_type": flush}
     together = is_the_same_together(tmp_path, monkeypatch, prepare, failures_of, at_once, store=sizes)
     assert least <= together < 300
+
+
+# --- What happened a short while ago ---
+
+
+notes = st.tuples(st.sampled_from("abcdef"), st.integers(0, 5))
+
+
+@given(st.lists(notes, max_size=30), st.integers(1, 4), st.integers(0, 5))
+def test_the_last_keys_are_known(noted: list[tuple[str, int]], keys_max: int, now: int) -> None:
+    recent: Recent[str] = Recent(keys_max)
+    for key, until in noted:
+        recent.note(key, until)
+    latest = dict(noted)
+    for place, (key, until) in enumerate(noted):
+        if key not in dict(noted[place + 1 :]) and len(noted) - place <= keys_max:
+            assert recent.has(key, now) == (until > now)
+    assert sum(recent.has(key, now) for key in "abcdef") <= 2 * keys_max
+    assert not any(recent.has(key, now) for key in "abcdef" if latest.get(key, 0) <= now)
+
+
+def test_many_are_noted_at_once() -> None:
+    recent: Recent[str] = Recent(2)
+    recent.note("a", 9)
+    recent.note_all({"b": 5, "c": 6, "a": 1})
+    recent.note_all({"d": 5})
+    assert [recent.has(key, 5) for key in "abcd"] == [False, False, True, False]
+    recent.note_all({"e": 7, "f": 7})
+    recent.note_all({"g": 7})
+    assert [recent.has(key, 5) for key in "cdefg"] == [False, False, True, True, True]
+
+
+@given(st.lists(notes, max_size=30), st.lists(st.sampled_from("abcdefgh"), max_size=8))
+def test_what_comes_before_the_first_known_key(noted: list[tuple[str, int]], asked: str) -> None:
+    recent: Recent[str] = Recent(2)
+    for key, until in noted:
+        recent.note(key, until)
+    expected = 0
+    while expected < len(asked) and not recent.has(asked[expected], 3):
+        expected += 1
+    assert recent.before_known(asked, 3) == expected

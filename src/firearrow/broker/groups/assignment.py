@@ -6,16 +6,17 @@ Source: upstream ``QueryAssignmentProcessor``.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.popsharing import shared_for_pop
 from firearrow.broker.groups.requestmodes import RequestModes
-from firearrow.broker.registering.routes import Queues, TopicRoutes
+from firearrow.broker.registering.routes import Queues as KnownQueues
+from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.net.server import Finished, Peer
 from firearrow.wire import fastjson
-from firearrow.wire.allocation import BROKER_STRATEGIES
+from firearrow.wire.allocation import BROKER_STRATEGIES, Queues, Strategy
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     POP,
@@ -30,6 +31,7 @@ from firearrow.wire.client_bodies import (
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.pop import ANY_QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +53,10 @@ class AssignmentProcessor:
         if names.is_lmq(asked.topic):
             own = MessageQueue(asked.topic, self._settings.broker.broker_name, 0)
             return self._answer(asked, (own,))
-        known: list[Queues | None] = []
+        known: list[KnownQueues | None] = []
         is_open = False
 
-        def tell(queues: Queues | None) -> None:
+        def tell(queues: KnownQueues | None) -> None:
             known.append(queues)
             if is_open:
                 peer.owed -= 1
@@ -67,7 +69,7 @@ class AssignmentProcessor:
         peer.owed += 1
         return None
 
-    def _answer(self, asked: AssignmentQuery, queues: Queues | None) -> Response:
+    def _answer(self, asked: AssignmentQuery, queues: KnownQueues | None) -> Response:
         mode = self._mode(asked.topic, asked.consumer_group)
         chosen = None if queues is None else self._chosen(asked, queues, mode)
         if chosen is None:
@@ -85,7 +87,7 @@ class AssignmentProcessor:
             return RequestMode(mode=PULL)
         return RequestMode(mode=POP, pop_share_queue_num=config.default_pop_share_queue_num)
 
-    def _chosen(self, asked: AssignmentQuery, queues: Queues, mode: RequestMode) -> Queues | None:
+    def _chosen(self, asked: AssignmentQuery, queues: KnownQueues, mode: RequestMode) -> KnownQueues | None:
         if asked.message_model == BROADCASTING:
             return queues
         if not self._settings.broker.server_load_balancer_enable:
@@ -117,3 +119,29 @@ class AssignmentProcessor:
     def modes(self, _: Peer, __: AnyCommand) -> Response:
         """402: what was said of all topics and groups."""
         return Response(body=fastjson.dumps(self._modes.content()))
+
+
+# --- How a broker divides what is popped among the clients of a group (400) ---
+#
+# By POP queues are shared: a division is by brokers, or by queues with some neighbours. What each
+# client has without that is in ``wire.allocation``.
+#
+# Source: upstream ``QueryAssignmentProcessor``.
+
+
+def shared_for_pop(strategy: Strategy, queues: Queues, clients: Sequence[str], client: str, share: int) -> Queues:
+    """Give the client what it may pop from.
+
+    Each queue goes to a client and the ``share`` before it; with 0 or less, or where that would be
+    all of them, everybody has all brokers. With more clients than queues, each has one queue.
+    """
+    if share <= 0 or share >= len(clients) - 1:
+        brokers = dict.fromkeys((queue.topic, queue.broker_name) for queue in queues)
+        return [MessageQueue(topic, broker_name, ANY_QUEUE) for topic, broker_name in brokers]
+    if client not in clients:
+        return []
+    index = clients.index(client)
+    if len(clients) > len(queues):
+        return [queues[index % len(queues)]]
+    neighbours = [clients[(index + ahead) % len(clients)] for ahead in range(share + 1)]
+    return [queue for other in neighbours for queue in strategy(queues, clients, other)]

@@ -2,7 +2,7 @@
 
 Clients send a heartbeat (34) every 30 s. A connection takes part in a group from its first
 heartbeat for it until it says good-bye (35), is closed, or was not heard for 120 s. When the
-members of a group or its topics change, that is told as `MembersChanged`; ``broker.groups.membernotices`` has
+members of a group or its topics change, that is told as `MembersChanged`; ``broker.groups.feature`` has
 the members divide the queues again.
 
 A group has one set of subscriptions, that of the last heartbeat: topics which are not in it are
@@ -16,6 +16,7 @@ Source: upstream ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Protocol
@@ -23,7 +24,6 @@ from typing import Final, Protocol
 import msgspec
 
 from firearrow.broker.events import GroupLeft, MembersChanged
-from firearrow.broker.groups.memberlog import MemberLog
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
@@ -36,6 +36,7 @@ from firearrow.wire.client_bodies import (
     SUBSCRIBE_ALL,
     Connection,
     ConsumerData,
+    MemberChange,
     SubscriptionData,
     is_by_tags,
     tags_in,
@@ -439,3 +440,34 @@ def _leave(groups_of: GroupsOf, channel: Channel, group: str) -> None:
     channel.keep(-groups.pop(group))
     if not groups:
         del groups_of[channel]
+
+
+# Who joined consumer groups lately, and who left them: what `firearrow doctor` asks for (203).
+#
+# RocketMQ's brokers keep no such history. It is in memory only, and what is kept is limited.
+
+
+CHANGES_MAX: Final = 50  # of a group: ten restarts of five clients are such a story
+GROUPS_MAX: Final = 1_000  # that changed last; 10 MB at most
+
+
+class MemberLog:
+    """The last changes of the groups that changed last."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[str, deque[MemberChange]] = {}
+
+    def note(self, group: str, client_id: str, *, joined: bool) -> None:
+        """A client has joined a group, or left it."""
+        changes = self._groups.pop(group, None)
+        if changes is None:
+            changes = deque(maxlen=CHANGES_MAX)
+            if len(self._groups) >= GROUPS_MAX:
+                del self._groups[next(iter(self._groups))]
+        changes.append(MemberChange(self._clock.now_ms(), client_id, joined))
+        self._groups[group] = changes  # the last one now
+
+    def of(self, group: str) -> list[MemberChange]:
+        """Give the changes of a group, the oldest first."""
+        return list(self._groups.get(group, ()))

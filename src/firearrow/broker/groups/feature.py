@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
@@ -13,16 +14,17 @@ from firearrow.broker.groups.clientprocessor import ClientProcessor
 from firearrow.broker.groups.clients import ClientRegistry
 from firearrow.broker.groups.filters import ConsumerFilters
 from firearrow.broker.groups.locks import QueueLocks
-from firearrow.broker.groups.membernotices import MemberNotices
 from firearrow.broker.groups.processor import GroupAdminProcessor
 from firearrow.broker.groups.relay import RelayProcessor
 from firearrow.broker.groups.requestmodes import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.registering.routes import TopicRoutes
+from firearrow.broker.state.settings import Settings
 from firearrow.broker.storage.saving import Saving
 from firearrow.net.server import ConnectionClosed
-from firearrow.services import Service
+from firearrow.services import Service, Soon
 from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import request
 
 CLIENT_SWEEP_SECONDS: Final = 10.0
 FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as RocketMQ
@@ -125,3 +127,50 @@ def group_handlers(
         RequestCode.SET_MESSAGE_REQUEST_MODE: assignment.set_mode,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: assignment.modes,
     }
+
+
+# --- notices to members ---
+#
+# Members of a changed group divide its queues
+# again. Java: DefaultConsumerIdsChangeListener.
+
+
+NOTIFIED_AT_ONCE_MAX: Final = 200
+"""Groups whose members are told in one turn that they have changed. One connection that ends may
+leave thousands."""
+
+
+class MemberNotices:
+    """Send each member a one-way request (40); groups that broadcast have nothing to divide.
+
+    Whatever changes until ``soon`` makes its call costs each member one notice, not one for every
+    other member that leaves when a whole group is switched off.
+    """
+
+    def __init__(self, settings: Settings, clients: ClientRegistry, soon: Soon) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._soon = soon
+        self._groups: dict[str, None] = {}
+
+    def changed(self, change: MembersChanged) -> None:
+        """Notify the members of a changed group."""
+        group = self._clients.consumer_group(change.group)
+        wanted = change.notify and self._settings.broker.notify_consumer_ids_changed_enable
+        if group is None or group.is_broadcasting or not wanted:
+            return
+        first = not self._groups
+        self._groups[group.name] = None
+        if first:
+            self._soon(self._tell)
+
+    def _tell(self) -> None:
+        changed = list(islice(self._groups, NOTIFIED_AT_ONCE_MAX))
+        for name in changed:
+            del self._groups[name]
+        if self._groups:
+            self._soon(self._tell)
+        for group in filter(None, map(self._clients.consumer_group, changed)):
+            command = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True)
+            for channel in list(group.members):
+                channel.push(command)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import GroupDeleted
 from firearrow.broker.lite import facts
 from firearrow.broker.lite.events import LiteEvents
 from firearrow.broker.lite.expiry import LiteExpiry
 from firearrow.broker.lite.popping import LitePopping
-from firearrow.broker.lite.sharding import LiteSharding
 from firearrow.broker.lite.subscriptions import LiteBegun, LiteSubscriptions
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.waiting import HeldPops
-from firearrow.broker.registering.routes import TopicRoutes
+from firearrow.broker.registering.routes import Queues, TopicRoutes
 from firearrow.events import Events
-from firearrow.message.names import lite_parts
+from firearrow.message.names import java_hash, lite_parts
 from firearrow.services import Scheduler, Service
 from firearrow.store import MessagesArrived, QueuesDeleted
 from firearrow.wire.bodies import DataVersion
@@ -82,3 +83,43 @@ class LiteTopics(Service):
             self._known = version, parent
             self._known_groups = facts.groups_of(self._groups.table, parent)
         return self._known_groups
+
+
+# Which broker of a cluster has a lite topic: a client chooses a queue of the parent by its name.
+#
+# Source: upstream ``LiteShardingImpl``; the hash is Guava's ``Hashing#consistentHash``.
+
+
+_MASK: Final = (1 << 64) - 1
+
+
+def bucket(name: str, count: int) -> int:
+    """Choose one of ``count``, such that with one more few names change their place."""
+    assert count > 0
+    state = java_hash(name) & _MASK
+    chosen = 0
+    while True:
+        state = (state * 2862933555777941757 + 1) & _MASK
+        drawn = ((state >> 33) + 1) / (1 << 31)
+        following = int((chosen + 1) / drawn)
+        if not 0 <= following < count:
+            return chosen
+        chosen = following
+
+
+class LiteSharding:
+    """Says whether lite topics are this broker's, as far as it knows where the parent's queues
+    are."""
+
+    def __init__(self, routes: TopicRoutes, broker_name: str) -> None:
+        self._routes = routes
+        self._broker_name = broker_name
+
+    def is_here(self, parent: str, lite_topic: str) -> bool:
+        """Whether a lite topic is this broker's; where nothing is known yet, it is."""
+        found: list[Queues | None] = []
+        self._routes.find(parent, found.append)
+        queues = found[0] if found else None
+        if not queues:
+            return True
+        return queues[bucket(lite_topic, len(queues))].broker_name == self._broker_name

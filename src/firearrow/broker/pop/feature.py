@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -14,6 +15,7 @@ from firearrow.broker.lite.processor import LiteProcessor
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.acks import AckProcessor
+from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.escaped import EscapedBooks
 from firearrow.broker.pop.inflight import InFlight
@@ -27,16 +29,17 @@ from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.processor import PopProcessor
 from firearrow.broker.pop.revive import Reviving
 from firearrow.broker.pop.revivequeue import ReviveQueue
-from firearrow.broker.pop.rollback import RollbackProcessor
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.broker.storage.saving import Saving
 from firearrow.broker.timing.timer import TimedMessages
-from firearrow.net.server import BulkHandler, ConnectionClosed, Handler
+from firearrow.net.server import BulkHandler, ConnectionClosed, Handler, Peer, Steps
 from firearrow.services import Service
 from firearrow.store import MessagesArrived, QueuesDeleted
 from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
 
 ORDER_SECONDS: Final = 10.0  # between writes of what is popped in order, as RocketMQ
 ENDS: Final = frozenset(
@@ -189,3 +192,25 @@ class PopFeature(Feature):
         self.orders.file.close()
         if self.database is not None:
             self.database.close()
+
+
+# --- Has all that RocksDB knows of popped messages moved to the revive topics (200056) ---
+#
+# Source: upstream ``AdminBrokerProcessor#transferPopToFsStore``.
+
+
+log = logging.getLogger(__name__)
+
+
+class RollbackProcessor:
+    """Moves what is noted of popped messages."""
+
+    def __init__(self, context: BrokerContext, books: Books) -> None:
+        self._clock = context.clock
+        self._books = books
+
+    def roll_back(self, peer: Peer, request: AnyCommand) -> Steps:
+        """200056: answer when every pop until now is in the revive topics."""
+        count = yield from self._books.moved(self._clock.now_ms())
+        log.info("what is popped is noted in the revive topics now", extra={"count": count, "client": peer.address})
+        return Response()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from firearrow.broker.events import SettingsChanged
 from firearrow.broker.feature import Base, Feature
 from firearrow.broker.metrics.stats import SAMPLE_SECONDS
 from firearrow.broker.state.persistence import StateFile
-from firearrow.broker.storage.catchup import CATCH_UP_SECONDS, CatchingUp
 from firearrow.broker.storage.healing import Healing
 from firearrow.broker.storage.saving import Confirming, Following, Kept, Saving
 from firearrow.services import Service
-from firearrow.store import RecordDamaged
+from firearrow.store import MessageStore, RecordDamaged
 
 
 class StorageFeature(Feature):
@@ -63,3 +63,26 @@ class StorageFeature(Feature):
     async def finish(self) -> None:
         """Return once no state file is being written."""
         await self.saving.finish()
+
+
+# --- Has queues that were left out catch up with the log, by time ---
+
+
+CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
+RESTING_SECONDS: Final = 5.0  # the same where the log did not grow since the last look
+
+
+class CatchingUp:
+    """Looks after the queues of a store that were left out."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._looked_at = -1  # where the log ended at the last look
+
+    def step(self) -> float:
+        """Let them catch up; look again soon whether there are any."""
+        wait = self._store.catch_up_left_out()
+        looked_at, self._looked_at = self._looked_at, self._store.log_end_offset
+        if wait is None and looked_at == self._looked_at:
+            return RESTING_SECONDS
+        return CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
