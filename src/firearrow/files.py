@@ -82,7 +82,7 @@ class StoredPath(Protocol):
         """Give what is in a directory, in any order; nothing where there is none."""
 
     def exists(self) -> bool:
-        """Whether there is something."""
+        """Tell whether there is something."""
 
     def stat(self) -> _Status:
         """Give the time of its last change; OSError where there is nothing."""
@@ -203,7 +203,7 @@ def thrown_away(root: Path) -> Iterator[None]:
 
 
 def is_thrown_away(path: Path) -> bool:
-    """Whether a file need not be on the disk, ever."""
+    """Tell whether a file need not be on the disk, ever."""
     if not _thrown_away:
         return False
     place = path.absolute()

@@ -55,7 +55,7 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """Whether the call is still to be made."""
+        """Tell whether the call is still to be made."""
         return self._timer is not None
 
     def set(self, seconds: float) -> None:

@@ -147,7 +147,7 @@ def counter_of(content: Mapping[str, Any]) -> int:
 
 
 def has_database(directory: StoredPath, part: StatePart) -> bool:
-    """Whether a part was kept in a database at some time."""
+    """Tell whether a part was kept in a database at some time."""
     return part.directory is not None and is_database(directory / part.directory)
 
 
@@ -166,7 +166,7 @@ def state_in_rows(directory: StoredPath, part: StatePart, in_json: Content) -> C
 
 
 def is_database(directory: StoredPath) -> bool:
-    """Whether a directory holds a database."""
+    """Tell whether a directory holds a database."""
     return (directory / _MARK).exists()
 
 

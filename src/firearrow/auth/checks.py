@@ -106,7 +106,7 @@ class Authorization:
         self._rights: dict[str, Rights] = {}
 
     def is_super(self, username: str) -> bool:
-        """Whether nothing is refused to a user, which must be one."""
+        """Tell whether nothing is refused to a user, which must be one."""
         user = self._users.get(username)
         if user is None:
             raise no_permission(f"User:{username} not found.")

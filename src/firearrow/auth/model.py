@@ -148,7 +148,7 @@ class User(_Stored, frozen=True, kw_only=True):
 
     @property
     def is_super(self) -> bool:
-        """Whether nothing is refused to it."""
+        """Tell whether nothing is refused to it."""
         return self.user_type == UserType.SUPER
 
 
@@ -313,7 +313,7 @@ def _check_entry(entry: Entry) -> None:
 
 
 def is_address_or_network(text: str) -> bool:
-    """Whether this is an address of IPv4 or IPv6, or a network as ``10.0.0.0/8``."""
+    """Tell whether this is an address of IPv4 or IPv6, or a network as ``10.0.0.0/8``."""
     try:
         if "/" in text:
             ip_network(text, strict=False)

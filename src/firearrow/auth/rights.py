@@ -72,7 +72,7 @@ class _Rule(NamedTuple):
         return self.pattern == Pattern.ANY or self.name == name
 
     def fits(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
-        """Whether it is about one of the actions on this from there."""
+        """Tell whether it is about one of the actions on this from there."""
         return self.concerns(kind, name) and self.is_about(actions, ip)
 
     def is_about(self, actions: Iterable[Action], ip: str) -> bool:
@@ -119,7 +119,7 @@ def _rule_of(entry: Entry) -> _Rule | None:
 
 
 def _is_within(ip: str, source: str) -> bool:
-    """Whether an address is this one, or of this network; no if either can't be read."""
+    """Tell whether an address is this one, or of this network; no if either can't be read."""
     try:
         if "/" in source:
             return ip_address(ip) in ip_network(source, strict=False)
@@ -170,7 +170,7 @@ class Rights:
         return any(rules.allows_some(kind, actions, ip) for rules in self._types)
 
     def allows(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
-        """Whether any of the actions on a resource is allowed from an address."""
+        """Tell whether any of the actions on a resource is allowed from an address."""
         return self.verdict(kind, name, actions, ip) is Verdict.ALLOWED
 
     def verdict(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> Verdict:

@@ -46,7 +46,7 @@ class Wishes(Protocol):
 
     @property
     def migrate_auth_from_v1_enabled(self) -> bool:
-        """Whether users of ACL 1 are to be taken over."""
+        """Tell whether users of ACL 1 are to be taken over."""
         ...
 
 

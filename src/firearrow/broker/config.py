@@ -258,7 +258,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
 
     @property
     def has_users(self) -> bool:
-        """Whether there are users, if only to be made ready for access control."""
+        """Tell whether there are users, if only to be made ready for access control."""
         return bool(
             self.authentication_enabled
             or self.authentication_metadata_provider
@@ -274,5 +274,5 @@ class BrokerConfig(MetricsKeys, frozen=True):
 
     @property
     def is_stateful(self) -> bool:
-        """Whether a user is believed for a while on a connection."""
+        """Tell whether a user is believed for a while on a connection."""
         return self.authentication_strategy.endswith(".StatefulAuthenticationStrategy")

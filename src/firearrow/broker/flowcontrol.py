@@ -188,7 +188,7 @@ class FlowControl(Patience):
         return None
 
     def _was_busy(self, stalled_ms: int) -> bool:
-        """Whether a put is why the loop was held up.
+        """Tell whether a put is why the loop was held up.
 
         Java: DefaultMessageStore#isOSPageCacheBusy asks how long the lock of a put is held. Here
         the loop is it, and to read the clock before and after each put would cost each message.

@@ -169,7 +169,7 @@ async def _restarted(admin: Admin, server: Server, how: DrainOptions, states: di
 
 
 async def _is_again(admin: Admin, server: Server, before: str | None, pid: int) -> bool:
-    """Whether a broker is known again, and is another process."""
+    """Tell whether a broker is known again, and is another process."""
     if await boot(admin, server) in (None, before):
         return False
     return await _pid(admin, server) not in (0, pid)

@@ -75,7 +75,7 @@ class Left(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Whether it is drained."""
+        """Tell whether it is drained."""
         return not self.lags and not self.gets_messages
 
     def __str__(self) -> str:

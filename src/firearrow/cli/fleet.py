@@ -24,7 +24,7 @@ PREVIEW: Final = "Nothing is changed yet: --apply does it."
 
 
 def matches(name: str, pattern: str | None) -> bool:
-    """Whether a name is one of those that are asked for."""
+    """Tell whether a name is one of those that are asked for."""
     return pattern is None or fnmatchcase(name, pattern)
 
 

@@ -22,7 +22,7 @@ END_OF_OPTIONS: Final = "--"
 
 
 def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether one of the options is that for help."""
+    """Tell whether one of the options is that for help."""
     return any(word in HELP for word in before_end(words))
 
 

@@ -74,5 +74,5 @@ PLAIN: Final = Output()
 
 
 def has_colors() -> bool:
-    """Whether standard output may be coloured."""
+    """Tell whether standard output may be coloured."""
     return sys.stdout.isatty() and not os.environ.get(NO_COLOR)

@@ -26,7 +26,7 @@ def forget_output() -> None:
 
 
 def output_is_closed() -> bool:
-    """Whether standard output is a pipe, or a socket, whose reader is gone."""
+    """Tell whether standard output is a pipe, or a socket, whose reader is gone."""
     poll = select.poll()
     poll.register(STANDARD_OUTPUT, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))

@@ -66,5 +66,5 @@ def changed(had: K, given: Mapping[str, Any], attributes: Mapping[str, str]) -> 
 
 
 def alters(had: K, given: Mapping[str, Any], attributes: Mapping[str, str]) -> bool:
-    """Whether what is given differs from what a broker had."""
+    """Tell whether what is given differs from what a broker had."""
     return replace(had, **given, attributes={**had.attributes, **attributes}) != had

@@ -86,7 +86,7 @@ def _messages(run: ReportRun[Replay]) -> Messages:
 
 
 def _wants_all_topics(run: ReportRun[Replay]) -> bool:
-    """Whether all topics were asked for, or those that are meant were named."""
+    """Tell whether all topics were asked for, or those that are meant were named."""
     choice = parse(run.reader.options).choice if run.reader.options else Choice()
     return bool(run.options.all_topics or choice.subscribe or choice.pattern or choice.assign)
 

@@ -55,7 +55,7 @@ class Accumulator:
         self._under_way: set[asyncio.Future[Receipt]] = set()
 
     def takes(self, draft: Draft, place: Place) -> bool:
-        """Whether a message may wait for others here."""
+        """Tell whether a message may wait for others here."""
         return (
             not draft.waits
             and not is_retry(draft.topic)

@@ -44,11 +44,11 @@ class QueueSource:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the queue is another client's now."""
+        """Tell whether the queue is another client's now."""
         return self._assigned.is_dropped
 
     def may_begin(self, _: Message) -> bool:
-        """Whether a message is still to be consumed."""
+        """Tell whether a message is still to be consumed."""
         return not self._assigned.is_dropped
 
     def done(self, messages: Sequence[Message]) -> None:

@@ -73,11 +73,11 @@ class FaultTable:
         self._until_ms.pop(broker, None)
 
     def is_available(self, broker: str, now_ms: int) -> bool:
-        """Whether a broker is not left alone."""
+        """Tell whether a broker is not left alone."""
         return now_ms >= self._until_ms.get(broker, now_ms)
 
     def is_reachable(self, broker: str) -> bool:
-        """Whether a broker may be tried for lack of better ones."""
+        """Tell whether a broker may be tried for lack of better ones."""
         return broker not in self._unreachable
 
 

@@ -24,10 +24,10 @@ class Source(Protocol):
 
     @property
     def keeps_order(self) -> bool:
-        """Whether its messages are consumed one behind the other, so that all can come again."""
+        """Tell whether its messages are consumed one behind the other, so that all can come again."""
 
     def may_begin(self, message: Message) -> bool:
-        """Whether a message is still to be consumed; none of a source that is dropped is."""
+        """Tell whether a message is still to be consumed; none of a source that is dropped is."""
 
     def done(self, messages: Sequence[Message]) -> None:
         """Messages are consumed; nobody needs to know if the source is dropped."""
@@ -55,7 +55,7 @@ class Delivery(Message, eq=False, gc=True):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it was said what becomes of it."""
+        """Tell whether it was said what becomes of it."""
         return self._source is None
 
     def ack(self) -> None:

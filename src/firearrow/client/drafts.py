@@ -46,7 +46,7 @@ class Draft(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether it is to be delivered later."""
+        """Tell whether it is to be delivered later."""
         return not TIME_KEYS.isdisjoint(self.properties)
 
     @property

@@ -115,7 +115,7 @@ class Registration:
 
 
 def is_coroutine(handler: Handler) -> bool:
-    """Whether a function, or a callable object, is to be awaited."""
+    """Tell whether a function, or a callable object, is to be awaited."""
     of_object = getattr(handler, "__call__", handler)  # noqa: B004 - its own kind is asked for
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(of_object)
 

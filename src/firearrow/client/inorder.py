@@ -44,7 +44,7 @@ class OrderedSource:
         self.has_returned = False
 
     def may_begin(self, _: Message) -> bool:
-        """Whether a message is still to be consumed."""
+        """Tell whether a message is still to be consumed."""
         return not self._assigned.is_dropped
 
     def done(self, _: Sequence[Message]) -> None:
@@ -106,7 +106,7 @@ class InOrder:
             await asyncio.sleep(min(max(suspended, SUSPEND_SECONDS_MIN), SUSPEND_SECONDS_MAX))
 
     def _may_consume(self, assigned: AssignedQueue) -> bool:
-        """Whether the queue is still this client's, after what may have been a long wait."""
+        """Tell whether the queue is still this client's, after what may have been a long wait."""
         return not assigned.is_dropped and (not self._member.is_clustering or assigned.is_locked)
 
     async def _settle(

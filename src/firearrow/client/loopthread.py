@@ -72,7 +72,7 @@ class LoopThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether the thread is in this process: a fork has no threads but the one that forked."""
+        """Tell whether the thread is in this process: a fork has no threads but the one that forked."""
         return self._process == os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

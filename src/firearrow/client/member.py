@@ -71,7 +71,7 @@ class AssignedQueue:
 
     @property
     def is_locked(self) -> bool:
-        """Whether its lock is taken to be held."""
+        """Tell whether its lock is taken to be held."""
         return self.locked_until > self._time()
 
     def locked(self, *, ok: bool) -> None:

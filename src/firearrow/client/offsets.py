@@ -148,7 +148,7 @@ class Offsets:
         return Stored(record.store_timestamp_ms, record.born_timestamp_ms)
 
     async def _has_place(self, address: str, physical_offset: int) -> bool:
-        """Whether the log still has a place, if the broker answers that."""
+        """Tell whether the log still has a place, if the broker answers that."""
         try:
             answer = await self._client.call(address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
         except BrokerError:

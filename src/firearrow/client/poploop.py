@@ -109,7 +109,7 @@ class PopQueue:
     # --- the source of messages ---
 
     def may_begin(self, message: Message) -> bool:
-        """Whether a message is still this consumer's: its time may be over."""
+        """Tell whether a message is still this consumer's: its time may be over."""
         if self.is_dropped:
             return False
         if self._is_in_time(message):

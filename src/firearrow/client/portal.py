@@ -71,7 +71,7 @@ class Blocking(Generic[A]):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been started and not closed."""
+        """Tell whether it has been started and not closed."""
         return self._portal is not None
 
     @property

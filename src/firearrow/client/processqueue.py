@@ -112,7 +112,7 @@ class ProcessQueue(Generic[M]):
             done.remove(order.popleft())
 
     def is_here(self, queue_offset: int) -> bool:
-        """Whether a message has come and is not consumed; goes through what is here."""
+        """Tell whether a message has come and is not consumed; goes through what is here."""
         return queue_offset in self._order and queue_offset not in self._done
 
     # --- in order ---

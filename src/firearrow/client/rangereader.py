@@ -111,7 +111,7 @@ class RangeReader:
 
     @property
     def is_done(self) -> bool:
-        """Whether ``read`` has returned the whole range."""
+        """Tell whether ``read`` has returned the whole range."""
         return self._at >= self._end
 
     async def read(self, bytes_min: int = 1) -> list[bytes]:
@@ -205,7 +205,7 @@ class RangeReader:
         return records
 
     def _is_lost(self, stretch: _Stretch, answer: AnyCommand, next_offset: int) -> bool:
-        """Whether an answer without messages means that they are gone; else none had the tags."""
+        """Tell whether an answer without messages means that they are gone; else none had the tags."""
         start = stretch.start
         if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.remark != _REMOVING:
             if next_offset > start:

@@ -56,7 +56,7 @@ def writable(route: Route, queues_max: int | None = None) -> list[Target]:
 
 
 def is_ordered(route: Route) -> bool:
-    """Whether the name server fixes the queues of the topic."""
+    """Tell whether the name server fixes the queues of the topic."""
     return bool(route.order_topic_conf)
 
 

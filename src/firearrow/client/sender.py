@@ -79,7 +79,7 @@ class Place(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether there is only one queue for it."""
+        """Tell whether there is only one queue for it."""
         return self != ANYWHERE
 
 

@@ -211,7 +211,7 @@ class Session:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not closed."""
+        """Tell whether it has been started and not closed."""
         return self._state == "running"
 
     # --- names ---

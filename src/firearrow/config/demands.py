@@ -105,7 +105,7 @@ def jvm_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, s
 
 
 def is_secret(key: str, value: str) -> bool:
-    """Whether the value of a key is for nobody but the server.
+    """Tell whether the value of a key is for nobody but the server.
 
     That of a misspelt key may be, too: users are written as ``{"username":...,"password":...}``.
     """

@@ -43,5 +43,5 @@ class MetricsKeys(ListeningKeys, frozen=True):
 
     @property
     def has_metrics(self) -> bool:
-        """Whether metrics are counted at all."""
+        """Tell whether metrics are counted at all."""
         return self.metrics_exporter_type != "DISABLE"

@@ -239,7 +239,7 @@ def review(rest: Mapping[str, str], *struct_types: type[ServerConfig], servers: 
 
 
 def _changes_nothing(value: str, default: str | None) -> bool:
-    """Whether a value is the default, or takes the place of one that the machine decides."""
+    """Tell whether a value is the default, or takes the place of one that the machine decides."""
     return default is not None and (default.startswith("<") or value.strip() == default)
 
 

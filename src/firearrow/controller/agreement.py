@@ -153,7 +153,7 @@ class Agreement:
 
     @property
     def leads(self) -> bool:
-        """Whether this controller knows all that was agreed on, and is the one to ask."""
+        """Tell whether this controller knows all that was agreed on, and is the one to ask."""
         return self._led_in != 0
 
     @property

@@ -92,7 +92,7 @@ class ControllerConfig(MetricsKeys, frozen=True):
 
     @property
     def agrees_by_etcd(self) -> bool:
-        """Whether it is etcd that controllers agree by."""
+        """Tell whether it is etcd that controllers agree by."""
         return self.controller_type.lower() == "etcd"
 
     def etcd_endpoints(self) -> list[str]:

@@ -42,7 +42,7 @@ class Liveness(Protocol):
     """Says which brokers live."""
 
     def is_alive(self, cluster: str, name: str, broker_id: int) -> bool:
-        """Whether a broker was heard lately."""
+        """Tell whether a broker was heard lately."""
         ...
 
 

@@ -32,7 +32,7 @@ class Living(Protocol):
     """Knows which brokers live, and how they stand."""
 
     def is_alive(self, cluster: str, name: str, broker_id: int) -> bool:
-        """Whether a broker was heard lately."""
+        """Tell whether a broker was heard lately."""
         ...
 
     def standing(self, cluster: str, name: str, broker_id: int) -> Standing:

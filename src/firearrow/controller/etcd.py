@@ -94,7 +94,7 @@ class EtcdAgreement:
 
     @property
     def leads(self) -> bool:
-        """Whether this controller knows all that was agreed on, and is the one to ask."""
+        """Tell whether this controller knows all that was agreed on, and is the one to ask."""
         return self._leads and self._monotonic() < self._until
 
     @property
@@ -269,7 +269,7 @@ class EtcdAgreement:
             asyncio.get_running_loop().call_soon(waiter, True)
 
     def _was_made(self, answer: Transaction) -> bool:
-        """Whether the same change, which was not answered, is what has changed the key since."""
+        """Tell whether the same change, which was not answered, is what has changed the key since."""
         kvs = answer.responses[0].response_range.kvs
         found = self._found
         made = (found.create_revision, found.version + 1)

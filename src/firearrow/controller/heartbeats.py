@@ -71,7 +71,7 @@ class Heartbeats:
         pulse.standing = Standing(epoch, offset, told.priority)
 
     def is_alive(self, cluster: str, name: str, broker_id: int) -> bool:
-        """Whether a broker was heard lately."""
+        """Tell whether a broker was heard lately."""
         pulse = self._pulses.get(Identity(cluster, name, broker_id))
         return pulse is not None and not self._is_silent(pulse)
 

@@ -42,7 +42,7 @@ class Council:
 
     @property
     def leads(self) -> bool:
-        """Whether requests are decided here."""
+        """Tell whether requests are decided here."""
         return self._agreement.leads
 
     @property

@@ -268,7 +268,7 @@ class Transport(virtual.Transport):
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process has opened it: after a fork, the child has only a shell of it."""
+        """Tell whether this process has opened it: after a fork, the child has only a shell of it."""
         return self.queues.is_open and self.queues.portal.is_here
 
     def driver_version(self) -> str:

@@ -99,7 +99,7 @@ class Queues:
             await declare_topic(self._session, topic, priority_max + 1, "PRIORITY")
 
     async def exists(self, queue: str) -> bool:
-        """Whether a queue is there."""
+        """Tell whether a queue is there."""
         try:
             await self._session.refresh(self._session.topic(self.topic(queue)))
         except TopicNotFound:

@@ -555,7 +555,7 @@ def readdress(record: bytes, topic: str, name: str, value: str) -> bytes:
 
 
 def has_crc_property(properties: bytes) -> bool:
-    """Whether a properties string, as stored, ends in the CRC of its record."""
+    """Tell whether a properties string, as stored, ends in the CRC of its record."""
     return properties[-CRC_PROPERTY_BYTES:].startswith(_CRC_NAME)
 
 

@@ -75,17 +75,17 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can be sent, as far as one can know."""
+        """Tell whether requests can be sent, as far as one can know."""
         return self._transport is not None and not self._is_retired and not self._transport.is_closing()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is waited for."""
+        """Tell whether nothing is waited for."""
         return not self._line.calls
 
     @property
     def takes_more(self) -> bool:
-        """Whether it is open, and the peer takes what is sent."""
+        """Tell whether it is open, and the peer takes what is sent."""
         return self._room is None and self.is_open
 
     # --- the transport ---
@@ -348,12 +348,12 @@ class Client:
         return tuple(self._connections)
 
     def is_connected(self, address: str) -> bool:
-        """Whether there is a connection."""
+        """Tell whether there is a connection."""
         connection = self._connections.get(address)
         return connection is not None and connection.is_open
 
     def is_idle(self, address: str) -> bool:
-        """Whether no call to a server is under way."""
+        """Tell whether no call to a server is under way."""
         connection = self._connections.get(address)
         return connection is None or connection.is_idle
 

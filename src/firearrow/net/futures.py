@@ -28,7 +28,7 @@ class Pending:
         self._waiter: asyncio.Future[None] | None = None
 
     def done(self) -> bool:
-        """Whether the call has ended."""
+        """Tell whether the call has ended."""
         return self._answer is not None or self._error is not None
 
     def set_result(self, answer: AnyCommand) -> None:

@@ -24,7 +24,7 @@ class HttpAnswer(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """Whether it is what was asked for."""
+        """Tell whether it is what was asked for."""
         return self.status.split()[1:2] == ["200"]
 
 

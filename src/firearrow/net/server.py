@@ -122,12 +122,12 @@ class Peer(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether answers can still be sent."""
+        """Tell whether answers can still be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def reads(self) -> bool:
-        """Whether the peer takes what it is sent, at present."""
+        """Tell whether the peer takes what it is sent, at present."""
         return not self._paused and self.is_open
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -536,7 +536,7 @@ class Peer(asyncio.Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether nothing is read from it because others hold too much."""
+        """Tell whether nothing is read from it because others hold too much."""
         return self._waits
 
     def keep(self, size: int) -> None:
@@ -678,7 +678,7 @@ class Server:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it takes no connections any more."""
+        """Tell whether it takes no connections any more."""
         return self._all_gone is not None
 
     async def stop(self) -> None:
@@ -735,7 +735,7 @@ class Server:
             return None
 
     def turn_is_over(self, began_ms: int) -> bool:
-        """Whether a peer that began at a time is to go on in another turn.
+        """Tell whether a peer that began at a time is to go on in another turn.
 
         It has no more than one request at a time while others wait for their turn.
         """
@@ -745,7 +745,7 @@ class Server:
         return not 0 <= self.now_ms() - began_ms < TURN_MS  # if the clock is set back, it is over
 
     def begins_at_once(self, now_ms: int) -> bool:
-        """Whether a request that takes steps may begin in the read that brought it.
+        """Tell whether a request that takes steps may begin in the read that brought it.
 
         One may in the time of a turn: a thousand heartbeats at once leave messages their turns.
         """

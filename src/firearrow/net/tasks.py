@@ -25,7 +25,7 @@ class Running:
         self._task = task
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Tell whether it has ended."""
         return self._task.done()
 
     async def ended(self, seconds: float) -> bool:

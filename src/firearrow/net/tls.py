@@ -415,7 +415,7 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Whether the connection is being closed."""
+        """Tell whether the connection is being closed."""
         return self._transport.is_closing()
 
     def pause_reading(self) -> None:

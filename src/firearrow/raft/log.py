@@ -58,7 +58,7 @@ class Log:
         return fresh.index
 
     def is_as_late(self, index: int, term: int) -> bool:
-        """Whether a log that ends so has all that this one may have had agreed on."""
+        """Tell whether a log that ends so has all that this one may have had agreed on."""
         return (term, index) >= (self.last_term, self.last_index)
 
     def likely_match(self, index: int, term: int) -> int:

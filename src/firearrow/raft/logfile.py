@@ -194,7 +194,7 @@ def _read(data: bytes, at: int) -> _Record | None:
 
 
 def _has_empty_sector(data: bytes, start: int) -> bool:
-    """Whether a sector, as far as it is behind ``start``, is still zeros."""
+    """Tell whether a sector, as far as it is behind ``start``, is still zeros."""
     while start < len(data):
         end = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
         if not any(data[start:end]):

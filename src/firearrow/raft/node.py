@@ -136,7 +136,7 @@ class Node:
 
     @property
     def is_leader(self) -> bool:
-        """Whether entries are to be proposed here."""
+        """Tell whether entries are to be proposed here."""
         return self.role is Role.LEADER
 
     # --- what happens to it ---
@@ -444,7 +444,7 @@ class Node:
 
 
 def _is_of_trial(message: Message) -> bool:
-    """Whether the term of a message is one that nobody is in yet."""
+    """Tell whether the term of a message is one that nobody is in yet."""
     if isinstance(message, AskVote):
         return message.is_trial
     return isinstance(message, Vote) and message.is_trial and message.is_granted

@@ -128,7 +128,7 @@ class _Switched:
 
     @property
     def has_met(self) -> bool:
-        """Whether it has answered the handshake."""
+        """Tell whether it has answered the handshake."""
         return self._receiving.is_ready
 
 

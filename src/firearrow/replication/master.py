@@ -192,7 +192,7 @@ class Master(Service):
             self.store.dispatching.woken = None
 
     def is_news(self, what: str, address: str) -> bool:
-        """Whether what keeps a slave from following was not logged yet of its host."""
+        """Tell whether what keeps a slave from following was not logged yet of its host."""
         key = f"{what} {address.rpartition(':')[0]}"
         if key in self._said or len(self._said) >= SLAVES_MAX:
             return False
@@ -233,7 +233,7 @@ class Master(Service):
         return max(acked[count - 1], 0) if len(acked) >= count else 0
 
     def _counts(self, slave: Connection, first_offset: int) -> bool:
-        """Whether a slave is still there, has got something, and was not empty when what is waited
+        """Tell whether a slave is still there, has got something, and was not empty when what is waited
         for was put.
 
         A connection of the same host that is newer may be the same slave's.
@@ -248,7 +248,7 @@ class Master(Service):
         return [it for it in self.slaves if it.sending.acked >= 0]
 
     def is_in_sync(self, slave: Connection) -> bool:
-        """Whether a slave has nearly all."""
+        """Tell whether a slave has nearly all."""
         gap = self.store.log_end_offset - slave.sending.acked
         return gap < self.config.ha_max_gap_not_in_sync
 
@@ -361,7 +361,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """Whether it follows and lacks something that is here."""
+        """Tell whether it follows and lacks something that is here."""
         at = self.sending.next_offset
         lacks = self.sending.acked < self._store.log_end_offset
         return at is not None and at >= self._store.log_start_offset and lacks

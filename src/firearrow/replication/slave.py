@@ -85,7 +85,7 @@ class Slave(Running):
 
     @property
     def is_following(self) -> bool:
-        """Whether the master sends it the log."""
+        """Tell whether the master sends it the log."""
         return not self._trouble
 
     def connection(self) -> Following:
@@ -94,7 +94,7 @@ class Slave(Running):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection to the master, who may have said nothing yet."""
+        """Tell whether there is a connection to the master, who may have said nothing yet."""
         return self._following is not None
 
     def follow(self, address: str) -> None:
@@ -228,7 +228,7 @@ class Following(asyncio.Protocol):
 
     @property
     def _is_ahead(self) -> bool:
-        """Whether the log here goes on behind what the master has sent."""
+        """Tell whether the log here goes on behind what the master has sent."""
         return self._end_there < self._store.log_end_offset
 
     def _put(self, physical_offset: int, piece: memoryview) -> None:

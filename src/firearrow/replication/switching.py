@@ -101,7 +101,7 @@ class Greeting(NamedTuple):
 
     @property
     def is_reader(self) -> bool:
-        """Whether it only wants some bytes of the log, see `firearrow.replication.fetching`."""
+        """Tell whether it only wants some bytes of the log, see `firearrow.replication.fetching`."""
         return self.broker_id < 0
 
 

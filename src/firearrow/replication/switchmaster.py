@@ -106,7 +106,7 @@ class SwitchMaster(Master):
         return self._confirmed
 
     def is_in_sync(self, slave: Connection) -> bool:
-        """Whether a slave is in the set."""
+        """Tell whether a slave is in the set."""
         greeting = greeting_of(slave)
         return greeting is not None and greeting.broker_id in self.in_sync.members
 
@@ -281,7 +281,7 @@ class Copies:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether a send ever waits for another broker."""
+        """Tell whether a send ever waits for another broker."""
         config = self._master.config
         return config.all_ack_in_sync_state_set or config.in_sync_replicas > 1
 

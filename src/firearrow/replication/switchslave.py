@@ -91,7 +91,7 @@ class SwitchFollowing(Following):
             slave.confirm(confirmed)
 
     def _fits(self, master: MasterLog) -> bool:
-        """Whether the log goes on where it ends; else it is given up, and cut elsewhere."""
+        """Tell whether the log goes on where it ends; else it is given up, and cut elsewhere."""
         own, end = self._switch_slave.epochs, self._store.log_end_offset
         own.cut_behind(end)
         if end and own.entries:

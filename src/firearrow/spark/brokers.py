@@ -270,7 +270,7 @@ class BrokerOrigin:
         return replace(self._pull_options, tags=())
 
     async def _has_own_tags(self, queue: Queue) -> bool:
-        """Whether each message of a topic is known to be a record of its own."""
+        """Tell whether each message of a topic is known to be a record of its own."""
         key = queue.topic, queue.broker
         if key not in self._own_tags:
             code, fields = RequestCode.GET_TOPIC_CONFIG, {"topic": queue.topic}

@@ -159,7 +159,7 @@ class FileOrigin:
         log.warning("queues to read are not there", extra={"count": len(missing), "reason": text})
 
     def _is_wanted(self, topic: str, queue_id: int) -> bool:
-        """Whether a query needs a queue; where offsets are named, all are looked at."""
+        """Tell whether a query needs a queue; where offsets are named, all are looked at."""
         if self.options.range != Range():
             return True
         return topic in self.narrow.topic and queue_id in self.narrow.queue_id

@@ -49,7 +49,7 @@ class NumberSet:
 
     @property
     def is_all(self) -> bool:
-        """Whether it leaves nothing out."""
+        """Tell whether it leaves nothing out."""
         return self == NumberSet()
 
     @property

@@ -37,7 +37,7 @@ _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
 
 
 def has_inner(columns: Columns) -> bool:
-    """Whether a record is one that clients take apart."""
+    """Tell whether a record is one that clients take apart."""
     return bool((columns.sys_flag & _WRAPPED == _WRAPPED).any())
 
 

@@ -139,7 +139,7 @@ def _behind(storage: Storage, stretch: Stretch, at: int, stop: Stop, skip: bool)
 
 
 def _comes(storage: Storage, stretch: Stretch, at: int) -> bool:
-    """Whether a record is there by now, or a moment later.
+    """Tell whether a record is there by now, or a moment later.
 
     Of records that a broker writes in one piece the first may be seen last: libc copies the first
     64 bytes of a large piece behind all others, and the broker may have to wait in between.

@@ -395,7 +395,7 @@ class Limits:
     row_bytes: Mapping[Queue, float] = field(default_factory=dict)
 
     def hold(self, spans: Mapping[Queue, Span]) -> bool:
-        """Whether spans are within the limits."""
+        """Tell whether spans are within the limits."""
         if self.rows_max is not None and row_count(spans) > self.rows_max:
             return False
         return self.bytes_max is None or self._bytes(spans) <= self.bytes_max
@@ -464,7 +464,7 @@ def limit_bytes(spans: Mapping[Queue, Span], bytes_max: int, row_bytes: Mapping[
 
 
 def is_due(rows: int, rows_min: int, waited_ms: float, delay_max_ms: int) -> bool:
-    """Whether a step is worth it: enough messages, or some that have waited for long enough."""
+    """Tell whether a step is worth it: enough messages, or some that have waited for long enough."""
     return rows >= rows_min or (rows > 0 and waited_ms >= delay_max_ms)
 
 

@@ -260,7 +260,7 @@ class Choice:
     )
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is chosen; by default every one."""
+        """Tell whether a topic is chosen; by default every one."""
         if self.subscribe:
             return topic in self.subscribe
         if self.pattern is not None:
@@ -268,7 +268,7 @@ class Choice:
         return not self.assign or any(topic == name for name, _, _ in self.assign)
 
     def wants_queue(self, topic: str, broker: str, queue_id: int) -> bool:
-        """Whether a queue is chosen."""
+        """Tell whether a queue is chosen."""
         if not self.assign:
             return self.wants(topic)
         return any((topic, broker) == (t, b) and queue_id in q for t, b, q in self.assign)

@@ -312,7 +312,7 @@ def _strings_of_maps(maps: pa.Array) -> pa.Array:
 
 
 def _has(texts: pa.Array, name: str) -> npt.NDArray[np.bool_]:
-    """Whether each properties string has a pair of this name."""
+    """Tell whether each properties string has a pair of this name."""
     pair = name.encode() + b"\x01"
     first = pc.starts_with(texts, pair)
     return _booleans(pc.or_(first, pc.match_substring(texts, b"\x02" + pair)))

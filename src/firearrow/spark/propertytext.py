@@ -201,7 +201,7 @@ def as_utf8(array: pa.Array) -> pa.Array | None:
 
 
 def _alike(words: npt.NDArray[np.uint64], head: bytes) -> npt.NDArray[np.bool_]:
-    """Whether words begin with up to eight bytes."""
+    """Tell whether words begin with up to eight bytes."""
     wanted = np.uint64(int.from_bytes(head.ljust(8, b"\0"), "little"))
     if len(head) < 8:
         words = words & np.uint64((1 << 8 * len(head)) - 1)

@@ -67,7 +67,7 @@ class Topics:
         return self._names.take(number)
 
     def are(self, columns: Columns, number: Ints) -> Mask:
-        """Whether the topic of each record is that of a number: eight bytes at a time."""
+        """Tell whether the topic of each record is that of a number: eight bytes at a time."""
         same: Mask = columns.topic_size == self._sizes[number]
         edge = len(columns.buffer) - 8
         at = columns.topic_start

@@ -183,7 +183,7 @@ class RemotePath(NamedTuple):
                 yield self / entry.name
 
     def exists(self) -> bool:
-        """Whether there is something."""
+        """Tell whether there is something."""
         return any(entry.name == self.name for entry in self.storage.entries(self.parent.path))
 
     def stat(self) -> _Status:

@@ -169,7 +169,7 @@ class Store:
 
     @cached_property
     def has_ahead(self) -> bool:
-        """Whether the log may well be ahead of the queues: not if these have files, and the store
+        """Tell whether the log may well be ahead of the queues: not if these have files, and the store
         was closed."""
         return self.is_open or isinstance(self.stored_queues, RocksQueues)
 
@@ -283,7 +283,7 @@ class Store:
                 yield key
 
     def has_queue(self, key: QueueKey) -> bool:
-        """Whether there is a queue, though it may have no message yet."""
+        """Tell whether there is a queue, though it may have no message yet."""
         if key in self.queues.keys_of([key[0]]):
             return True
         config = self.topics.get(key[0])
@@ -294,7 +294,7 @@ class Store:
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether a broker has the store open, or did not close it."""
+        """Tell whether a broker has the store open, or did not close it."""
         return any(entry.name == "abort" for entry in self.storage.entries(""))
 
     @cached_property

@@ -177,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _is_due(self, spans: Mapping[Queue, Span]) -> bool:
-        """Whether there is enough to read; always where nothing will ever be added."""
+        """Tell whether there is enough to read; always where nothing will ever be added."""
         trigger = self.options.trigger
         if trigger.offsets_min is None or self._target is not None:
             return True

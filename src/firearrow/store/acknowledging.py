@@ -57,7 +57,7 @@ class Condition(Protocol):
 
     @property
     def is_broken(self) -> bool:
-        """Whether it will not hold for anything more."""
+        """Tell whether it will not hold for anything more."""
         ...
 
     def ask(self) -> None:
@@ -103,7 +103,7 @@ class Acknowledging(Service):
 
     @property
     def has_waiters(self) -> bool:
-        """Whether anybody waits."""
+        """Tell whether anybody waits."""
         return bool(self._waiters)
 
     @property

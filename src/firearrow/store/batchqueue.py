@@ -338,7 +338,7 @@ class FileBatchQueue(Units, FileQueue):
 
 
 def is_written(fields: tuple[int, ...]) -> bool:
-    """Whether the fields of a unit say something: in the rest of a file they are zero."""
+    """Tell whether the fields of a unit say something: in the rest of a file they are zero."""
     return fields[0] >= 0 and fields[1] > 0 and fields[4] >= 0 and fields[5] > 0
 
 

@@ -363,7 +363,7 @@ class CommitLog:
 
     @property
     def refused_by_owner(self) -> bool:
-        """Whether it was told to refuse."""
+        """Tell whether it was told to refuse."""
         return self._refusal is not None
 
     def refuse(self, reason: str | None) -> None:

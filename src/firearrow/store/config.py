@@ -217,7 +217,7 @@ class StoreConfig(ServerConfig, frozen=True):
 
     @property
     def dispatches_lmqs(self) -> bool:
-        """Whether messages go to LMQs."""
+        """Tell whether messages go to LMQs."""
         # Java: RocksDBConsumeQueueStore#dispatchLMQ does not ask for enableMultiDispatch.
         in_rocksdb = self.store_type == "defaultRocksDB"
         return self.enable_lmq and (self.enable_multi_dispatch or in_rocksdb)

@@ -217,7 +217,7 @@ class FileQueue(ABC):
         return (self._end_bytes, len(self.segments.files)) != before
 
     def _last_is_torn(self, has_record: HasRecord | None) -> bool:
-        """Whether the last unit may be a part of one, and the log has no such record."""
+        """Tell whether the last unit may be a part of one, and the log has no such record."""
         if has_record is None or self.max_physical_offset < 0:
             return False
         at = self._end_bytes - self.unit_bytes

@@ -425,12 +425,12 @@ class MessageStore(Writer):
 
     @property
     def sync_flush(self) -> bool:
-        """Whether a send is answered only once it is on the disk."""
+        """Tell whether a send is answered only once it is on the disk."""
         return self.config.flush_disk_type == "SYNC_FLUSH"
 
     @property
     def must_confirm(self) -> bool:
-        """Whether a send is answered only once it is on the disk, or copied."""
+        """Tell whether a send is answered only once it is on the disk, or copied."""
         return self.sync_flush or self.confirming is not self.acknowledging
 
     def when_confirmed(self, physical_offset: int, on_safe: OnSafe) -> None:
@@ -517,14 +517,14 @@ class MessageStore(Writer):
         return self._lookup.search(topic, queue_id, time_ms, boundary)
 
     def head_in_memory(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue has messages and the first of them counts as recent."""
+        """Tell whether a queue has messages and the first of them counts as recent."""
         queue = self.queues.find(topic, queue_id)
         if queue is None or queue.max_offset <= queue.min_offset:
             return False
         return self.is_recent(queue.entry(queue.min_offset)[0])
 
     def is_recent(self, physical_offset: int) -> bool:
-        """Whether a record counts as recent: as one that is still in memory."""
+        """Tell whether a record counts as recent: as one that is still in memory."""
         recent = self._memory_bytes * self.config.access_message_in_memory_max_ratio // 100
         return self.log.end_offset - physical_offset <= recent
 
@@ -606,7 +606,7 @@ class MessageStore(Writer):
                 yield now
 
     def _is_expired(self, queue: QueueRange) -> bool:
-        """Whether a queue has had messages, has none any more, and none is on its way to it."""
+        """Tell whether a queue has had messages, has none any more, and none is on its way to it."""
         if not 0 < queue.max_offset <= queue.min_offset or is_system_topic(queue.topic):
             return False
         return self.queue(queue.topic, queue.queue_id).next_offset == queue.max_offset
@@ -706,7 +706,7 @@ class MessageStore(Writer):
             raise DiskFull(f"{what} can't be deleted before its last messages are dispatched: {error}") from error
 
     def admit_batches(self, topic: str) -> bool:
-        """Whether a new topic can have ``queue.type=BatchCQ``, see ``ConsumeQueues.admit_batches``.
+        """Tell whether a new topic can have ``queue.type=BatchCQ``, see ``ConsumeQueues.admit_batches``.
 
         Where it can't, ``delete_topic`` makes way.
         """

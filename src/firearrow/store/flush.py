@@ -47,7 +47,7 @@ class LogFlush:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the disk has refused the log."""
+        """Tell whether the disk has refused the log."""
         return self._failed.error is not None
 
     def pages_behind(self) -> int:

@@ -102,7 +102,7 @@ class FlushService(Service):
 
     @property
     def is_broken(self) -> bool:
-        """Whether the disk has refused the log."""
+        """Tell whether the disk has refused the log."""
         return self._log_flush.is_broken
 
     def ask(self) -> None:

@@ -336,7 +336,7 @@ class Index:
         self._complete_until = self.end_physical_offset if synced_until_ms is None else -1
 
     def _survived(self, file: IndexFile, synced_until_ms: int) -> bool:
-        """Whether a file, the next of those that were kept, has all that it had."""
+        """Tell whether a file, the next of those that were kept, has all that it had."""
         if file.room == 0 and file.end_ms < synced_until_ms:
             return True
         if self.files and self.files[-1].room:  # it has lost the keys that made it full

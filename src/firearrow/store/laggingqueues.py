@@ -43,7 +43,7 @@ class Lagging(NamedTuple):
 
 
 def concerns_all(error: OSError) -> bool:
-    """Whether an error says nothing of the one file that it was met at."""
+    """Tell whether an error says nothing of the one file that it was met at."""
     return error.errno in _OF_ALL
 
 

@@ -82,7 +82,7 @@ def _around(data: bytes, ours: bytes, before: int, behind: int) -> list[tuple[by
 
 
 def _is_of_its_queue(queues: ConsumeQueues, record: RecordDamaged, found: bytes) -> bool:
-    """Whether no entry of the queue that a record names contradicts it."""
+    """Tell whether no entry of the queue that a record names contradicts it."""
     frame = read_frame(found)
     if frame.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
         return True

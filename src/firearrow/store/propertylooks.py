@@ -263,7 +263,7 @@ def _last_size(entries: bytes) -> int:
 
 
 def is_wanted(record: bytes, wanted: PropertyFilter) -> bool:
-    """Whether a record is wanted, or can't be looked at."""
+    """Tell whether a record is wanted, or can't be looked at."""
     properties = properties_in(record, 0, len(record))
     return properties is None or wanted.wants(properties)
 

@@ -190,12 +190,12 @@ class FileConsumeQueues:
             queue.close()
 
     def is_batch(self, topic: str) -> bool:
-        """Whether a topic's queues are queues of batches (``batchqueue``)."""
+        """Tell whether a topic's queues are queues of batches (``batchqueue``)."""
         settled = self._kinds.get(topic)
         return self._wants_batches(topic) if settled is None else settled
 
     def admit_batches(self, topic: str) -> bool:
-        """Whether queues of a topic can be of batches, see ``ConsumeQueues.admit_batches``."""
+        """Tell whether queues of a topic can be of batches, see ``ConsumeQueues.admit_batches``."""
         if self._kinds.get(topic, True):
             return True
         if any(queue.next_offset for queue in self._of_topic(topic).values()):
@@ -494,7 +494,7 @@ class FileConsumeQueues:
 
     @property
     def can_catch_up(self) -> bool:
-        """Whether a queue is left out that may catch up."""
+        """Tell whether a queue is left out that may catch up."""
         return self.left_out.keys() > self._hopeless
 
     def try_again(self, key: Key, quarantine: Path) -> tuple[AnyQueue, int] | None:

@@ -257,7 +257,7 @@ class WritableQueues(Protocol):
     """Queues as far as dispatch knows them."""
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic have one entry for all messages of a record
+        """Tell whether the queues of a topic have one entry for all messages of a record
         (``batchqueue``)."""
 
     def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
@@ -289,7 +289,7 @@ class ConsumeQueues(WritableQueues, Protocol):
         """Take up what there is; ``on_disk`` says that a clean end has brought it to the disk."""
 
     def admit_batches(self, topic: str) -> bool:
-        """Whether a topic that is to be created can have ``queue.type=BatchCQ``: not where there
+        """Tell whether a topic that is to be created can have ``queue.type=BatchCQ``: not where there
         are messages in queues of another kind, of an earlier topic of its name. Such queues without
         messages are deleted."""
 

@@ -188,7 +188,7 @@ class Reader:
         return self._collect(queue, numbered, following, count_max, tag_codes)
 
     def _may_go_out(self, queue: ConsumeQueue, queue_offset: int, found: Chosen) -> bool:
-        """Whether a look has copied the records, and they are known to be sound and few enough."""
+        """Tell whether a look has copied the records, and they are known to be sound and few enough."""
         records, first = found.records, found.entries[:8]
         if not records or records[_PLACE_AT : _PLACE_AT + 8] != first:
             return False
@@ -286,7 +286,7 @@ class Reader:
         return is_sound
 
     def _is_resident_as_a_whole(self, entries: bytes, is_sound: bool) -> bool:
-        """Whether all from the first to the last record of entries is in memory, if they are near
+        """Tell whether all from the first to the last record of entries is in memory, if they are near
         each other: without a walk over the entries, which costs a pull of old messages half as much
         again, and one by a filter, with its hundreds of entries, more than all the rest. Of records
         that are sound nothing behind them is asked: a tenth of the pop of a single message."""
@@ -308,13 +308,13 @@ class Reader:
         return end_of_last <= end and self._resident.has(segment, first, end)
 
     def _are_plain(self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> bool:
-        """Whether many records are sound; False also if they only may be."""
+        """Tell whether many records are sound; False also if they only may be."""
         if self._check_crc or len(entries) < PLAIN_MIN * ENTRY_BYTES:
             return False
         return are_plain(records, entries, queue_offset, queue)
 
     def _are_checked(self, queue: ConsumeQueue, queue_offset: int, following: int) -> bool:
-        """Whether the records from an offset to before another were found sound, or are now, with
+        """Tell whether the records from an offset to before another were found sound, or are now, with
         those behind them that a consumer wants next."""
         checked = self._checked.get(queue)
         if checked is None:
@@ -439,7 +439,7 @@ class Reader:
         return (kept if faults else everything), len(copies)
 
     def _leads_nowhere(self, queue: ConsumeQueue, queue_offset: int, physical: int) -> bool:
-        """Whether an entry is damaged, and not that of a record which has expired."""
+        """Tell whether an entry is damaged, and not that of a record which has expired."""
         if 0 <= physical < self._log.end_offset:
             return False
         self._note(queue, queue_offset, physical, Fault("the log ends before it"))

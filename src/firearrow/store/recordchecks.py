@@ -150,7 +150,7 @@ class Checked:
         self.vain = range(0)
 
     def has(self, start: int, end: int) -> bool:
-        """Whether all from an offset to before another were found sound."""
+        """Tell whether all from an offset to before another were found sound."""
         # A loop takes half the time of any().
         for stretch in self._sound:  # noqa: SIM110
             if stretch.start <= start and end <= stretch.stop:
@@ -220,7 +220,7 @@ def faults_of(records: bytes, places: Places, queue: ConsumeQueue, *, check_crc:
 
 
 def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> bool:
-    """Whether records with one system flag are all sound: those of entries from an offset on.
+    """Tell whether records with one system flag are all sound: those of entries from an offset on.
 
     False also if they only may be.
     """
@@ -251,7 +251,7 @@ def plain_ahead(log_file: mmap, base: int, entries: bytes, queue_offset: int, qu
 def _are_plain_at(
     records: bytes | mmap, at: Ints, size: Ints, place: npt.NDArray[np.void], queue_offset: int, queue: ConsumeQueue
 ) -> bool:
-    """Whether the records at some places are plain, have these sizes and are what entries mean."""
+    """Tell whether the records at some places are plain, have these sizes and are what entries mean."""
     count, first = len(at), int(at[0])
     beginning = records[first : first + int(size[0])]
     flags = beginning[36:40]
@@ -354,7 +354,7 @@ def fault_of(record: bytes, physical_offset: int, *, check_crc: bool) -> Fault |
 
 
 def _misplaced(record: bytes, places: Places, number: int, queue: ConsumeQueue) -> Fault | None:
-    """Whether a record, which is as it was written, belongs elsewhere than where its entry stands.
+    """Tell whether a record, which is as it was written, belongs elsewhere than where its entry stands.
 
     A message of LMQs says its place in its topic's own queue. The entry of a message that
     was lost is that of the next one (``consumequeue``).

@@ -96,7 +96,7 @@ class Recovery:
 
     @property
     def clean(self) -> bool:
-        """Whether the last run closed the store."""
+        """Tell whether the last run closed the store."""
         return self.ended is End.CLEAN
 
     def run(self) -> Recovered:
@@ -152,7 +152,7 @@ class Recovery:
         return _after_record(self.commit_log, known)
 
     def _has_record(self, place: Place) -> bool | None:
-        """Whether the log has the record that an entry of a queue means."""
+        """Tell whether the log has the record that an entry of a queue means."""
         commit_log = self.commit_log
         if place.physical_offset < commit_log.start_offset:
             return None

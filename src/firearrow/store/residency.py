@@ -64,7 +64,7 @@ _MINCORE: Final = _mincore()
 
 
 def is_resident(mapped: mmap.mmap, start: int, end: int) -> bool:
-    """Whether all pages of a part of a mapped file are in memory, as far as the system tells."""
+    """Tell whether all pages of a part of a mapped file are in memory, as far as the system tells."""
     assert 0 <= start <= end <= len(mapped), "a part of the file"
     if _MINCORE is None or start == end:
         return True
@@ -88,7 +88,7 @@ class Resident:
         self._known_until: dict[int, float] = {}
 
     def knows(self, start: int, end: int) -> bool:
-        """Whether all from one physical offset to before another was found there just now."""
+        """Tell whether all from one physical offset to before another was found there just now."""
         known, now = self._known_until, self._monotonic()
         block, last = start >> _BLOCK_BITS, end - 1 >> _BLOCK_BITS
         while known.get(block, 0.0) > now:
@@ -98,7 +98,7 @@ class Resident:
         return False
 
     def has(self, segment: Segment, start: int, end: int) -> bool:
-        """Whether a part of a segment is, from one physical offset to before another."""
+        """Tell whether a part of a segment is, from one physical offset to before another."""
         if self.knows(start, end):
             return True
         known = self._known_until

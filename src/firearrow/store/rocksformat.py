@@ -178,7 +178,7 @@ def offset_row(key: bytes, value: bytes) -> OffsetRow | None:
 
 
 def is_of_lmq(key: bytes) -> bool:
-    """Whether a row of the column family ``offset`` is of an LMQ."""
+    """Tell whether a row of the column family ``offset`` is of an LMQ."""
     return key.startswith(_LMQ, _TOPIC_HEAD.size)
 
 

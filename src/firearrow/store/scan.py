@@ -189,7 +189,7 @@ class Columns:
 
     @property
     def ports_fit(self) -> npt.NDArray[np.bool_]:
-        """Whether the ports of both hosts can be ports: their four bytes hold no more than 65535.
+        """Tell whether the ports of both hosts can be ports: their four bytes hold no more than 65535.
 
         Java clients decode no record with another port, nor any that follow it in an answer.
         """
@@ -213,7 +213,7 @@ class Columns:
 
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
-        """Whether each record is the sum of its parts."""
+        """Tell whether each record is the sum of its parts."""
         total = self.properties_start + self.properties_size
         total -= self.position
         good: npt.NDArray[np.bool_] = (total == self.size) & (self.body_size >= 0)
@@ -253,14 +253,14 @@ class Columns:
 
     @property
     def breaks_off(self) -> bool:
-        """Whether the last record ends in zeros behind its body, where no CRC would tell: a process
+        """Tell whether the last record ends in zeros behind its body, where no CRC would tell: a process
         that is killed while it copies a record leaves such an end, and no client writes one."""
         [topic] = self.slices(self.topic_start[-1:], self.topic_size[-1:])
         [properties] = self.slices(self.properties_start[-1:], self.properties_size[-1:])
         return b"\0" in topic or properties.endswith(b"\0")
 
     def body_crc_holds(self) -> npt.NDArray[np.bool_]:
-        """Whether the CRC of each body equals the stored one."""
+        """Tell whether the CRC of each body equals the stored one."""
         holds: npt.NDArray[np.bool_] = self._body_crcs() & 0x7FFFFFFF == self.body_crc
         return holds
 
@@ -406,7 +406,7 @@ def gather(buffer: Buffer, dtype: np.dtype[Any], positions: Ints) -> npt.NDArray
 
 
 def _is_progression(numbers: Ints, step: int) -> bool:
-    """Whether each number is the one before it plus ``step``."""
+    """Tell whether each number is the one before it plus ``step``."""
     if int(numbers[-1]) - int(numbers[0]) != step * (len(numbers) - 1):
         return False
     return bool((numbers[1:] - numbers[:-1] == step).all())

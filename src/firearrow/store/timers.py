@@ -306,7 +306,7 @@ class TimerStore:
 
     @property
     def has_units(self) -> bool:
-        """Whether there is a unit on the wheel that was not read: ``pending`` may count a message
+        """Tell whether there is a unit on the wheel that was not read: ``pending`` may count a message
         and others that delete it as none."""
         return self._newest_ms >= self.progress.read_ms
 

@@ -161,7 +161,7 @@ class TimerUnits:
                 at += number * UNIT_BYTES
 
     def ends_at(self, position: int) -> bool:
-        """Whether a file ends there by a blank, or for want of room: the next file goes on."""
+        """Tell whether a file ends there by a blank, or for want of room: the next file goes on."""
         segment = self._segments.find(position)
         if segment is None:
             return False

@@ -50,7 +50,7 @@ class TimerWheel:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a file."""
+        """Tell whether there is a file."""
         return self._map is not None
 
     def open(self) -> None:

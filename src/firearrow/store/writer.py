@@ -62,11 +62,11 @@ class Writer:
 
     @property
     def takes_lmqs(self) -> bool:
-        """Whether a message may be put into LMQs, too."""
+        """Tell whether a message may be put into LMQs, too."""
         return self.lmq is not None
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic take several messages as one record."""
+        """Tell whether the queues of a topic take several messages as one record."""
         return self.queues.is_batch(topic)
 
     @property

@@ -62,7 +62,7 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it serves."""
+        """Tell whether it serves."""
         return self._server is not None
 
     @property

@@ -150,7 +150,7 @@ class _MemoryServer:
         return self.address
 
     def is_serving(self) -> bool:
-        """Whether it takes connections."""
+        """Tell whether it takes connections."""
         return self._serves
 
     async def start_serving(self) -> None:
@@ -236,7 +236,7 @@ class MemoryTransport(asyncio.Transport):
             self._deliver_soon()
 
     def is_reading(self) -> bool:
-        """Whether it reads."""
+        """Tell whether it reads."""
         return self._reads
 
     def _deliver_soon(self) -> None:
@@ -273,7 +273,7 @@ class MemoryTransport(asyncio.Transport):
     # --- the end ---
 
     def is_closing(self) -> bool:
-        """Whether it ends."""
+        """Tell whether it ends."""
         return self._closing
 
     def close(self) -> None:

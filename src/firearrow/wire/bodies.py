@@ -82,7 +82,7 @@ class DataVersion(Body, frozen=True):
         return DataVersion(self.state_version, now_ms, self.counter + LEAD)
 
     def is_later_than(self, other: DataVersion) -> bool:
-        """Whether it is the later one, as upstream ``DataVersion#compare`` has it."""
+        """Tell whether it is the later one, as upstream ``DataVersion#compare`` has it."""
         ours = self.state_version, self.counter, self.timestamp
         return ours > (other.state_version, other.counter, other.timestamp)
 
@@ -101,7 +101,7 @@ class TopicConfig(Body, frozen=True):
 
     @property
     def wants_batches(self) -> bool:
-        """Whether it is to have queues of batches (``firearrow.store.batchqueue``)."""
+        """Tell whether it is to have queues of batches (``firearrow.store.batchqueue``)."""
         return self.attributes.get(QUEUE_TYPE) == "BatchCQ"
 
     def to_line(self) -> str:

@@ -33,7 +33,7 @@ class Waiting(Protocol):
     """Somebody who waits for an answer, such as an ``asyncio.Future``."""
 
     def done(self) -> bool:
-        """Whether it does not wait any more."""
+        """Tell whether it does not wait any more."""
 
     def set_result(self, answer: AnyCommand, /) -> object:
         """Take the answer."""
@@ -68,7 +68,7 @@ class Calls(Generic[W]):
 
     @property
     def is_full(self) -> bool:
-        """Whether no other call can begin."""
+        """Tell whether no other call can begin."""
         return len(self._calls) >= self._calls_max
 
     @property

@@ -89,7 +89,7 @@ class SubscriptionData(Body, frozen=True):
 
 
 def is_by_tags(expression_type: str | None) -> bool:
-    """Whether an expression of this type is one of tags."""
+    """Tell whether an expression of this type is one of tags."""
     return not expression_type or expression_type == TAG
 
 
@@ -297,17 +297,17 @@ class ConsumerRunningInfo(Body, frozen=True):
 
     @property
     def is_push(self) -> bool:
-        """Whether messages come to it by themselves."""
+        """Tell whether messages come to it by themselves."""
         return self.properties.get("PROP_CONSUME_TYPE") == CONSUME_PASSIVELY
 
     @property
     def is_ordered(self) -> bool:
-        """Whether it consumes its queues in order."""
+        """Tell whether it consumes its queues in order."""
         return self.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
 
     @property
     def is_paused(self) -> bool:
-        """Whether it says that it is paused; Java's consumers do not say."""
+        """Tell whether it says that it is paused; Java's consumers do not say."""
         return self.properties.get(PAUSED) == "true"
 
 

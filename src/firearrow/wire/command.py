@@ -47,12 +47,12 @@ class Command(msgspec.Struct, Generic[Ext], gc=False):
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request of ours."""
+        """Tell whether this answers a request of ours."""
         return bool(self.flag & FLAG_RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the peer wants no answer."""
+        """Tell whether the peer wants no answer."""
         return bool(self.flag & FLAG_ONEWAY)
 
 

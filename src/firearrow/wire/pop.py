@@ -54,7 +54,7 @@ class Handle(NamedTuple):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the message was popped in order."""
+        """Tell whether the message was popped in order."""
         return self.revive_queue_id == ORDER_REVIVE_QUEUE
 
     @property

@@ -82,7 +82,7 @@ def signature(ext: Mapping[str, str], body: bytes, secret_key: str) -> str:
 
 
 def is_signed(ext: Mapping[str, str], body: bytes, secret_key: str, version: int) -> bool:
-    """Whether a request of a client of a version has the signature that the secret makes.
+    """Tell whether a request of a client of a version has the signature that the secret makes.
 
     The comparison takes the same time wherever the two differ.
     """

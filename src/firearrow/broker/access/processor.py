@@ -135,7 +135,7 @@ class AuthProcessor:
         return "" if admitted is None else admitted.username
 
     def _is_by_super(self, request: AnyCommand) -> bool:
-        """Whether a super user asks, or anybody may: then nobody need say who they are."""
+        """Tell whether a super user asks, or anybody may: then nobody need say who they are."""
         if self._must_sign and admitted_by(request) is None:
             return False  # its code is one of those that need no signature
         access_key = request.ext.get(ACCESS_KEY)

@@ -320,7 +320,7 @@ class Acting(Service):
     # --- whose turn it is ---
 
     def _is_to_act(self) -> bool:
-        """Whether the special services are to run here."""
+        """Tell whether the special services are to run here."""
         if self._lowest != self._identity.broker_id:
             return False
         if not self._replicas.is_slave:

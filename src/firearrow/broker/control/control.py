@@ -42,7 +42,7 @@ class Player(Protocol):
 
     @property
     def is_master(self) -> bool:
-        """Whether it is master now."""
+        """Tell whether it is master now."""
         ...
 
     @property

@@ -165,7 +165,7 @@ class ControlledBroker(Broker):
 
     @property
     def is_master(self) -> bool:
-        """Whether it is master now."""
+        """Tell whether it is master now."""
         return not self.replicas.is_slave
 
     @property

@@ -116,7 +116,7 @@ class DelayOffsets:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that is delivered is so for sure."""
+        """Tell whether all that is delivered is so for sure."""
         return not self._steps and not self._told
 
     def load(self, log_end: int) -> None:

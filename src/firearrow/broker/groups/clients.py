@@ -214,7 +214,7 @@ class ConsumerGroup:
 
     @property
     def is_broadcasting(self) -> bool:
-        """Whether each member gets every message."""
+        """Tell whether each member gets every message."""
         return self.message_model == BROADCASTING
 
     def client_ids(self) -> list[str]:

@@ -94,7 +94,7 @@ class FilterData(msgspec.Struct, rename="camel", dict=True):
 
     @property
     def is_dead(self) -> bool:
-        """Whether nobody uses it now."""
+        """Tell whether nobody uses it now."""
         return self.dead_time >= self.born_time
 
     @cached_property
@@ -125,7 +125,7 @@ class RetriedFilter:
         self._group = group
 
     def wants(self, properties: bytes) -> bool:
-        """Whether a message with these properties is wanted."""
+        """Tell whether a message with these properties is wanted."""
         topic = parse(properties).get(RETRY_TOPIC, "")
         data = self._filters.find(topic, self._group)
         chosen = None if data is None else data.filter

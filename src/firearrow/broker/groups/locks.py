@@ -77,7 +77,7 @@ class QueueLocks:
             del self._leases[group]
 
     def holds_any(self, group: str) -> bool:
-        """Whether a client of a group holds a queue: then the group consumes in order."""
+        """Tell whether a client of a group holds a queue: then the group consumes in order."""
         now = self._clock.monotonic()
         return any(until > now for _, until in self._leases.get(group, {}).values())
 

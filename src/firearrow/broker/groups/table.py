@@ -79,7 +79,7 @@ class GroupTable:
         self.file.behind = True
 
     def has(self, group: str) -> bool:
-        """Whether there is such a group."""
+        """Tell whether there is such a group."""
         return self.get(group) is not None
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -105,7 +105,7 @@ class GroupTable:
         return config
 
     def may_create(self, group: str) -> bool:
-        """Whether a group of this name may create itself."""
+        """Tell whether a group of this name may create itself."""
         broker = self._settings.broker
         auto = broker.auto_create_subscription_group
         auto = auto or (broker.enable_create_sys_group and names.is_system_group(group))
@@ -135,7 +135,7 @@ class GroupTable:
         return was_there
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
-        """Whether a group was forbidden to read a topic."""
+        """Tell whether a group was forbidden to read a topic."""
         topics = self.forbidden.get(group)
         return topics is not None and bool(topics.get(topic, 0) & FORBIDDEN_READ)
 

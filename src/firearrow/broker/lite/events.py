@@ -172,7 +172,7 @@ class LiteEvents:
             self.has_run(parent, client_id, group)
 
     def is_ready(self, group: str, queue: str) -> bool:
-        """Whether a lite topic has messages behind a group's offset."""
+        """Tell whether a lite topic has messages behind a group's offset."""
         end = self._store.max_queue_offset(queue, 0)
         return end > max(self._offsets.query(group, queue, 0), 0)
 

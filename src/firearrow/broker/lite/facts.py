@@ -13,7 +13,7 @@ from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
 
 def is_parent(topic: TopicConfig) -> bool:
-    """Whether a topic has lite topics."""
+    """Tell whether a topic has lite topics."""
     return topic.attributes.get(MESSAGE_TYPE) == LITE
 
 
@@ -33,17 +33,17 @@ def groups_of(groups: Mapping[str, SubscriptionGroupConfig], parent: str) -> lis
 
 
 def is_exclusive(group: SubscriptionGroupConfig | None) -> bool:
-    """Whether only one client of a group can subscribe to a lite topic, the last one."""
+    """Tell whether only one client of a group can subscribe to a lite topic, the last one."""
     return group is not None and group.attributes.get("lite.sub.model") == "Exclusive"
 
 
 def is_wildcard(group: SubscriptionGroupConfig | None) -> bool:
-    """Whether a group consumes all lite topics of its parent."""
+    """Tell whether a group consumes all lite topics of its parent."""
     return group is not None and "lite.sub.wildcard" in group.attributes
 
 
 def begins_anew(group: SubscriptionGroupConfig | None, *, evicted: bool) -> bool:
-    """Whether a lite topic is consumed from its first message when a client has lost it to another
+    """Tell whether a lite topic is consumed from its first message when a client has lost it to another
     one (``evicted``), or has given it up."""
     key = "exclusive" if evicted else "unsubscribe"
     name = f"lite.sub.reset.offset.{key}"

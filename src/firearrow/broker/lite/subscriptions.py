@@ -193,7 +193,7 @@ class LiteSubscriptions:
                 yield next(iter(clients.values()))
 
     def wildcard_ready(self, parent: str, group: str) -> bool:
-        """Whether anything is ready for a group that wants all lite topics of a parent."""
+        """Tell whether anything is ready for a group that wants all lite topics of a parent."""
         clients = self._wildcards.get(parent, {}).get(group)
         return bool(clients and next(iter(clients.values())).ready)
 

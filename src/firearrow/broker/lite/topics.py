@@ -116,7 +116,7 @@ class LiteSharding:
         self._broker_name = broker_name
 
     def is_here(self, parent: str, lite_topic: str) -> bool:
-        """Whether a lite topic is this broker's; where nothing is known yet, it is."""
+        """Tell whether a lite topic is this broker's; where nothing is known yet, it is."""
         found: list[Queues | None] = []
         self._routes.find(parent, found.append)
         queues = found[0] if found else None

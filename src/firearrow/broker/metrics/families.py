@@ -114,12 +114,12 @@ def _kinds(sources: Sources) -> Iterator[_Kind]:
 
 
 def _counts(topic: str) -> bool:
-    """Whether a topic is none of those that messages wait in to come again."""
+    """Tell whether a topic is none of those that messages wait in to come again."""
     return not (names.is_retry(topic) or names.is_dlq(topic) or topic.startswith(_REVIVE))
 
 
 def _is_internal(topic: str) -> bool:
-    """Whether only the broker puts messages into a topic, and not in the place of a client's."""
+    """Tell whether only the broker puts messages into a topic, and not in the place of a client's."""
     return not names.is_sendable(topic) and topic not in _KIND_OF_ALL
 
 

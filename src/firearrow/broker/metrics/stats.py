@@ -72,7 +72,7 @@ class Series:
             self._days.append(note)
 
     def is_idle(self) -> bool:
-        """Whether the counter has stood still for a day."""
+        """Tell whether the counter has stood still for a day."""
         return len(self._days) > _DAY_HOURS and self._days[0].messages == self._minutes[-1].messages
 
     def per_second(self, samples: int) -> float:

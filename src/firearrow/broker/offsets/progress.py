@@ -74,7 +74,7 @@ class ProgressProcessor:
         return sorted(self._offsets.topics_of(header.consumer_group))
 
     def _may_consume(self, group: str, topic: str) -> bool:
-        """Whether the group subscribes to the topic, or to the one that is popped again from it; of
+        """Tell whether the group subscribes to the topic, or to the one that is popped again from it; of
         a group that is offline nobody knows."""
         online = self._clients.consumer_group(group)
         if online is None or not online.subscriptions or topic in online.subscriptions:

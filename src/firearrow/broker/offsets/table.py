@@ -153,7 +153,7 @@ class ConsumerOffsets:
         self._tell({key: {queue_id: queue_offset}})
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether an offset was reset and the consumer has not been told."""
+        """Tell whether an offset was reset and the consumer has not been told."""
         return queue_id in self.resets.get(offset_key(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:

@@ -331,7 +331,7 @@ class AckProcessor:
         return store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
 
     def _is_group(self, name: str) -> bool:
-        """Whether there is such a group: without one nothing comes again anyway.
+        """Tell whether there is such a group: without one nothing comes again anyway.
 
         Java: AckMessageProcessor#appendAck notes whatever group a client names.
         """

@@ -29,7 +29,7 @@ class InFlight:
         return self._counts.get(offset_key(topic, group), {}).get(queue_id, 0)
 
     def is_full(self, topic: str, group: str, queue_id: int) -> bool:
-        """Whether a group has more of a queue in hand than it may."""
+        """Tell whether a group has more of a queue in hand than it may."""
         config = self._settings.broker
         if not config.enable_pop_message_threshold:
             return False

@@ -129,13 +129,13 @@ class KvBooks(BufferedBooks):
         super().acknowledge_all(batch, queue_offsets, now_ms)
 
     def _is_here(self, batch: Batch) -> bool:
-        """Whether a batch may be noted in the database."""
+        """Tell whether a batch may be noted in the database."""
         if batch.handle.revive_queue_id != REVIVE_QUEUE:
             return False
         return 0 <= batch.visible_ms <= LONG_MAX and batch.queue_id <= INT_MAX
 
     def _is_new(self, batch: Batch) -> bool:
-        """Whether it can't be noted anywhere else: what is not there has come again."""
+        """Tell whether it can't be noted anywhere else: what is not there has come again."""
         since_ms = self._since_ms
         return since_ms is not None and batch.handle.pop_ms > max(since_ms, self._records.moved_ms)
 

@@ -156,7 +156,7 @@ class KvStore:
 
     @property
     def has_leaving(self) -> bool:
-        """Whether records are still to be removed."""
+        """Tell whether records are still to be removed."""
         return bool(self._left)
 
     def settle(self, flushed_offset: int) -> None:

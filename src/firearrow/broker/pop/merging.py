@@ -140,7 +140,7 @@ class Merging:
 
     @property
     def has_early(self) -> bool:
-        """Whether acknowledgements wait for their checkpoint."""
+        """Tell whether acknowledgements wait for their checkpoint."""
         return bool(self._early)
 
     def close(self, done: Open) -> None:

@@ -145,7 +145,7 @@ class Popping:
             self._pop_retry(pop)
 
     def _is_by_priority(self, header: PopMessage) -> bool:
-        """Whether a pop of a topic with priorities looks at its queues in their order."""
+        """Tell whether a pop of a topic with priorities looks at its queues in their order."""
         group = self._groups.get(header.consumer_group)
         percent = None if group is None else group.attributes.get(PRIORITY_FACTOR)
         if header.order or percent is None or not percent.isdecimal():
@@ -153,7 +153,7 @@ class Popping:
         return self._chance.random() * 100 < int(percent)
 
     def _is_retry_first(self, pop: Pop) -> bool:
-        """Whether a pop looks at retried messages first, and not last."""
+        """Tell whether a pop looks at retried messages first, and not last."""
         config = self._settings.broker
         if pop.is_by_priority:
             return self._chance.random() * 100 < config.pop_from_retry_probability_for_priority

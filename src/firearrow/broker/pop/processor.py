@@ -161,7 +161,7 @@ class PopProcessor:
 
 
 def _is_late(header: PopMessage, now_ms: int) -> bool:
-    """Whether its client has given a pop up; one that does not say when it was born is new."""
+    """Tell whether its client has given a pop up; one that does not say when it was born is new."""
     return now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS_MAX
 
 

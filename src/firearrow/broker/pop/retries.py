@@ -63,7 +63,7 @@ class Retries:
         await self._remote.stop()
 
     def _is_foreign(self, checkpoint: Checkpoint) -> bool:
-        """Whether the messages are another broker's, which name servers may know."""
+        """Tell whether the messages are another broker's, which name servers may know."""
         broker = self._settings.broker
         named = checkpoint.broker_name not in (None, "", broker.broker_name)
         return named and bool(broker.namesrv_addr)

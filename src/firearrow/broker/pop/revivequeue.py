@@ -76,12 +76,12 @@ class ReviveQueue:
 
     @property
     def is_put_off(self) -> bool:
-        """Whether there is no room for some checkpoints that were read."""
+        """Tell whether there is no room for some checkpoints that were read."""
         return self._put_off >= 0
 
     @property
     def is_read(self) -> bool:
-        """Whether it is read to its end."""
+        """Tell whether it is read to its end."""
         return self._next >= self._store.max_queue_offset(self.topic, self.queue_id)
 
     def read_some(self) -> list[Open]:

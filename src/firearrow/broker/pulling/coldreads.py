@@ -44,7 +44,7 @@ class ColdReads(Service):
 
     @property
     def are_aside(self) -> bool:
-        """Whether threads fetch what is not in memory."""
+        """Tell whether threads fetch what is not in memory."""
         return self._threads is not None
 
     def __len__(self) -> int:

@@ -89,7 +89,7 @@ class Replicas:
 
     @property
     def is_slave(self) -> bool:
-        """Whether another broker is the master."""
+        """Tell whether another broker is the master."""
         return self._config.broker_role == SLAVE
 
     @property
@@ -135,17 +135,17 @@ class Replicas:
 
     @property
     def has_master(self) -> bool:
-        """Whether it is a slave whose master is there."""
+        """Tell whether it is a slave whose master is there."""
         return self.is_following and self.master_is_online
 
     @property
     def is_following(self) -> bool:
-        """Whether it is a slave that gets the log of its master."""
+        """Tell whether it is a slave that gets the log of its master."""
         return self.slave is not None and self.slave.is_following
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is a slave that is connected to its master."""
+        """Tell whether it is a slave that is connected to its master."""
         return self.slave is not None and self.slave.is_connected
 
     def unfit_hosts(self) -> set[str]:

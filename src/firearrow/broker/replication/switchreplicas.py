@@ -165,7 +165,7 @@ class SwitchReplicas(Replicas):
 
     @property
     def may_show_lost(self) -> bool:
-        """Whether queues may show what some that must have it lack: a later master may be without.
+        """Tell whether queues may show what some that must have it lack: a later master may be without.
 
         It was in the log when that was opened; the rest is shown only when it is confirmed.
         """

@@ -621,7 +621,7 @@ def draft_of_send(
 
 
 def _is_by_priority(found: Mapping[str, str]) -> bool:
-    """Whether a message with a priority is of no other kind (``TopicMessageType``)."""
+    """Tell whether a message with a priority is of no other kind (``TopicMessageType``)."""
     if found.get(properties.TRANSACTION_PREPARED, "").lower() == "true":
         return False
     others = properties.DELAY_LEVEL, *properties.DELIVERY_TIMES, properties.SHARDING_KEY

@@ -76,7 +76,7 @@ raises BrokerError to refuse it."""
 
 
 def asks_nothing(stored: bytes) -> bool:
-    """Whether stored properties may be the ``stored`` of a draft. They may end a transaction."""
+    """Tell whether stored properties may be the ``stored`` of a draft. They may end a transaction."""
     return properties.lacks(stored, _ASKING)
 
 

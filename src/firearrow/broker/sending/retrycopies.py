@@ -130,7 +130,7 @@ def _left_unread(several: Sequence[bytes]) -> list[bytes]:
 
 
 def _asks_nothing(stored: bytes) -> bool:
-    """Whether properties have nothing of what is looked at when a copy is made or put. That is
+    """Tell whether properties have nothing of what is looked at when a copy is made or put. That is
     found in half of the time where no other name than three has an underscore."""
     others = stored.count(b"_")
     for name in _USUAL:

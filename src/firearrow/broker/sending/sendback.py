@@ -389,7 +389,7 @@ class Recent(Generic[Key]):
         self._now.update(keys)
 
     def has(self, key: Key, now: float) -> bool:
-        """Whether a key still counts."""
+        """Tell whether a key still counts."""
         until = self._now.get(key)
         if until is None and self._before:
             until = self._before.get(key)

@@ -89,7 +89,7 @@ GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
 
 
 def has_priorities(topic: TopicConfig) -> bool:
-    """Whether a topic has a queue for each priority."""
+    """Tell whether a topic has a queue for each priority."""
     return topic.attributes.get(MESSAGE_TYPE) == PRIORITY
 
 

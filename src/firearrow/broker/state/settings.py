@@ -80,7 +80,7 @@ class Settings:
         return properties.dumps(dict(sorted(pairs.items())))
 
     def is_fixed(self, key: str) -> bool:
-        """Whether no client may change a key (upstream ``configBlackList``)."""
+        """Tell whether no client may change a key (upstream ``configBlackList``)."""
         listed = (name.strip() for name in self.broker.config_black_list.split(";"))
         return key in _NEVER_CHANGED or key in listed
 

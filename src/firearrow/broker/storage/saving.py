@@ -116,7 +116,7 @@ class Saving(Service):
         return answer if confirm is None else confirm(peer, request, answer)
 
     def _has_unsynced(self) -> bool:
-        """Whether something changed, whoever made the change: the answer may tell of it."""
+        """Tell whether something changed, whoever made the change: the answer may tell of it."""
         for file in self._kept:  # noqa: SIM110 - `any` with a generator takes three times as long
             if file.unsynced:
                 return True
@@ -173,7 +173,7 @@ class Saving(Service):
 
     @property
     def is_writing(self) -> bool:
-        """Whether a thread writes files."""
+        """Tell whether a thread writes files."""
         return self._writing is not None
 
     async def stop(self) -> None:

@@ -50,7 +50,7 @@ class DeletedTopics:
         self._change({topic: physical_offset}, [])
 
     def covers(self, topic: str, physical_offset: int) -> bool:
-        """Whether a record was one of a topic that was deleted since."""
+        """Tell whether a record was one of a topic that was deleted since."""
         return physical_offset < self._ends.get(topic, 0)
 
     def forget_before(self, log_start_offset: int) -> None:

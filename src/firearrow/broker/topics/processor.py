@@ -264,7 +264,7 @@ def page_of(names_in_order: Iterable[str], start: int | None, most: int | None, 
 
 
 def is_version(text: str | None, version: DataVersion) -> bool:
-    """Whether a header's data version, JSON or nothing, is this one."""
+    """Tell whether a header's data version, JSON or nothing, is this one."""
     if not text:
         return False
     try:

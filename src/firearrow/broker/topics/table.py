@@ -106,12 +106,12 @@ class TopicTable:
         return config
 
     def wants_batches(self, topic: str) -> bool:
-        """Whether a topic has the attribute ``queue.type=BatchCQ``."""
+        """Tell whether a topic has the attribute ``queue.type=BatchCQ``."""
         config = self.table.get(topic)
         return config is not None and config.wants_batches
 
     def is_system(self, topic: str) -> bool:
-        """Whether a topic is the broker's own, which nobody may create, change or delete."""
+        """Tell whether a topic is the broker's own, which nobody may create, change or delete."""
         return names.is_system_topic(topic, self._system)
 
     def system_topics(self) -> list[str]:
@@ -249,7 +249,7 @@ class TopicTable:
             self.changed(TopicsChanged(list(new.values())))
 
     def _is_own(self, topic: str) -> bool:
-        """Whether a topic is there because somebody wanted it."""
+        """Tell whether a topic is there because somebody wanted it."""
         return not self.is_system(topic)
 
     def _may_be_topic(self, topic: str) -> bool:

@@ -236,7 +236,7 @@ def waits_as_half(settings: Settings) -> Redirection:
 
 
 def _is_transactional(draft: Draft) -> bool:
-    """Whether a message is to be a half: it is one of a transaction, not committed, and not a
+    """Tell whether a message is to be a half: it is one of a transaction, not committed, and not a
     failed one that comes again (clients before 4.6.1 leave the property in those)."""
     found = draft.properties
     if found.get(properties.TRANSACTION_PREPARED, "").lower() != "true":

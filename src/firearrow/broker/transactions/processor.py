@@ -167,7 +167,7 @@ class TransactionProcessor:
 
 
 def _is_of_transaction(view: MessageView) -> bool:
-    """Whether a message is a half, or was one until it was given up."""
+    """Tell whether a message is a half, or was one until it was given up."""
     found = view.properties
     return (
         view.topic in (HALF_TOPIC, GIVEN_UP_TOPIC)

@@ -30,7 +30,7 @@ class Invocation:
         self._values = values
 
     def has(self, name: str) -> bool:
-        """Whether an option is given."""
+        """Tell whether an option is given."""
         return name in self._values
 
     def get(self, name: str) -> str | None:
@@ -57,7 +57,7 @@ class Invocation:
             raise ConfigError(f"-{name} {text!r} is not a whole number") from None
 
     def flag(self, name: str, default: bool) -> bool:
-        """Whether an option says ``true``; any other word is false, as in Java."""
+        """Tell whether an option says ``true``; any other word is false, as in Java."""
         value = self.get(name)
         return default if value is None else value.lower() == "true"
 

@@ -94,7 +94,7 @@ def _sorted(subscriptions: Sequence[SubscriptionData]) -> list[SubscriptionData]
 
 
 def same_subscriptions(infos: Sequence[ConsumerRunningInfo], now_ms: int) -> bool:
-    """Whether consumers of a group, by their ids, want the same; of young ones nothing is said."""
+    """Tell whether consumers of a group, by their ids, want the same; of young ones nothing is said."""
     first = infos[0]
     started = int(first.properties.get("PROP_CONSUMER_START_TIMESTAMP", now_ms))
     if not first.is_push or now_ms - started <= YOUNG_MS:

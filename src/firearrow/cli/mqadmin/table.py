@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
     @property
     def is_supported(self) -> bool:
-        """Whether Firearrow has it."""
+        """Tell whether Firearrow has it."""
         return bool(self.place)
 
     def options(self) -> list[Option]:

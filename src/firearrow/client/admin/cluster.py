@@ -273,7 +273,7 @@ class Admin:
         return Track(group, "CONSUMED_BUT_FILTERED" if filtered else "CONSUMED")
 
     async def consumed(self, message: MessageView, group: str) -> bool:
-        """Whether a group is past a message in its queue."""
+        """Tell whether a group is past a message in its queue."""
         progress = await self.progress(group)
         info = await self.cluster()
         for queue, offsets in progress.offset_table.items():
@@ -355,7 +355,7 @@ class Admin:
 
 
 def needs_route_of_another(topic: str) -> bool:
-    """Whether a topic has no route of its own."""
+    """Tell whether a topic has no route of its own."""
     return names.is_lmq(topic) or topic == names.TIMER_TOPIC
 
 

@@ -107,7 +107,7 @@ class Groups:
         await self._calls.call(address, Code.SET_MESSAGE_REQUEST_MODE, body=body, about=about)
 
     async def readable(self, address: str, group: str, topic: str, change: bool | None = None) -> bool:
-        """Whether a group may read a topic, after the change if one is asked for."""
+        """Tell whether a group may read a topic, after the change if one is asked for."""
         header = headers.ForbidGroup(group, topic, change)
         found = await self._calls.read(
             address,

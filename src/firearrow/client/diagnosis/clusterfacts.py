@@ -85,7 +85,7 @@ class ClusterFacts:
 
     @property
     def is_dark(self) -> bool:
-        """Whether no name server answers, so that nothing is known of the brokers."""
+        """Tell whether no name server answers, so that nothing is known of the brokers."""
         return len(self.silent) == len(self.name_servers)
 
 

@@ -168,7 +168,7 @@ def page_cache(facts: SendFacts) -> Iterator[Finding]:
 
 
 def is_on(config: Mapping[str, str], name: str) -> bool:
-    """Whether ``nameEnable`` is true."""
+    """Tell whether ``nameEnable`` is true."""
     return config.get(f"{name}Enable", "").lower() == "true"
 
 

@@ -309,7 +309,7 @@ class ArchivedOrigin:
 
 
 def _take_all(clips: Sequence[Clip], file: DataFile) -> bool:
-    """Whether all that a file may hold is wanted."""
+    """Tell whether all that a file may hold is wanted."""
     if file.broker_min != file.broker_max or len(clips) <= file.queue_max - file.queue_min:
         return False
     return all(c.span.start <= file.offset_min and file.offset_max < c.span.end for c in clips)

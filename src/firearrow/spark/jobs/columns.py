@@ -39,12 +39,12 @@ def group_of(topic: Column) -> Column:
 
 
 def is_internal(topic: Column) -> Column:
-    """Whether a topic belongs to the broker, and none of its messages to a user."""
+    """Tell whether a topic belongs to the broker, and none of its messages to a user."""
     return topic.isin(*sorted(SYSTEM_TOPICS)) | topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_copy(topic: Column) -> Column:
-    """Whether a topic holds copies for one group: those to try again, and those given up."""
+    """Tell whether a topic holds copies for one group: those to try again, and those given up."""
     return topic.startswith(RETRY_PREFIX) | topic.startswith(DLQ_PREFIX)
 
 

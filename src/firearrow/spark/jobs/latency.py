@@ -59,7 +59,7 @@ def spread(values: Column) -> list[Column]:
 
 
 def is_put_off(messages: DataFrame) -> Column:
-    """Whether messages were meant to be stored later than they were born.
+    """Tell whether messages were meant to be stored later than they were born.
 
     What is delivered after a delay has lost the property that asked for it (of levels, in some
     releases), but not the topic that it waited for. A half message gives its commit its birth.

@@ -70,7 +70,7 @@ class Reader:
 
     @property
     def has_files(self) -> bool:
-        """Whether stores are read, and not brokers: then the whole log is there."""
+        """Tell whether stores are read, and not brokers: then the whole log is there."""
         return "path" in self.options or "paths" in self.options
 
     def log(self, columns: Iterable[str]) -> DataFrame:

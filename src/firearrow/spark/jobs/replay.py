@@ -74,7 +74,7 @@ class Selection:
             raise ConfigError(f"selection: {end} is not after {start}, so nothing is between them")
 
     def wants(self, topic: str) -> bool:
-        """Whether messages of a topic can be chosen."""
+        """Tell whether messages of a topic can be chosen."""
         return self.all_topics or not (is_system_topic(topic) or is_retry(topic) or is_dlq(topic))
 
     def asked(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _have_keys(batch: pa.RecordBatch, keys: frozenset[str]) -> np.ndarray[Any, n
 
 
 def _are_chosen(batch: pa.RecordBatch, path: Path) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether a file names the messages of a batch, which are of one queue."""
+    """Tell whether a file names the messages of a batch, which are of one queue."""
     if not len(batch):
         return np.zeros(0, np.bool_)
     queue = Queue(*(batch.column(name)[0].as_py() for name in _PLACE[:3]))

@@ -319,7 +319,7 @@ class _Arrived:
             self._offsets = {offset for offset in found if offset is not None}
 
     def has(self, message: Message) -> bool:
-        """Whether a message is there."""
+        """Tell whether a message is there."""
         if self._offsets is None:
             return message.ordinal < self._count
         return message.offset in self._offsets

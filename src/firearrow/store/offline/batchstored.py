@@ -83,7 +83,7 @@ class StoredBatchQueue(BatchQueue, Units):
 
     @property
     def is_there(self) -> bool:
-        """Whether it has files."""
+        """Tell whether it has files."""
         return bool(self.directory.files)
 
     @property

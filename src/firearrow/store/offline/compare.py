@@ -128,7 +128,7 @@ class BatchSink:
 
 
 def same_units(one: bytes, other: bytes) -> bool:
-    """Whether units say the same of the log; where they are in a compacted one may differ."""
+    """Tell whether units say the same of the log; where they are in a compacted one may differ."""
     if one == other or len(one) != len(other):
         return one == other
     rows = [np.frombuffer(data, UNIT_DTYPE)[_OF_THE_LOG] for data in (one, other)]

@@ -169,7 +169,7 @@ def _sound_rows(view: StoreView, columns: Columns, physical_offset: int, data: b
 
 
 def _is_of_another(view: StoreView, topic: str, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-    """Whether another record, which is sound, has that place in a queue."""
+    """Tell whether another record, which is sound, has that place in a queue."""
     queue = view.queues.get((topic, queue_id))
     if queue is None or topic in view.batch_topics:
         return False

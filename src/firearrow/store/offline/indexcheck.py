@@ -114,7 +114,7 @@ def _check_ends(rows: IndexRows, name: str, findings: Findings) -> None:
 
 
 def _chains_hold(rows: IndexRows) -> bool:
-    """Whether all chains are as the hashes want them."""
+    """Tell whether all chains are as the hashes want them."""
     slot_of = np.zeros(rows.taken, np.int32)
     is_before = np.zeros(rows.taken, np.bool_)
     newest = np.zeros(rows.slots, np.int32)

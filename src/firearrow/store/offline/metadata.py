@@ -199,7 +199,7 @@ def _topics_of(state: Content | str) -> frozenset[str] | None:
 
 
 def is_deleted(topic: str, configured: frozenset[str] | None) -> bool:
-    """Whether a topic without queues is one that was deleted: others are configured, but for the
+    """Tell whether a topic without queues is one that was deleted: others are configured, but for the
     system's, which a broker makes at its start and may keep in files only."""
     return configured is not None and topic not in configured and not is_system_topic(topic)
 

@@ -59,7 +59,7 @@ class Given(NamedTuple):
 
     @property
     def can_be_held(self) -> bool:
-        """Whether so many placeholders are reasonable."""
+        """Tell whether so many placeholders are reasonable."""
         return len(self.to_hold) <= HOLE_MAX
 
     @property

@@ -82,7 +82,7 @@ class StretchResult(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether no record can follow in the file."""
+        """Tell whether no record can follow in the file."""
 
 
 Some = TypeVar("Some", bound=StretchResult)

@@ -31,14 +31,14 @@ def faults(columns: Columns) -> list[tuple[int, str]]:
 
 
 def _is_sound(text: Bytes, row_bytes: int) -> bool:
-    """Whether all pairs of a text are in order; ``row_bytes`` is the length of equal strings."""
+    """Tell whether all pairs of a text are in order; ``row_bytes`` is the length of equal strings."""
     if row_bytes and _is_repeated(text, row_bytes):
         return fault_of(text[: row_bytes - 1].tobytes()) is None
     return (int(text.max()) < 128 or is_utf8(text.tobytes())) and _pairs_are_sound(text)
 
 
 def _is_repeated(text: Bytes, row_bytes: int) -> bool:
-    """Whether all rows are ASCII and have their separators where the first has them."""
+    """Tell whether all rows are ASCII and have their separators where the first has them."""
     rows = text.reshape(-1, row_bytes)
     odd = (rows <= _PAIR_END) | (rows > 127)
     first = rows[0]
@@ -49,7 +49,7 @@ def _is_repeated(text: Bytes, row_bytes: int) -> bool:
 
 
 def _pairs_are_sound(text: Bytes) -> bool:
-    """Whether each pair that is not empty has one 01, not at its beginning."""
+    """Tell whether each pair that is not empty has one 01, not at its beginning."""
     place = ((text == _NAME_END) | (text == _PAIR_END)).nonzero()[0]
     ends = text[place] == _PAIR_END
     after_end = np.append(True, ends[:-1])  # whether the separator before is a pair's end

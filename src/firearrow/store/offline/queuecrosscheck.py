@@ -35,7 +35,7 @@ class QueueCheck(QueueLook):
         self._extension = Extension(view.root / DIRECTORY / self._topic / str(self._queue_id))
 
     def missing(self, deleted: bool) -> bool:
-        """Whether the queue has no entries; it may if it is of a deleted topic, or has no messages
+        """Tell whether the queue has no entries; it may if it is of a deleted topic, or has no messages
         in the log."""
         there = self._queue is not None and self._queue.is_there
         if there or not self._report.numbers or deleted:

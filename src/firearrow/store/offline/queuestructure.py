@@ -101,7 +101,7 @@ class _DirectoryLook(QueueLook, ABC):
         """The queue offset at which a file begins, if its name says it."""
 
     def _files_fit(self, files: list[StoreFile]) -> bool:
-        """Whether sizes and names are those of one address space."""
+        """Tell whether sizes and names are those of one address space."""
         usual = self._directory.file_size_bytes
         sound = True
         for before, file in zip([None, *files], files, strict=False):

@@ -524,7 +524,7 @@ def _take_rest(view: StoreView, queues: RocksConsumeQueues, target: _Target, onl
 
 
 def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[QueueKey], bool]:
-    """Whether a queue is to be made: chosen, or its topic not deleted."""
+    """Tell whether a queue is to be made: chosen, or its topic not deleted."""
     configured = configured_topics(view)
     there = {topic for topic, _ in view.queues}
 

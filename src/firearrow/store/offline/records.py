@@ -59,7 +59,7 @@ class Selection(msgspec.Struct, frozen=True):
     tag: str | None = None
 
     def holds(self, message: MessageView, messages: int = 1) -> bool:
-        """Whether a record fulfils all; it takes as many queue offsets as it has ``messages``."""
+        """Tell whether a record fulfils all; it takes as many queue offsets as it has ``messages``."""
         return (
             self.topic in (None, message.topic)
             and self.queue_id in (None, message.queue_id)

@@ -106,7 +106,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def does_something(self) -> bool:
-        """Whether any step changes the store."""
+        """Tell whether any step changes the store."""
         return any(step.action is not Action.LEAVE for step in self.steps)
 
 
@@ -424,7 +424,7 @@ def _plan_altered(view: StoreView, evidence: Evidence, work: _Work, look: _Look)
 
 
 def _is_where_told(view: StoreView, message: MessageView) -> bool:
-    """Whether no queue's entry contradicts what a record says of itself."""
+    """Tell whether no queue's entry contradicts what a record says of itself."""
     place = message.physical_offset, message.store_size
     queue: StoredQueue | None = view.queues.get((message.topic, message.queue_id))
     if queue is not None and entry_at(queue, message.queue_offset)[:2] == place:
@@ -577,7 +577,7 @@ def _plan_numbers(view: StoreView, verdict: Verdict, evidence: Evidence, work: _
 
 
 def _goes_back(report: QueueReport) -> bool:
-    """Whether queue offsets go back in the log: then the queue can't be built again."""
+    """Tell whether queue offsets go back in the log: then the queue can't be built again."""
     return any(first < end for (_, end), (first, _) in pairwise(report.numbers))
 
 

@@ -142,7 +142,7 @@ def _unlike(
 
 
 def _tells_the_place(view: StoreView, key: QueueKey) -> bool:
-    """Whether records behind a queue's entries have its name: those of LMQs have that of
+    """Tell whether records behind a queue's entries have its name: those of LMQs have that of
     their topic. A queue of batches counts in another way."""
     return not is_lmq(key[0]) and key[0] not in view.batch_topics
 
@@ -282,7 +282,7 @@ def _with_other_parts(record: bytearray, magic: int, hosts: int, claim: Lost | N
 
 
 def _agrees(record: bytearray, claim: Lost | None) -> bool:
-    """Whether a record is the sum of its parts, its texts and checksums hold, and it has the topic
+    """Tell whether a record is the sum of its parts, its texts and checksums hold, and it has the topic
     that its entry tells."""
     data = bytes(record)
     columns = scan(data, 0, len(data), 1)
@@ -328,7 +328,7 @@ def _served(stored: bytes, columns: Columns, claim: Lost) -> set[bytes]:
 
 
 def _stands_in(view: StoreView, claim: Lost, columns: Columns) -> bool:
-    """Whether the entry may be that of another message of the queue, or out of its order: one whose
+    """Tell whether the entry may be that of another message of the queue, or out of its order: one whose
     neighbours are not on both sides of it, or of a later message whose own is damaged."""
     queue = view.queues[claim.topic, claim.queue_id]
     here = claim.physical_offset
@@ -345,7 +345,7 @@ def _stands_in(view: StoreView, claim: Lost, columns: Columns) -> bool:
 
 
 def _has_entry(view: StoreView, claim: Lost, columns: Columns) -> bool:
-    """Whether a record states another place, and the queue there has its entry: then the one that
+    """Tell whether a record states another place, and the queue there has its entry: then the one that
     makes the claim is a stand-in, or damaged."""
     [topic] = columns.slices(columns.topic_start, columns.topic_size)
     key = topic.decode("utf-8", "replace"), int(columns.queue_id[0])

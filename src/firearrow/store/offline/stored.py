@@ -27,7 +27,7 @@ class StoredFileQueue(FileQueue):
 
     @property
     def is_there(self) -> bool:
-        """Whether it has files."""
+        """Tell whether it has files."""
         return bool(self.directory.files)
 
     @property

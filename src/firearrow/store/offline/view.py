@@ -130,7 +130,7 @@ class StoreView:
 
     @property
     def clean(self) -> bool:
-        """Whether the last broker ended in good order, as far as ``abort`` says."""
+        """Tell whether the last broker ended in good order, as far as ``abort`` says."""
         return not (self.root / "abort").exists()
 
     @cached_property
@@ -142,7 +142,7 @@ class StoreView:
 
     @property
     def live(self) -> bool:
-        """Whether a process has the store open."""
+        """Tell whether a process has the store open."""
         return self.holder is not None
 
     @cached_property

@@ -138,7 +138,7 @@ def _all_pieces(view: StoreView, file: StoreFile, start: int, end: int | None) -
 
 
 def _is_unwritten(file: StoreFile, buffer: Buffer, at: int) -> bool:
-    """Whether nothing was written from a position on."""
+    """Tell whether nothing was written from a position on."""
     behind = scan(buffer, at, len(buffer), 0).stop
     return behind is Stop.ZERO and next_written(file, buffer, at, len(buffer)) is None
 

@@ -33,7 +33,7 @@ class _Queues:
         self._batch_topics = batch_topics
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of batches."""
+        """Tell whether the queues of a topic are of batches."""
         return topic in self._batch_topics
 
     def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:

@@ -74,7 +74,7 @@ class StoredQueue(Queue, Protocol):
 
     @property
     def is_there(self) -> bool:
-        """Whether it has files or rows."""
+        """Tell whether it has files or rows."""
 
     @property
     def disk_bytes(self) -> int:

@@ -159,7 +159,7 @@ def list_files(*directories: Path, digits: int = NAME_DIGITS) -> Directory:
 
 
 def is_zero(data: bytes) -> bool:
-    """Whether all bytes are zero; to compare is ten times as fast as to strip."""
+    """Tell whether all bytes are zero; to compare is ten times as fast as to strip."""
     return data == bytes(len(data))
 
 

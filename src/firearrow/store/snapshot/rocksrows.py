@@ -73,7 +73,7 @@ class RocksQueue:
 
     @property
     def is_there(self) -> bool:
-        """Whether the database has anything of it."""
+        """Tell whether the database has anything of it."""
         return self.end > 0 or next(self.all(), None) is not None
 
     @property

@@ -39,7 +39,7 @@ class EntriesAhead:
         self._dispatch = dispatch_to(self._kept.put, batch_topics, delay_levels)
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of batches."""
+        """Tell whether the queues of a topic are of batches."""
         return topic in self._batch_topics
 
     def take(self, columns: Columns) -> None:
