@@ -52,7 +52,7 @@ TopicName = Annotated[str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the nam
 
 
 class BrokerConfig(MetricsKeys, frozen=True):
-    """Who a broker is, where it listens, and what it lets clients do."""
+    """Configuration of a broker: its names, its addresses, and the requests that it allows."""
 
     # --- who it is ---
     # fmt: off

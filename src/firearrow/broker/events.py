@@ -1,4 +1,4 @@
-"""What happens in a broker besides its store (``firearrow.events``, ``firearrow.store``)."""
+"""Events of a broker beside those of its store (``firearrow.events``, ``firearrow.store``)."""
 
 from __future__ import annotations
 

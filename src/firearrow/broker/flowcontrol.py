@@ -1,4 +1,4 @@
-"""Which requests are refused, with code 2, because the broker is busy.
+"""Flow control: requests that are refused with code 2 because the broker is busy.
 
 RocketMQ has a queue and a pool of threads for each kind of request; here one loop handles all. What
 its limits mean for that:
@@ -163,7 +163,7 @@ class FlowControl(Patience):
 
     @property
     def waiting(self) -> dict[str, int]:
-        """How many requests of each line wait in the server."""
+        """Counts of the pending requests in the server, by line."""
         return {line.name: self._waiting[line.name] for line in LINES}
 
     def in_time(self) -> None:

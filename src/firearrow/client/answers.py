@@ -1,4 +1,4 @@
-"""What servers answer, read: what is not as it ought to be is an error that names the server."""
+"""Answers of servers, as values: a malformed answer is an error that names the server."""
 
 from __future__ import annotations
 

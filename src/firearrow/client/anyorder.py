@@ -1,4 +1,4 @@
-"""What becomes of pulled messages that are consumed in any order.
+"""Consumption of pulled messages in any order.
 
 A message that failed goes back to its broker, which has it come again later (36). Where the broker
 can't be asked, a copy is sent to the retry topic; where that fails as well, it is tried again here.

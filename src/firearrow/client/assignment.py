@@ -128,7 +128,7 @@ class Assignment:
         return silent | {queue for queue in queues if all_of[queue].is_dropped}
 
     async def _tell_brokers(self, topic: str) -> None:
-        """Who shares queues anew says so: a subscription's version is when that was."""
+        """Send a heartbeat with the time of the new assignment as the version of the subscription."""
         member = self._member
         session = member.calls.session
         subscription = member.subscriptions[topic]

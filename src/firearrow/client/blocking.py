@@ -47,7 +47,7 @@ class Producer(Blocking[_producer.Producer]):
 
 
 class Consumer(Blocking[A]):
-    """What consumers have in common."""
+    """Methods that all consumers share."""
 
     def stop(self) -> None:
         """End; see ``close``."""

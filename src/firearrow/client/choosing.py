@@ -1,4 +1,4 @@
-"""Which queue a message goes to: in turn, by a key, or away from brokers that are slow or gone.
+"""Choice of the queue for a message: in turn, by a key, or away from brokers that are slow or gone.
 
 All is values in, values out: times are given, in ms.
 
@@ -31,7 +31,7 @@ _TURN_MASK: Final = 0x7FFF_FFFF
 
 
 def left_alone_ms(latency_ms: int) -> int:
-    """How long a broker with such a latency is left alone."""
+    """Give the time for which a broker with such a latency is avoided."""
     for least, alone in zip(reversed(LATENCIES_MS), reversed(LEFT_ALONE_MS), strict=True):
         if latency_ms >= least:
             return alone
@@ -39,7 +39,7 @@ def left_alone_ms(latency_ms: int) -> int:
 
 
 class FaultTable:
-    """Which brokers are to be left alone, and until when."""
+    """Brokers that are avoided, each until a time."""
 
     def __init__(self) -> None:
         self._until_ms: dict[str, int] = {}

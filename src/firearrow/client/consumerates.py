@@ -1,4 +1,4 @@
-"""How fast a consumer is, topic by topic, as tools ask for it (307).
+"""Rates of a consumer by topic, as tools ask for them (307).
 
 What happens is counted in spans of ten seconds, which are kept for an hour. Rates are those of the
 last minute (of its last six spans, the one that is not over included).
@@ -21,7 +21,7 @@ SPANS_OF_HOUR: Final = 360
 
 
 class _Span:
-    """What happened in ten seconds, which end at ``ends``."""
+    """Counts of ten seconds, which end at ``ends``."""
 
     __slots__ = ("call_seconds", "calls", "consumed", "ends", "failed", "pull_seconds", "pulled", "pulls")
 
@@ -69,7 +69,7 @@ class ConsumeRates:
         return span
 
     def status(self, topic: str, now: float) -> ConsumeStatus:
-        """What is told of a topic."""
+        """Give the rates of a topic."""
         begins = now // SPAN_SECONDS * SPAN_SECONDS  # of the span that is not over
         kept = self._spans.get(topic, ())
         hour = [one for one in kept if one.ends > begins - (SPANS_OF_HOUR - 1) * SPAN_SECONDS]

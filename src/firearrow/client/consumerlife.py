@@ -11,8 +11,8 @@ from firearrow.wire.client_bodies import ConsumerData
 
 
 class ConsumerLife:
-    """What all consumers have of it; ``joined`` is what `Session.of` gives. A session of its own
-    begins and ends with it."""
+    """Life of any consumer; ``joined`` is the result of `Session.of`. A session that only this consumer uses begins and
+    ends with it."""
 
     def __init__(self, joined: tuple[Session, bool]) -> None:
         self.session, self._owns_session = joined
@@ -24,7 +24,7 @@ class ConsumerLife:
         raise NotImplementedError
 
     def consumer_data(self) -> ConsumerData:
-        """What the heartbeat says of it."""
+        """Entry of the consumer in the heartbeat."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""How far a consumer is in its queues, and where that is kept.
+"""Progress of a consumer in its queues, and the stores of it.
 
 Offsets are noted in memory as messages are consumed, and written every few seconds if they have
 changed, when a queue is given up and in the end: by a group to the brokers, by a client for itself
@@ -35,11 +35,11 @@ class OffsetTable:
         self._frozen: set[Queue] = set()
 
     def get(self, queue: Queue) -> int:
-        """How far the consumer is; -1 if that is not known."""
+        """Give the consumer's progress; -1 if that is not known."""
         return self._offsets.get(queue, NONE_STORED)
 
     def of_topic(self, topic: str) -> dict[Queue, int]:
-        """How far it is in all queues of a topic."""
+        """Give the progress in all queues of a topic."""
         return {queue: at for queue, at in self._offsets.items() if queue.topic == topic}
 
     def advance(self, queue: Queue, queue_offset: int) -> None:
@@ -68,7 +68,7 @@ class OffsetTable:
 
 
 class OffsetStore(Protocol):
-    """Where offsets are kept."""
+    """A store of offsets."""
 
     async def stored(self, queue: Queue) -> int:
         """The offset that is kept, -1 if there is none; raises OSError or FirearrowError."""

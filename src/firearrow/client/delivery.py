@@ -17,7 +17,7 @@ class RolledBack(RetryLater):
 
 
 class Source(Protocol):
-    """Where messages come from, and who has to know what becomes of them.
+    """A source of messages, which learns of their fate.
 
     It is dropped when it is another consumer's: what is left of it is not consumed here.
     """

@@ -1,4 +1,4 @@
-"""What a producer makes of a body and its options: the values of a send.
+"""Values of a send, from a body and its options.
 
 Bodies are bytes, text (as UTF-8), or any value that msgspec can write as JSON. Large ones are
 compressed, as Java's producers do: from 4 KiB on, which the system flag says.
@@ -70,7 +70,7 @@ def body_of(value: Any) -> bytes:
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What can be said of a message besides its body; see ``Producer.send``."""
+    """Options of a message beside its body; see ``Producer.send``."""
 
     key: str | Sequence[str] | None = None
     tag: str | None = None

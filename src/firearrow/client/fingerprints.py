@@ -19,7 +19,7 @@ from firearrow.wire.client_bodies import Heartbeat
 
 
 class Fingerprints:
-    """What brokers have confirmed, by their addresses."""
+    """Fingerprints that brokers have confirmed, by their addresses."""
 
     def __init__(self) -> None:
         self._confirmed: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What the members of a consumer group ask brokers, one method a question.
+"""Questions of a consumer group's members to brokers, one method each.
 
 Source: upstream ``MQClientAPIImpl``, ``PullAPIWrapper``.
 """
@@ -45,7 +45,7 @@ _COMMITS, _SUSPENDS, _SUBSCRIBES, _LITE = 1, 2, 4, 16
 
 
 class Ends(NamedTuple):
-    """What a queue holds: offsets from ``first`` up to, and without, ``end``."""
+    """Ends of a queue: offsets from ``first`` up to, and without, ``end``."""
 
     first: int
     end: int

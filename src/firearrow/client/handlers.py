@@ -59,7 +59,7 @@ class Failure:
 
 
 class Registration:
-    """What an application wants of a topic, and who gets it.
+    """A subscription of an application to a topic, and its handler.
 
     ``batch`` 0 hands over one message each time, else lists of at most so many. With ``manual`` a
     message is consumed when the application says so.

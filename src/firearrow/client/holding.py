@@ -107,7 +107,7 @@ class Holder:
         self._asked.set()
 
     def take(self) -> list[Held]:
-        """What has been received since the last call."""
+        """Give the messages received since the last call."""
         self._asked.clear()
         taken = list(self._ready)
         self._ready.clear()

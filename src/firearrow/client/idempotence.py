@@ -38,7 +38,7 @@ Work = Callable[[T], Awaitable[None]]
 
 
 class Claim(Enum):
-    """What a store answers to who wants to work on a key."""
+    """Answer of a store to a consumer that wants to work on a key."""
 
     GRANTED = auto()
     BUSY = auto()

@@ -1,4 +1,4 @@
-"""What brokers ask of a client, and who answers it: by the code of the request, and the group.
+"""Requests of brokers to a client, and their handlers: by the code of the request, and the group.
 
 A handler answers at once, or with a coroutine, which runs as a task of the session. What no handler
 is there for is refused, as Java's clients do: unknown groups with code 1.
@@ -50,7 +50,7 @@ def group_of(command: AnyCommand) -> str:
 
 
 class InboundRequests:
-    """Who answers what."""
+    """Handlers by code and group."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
@@ -71,7 +71,7 @@ class InboundRequests:
         }
 
     def handlers(self) -> dict[int, Handler]:
-        """What a remoting client needs."""
+        """Handlers in the form that a remoting client needs."""
         return dict.fromkeys(map(int, CODES), self._answer)
 
     def _answer(self, asked: Asked) -> Response | None:

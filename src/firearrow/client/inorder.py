@@ -54,8 +54,8 @@ class OrderedSource:
             self._assigned.made_room()
 
     async def failed(self, _: Sequence[Message], failure: Failure) -> None:
-        """What was taken last is to come again; if that is said too late, what came behind it may
-        be consumed, so that all comes again."""
+        """Return the messages that were taken last, to come again. If the call is late, messages behind them may be
+        consumed, so all come again."""
         if self._assigned.is_dropped:
             return
         self.failure = failure
@@ -127,7 +127,7 @@ class InOrder:
         return None
 
     def _next_registration(self, assigned: AssignedQueue) -> Registration | None:
-        """Who gets the next message; what nobody wants any more is passed over."""
+        """Give the registration of the next message; messages that nobody wants any more are passed over."""
         first = assigned.cache.first_waiting
         registration = self._registration_of(first)
         if registration is None:

@@ -1,4 +1,4 @@
-"""How far a client that consumes all queues for itself (BROADCASTING) is: a file on its machine.
+"""Progress of a client that consumes all queues alone (BROADCASTING): a file on its machine.
 
 ``<directory>/<client id>/<group>/offsets.json`` is written as RocketMQ's Java client does, which
 goes on with it and the reverse: pretty JSON with a queue as key, here with ``→`` for a tab::
@@ -46,7 +46,7 @@ class LocalOffsets:
         self.path = directory / client_id / group / _NAME
 
     def read(self) -> dict[Queue, int]:
-        """What was written last; nothing where there is no file.
+        """Give the offsets that were written last; nothing where there is no file.
 
         Raises ConfigError when neither the file nor the one before it can be read.
         """

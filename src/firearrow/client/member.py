@@ -28,7 +28,7 @@ LOCK_SECONDS: Final = 30.0  # for how long a lock is taken to be held
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a consumer is set; times in seconds. The defaults are RocketMQ's."""
+    """Settings of a consumer; times in seconds. The defaults are RocketMQ's."""
 
     start_from: StartFrom = StartFrom.LAST
     start_at_ms: int = 0
@@ -95,7 +95,7 @@ class AssignedQueue:
 
 @dataclass(slots=True)
 class Member:
-    """What the parts of a consumer share."""
+    """State that the parts of a consumer share."""
 
     calls: GroupCalls
     settings: Settings
@@ -124,14 +124,14 @@ class Member:
 
     @property
     def reconsume_times_max(self) -> int:
-        """How often a message may fail."""
+        """Limit of a message's failures."""
         asked = self.settings.reconsume_times_max
         if asked is not None and asked >= 0:
             return asked
         return RECONSUME_FOR_EVER if self.is_ordered else RECONSUME_MAX
 
     def limits_of(self, topic: str) -> Limits:
-        """How much of each queue of a topic is cached."""
+        """Give the limits of the cache for each queue of a topic."""
         limits, together = self.settings.limits, self.settings.topic_limits
         if together is None:
             return limits
@@ -148,7 +148,7 @@ class Member:
             self.offsets.advance(assigned.queue, at)
 
     async def start_offset(self, queue: Queue) -> int:
-        """Where to begin with a queue; raises OSError or FirearrowError."""
+        """Give the first offset to consume in a queue. Raises OSError or FirearrowError."""
         stored = await self.store.stored(queue)
         self.offsets.forget(queue)
         start = start_offset(queue.topic, stored, self.settings.start_from)

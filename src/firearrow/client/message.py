@@ -1,4 +1,4 @@
-"""What an application gets of a message: its body as it was sent, and names without a namespace."""
+"""A message as an application gets it: its body as it was sent, and names without a namespace."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
     @property
     def sharding_key(self) -> str | None:
-        """What put it into its queue."""
+        """Key that chose its queue."""
         return self.view.properties.get(keys_of.SHARDING_KEY)
 
     @property
@@ -86,12 +86,12 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
     @property
     def born_at(self) -> datetime:
-        """When it was sent, by the sender's clock."""
+        """Time of the send, by the sender's clock."""
         return _moment(self.view.born_timestamp_ms)
 
     @property
     def born_host(self) -> Host:
-        """Where it was sent from."""
+        """Address of the sender."""
         return self.view.born_host
 
     # --- what the broker says ---
@@ -108,7 +108,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
     @property
     def stored_at(self) -> datetime:
-        """When the broker stored it."""
+        """Time at which the broker stored it."""
         return _moment(self.view.store_timestamp_ms)
 
     # --- sending it on ---

@@ -57,7 +57,7 @@ class NameServers:
         return tuple(self._addresses)
 
     async def route(self, topic: str) -> Route:
-        """Where a topic's queues are; TopicNotFound if no broker has registered the topic."""
+        """Give the route of a topic. Raises TopicNotFound if no broker has registered the topic."""
         fields: dict[str, FieldValue] = {"topic": topic, "acceptStandardJsonOnly": True}
         try:
             answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)

@@ -108,7 +108,7 @@ class PollPuller:
         return pulled.next_offset
 
     def _subscription(self) -> SubscriptionData:
-        """What is wanted of the topic; who assigns queues without saying so gets all."""
+        """Give the filter for the topic; an application that assigns queues without a filter gets all messages."""
         topic = self.assigned.queue.topic
         return self._member.subscriptions.get(topic) or subscription_to(topic, 0)
 

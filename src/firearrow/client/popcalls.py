@@ -44,7 +44,7 @@ INIT_MIN, INIT_MAX = 0, 1
 
 
 class Popping(NamedTuple):
-    """What to pop: how many messages, for how long, and how long to wait for them (ms)."""
+    """Options of a pop: count of messages, invisible time, and time to wait for them (ms)."""
 
     messages_max: int = POP_MESSAGES_MAX
     invisible_ms: int = 60_000
@@ -234,7 +234,7 @@ class _Handles:
 
 
 def _times(message: Message, counts: Mapping[tuple[int, str], int]) -> int:
-    """How often a message that was popped in order was popped before."""
+    """Give the count of earlier pops of a message that was popped in order."""
     view = message.view
     origin = origin_of(view.topic)
     found = counts.get((origin, f"qo{view.queue_id}%{view.queue_offset}"))

@@ -76,7 +76,7 @@ class Blocking(Generic[A]):
 
     @property
     def portal(self) -> LoopThread:
-        """Where it runs; ClientError unless it is open."""
+        """Loop on which it runs. Raises ClientError unless it is open."""
         if self._portal is None:
             raise ClientError(f"this {type(self).__name__} is not open: use it in `with`")
         return self._portal

@@ -18,7 +18,7 @@ MiB: Final = 1024 * 1024
 
 
 class Cached(Protocol):
-    """What is known of a message that is cached."""
+    """State of a message in the cache."""
 
     @property
     def queue_offset(self) -> int:
@@ -33,7 +33,7 @@ M = TypeVar("M", bound=Cached)
 
 
 class Limits(NamedTuple):
-    """How much of a queue is cached before no more is pulled. RocketMQ's defaults."""
+    """Limits of a queue's cache, beyond which no more is pulled. RocketMQ's defaults."""
 
     messages: int = 1000
     bytes: int = 100 * MiB
@@ -65,7 +65,7 @@ class ProcessQueue(Generic[M]):
 
     @property
     def span(self) -> int:
-        """How far the first message that is here is behind the last."""
+        """Distance from the first cached message to the last, in offsets."""
         return self._order[-1] - self._order[0] if self._order else 0
 
     @property
@@ -75,7 +75,7 @@ class ProcessQueue(Generic[M]):
 
     @property
     def commit_offset(self) -> int:
-        """What to commit: the first message that is here, else what follows the last that was.
+        """Offset to commit: the first cached message, else the offset behind the last that was.
 
         -1 while there was none.
         """
@@ -123,7 +123,7 @@ class ProcessQueue(Generic[M]):
 
     @property
     def waiting(self) -> int:
-        """How many messages can be taken."""
+        """Number of messages that can be taken."""
         return len(self._waiting)
 
     @property

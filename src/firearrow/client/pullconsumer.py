@@ -91,7 +91,7 @@ class PullConsumer(ConsumerLife):
         return self.member.group
 
     def consumer_data(self) -> ConsumerData:
-        """What the heartbeat says of it."""
+        """Entry of the consumer in the heartbeat."""
         subscriptions = list(self.member.subscriptions.values())
         start = self.member.settings.start_from.value
         return ConsumerData(self.group, CONSUME_ACTIVELY, CLUSTERING, start, subscriptions)
@@ -231,11 +231,11 @@ class PullConsumer(ConsumerLife):
     # --- places ---
 
     def position(self, queue: Queue) -> int:
-        """What is polled next of a queue; -1 while that is not known."""
+        """Give the next offset to poll in a queue; -1 while that is not known."""
         return self._pulls_of(queue).position
 
     async def committed(self, queue: Queue) -> int:
-        """How far the group is in a queue; -1 if nobody has committed."""
+        """Give the group's offset in a queue; -1 if nobody has committed."""
         return await self.member.calls.committed(queue)
 
     async def seek(self, queue: Queue, queue_offset: int) -> None:

@@ -201,7 +201,7 @@ class PushConsumer(ConsumerLife):
         self.member.subscriptions[name] = subscription
 
     def consumer_data(self) -> ConsumerData:
-        """What the heartbeat says of it."""
+        """Entry of the consumer in the heartbeat."""
         member = self.member
         return ConsumerData(
             member.group,

@@ -1,4 +1,4 @@
-"""What brokers ask of a push consumer, and its answers.
+"""Requests of brokers to a push consumer, and its answers.
 
 40 has it divide its queues anew, 220 go on elsewhere, 221 say where it is, 307 tell of itself, and
 309 consume one message.

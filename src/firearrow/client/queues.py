@@ -48,7 +48,8 @@ class Mark(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """When a record was stored and born: with its place in the log, what no other log has."""
+    """Store time and birth time of a record: with its place in the log, they tell it from the records of any other
+    log."""
 
     store_ms: int
     born_ms: int

@@ -1,4 +1,4 @@
-"""What a producer is told of a message that a broker has taken."""
+"""Receipt of a producer for a message that a broker has taken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firearrow.wire.codes import ResponseCode
 
 
 class SendStatus(StrEnum):
-    """How safely a message is stored. In all cases it is, and consumers get it."""
+    """Safety of a stored message. In all cases it is stored, and consumers get it."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -29,7 +29,7 @@ STATUS_OF: Final[dict[int, SendStatus]] = {
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """Where a message is.
+    """Place of a message.
 
     ``topic`` is the application's name for it. ``message_id`` is the id that the producer gave,
     ``offset_message_id`` the one that says where the record is (of a message that waits for its

@@ -1,4 +1,4 @@
-"""What a route says: which queues to write to and to read from, and where their brokers are.
+"""Queues of a route: to write to and to read from, and the addresses of their brokers.
 
 Values in, values out; the order of queues is the one that Java's clients have.
 

@@ -1,4 +1,4 @@
-"""What a consumer says of itself (307): how it is set, what it wants, what it has, how fast it is.
+"""Report of a consumer about itself (307): its settings, subscriptions, queues and rates.
 
 Source: upstream ``MQClientInstance#consumerRunningInfo``, and that of each kind of consumer.
 """

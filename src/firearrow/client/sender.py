@@ -52,7 +52,7 @@ Selector = Callable[[Sequence[Queue]], Queue]
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """How a producer sends.
+    """Rules of a producer's sends.
 
     ``retries`` are those of a message without a queue of its own. ``try_seconds`` limits each try
     but the last. ``detects``, with ``avoids_slow``: brokers that gave no answer are asked every 3 s
@@ -71,7 +71,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Place(NamedTuple):
-    """Where a message is to go, if not anywhere; at most one of these counts."""
+    """Wish for the queue of a message; at most one of these counts."""
 
     queue: Queue | None = None
     selector: Selector | None = None

@@ -85,7 +85,7 @@ class ConsumerMember(Protocol):
         """The group, with its namespace."""
 
     def consumer_data(self) -> ConsumerData:
-        """What the heartbeat says of it."""
+        """Entry of the consumer in the heartbeat."""
 
 
 class Session:
@@ -335,7 +335,7 @@ class Session:
         return lambda: self._on_connected.remove(listener)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """What the members of a session have together, made by the first that wants it."""
+        """Give an object that the members of a session share; the first that asks makes it."""
         if name not in self._shared:
             self._shared[name] = make()
         found: T = self._shared[name]

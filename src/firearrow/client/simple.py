@@ -74,7 +74,7 @@ class SimpleConsumer(ConsumerLife):
         return self._calls.group
 
     def consumer_data(self) -> ConsumerData:
-        """What the heartbeat says of it."""
+        """Entry of the consumer in the heartbeat."""
         return ConsumerData(
             self.group, "CONSUME_POP", CLUSTERING, self._start_from.value, list(self._subscriptions.values())
         )

@@ -1,4 +1,4 @@
-"""Where a client begins to read a queue.
+"""First offset at which a client reads a queue.
 
 An offset that is stored counts. Without one it is the client's choice, for which it may have to ask
 the broker. What a group has failed itself (its retry topic) has choices of its own.
@@ -18,7 +18,7 @@ NONE_STORED: Final = -1
 
 
 class StartFrom(Enum):
-    """Where a group without an offset begins; the values are RocketMQ's names of them."""
+    """Start of a group without an offset; the values are RocketMQ's names of them."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
     """Behind what is there: it gets what is sent from now on."""
@@ -29,7 +29,7 @@ class StartFrom(Enum):
 
 
 class Ask(Enum):
-    """What a broker has to say before it is known where to begin."""
+    """Question to a broker that decides on the first offset."""
 
     MAX_OFFSET = auto()
     OFFSET_AT_TIME = auto()

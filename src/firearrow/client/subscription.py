@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: an expression of tags, or one by SQL92.
+"""Subscription of a consumer to a topic: an expression of tags, or an SQL92 expression.
 
 Source: upstream ``FilterAPI#buildSubscriptionData``, ``PullAPIWrapper#processPullResult``.
 """

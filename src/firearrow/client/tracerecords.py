@@ -34,7 +34,7 @@ RECORD_END: Final = "\x02"
 
 
 class Kind(IntEnum):
-    """What kind of message was sent."""
+    """Kind of a message that was sent."""
 
     NORMAL = 0
     HALF = 1
@@ -44,7 +44,7 @@ class Kind(IntEnum):
 
 
 class Outcome(IntEnum):
-    """How consuming ended."""
+    """Outcome of a consumption."""
 
     SUCCESS = 0
     TIME_OUT = 1

@@ -40,7 +40,7 @@ PREPARED: Final[Mapping[str, str]] = {keys_of.TRANSACTION_PREPARED: "true"}
 
 
 class Decision(IntEnum):
-    """What becomes of a half, by the number that says so to the broker."""
+    """Decision about a half message, by the number that tells the broker."""
 
     UNKNOWN = 0
     COMMIT = 8

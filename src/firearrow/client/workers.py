@@ -83,7 +83,7 @@ class Workers:
 
     @property
     def running(self) -> list[Job]:
-        """What is under way."""
+        """Tasks in flight."""
         return list(self._running.values())
 
     async def drain(self, seconds: float) -> None:

@@ -131,7 +131,8 @@ class _Pass(Admitted):
 
 
 def access_of(config: BrokerConfig) -> Access:
-    """How a broker gets in at other servers, and as whom; ConfigError if a file can't be used."""
+    """Give a broker's own access to other servers: its credentials and its TLS. Raises ConfigError if a file can't be
+    used."""
     return tls.access_of(config, credentials_of(config.inner_client_authentication_credentials))
 
 
@@ -228,7 +229,7 @@ class AccessControl(Senders):
         return number in _listed(config.authentication_whitelist), (may_anyone or not config.authorization_enabled)
 
     def condition(self, row: Row) -> Check | None:
-        """What is asked before a request of a code is handled; None if nothing is."""
+        """Give the check before requests of a code; None if they need none."""
         may_all, may_anyone = self._may(row.code)
         if not self._config.authentication_enabled or (may_all and may_anyone):
             return None
@@ -282,7 +283,7 @@ class AccessControl(Senders):
         return check
 
     def _rule_of(self, row: Row) -> _Rule:
-        """What decides whether a user may send a request of a code."""
+        """Make the function that decides whether a user may send a request of a code."""
         finder = finder_of(row, self._store, self._cluster)
         topic_fields, group_fields = fields_naming(row)
         text = text_field_of(row)

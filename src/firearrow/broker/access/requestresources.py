@@ -1,4 +1,4 @@
-"""Which topics and groups a request is about, for who decides whether its sender may use them.
+"""Topics and groups that a request is about, for the decision whether its sender may use them.
 
 Most requests name them in fields of their header, some in their body. Where a message is meant by
 its place in the log, its own topic counts, whatever the request says of it.
@@ -73,7 +73,7 @@ def fields_naming(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def finder_of(row: Row, store: MessageStore, cluster: str) -> Finder | None:
-    """What finds what requests of a code are about; None if `fields_naming` says it all."""
+    """Give the function that finds the topics and groups of a code's requests; None if `fields_naming` is enough."""
     text = text_field_of(row)
     if text is not None:
         is_reply = row.code in _REPLIES

@@ -120,7 +120,7 @@ class MasterOnlyServices(Service):
 
     @property
     def trouble(self) -> str | None:
-        """What keeps them from their work."""
+        """Reason why they do not work."""
         found = ((service.name, service.trouble) for service in self._services)
         return "; ".join(f"{name}: {why}" for name, why in found if why) or None
 
@@ -181,7 +181,7 @@ class Acting(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why the broker is not online, or not known to name servers."""
+        """Reason why the broker is not online, or not known to name servers."""
         return self._registration.trouble if self.is_online else self._trouble
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

@@ -63,7 +63,7 @@ class GroupLocks(Service):
 
     @property
     def _quorum(self) -> int:
-        """How many brokers must give a queue."""
+        """Count of brokers that must grant a queue."""
         if not self._settings.broker.lock_in_strict_mode:
             return 1
         return self._settings.store.total_replicas // 2 + 1

@@ -1,4 +1,4 @@
-"""What waits in a store that its last broker would have delivered by itself, and this one does not.
+"""Warnings of pending messages in a store whose last broker would have delivered them, and this one does not.
 
 A store that RocketMQ's broker has left may hold messages that are not in their topics yet: halves
 in RocksDB; if ``timerWheelEnable`` is off, timers and what POP consumers took or failed to consume.
@@ -98,8 +98,8 @@ class _Count:
         return Waiting("halves of transactions (transRocksDBEnable)", len(left), "up to ")
 
     def retries(self) -> Waiting:
-        """What POP consumers are to get again, which without a wheel can't pop: no other consumer
-        reads those topics."""
+        """Count the messages in POP's retry topics. Without a timer wheel nobody pops, and no other consumer reads
+        those topics."""
         count = 0
         for key, queues in self._offsets.committed.items():
             topic, group = names.topic_and_group(key)
@@ -155,7 +155,7 @@ def _up_to(is_known: bool) -> str:
 
 
 def _unacknowledged(views: Iterable[MessageView]) -> int:
-    """How many messages POP's checkpoints mean that no acknowledgement does."""
+    """Count the messages of POP's checkpoints that have no acknowledgement."""
     taken: set[tuple[object, ...]] = set()
     acknowledged: set[tuple[object, ...]] = set()
     for view in views:
@@ -172,5 +172,5 @@ def _unacknowledged(views: Iterable[MessageView]) -> int:
 
 
 def _batch(record: Checkpoint | Acknowledgement) -> tuple[object, ...]:
-    """What a checkpoint and its acknowledgements have in common."""
+    """Key that a checkpoint and its acknowledgements share."""
     return record.topic, record.group, record.queue_id, record.start_offset, record.pop_ms

@@ -34,7 +34,7 @@ ADDRESSES_SECONDS: Final = 120.0  # between look-ups of names, as upstream
 
 
 class Player(Protocol):
-    """What a broker does in its role."""
+    """The broker as its control sees it."""
 
     place: Place
     config: BrokerConfig
@@ -51,7 +51,7 @@ class Player(Protocol):
         ...
 
     def sign_of_life(self) -> Mapping[str, FieldValue]:
-        """What controllers are told of it each second."""
+        """Fields of the heartbeat to controllers, each second."""
         ...
 
     async def lead(self, mastery: Mastery) -> None:
@@ -114,7 +114,7 @@ class Control(Running):
 
     @property
     def trouble(self) -> str | None:
-        """Why the broker may be in the wrong role."""
+        """Reason why the broker may be in the wrong role."""
         return super().trouble or self._trouble or None
 
     def told(self, mastery: Mastery) -> None:

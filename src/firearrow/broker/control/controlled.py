@@ -156,7 +156,7 @@ class ControlledBroker(Broker):
 
     @property
     def troubles(self) -> dict[str, str]:
-        """What keeps services from their work at present, by their names."""
+        """Reasons why services do not work at present, by name."""
         control = self.control
         why = control.trouble if control is not None else None
         return super().troubles | ({control.name: why} if control is not None and why else {})
@@ -170,13 +170,13 @@ class ControlledBroker(Broker):
 
     @property
     def max_offset(self) -> int:
-        """Where its log ends."""
+        """End of its log, as a physical offset."""
         return self.store.log_end_offset
 
     # --- commands of the control ---
 
     def sign_of_life(self) -> Mapping[str, FieldValue]:
-        """What controllers are told of it each second."""
+        """Fields of the heartbeat to controllers, each second."""
         offset = self.max_offset
         return {
             "brokerId": self.place.number,

@@ -1,4 +1,4 @@
-"""What a broker says to controllers, and asks of the one that leads them.
+"""Requests of a broker to controllers: heartbeats to all, questions to the one that leads.
 
 Any of them says who leads; where that has changed, or nobody answers, all are asked again. Each is
 told by itself that the broker lives, so that one which is gone delays no other.
@@ -38,7 +38,7 @@ APPLICATIONS_MAX: Final = 5  # for a number that another broker gets in the mean
 
 
 class Mastery(NamedTuple):
-    """Who is master of a name, under which epoch, and who is in sync with it."""
+    """The master of a broker name, its epoch, and the brokers in sync with it."""
 
     master_id: int | None
     address: str

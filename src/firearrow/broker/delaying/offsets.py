@@ -1,4 +1,4 @@
-"""How far the messages of each delay level are delivered (upstream ``ScheduleMessageService``).
+"""Progress of each delay level (RocketMQ's ``ScheduleMessageService``).
 
 ``config/delayOffset.json``, by level the queue offset of the next message to be delivered::
 

@@ -1,4 +1,4 @@
-"""Which queues a client consumes, decided by the broker (400), and by pulls or POP (401, 402).
+"""Queues of a client, as the broker divides them (400), and their consumption by pulls or by POP (401, 402).
 
 Source: upstream ``QueryAssignmentProcessor``.
 """
@@ -78,7 +78,7 @@ class AssignmentProcessor:
         return Response(body=fastjson.dumps(Assignments(found)))
 
     def _mode(self, topic: str, group: str) -> RequestMode:
-        """What was said of a topic and group, or is the rule."""
+        """Request mode of a topic and group: the administrator's, or the default."""
         said = self._modes.get(topic, group)
         if said is not None:
             return said

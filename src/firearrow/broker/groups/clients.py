@@ -1,4 +1,4 @@
-"""Who is connected: producers and consumers by group, and what the groups subscribe to.
+"""Connected clients: producers and consumers by group, and the subscriptions of the groups.
 
 Clients send a heartbeat (34) every 30 s. A connection takes part in a group from its first
 heartbeat for it until it says good-bye (35), is closed, or was not heard for 120 s. When the
@@ -56,7 +56,7 @@ _CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather 
 
 
 class Channel(Protocol):
-    """What this module needs of a connection (``net.server.Peer`` is one)."""
+    """A connection, as this module needs it (``net.server.Peer`` is one)."""
 
     address: str
     ip: str
@@ -82,7 +82,7 @@ class Channel(Protocol):
 
 
 class TagFilter(msgspec.Struct, frozen=True):
-    """Which messages of a topic are wanted, by the hash codes of their tags; None: all."""
+    """Hash codes of the tags that a group wants of a topic; None: all messages."""
 
     codes: frozenset[int] | None = None
 
@@ -152,7 +152,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
     @property
     def version(self) -> int:
-        """When the client made it, in ms."""
+        """Time at which the client made the subscription, in ms."""
         return self.data.sub_version
 
 
@@ -194,7 +194,7 @@ class Member:
         return self.user, self.client_id
 
     def connection(self) -> Connection:
-        """What administrators are told of it."""
+        """The connection as administrators see it."""
         return Connection(self.client_id, self.channel.address, self.language, self.version)
 
 

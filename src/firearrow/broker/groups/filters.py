@@ -1,4 +1,4 @@
-"""By which expressions consumer groups choose messages (upstream ``ConsumerFilterManager``).
+"""Expressions by which consumer groups choose messages (RocketMQ's ``ConsumerFilterManager``).
 
 A heartbeat with a subscription by SQL92 has its expression kept here; a pull looks for it. It is
 dead from the moment on that its group has no members or does not subscribe to the topic any more,
@@ -73,7 +73,7 @@ _GROUPS: Final = "groupFilterData"
 
 
 class BloomData(msgspec.Struct, rename="camel", frozen=True):
-    """Which bits of how many a group has for a topic."""
+    """Bits that a group has for a topic in a Bloom filter, and the number of all bits."""
 
     bit_num: int = 0
     bit_pos: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class FilterData(msgspec.Struct, rename="camel", dict=True):
 
     @cached_property
     def filter(self) -> SqlFilter | None:
-        """What the expression means; None if it means nothing here.
+        """The compiled expression; None if it means nothing here.
 
         Java: ExpressionMessageFilter takes every message if a file has what it can't read.
         """

@@ -1,4 +1,4 @@
-"""Which client of a group holds which queue, for consumers that keep the order of messages.
+"""Locks of queues: the client of each group that holds a queue, for consumption in order.
 
 A lock is a lease: its owner renews it every 20 s, and it lapses after 60 s without that, so a
 client that dies gives its queues to the others. Source: upstream ``RebalanceLockManager``.

@@ -163,7 +163,7 @@ def _log_silence(member: Member, error: OSError | BrokerError) -> None:
 
 
 def _passed_on(call: Answered, group: str, client_id: str) -> Response:
-    """What an administrator is answered, when a consumer has answered or will not."""
+    """Give the answer to an administrator, when a consumer has answered or will not."""
     try:
         answer = call.result()
     except TimeoutError as error:

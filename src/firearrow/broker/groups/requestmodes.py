@@ -1,4 +1,4 @@
-"""How groups are to consume topics, by pulls or by POP, where an administrator has said so.
+"""Request modes that administrators set for groups: pulls or POP.
 
 ``config/messageRequestMode.json``, written whenever that changes::
 
@@ -27,7 +27,7 @@ _TABLE: Final = "messageRequestModeMap"
 
 
 class RequestModes:
-    """What was said of each topic and group."""
+    """Request modes by topic and group."""
 
     def __init__(self, store_root: Path | None, generations: int) -> None:
         self._table: dict[str, dict[str, RequestMode]] = {}

@@ -1,4 +1,4 @@
-"""What consumers of lite topics say of messages that they popped (200051, 200053).
+"""Acknowledgements and changes of invisible time by consumers of lite topics (200051, 200053).
 
 Source: upstream ``AckMessageProcessor#ackLite``, ``ChangeInvisibleTimeProcessor``.
 """

@@ -1,4 +1,4 @@
-"""What administrators ask of lite topics (200074 to 200079).
+"""Requests of administrators about lite topics (200074 to 200079).
 
 Source: upstream ``LiteManagerProcessor``.
 """

@@ -1,4 +1,4 @@
-"""Which lite topics have something for whom, and who is woken for it.
+"""Lite topics that have messages for a client, and the wake-ups of waiting clients.
 
 A lite topic is *ready* for a group if it has messages behind the group's offset and is not blocked
 by an earlier batch (``state.orderinfo``). It becomes ready when a message arrives, a client begins

@@ -1,4 +1,4 @@
-"""What attributes say of topics and groups that have to do with lite topics.
+"""Attributes of topics and groups that concern lite topics.
 
 Source: upstream ``LiteMetadataUtil``.
 """

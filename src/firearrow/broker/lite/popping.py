@@ -39,7 +39,7 @@ _WRONG: Final = frozenset(
 
 
 class LitePop:
-    """What a pop has found: records, and the items of orderCountInfo, one for each message."""
+    """Result of a pop: records, and the items of orderCountInfo, one for each message."""
 
     __slots__ = ("counts", "records", "size")
 
@@ -86,7 +86,7 @@ class LitePopping:
         return found
 
     def _candidates(self, header: PopLiteMessage, client: Subscriber) -> list[str]:
-        """What may have messages for a client: first what it has taken by the same attempt."""
+        """Give lite topics that may have messages for a client, first those that the same attempt took."""
         repeated: tuple[str, ...] = ()
         if header.attempt_id and header.attempt_id == client.attempt_id:
             is_wanted = client.queues.__contains__
@@ -119,7 +119,7 @@ class LitePopping:
         return self._store.get(queue, _QUEUE_ID, queue_offset, missing, None, only_resident)
 
     def _offset(self, group: str, queue: str) -> int:
-        """Where a group goes on; at the first message if it has not begun.
+        """Give the offset at which a group goes on; the first message if it has not begun.
 
         Java: PopLiteMessageProcessor#getPopOffset begins with the last one, if the first is not in
         memory any more.

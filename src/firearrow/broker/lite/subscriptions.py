@@ -1,4 +1,4 @@
-"""Who subscribes to which lite topics; in memory only: clients say so again every 30 s.
+"""Subscriptions to lite topics; in memory only, as clients repeat them every 30 s.
 
 A client of a group subscribes to lite topics one by one, or, where the group's attribute
 ``lite.sub.wildcard`` says so, to all of the parent. Lite topics are named by their queues here
@@ -67,7 +67,7 @@ class Subscriber:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What its pops wait under (``HeldPops``); with a wildcard, those of the whole group."""
+        """Key under which its pops wait (``HeldPops``); with a wildcard, the key of the whole group."""
         client_id = EVERYBODY if self.is_wildcard else self.client_id
         return waiting_key(self.parent, client_id, self.group)
 

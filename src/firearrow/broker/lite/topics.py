@@ -22,7 +22,7 @@ from firearrow.wire.bodies import DataVersion
 
 
 class LiteTopics(Service):
-    """Who subscribes to lite topics, what is ready for them, and what they popped."""
+    """Subscriptions to lite topics, their events, and their pops."""
 
     def __init__(
         self, context: BrokerContext, routes: TopicRoutes, held: HeldPops, scheduler: Scheduler, events: Events

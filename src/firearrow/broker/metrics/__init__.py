@@ -1,1 +1,1 @@
-"""What monitoring is told of a broker: metrics as RocketMQ names them, and its health."""
+"""Monitoring of a broker: metrics by RocketMQ's names, and health."""

@@ -66,7 +66,7 @@ _MODES: Final = {CONSUME_ACTIVELY: "pull", CONSUME_PASSIVELY: "push", CONSUME_PO
 
 
 class Sources(NamedTuple):
-    """What metrics are read from; ``lags`` were found for this scrape."""
+    """Sources of all metrics; ``lags`` were found for this scrape."""
 
     context: BrokerContext
     tally: Tally
@@ -93,7 +93,7 @@ class _Kind(NamedTuple):
 
 
 def _kinds(sources: Sources) -> Iterator[_Kind]:
-    """What topics got, by its kind: normal is what is left of all."""
+    """Counts of messages and bytes by topic and kind; normal messages are the rest of all."""
     special = list(sources.tally.kinds.items())
     rest: dict[str, list[PutCounters]] = {}
     for (topic, kind), put in special:

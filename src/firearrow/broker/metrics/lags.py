@@ -1,4 +1,4 @@
-"""How far consumer groups are behind, of those that have members and of what they subscribe to.
+"""Lag of consumer groups that have members, in the topics of their subscriptions.
 
     lag       messages that are not consumed: not committed, or popped and not acknowledged
     in hand   of these, the ones that members have been given
@@ -41,7 +41,7 @@ class Lag(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a group is in a queue."""
+    """Position of a group in a queue."""
 
     consumed: int
     given: int

@@ -1,4 +1,4 @@
-"""What a broker tells of itself by HTTP.
+"""Status pages of a broker, by HTTP.
 
 ============  =====================================================================================
 ``/healthz``  200: the process runs and its event loop comes round
@@ -29,7 +29,7 @@ REGISTRATION: Final = "registration"  # the service of that name
 
 
 class StatusSources(NamedTuple):
-    """What pages are made of, of a broker that has been opened."""
+    """Sources of the status pages, of a broker that has been opened."""
 
     sources: Callable[[], Sources]
     address: str

@@ -1,4 +1,4 @@
-"""How much goes through a broker: counters, and their rates over time.
+"""Throughput of a broker: counters, and their rates over time.
 
 The hot path adds to plain integers: the store to a topic's `PutCounters`, pulls to those of a group
 (`BrokerStats.got`). A periodic call, `BrokerStats.sample`, notes the sums; rates are differences of
@@ -44,7 +44,7 @@ class GroupCounters:
 
 
 class Note(NamedTuple):
-    """What a counter stood at, and when."""
+    """Value of a counter, and its time."""
 
     at_ms: int
     messages: int

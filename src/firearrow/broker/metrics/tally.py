@@ -1,4 +1,4 @@
-"""What is counted for metrics alone, beside what `BrokerStats` counts anyway.
+"""Counters for metrics alone, beside those of `BrokerStats`.
 
 There is a `Tally` only where metrics are asked for. Plain messages are not counted here: what a
 topic got besides those of another kind are the normal ones. Who counts here does so where a message

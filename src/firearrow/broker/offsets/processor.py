@@ -127,7 +127,7 @@ class OffsetProcessor:
         return (yield from answer_in_steps(ResetOffsets(table)))
 
     def _start(self, topic: str, queue_id: int, time_ms: int, queue_offset: int | None) -> int:
-        """Where a reset has a group go on in a queue."""
+        """Give the offset at which a group goes on in a queue after a reset."""
         if queue_offset is None or queue_offset == _NO_OFFSET:
             return offset_at(self._store, topic, queue_id, time_ms)
         least = self._store.min_queue_offset(topic, queue_id)

@@ -1,4 +1,4 @@
-"""How far consumer groups are, and taking over where another is: 208, 303, 308, 314, 317, 343.
+"""Progress of consumer groups, and copies of one group's progress to another: 208, 303, 308, 314, 317, 343.
 
 Source: upstream ``AdminBrokerProcessor``, ``ConsumerOffsetManager``.
 """

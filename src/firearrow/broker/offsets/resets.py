@@ -1,4 +1,4 @@
-"""How a reset (222) finds where a group goes on, and how consumers are told to carry it out.
+"""Resets (222): the offset at which a group goes on, and the notices to its consumers.
 
 With ``useServerSideResetOffset`` off, which was RocketMQ's way before 5.0, the broker changes
 nothing: each consumer that is online is sent the new offsets (220), drops what it has of these
@@ -33,7 +33,7 @@ VERSION_MIN: Final = 28
 
 
 def offset_at(store: MessageStore, topic: str, queue_id: int, time_ms: int) -> int:
-    """Where a group goes on in a queue that is reset to a store time; below 0: at its end."""
+    """Give the offset at which a group goes on in a queue that is reset to a store time; below 0: its end."""
     if time_ms < 0:
         return max(0, store.max_queue_offset(topic, queue_id))
     return max(0, store.search_offset(topic, queue_id, time_ms, Boundary.LOWER))
@@ -90,7 +90,7 @@ class ClientResets:
         return (yield from answer_in_steps(ResetOffsets(table)))
 
     def _start(self, header: ResetOffset, queue_id: int) -> int | None:
-        """Where the group goes on in a queue; None if it has not begun with it and is not forced.
+        """Give the offset at which the group goes on in a queue; None if it has not begun the queue and is not forced.
 
         Java: Broker2Client#resetOffset fails for the whole topic if a group, whose consumers have
         just come, has no offset yet in one of its queues.

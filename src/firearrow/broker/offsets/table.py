@@ -1,5 +1,4 @@
-"""How far each consumer group is in each queue (upstream ``ConsumerOffsetManager``,
-``LmqConsumerOffsetManager``).
+"""Progress of each consumer group in each queue (RocketMQ's ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager``).
 
 ``config/consumerOffset.json``::
 
@@ -338,7 +337,7 @@ class ConsumerOffsets:
             self.file.behind = True
 
     def _newest(self) -> dict[str, Any]:
-        """What the file holds, or the one of the other setting if that is newer."""
+        """Give the content of the file, or of the other setting's file if that is newer."""
         raw = self.file.read()
         other = {} if self._other is None else self._other.read()[0]
         found = newer(raw, other)

@@ -1,4 +1,4 @@
-"""What consumers say of messages that they popped: consumed (200051, 200151), or not yet (200053).
+"""Acknowledgements of popped messages (200051, 200151), and changes of their invisible time (200053).
 
 Source: upstream ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor``.
 """
@@ -303,7 +303,7 @@ class AckProcessor:
     # --- what both ask ---
 
     def _batch(self, header: AckMessage | ChangeInvisibleTime) -> Batch:
-        """What a message was popped with."""
+        """Give the batch with which a message was popped."""
         group, topic = header.consumer_group, header.topic
         try:
             return self._books.batch(header.extra_info, group, topic, header.queue_id)
@@ -340,7 +340,7 @@ class AckProcessor:
 
 
 def _next_pop_ms(handle: Handle, queue_offset: int, now_ms: int) -> int:
-    """When a message counts as popped anew: a name that no pop of it had in this millisecond.
+    """Give the time of the next pop of a message: a name that no pop of it had in this millisecond.
 
     Java: ChangeInvisibleTimeProcessor gives it the name that the pop has, and what is acknowledged
     then may be either: it comes again though it was consumed.
@@ -352,7 +352,7 @@ def _next_pop_ms(handle: Handle, queue_offset: int, now_ms: int) -> int:
 
 
 def _bits_of(text: str) -> list[int]:
-    """Which bits of a Java BitSet are set; BrokerError for more than any pop gives.
+    """Give the set bits of a Java BitSet. Raises BrokerError for more than any pop gives.
 
     Java: AckMessageProcessor notes as many as a client names.
     """

@@ -122,7 +122,7 @@ class Books:
 
     @property
     def queue_count(self) -> int:
-        """How many revive queues there are."""
+        """Number of revive queues."""
         config = self._topics.get(self._topic)
         return 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
 

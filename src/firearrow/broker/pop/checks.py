@@ -1,4 +1,4 @@
-"""What pops, peeks and notifications ask before they look for messages.
+"""Checks of pops, peeks and notifications before they look for messages.
 
 Source: upstream ``PopMessageProcessor``, ``PeekMessageProcessor``, ``NotificationProcessor`` and
 ``PollingInfoProcessor``, which say the same with the same words.
@@ -73,7 +73,7 @@ class PopChecks:
 
 
 def wanted_of(expression: str | None, expression_type: str | None) -> Wanted:
-    """Which messages a request asks for by an expression of its own.
+    """Give the filter that a request brings as an expression.
 
     Raises BrokerError for one that can't be read.
     """

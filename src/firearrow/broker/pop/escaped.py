@@ -1,4 +1,4 @@
-"""What a slave notes of pops that acts for its master: at another master of the cluster.
+"""Books of a slave that acts for its master: they are at another master of the cluster.
 
 A pop is answered at once. Its checkpoint is kept in memory, as with ``enablePopBufferMerge``, and
 its group's offset stays where it is until all is acknowledged or another master has the checkpoint:

@@ -1,5 +1,4 @@
-"""How many messages groups have popped and not acknowledged, by queue
-(``enablePopMessageThreshold``).
+"""Counts of messages that groups have popped and not acknowledged, by queue (``enablePopMessageThreshold``).
 
 They are counted only while that is on, or for metrics, and no counter is right after a start, or a
 kill of a consumer whose messages come again: so a limit by them protects a broker from a group that

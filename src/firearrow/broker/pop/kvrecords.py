@@ -60,7 +60,7 @@ class KvRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def visible_ms(self) -> int:
-        """When the message can be popped again unless it was acknowledged."""
+        """Time at which the message can be popped again unless it was acknowledged."""
         return self.pop_ms + self.invisible_ms
 
     @property

@@ -101,7 +101,7 @@ class KvStore:
     # --- when they are due ---
 
     def due_ms(self) -> int | None:
-        """When the next records are due, None if there are none."""
+        """Time at which the next records are due, None if there are none."""
         if self._reading is not None:
             return 0
         heap = self._due

@@ -1,5 +1,4 @@
-"""What is open of the records in a revive queue: checkpoints that are not done, and what
-acknowledgements have left of them.
+"""Open records of a revive queue: checkpoints that are not done, less their acknowledgements.
 
 An acknowledgement comes behind its checkpoint, but for one that is so late that it did not wait for
 its time while its checkpoint still does. Such *early* ones are kept for the moment that takes. All
@@ -65,7 +64,7 @@ class Open:
 
 
 class _Early(NamedTuple):
-    """What was acknowledged of a checkpoint that did not come yet."""
+    """Acknowledgements of a checkpoint that has not come yet."""
 
     revive_offset: int
     stored_ms: int
@@ -83,7 +82,7 @@ class Merging:
         self._closed = -1  # the last checkpoint that was closed
 
     def __len__(self) -> int:
-        """How many checkpoints are open."""
+        """Number of open checkpoints."""
         return len(self._open)
 
     def add(self, checkpoint: Checkpoint, revive_offset: int) -> Open | None:

@@ -1,4 +1,5 @@
-"""Whether a group has something to pop (200054), and how many of its pops wait (200055).
+"""Notifications: the question whether a group has something to pop (200054), and the count of its waiting pops
+(200055).
 
 Source: upstream ``NotificationProcessor``, ``PollingInfoProcessor``.
 """

@@ -1,4 +1,4 @@
-"""What was popped in order and is not acknowledged yet (upstream ``QueueLevelConsumerManager``).
+"""Messages that were popped in order and are not acknowledged yet (RocketMQ's ``QueueLevelConsumerManager``).
 
 A group that pops a queue in order gets no further messages of it while one of its last batch is
 neither acknowledged nor visible again. So there is one `Batch` for each queue of a topic and group,
@@ -372,7 +372,7 @@ class ConsumerOrderInfo:
 
 
 def _counts(previous: Batch, queue_offsets: Sequence[int], attempt_id: str | None) -> dict[int, int]:
-    """How often messages were popped before that are popped now, after the previous batch.
+    """Count the earlier pops of messages that are popped now, after the previous batch.
 
     A repeated attempt may be given fewer than before; what it knew of the others is kept.
     """

@@ -367,7 +367,7 @@ class Popping:
         return queue_offset
 
     def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
-        """Where a group begins."""
+        """Give the offset at which a group begins."""
         store = self._store
         lowest = store.min_queue_offset(topic, queue_id)
         if init_mode == INIT_AT_FIRST or names.is_retry(topic):

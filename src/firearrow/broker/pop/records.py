@@ -114,12 +114,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def due_ms(self) -> int:
-        """When its messages become visible again."""
+        """Time at which its messages become visible again."""
         return self.pop_ms + self.invisible_ms
 
     @property
     def put_again_times(self) -> int:
-        """How often it was put again already."""
+        """Count of its earlier retries."""
         text = str(self.put_again or 0)
         is_number = text.isascii() and text.isdecimal() and len(text) <= 9
         return int(text) if is_number else PUT_AGAIN_MAX
@@ -166,7 +166,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AckFormat(NamedTuple):
-    """What is behind the queue offset in a body, and what is before and behind it in an id."""
+    """Bytes behind the queue offset in a body, and before and behind it in an id."""
 
     body_behind: bytes
     key_before: bytes

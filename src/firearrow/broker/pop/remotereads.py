@@ -31,7 +31,7 @@ _SUBSCRIPTION: Final = 4
 
 
 class Place(NamedTuple):
-    """Where a message is."""
+    """Place of a message."""
 
     broker_name: str
     topic: str

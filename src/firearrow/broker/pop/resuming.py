@@ -1,4 +1,4 @@
-"""Where groups that pop go on after a broker was killed.
+"""Offsets at which groups that pop go on after a broker was killed.
 
 Their offsets are written every few seconds, their checkpoints at once. So a start looks through the
 checkpoints of the last seconds: one that begins where its group is moves it behind what was popped.

@@ -36,8 +36,8 @@ _origin_group: Final = properties.finder(properties.ORIGIN_GROUP)
 
 
 class Target(NamedTuple):
-    """Where what is left of a checkpoint goes: so many queues of a topic. ``entries`` are those of
-    its messages that are known."""
+    """Destination of the rest of a checkpoint: a count of queues of a topic. ``entries`` are the known entries of its
+    messages."""
 
     checkpoint: Checkpoint
     topic: str
@@ -106,7 +106,7 @@ class Retries:
         self._put(target, content, now_ms)
 
     def _entry(self, target: Target, queue_offset: int) -> QueueEntry | None:
-        """Where a message is, None if it is gone; MessageError if that is not known yet.
+        """Give the entry of a message, None if it is gone. Raises MessageError if that is not known yet.
 
         Java: PopReviveService#getBizMessage takes whatever the queue can't give for gone.
         """
@@ -177,7 +177,7 @@ class Retries:
         return topic
 
     def _queue_nums(self, popped: TopicConfig) -> int:
-        """How many queues the retry topic of a topic is to have at least."""
+        """Give the least number of queues of a topic's retry topic."""
         if has_priorities(popped) or self._settings.broker.use_separate_retry_queue:
             return max(popped.write_queue_nums, 1)
         return 1

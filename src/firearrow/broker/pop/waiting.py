@@ -51,14 +51,14 @@ Answer = Callable[[Peer, AnyCommand], Finished]
 
 
 class Timed(Protocol):
-    """What headers say of how long a request may wait."""
+    """Header fields about the longest wait of a request."""
 
     poll_time: int
     born_time: int
 
 
 class Waits(Timed, Protocol):
-    """What headers of requests that wait have (``wire.headers.PopMessage``, ``Notification``)."""
+    """Header fields of requests that wait (``wire.headers.PopMessage``, ``Notification``)."""
 
     consumer_group: str
     topic: str
@@ -68,7 +68,7 @@ class Waits(Timed, Protocol):
 
 
 class Outcome(Enum):
-    """What became of a request that wants to wait."""
+    """Outcome of a request to wait."""
 
     HELD = 0
     FULL = 1
@@ -154,7 +154,7 @@ class HeldPops(Service):
         return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """How many wait for exactly this queue (200055)."""
+        """Count the requests that wait for exactly this queue (200055)."""
         queues = self._by_topic.get(topic, {}).get(group, {})
         return len(queues.get(max(queue_id, ANY_QUEUE), ()))
 

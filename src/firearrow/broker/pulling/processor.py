@@ -166,7 +166,7 @@ class PullProcessor:
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
     ) -> Finished:
-        """What a slave answers to a consumer that it has nothing for: to ask the master.
+        """Give a slave's answer to a consumer for which it has nothing: ask the master.
 
         None if it is to wait here, as the master is not there. Java: PullMessageProcessor has it
         ask again and again then, without waiting.
@@ -195,7 +195,7 @@ class PullProcessor:
         return self._store.get(name, header.queue_id, header.queue_offset, header.max_msg_nums, wanted, only_resident)
 
     def _reset_result(self, header: PullMessage) -> GetResult | None:
-        """Where an administrator has a group go on that has not been told yet."""
+        """Give the pending reset of a group in a queue, if any."""
         name, queue_id = header.topic, header.queue_id
         queue_offset = self._offsets.take_reset(header.consumer_group, name, queue_id)
         if queue_offset is None:
@@ -228,7 +228,7 @@ class PullProcessor:
             raise BrokerError(ResponseCode.NO_PERMISSION, "the broker does not support litePull consumers")
 
     def _subscribed(self, header: PullMessage, group: SubscriptionGroupConfig) -> Wanted:
-        """What the group subscribes to by its heartbeats."""
+        """Give the group's subscription by its heartbeats."""
         name = header.consumer_group
         members = self._clients.consumer_group(name)
         if members is None:
@@ -256,7 +256,7 @@ class PullProcessor:
         return subscription.filter.codes
 
     def _registered(self, header: PullMessage, data: SubscriptionData) -> Wanted:
-        """What the group wants by an expression of its heartbeats."""
+        """Give the group's filter by an expression of its heartbeats."""
         name = header.consumer_group
         kept = self._filters.find(header.topic, name)
         chosen = None if kept is None else kept.filter
@@ -281,7 +281,7 @@ class PullProcessor:
         return self._retried(header) if self._filters_retried(header.topic) else chosen
 
     def _brought(self, header: PullMessage) -> Wanted:
-        """What the pull asks for by an expression of its own.
+        """Give the filter that the pull brings as an expression.
 
         Java: PullMessageProcessor relies on an `assert` where an expression can't be read, and with
         a JVM as it is usually started, gives every message.

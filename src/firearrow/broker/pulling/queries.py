@@ -118,8 +118,7 @@ class QueryProcessor:
         return answer if is_there else Response(remark=nothing)
 
     def _subscription(self, group: str | None, topic: str) -> tuple[SubscriptionData | None, str | None]:
-        """What a group wants of a topic, and by which expression as the file has it, or why that is
-        not known."""
+        """Give a group's filter of a topic with the expression in the file, or the reason why it is not known."""
         if group is None:
             return None, None
         found = self._clients.subscription(group, topic)

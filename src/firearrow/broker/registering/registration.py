@@ -1,4 +1,4 @@
-"""How a broker makes itself known: it registers with every name server, again and again.
+"""Registration of a broker with every name server, again and again.
 
 Each name server is served by a task of its own, so that one which is slow or gone delays no other.
 A registration carries all topics; it is repeated every 30 s, which also renews the lease of two
@@ -51,7 +51,7 @@ _ALL: Final = PERM_READ | PERM_WRITE
 
 
 class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """Who registers; ``broker_addr`` (for clients) and ``ha_server_addr`` (slaves): ``ip:port``."""
+    """The broker that registers; ``broker_addr`` (for clients) and ``ha_server_addr`` (slaves): ``ip:port``."""
 
     cluster_name: str
     broker_name: str
@@ -61,7 +61,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def identity_of(config: BrokerConfig, address: str, ha_port: int) -> Identity:
-    """Who a broker is that serves clients at an address and slaves at a port."""
+    """Give the identity of a broker that serves clients at an address and slaves at a port."""
     ip = config.broker_ip2 or address.rpartition(":")[0]
     return Identity(
         cluster_name=config.broker_cluster_name,
@@ -177,7 +177,7 @@ class Registration(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Which name servers do not know the broker."""
+        """Name servers that do not know the broker."""
         missing = ", ".join(self.missing)
         return f"not registered with {missing}" if missing else None
 

@@ -1,4 +1,4 @@
-"""Where the queues of topics are, on all brokers of the cluster: what name servers say of it.
+"""Routes: the queues of topics on all brokers of the cluster, as name servers tell them.
 
 A route is asked for when somebody wants to know, and kept; after a while the next one who asks is
 told what is known, while the name servers are asked again. So nobody waits but the first, and a
@@ -69,7 +69,7 @@ def routes_of(settings: Settings, topics: TopicTable, clock: Clock, access: Acce
 
 
 class _Known(NamedTuple):
-    """What was found, None for no such topic, and when."""
+    """A route and the time at which it was found; None for no such topic."""
 
     queues: Queues | None
     at: float
@@ -156,8 +156,8 @@ class TopicRoutes(Service):
         return None if route is None else readable(topic, route)
 
     async def route(self, topic: str) -> Route | None:
-        """Where a topic is, as the first name server says that answers; None if there is no such
-        topic. Raises ConnectionError if none answers, BrokerError as it refuses."""
+        """Give the route of a topic by the first name server that answers; None if there is no such topic. Raises
+        ConnectionError if none answers, BrokerError if it refuses."""
         if not self._name_servers:
             return None
         fields: dict[str, FieldValue] = {"topic": topic, "acceptStandardJsonOnly": True}

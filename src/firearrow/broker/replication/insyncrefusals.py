@@ -1,4 +1,4 @@
-"""What a master refuses as long as too few others are in sync with it: messages, at once."""
+"""Refusals of a master while too few others are in sync with it: it refuses messages at once."""
 
 from __future__ import annotations
 

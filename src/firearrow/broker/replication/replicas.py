@@ -1,4 +1,4 @@
-"""What a broker is among its replicas: a master that sends its log, or a slave that follows one.
+"""A broker among its replicas: a master that sends its log, or a slave that follows one.
 
 Source of the rules: upstream ``BrokerStartup``, ``DefaultHAService``.
 """
@@ -94,15 +94,15 @@ class Replicas:
 
     @property
     def in_sync_count(self) -> int:
-        """How many brokers of the name are there and in sync with this master, itself among them;
-        where slaves act for their master."""
+        """Number of brokers of the name in sync with this master, itself among them; where slaves act for their
+        master."""
         master = self.master
         known = [] if master is None else master.following
         in_sync = 1 + sum(master.is_in_sync(it) for it in known) if master is not None else 1
         return min(len(self.members.keys() - {MASTER_ID}) + 1, in_sync)
 
     def needed(self) -> int:
-        """How many brokers must have a message before its sender is answered.
+        """Give the number of brokers that must have a message before its sender is answered.
 
         Java: CommitLog#calcNeedAckNums, once for each message.
         """
@@ -222,7 +222,7 @@ class Replicas:
         return Source(address, self._history(), self._access) if address else None
 
     def _history(self) -> History | None:
-        """What brokers in controller mode compare before one sends anything."""
+        """Give the history that brokers in controller mode compare before one sends anything."""
         return None
 
     def follow(self, ha_address: str) -> None:
@@ -231,7 +231,7 @@ class Replicas:
             self.slave.follow(ha_address)
 
     def status(self) -> HaStatus:
-        """What 907 is answered."""
+        """Give the answer to 907."""
         side = self.slave or self.master
         assert side is not None, "it has begun"
         return side.status()
@@ -247,7 +247,7 @@ class FollowedSlave(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why it does not follow."""
+        """Reason why it does not follow."""
         return self._slave.trouble
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What a slave refuses: it has what its master has, and nothing of its own."""
+"""Refusals of a slave: it has its master's messages and state, and nothing of its own."""
 
 from __future__ import annotations
 

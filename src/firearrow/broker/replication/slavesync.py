@@ -1,4 +1,4 @@
-"""What a slave learns from its master beside the log: topics, offsets, delays, groups, modes.
+"""State that a slave learns from its master beside the log: topics, offsets, delays, groups, modes.
 
 A slave asks for all of it once a minute, and at once when it hears of a master; what can't be had
 is asked for again some seconds later, and does not keep it from the rest. How far the timer is, it
@@ -88,14 +88,14 @@ HINT_SECONDS: Final = 1.0  # between questions for topics because there are mess
 
 
 class _Topics(Body, frozen=True):
-    """What is read of the answer to 21."""
+    """The answer to 21, as far as a slave reads it."""
 
     data_version: DataVersion = DataVersion()
     topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
 
 
 class _Groups(Body, frozen=True):
-    """What is read of the answer to 201; RocketMQ leaves out the second table."""
+    """The answer to 201, as far as a slave reads it; RocketMQ leaves out the second table."""
 
     data_version: DataVersion = DataVersion()
     subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(default_factory=dict)
@@ -103,7 +103,7 @@ class _Groups(Body, frozen=True):
 
 
 class _Offsets(Body, frozen=True):
-    """What is read of the answer to 43."""
+    """The answer to 43, as far as a slave reads it."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
@@ -111,7 +111,7 @@ class _Offsets(Body, frozen=True):
 
 
 class _Delays(Body, frozen=True):
-    """What is read of the answer to 45."""
+    """The answer to 45, as far as a slave reads it."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[int, int] = msgspec.field(default_factory=dict)
@@ -221,7 +221,7 @@ class SlaveSync(Running):
 
     @property
     def trouble(self) -> str | None:
-        """What can't be had from the master."""
+        """Reason why the master's state can't be had."""
         if (ended := super().trouble) is not None:
             return ended
         if not self.master_address:

@@ -1,4 +1,4 @@
-"""What a broker in controller mode is among its replicas, in the role that it has at present.
+"""A broker in controller mode among its replicas, in its present role.
 
 Source of the rules: upstream ``AutoSwitchHAService``.
 """
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Place:
-    """What a broker knows of itself among those of its name, whatever its role is.
+    """A broker's knowledge of itself among the brokers of its name, in any role.
 
     ``number`` is the controller's; ``mastery`` who it last said is master. ``lost`` is whether the
     log may lack what others were sent of its last epoch, as the machine lost power.
@@ -49,7 +49,7 @@ class Place:
 
     @property
     def in_sync_count(self) -> int:
-        """How many brokers are in sync, itself among them."""
+        """Number of brokers in sync, itself among them."""
         return len(self.in_sync.members) if self.in_sync is not None else 0
 
     def cut(self, log_end: int) -> None:

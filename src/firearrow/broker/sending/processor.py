@@ -343,7 +343,7 @@ class SendProcessor:
         ]
 
     def _batch_target(self, peer: Peer, header: SendMessageV2, body_bytes: int) -> tuple[_Target, ConsumeQueue]:
-        """Where a batch goes; BrokerError if it is refused."""
+        """Give the target of a batch. Raises BrokerError if it is refused."""
         topic = header.topic
         target = self._targets.get(topic)
         if target is None or target.config is not self._topic_table.get(topic):
@@ -674,7 +674,7 @@ def _part(queue: ConsumeQueue, count: int, header: SendMessageV2, peer: Peer) ->
 
 
 def _illegal(header: AnySendMessage, body_bytes: int, properties_bytes: int, body_bytes_max: int) -> BrokerError:
-    """What is wrong with a message that is too large or has flags that no plain one has."""
+    """Give the fault of a message that is too large or has flags that no plain one has."""
     reason = f"sysFlag {header.sys_flag} is not of a plain message"
     if body_bytes > body_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
         reason = (

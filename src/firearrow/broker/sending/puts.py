@@ -59,7 +59,7 @@ class Draft(msgspec.Struct):
 
 
 class Placed(NamedTuple):
-    """Where a message was put; ``end_offset`` is the physical offset behind its record."""
+    """Place of a message that was put; ``end_offset`` is the physical offset behind its record."""
 
     physical_offset: int
     queue_offset: int
@@ -283,7 +283,7 @@ class Puts:
         return self._store.queue(topic, queue_id)
 
     def _end(self, draft: Draft, queue: ConsumeQueue) -> QueueEnd:
-        """What to append to: the queue, or that and the LMQs that the message asks for.
+        """Give the queue to append to, with the LMQs that the message asks for.
 
         Java: CommitLog#putMessage puts halves into LMQs, too, where anybody reads them at once.
         """

@@ -147,7 +147,7 @@ class ReplyProcessor:
         return user is not None and self._senders.may_publish(user, channel.ip)
 
     def _answer(self, reply: _Reply, fault: str | None) -> Response:
-        """What the sender of a reply is told: whether it was taken, and where its copy is."""
+        """Give the answer to the sender of a reply: whether the client took it, and the place of its copy."""
         ids, queue_offset = _NOT_STORED, 0
         if reply.placed is not None:
             ids = encode_offset_id(self._host, reply.placed.physical_offset)
@@ -173,7 +173,7 @@ def _reply(peer: Peer, asked: AnyCommand, response: Response, _: Outcome) -> Non
 
 
 def _fault_of(call: Answered, client_id: str) -> str | None:
-    """Why a client has not taken what it was sent."""
+    """Give the reason why a client has not taken a reply."""
     try:
         answer = call.result()
     except OSError as error:

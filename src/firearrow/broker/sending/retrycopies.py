@@ -1,4 +1,4 @@
-"""What becomes of a message that a consumer group failed to consume: a copy of it that comes again.
+"""Retry copies: the copy of a message that a consumer group failed to consume, which comes again.
 
 The copy says of which topic the message was at first (``RETRY_TOPIC``) and which offset message id
 it had there (``ORIGIN_MESSAGE_ID``); its sender waits for it no more (``WAIT``).
@@ -148,7 +148,7 @@ def _closed(stored: bytes) -> bytes:
 
 @lru_cache(maxsize=1024)  # topics, usually of one broker
 def _first_notes(topic: str, store_host: bytes) -> bytes:
-    """What a copy says of a message of a topic that fails for the first time; the offset, with
-    which the id of the message ends, is to follow."""
+    """Give the properties of a copy of a message that fails for the first time. The offset follows, with which the id
+    of the message ends."""
     prefix = encode_offset_id(unpack_host(store_host), 0)[:-_OFFSET_DIGITS]
     return f"\x02RETRY_TOPIC\x01{topic}\x02ORIGIN_MESSAGE_ID\x01{prefix}".encode()

@@ -53,7 +53,7 @@ SEVERAL_MAX: Final = 256
 
 
 class _Way:
-    """Where the failed messages of a group wait, as long as the configuration is as it was."""
+    """Target of a group's failed messages, as long as the configuration stays."""
 
     __slots__ = ("_real_topic", "_waits", "config", "queues")
 
@@ -78,9 +78,11 @@ class _Way:
 
 
 class _Place(NamedTuple):
-    """Where copies wait that failed alike: the queue of a level, the properties that say so (none
-    if there are several queues to which they may go then), and until when one that is there may be
-    asked for again. ``group_key`` is what the keys of the group's messages have in common."""
+    """Place of copies that failed alike: the queue of a level, and the properties of a copy there.
+
+    There are no properties if the copies may go to several queues afterwards. Until a time, a repeated
+    request for a copy gets the one that waits. ``group_key`` begins the keys of the group's messages.
+    """
 
     queue: ConsumeQueue
     way: _Way
@@ -209,8 +211,7 @@ class SendBackProcessor:
     def _place_of(
         self, group: str, delay_level: int, stated_max: int | None, version: int, times: int
     ) -> _Place | None:
-        """Where the copy of a message waits that has failed so often before; None if that has to be
-        looked at more closely."""
+        """Give the place of a copy by its earlier failures; None if the general way has to decide."""
         way = self._known_ways().get(group) or self._find_way(group)
         if way is None or times >= times_max_of(way.config, version, stated_max):
             return None
@@ -340,7 +341,7 @@ def _not_found(physical_offset: int, reason: str) -> BrokerError:
 
 
 def _retry_queues(config: SubscriptionGroupConfig, retry: TopicConfig) -> int:
-    """How many queues of its retry topic a group's failed messages go to.
+    """Count the queues of a group's retry topic that its failed messages may use.
 
     Java: retryQueueNums, though consumers may know fewer queues of the topic.
     """
@@ -348,8 +349,7 @@ def _retry_queues(config: SubscriptionGroupConfig, retry: TopicConfig) -> int:
 
 
 def times_max_of(config: SubscriptionGroupConfig, version: int, stated: int | None) -> int:
-    """How often a group has a message consumed again: as its client says, if it can, or as its
-    configuration does."""
+    """Give the maximum of retries of a group: its client's if the client sends one, else its configuration's."""
     if version >= MAX_RECONSUME_TIMES_SINCE and stated is not None:
         return stated
     return config.retry_max_times
@@ -396,7 +396,7 @@ class Recent(Generic[Key]):
         return until is not None and until > now
 
     def before_known(self, keys: Collection[Key], now: float) -> int:
-        """How many of some keys come before the first that still counts."""
+        """Count the keys before the first that still counts."""
         if self._now.keys().isdisjoint(keys) and self._before.keys().isdisjoint(keys):
             return len(keys)
         return next((n for n, key in enumerate(keys) if self.has(key, now)), len(keys))

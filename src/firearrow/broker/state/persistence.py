@@ -39,7 +39,7 @@ def no_rest() -> None:
 
 
 class Storage(Protocol):
-    """Where a state is kept; it is given and taken as what its JSON file holds."""
+    """Storage of one state; it takes and gives the content of the state's JSON file."""
 
     lags: bool  # whether what was appended is yet to be written
 

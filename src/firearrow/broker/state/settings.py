@@ -49,7 +49,7 @@ class SharedFile(NamedTuple):
 
 
 class Settings:
-    """What broker and store are configured to do at present.
+    """The present configuration of broker and store.
 
     ``file`` is the file that a change is written to, the one that the broker was started with.
     What a request has changed is told as `SettingsChanged`.

@@ -1,4 +1,4 @@
-"""What a start does so that topics, groups and the messages in the store fit together."""
+"""Reconciling: a start makes topics, groups and the messages in the store fit together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a broker's state files are written, and which answers wait for the disk.
+"""Writes of a broker's state files, and answers that wait for the disk.
 
 What a request changes outlives the process before the request is answered (`StateFile.keep`). What
 an administrator or a heartbeat changes is on the disk before that, too: the answers of some
@@ -39,7 +39,7 @@ Confirming = Callable[[Peer, AnyCommand, Response | bytes], Finished]
 
 
 class Kept(Protocol):
-    """What keeps changes at once, so that they outlive the process."""
+    """A state that keeps changes at once, so that they outlive the process."""
 
     unsynced: bool  # whether something was kept that is perhaps not on the disk
 

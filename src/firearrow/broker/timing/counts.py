@@ -1,4 +1,4 @@
-"""How many messages of each topic wait for their time: ``timermetrics``.
+"""Counts of waiting messages by topic: ``timermetrics``.
 
 The timer log counts by the hashes of topics (``TimerStore.pending``). Their names are known from
 the messages that came, the topics that there are, and the file; the counts in it are not read.
@@ -26,14 +26,14 @@ FILE_NAME: Final = "timermetrics"
 
 
 class TimerMetric(Body, frozen=True):
-    """How many messages of a topic wait, and when that was counted (ms)."""
+    """Count of waiting messages of a topic, and the time of the count (ms)."""
 
     count: int = 0
     time_stamp: int = 0
 
 
 class TimerMetrics(Body, frozen=True):
-    """What the file holds, and the body of request 61."""
+    """Content of the file, and body of request 61."""
 
     data_version: DataVersion = DataVersion()
     timing_count: dict[str, TimerMetric] = msgspec.field(default_factory=dict)
@@ -71,7 +71,7 @@ class TimerCounts:
         self._names[topic_hash] = topic
 
     def metrics(self) -> TimerMetrics:
-        """What waits now, of topics with a name."""
+        """Give the counts of waiting messages, of topics with a name."""
         now_ms = self._clock.now_ms()
         names = dict(self._names)
         return TimerMetrics(

@@ -1,4 +1,4 @@
-"""Which topics were deleted, and up to where in the log their messages are.
+"""Deleted topics, and the place in the log up to which their messages are.
 
 A topic that is deleted loses its queues at once, but its records stay in the log until retention
 takes them, and a start after a crash may dispatch them again. They must not come back with it; but

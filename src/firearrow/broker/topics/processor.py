@@ -228,7 +228,7 @@ class TopicAdminProcessor:
 
 
 def _fault_of_name(topic: str) -> str | None:
-    """What is wrong with the name of a topic to delete."""
+    """Give the fault of the name of a topic to delete."""
     if not topic.strip():
         return "The specified topic is blank."
     if names.is_pop_retry_v2(topic):
@@ -237,7 +237,7 @@ def _fault_of_name(topic: str) -> str | None:
 
 
 def _fault_of(config: TopicConfig) -> str | None:
-    """What is wrong with the numbers. Java: takes any, and then serves such a topic badly.
+    """Give the fault of the numbers. Java: takes any, and then serves such a topic badly.
 
     Who wants nobody to send to a topic, or to read it, says so by ``perm``.
     """

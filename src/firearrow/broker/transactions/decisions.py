@@ -1,4 +1,4 @@
-"""Which halves are decided: in memory, and as records of the op queue.
+"""Decided half messages: in memory, and as records of the op queue.
 
 A decision, commit or rollback, is known here from the moment that it is made, a bit for each queue
 offset of a half. Some seconds' worth of them become a record of ``RMQ_SYS_TRANS_OP_HALF_TOPIC``,

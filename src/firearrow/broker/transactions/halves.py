@@ -78,7 +78,7 @@ class Half(NamedTuple):
 
     @property
     def born_timestamp_ms(self) -> int:
-        """When it was made."""
+        """Time at which the producer made it."""
         return self.view.born_timestamp_ms
 
     @property
@@ -93,7 +93,7 @@ class Half(NamedTuple):
 
     @property
     def check_times(self) -> int:
-        """How often its producer was asked already."""
+        """Count of the earlier checks of its producer."""
         return _number(self.view.properties.get(properties.TRANSACTION_CHECK_TIMES), -1, absent=0)
 
     @property

@@ -1,4 +1,4 @@
-"""How many transactions of each topic are open (upstream ``TransactionMetrics``).
+"""Counts of open transactions by topic (RocketMQ's ``TransactionMetrics``).
 
 ``config/transactionMetrics``, one line, written some seconds after a change::
 
@@ -33,7 +33,7 @@ _TABLE: Final = "transactionCount"
 
 
 class OpenCount(msgspec.Struct, rename="camel"):
-    """How many transactions of a topic are open; ``time_stamp`` is when that changed, in ms."""
+    """Count of a topic's open transactions; ``time_stamp`` is the time of its last change, in ms."""
 
     count: int = 0
     time_stamp: int = 0

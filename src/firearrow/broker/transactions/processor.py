@@ -1,4 +1,4 @@
-"""What producers and administrators ask of transactions.
+"""Requests of producers and administrators about transactions.
 
 Source: upstream ``EndTransactionProcessor``, ``AdminBrokerProcessor#resumeCheckHalfMessage``.
 """

@@ -1,4 +1,4 @@
-"""What administrators do with users and permissions, on one broker that keeps them."""
+"""Administration of users and permissions, on one broker that keeps them."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Auth:
         await self._calls.call(address, Code.AUTH_DELETE_ACL, header, about=f"subject {subject!r}")
 
     async def acl(self, address: str, subject: str) -> AuthAcl | None:
-        """What a subject may do; None if nothing is said of it."""
+        """Give the permissions of a subject; None if it has none."""
         header = headers.AuthSubject(subject)
         about = f"subject {subject!r}"
         answer = await self._calls.call(address, Code.AUTH_GET_ACL, header, about=about)
         return read_body(answer, AuthAcl, about) if answer.body else None
 
     async def acls(self, address: str, subject: str | None = None, resource: str | None = None) -> list[AuthAcl]:
-        """What subjects may do; only those, and only for resources, that have this in the name."""
+        """Give the permissions of subjects; only of subjects, and only for resources, that have this in the name."""
         header = headers.AuthSubjects(subject, resource)
         answer = await self._calls.call(address, Code.AUTH_LIST_ACL, header)
         return read_body(answer, list[AuthAcl], address) if answer.body else []

@@ -1,4 +1,4 @@
-"""What administrators do with a broker as a whole."""
+"""Administration of a broker as a whole."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Brokers:
         await self._calls.call(address, Code.UPDATE_BROKER_CONFIG, body=body, about=about)
 
     async def runtime(self, address: str) -> dict[str, str]:
-        """What a broker counts, by name.
+        """Give the counters of a broker, by name.
 
         RocketMQ's fails in the second after its start (``StoreStatsService``: the last of its
         samples, of which there is none before): then it is asked again.
@@ -82,7 +82,7 @@ class Brokers:
         return await self._calls.read(address, Code.QUERY_CONSUME_QUEUE, QueueEntries, header, about=about)
 
     async def ha_status(self, address: str) -> HaStatus:
-        """How far replication is."""
+        """Give the progress of replication."""
         return await self._calls.read(address, Code.GET_BROKER_HA_STATUS, HaStatus)
 
     async def set_flush_offset(self, address: str, offset: int) -> None:

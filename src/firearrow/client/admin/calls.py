@@ -1,4 +1,4 @@
-"""How an administrator asks servers: by address, or any name server that answers.
+"""Calls of an administrator to servers: by address, or to any name server that answers.
 
 A refusal and a server that does not answer are told with what was asked about: the topic, the
 group, the key.

@@ -43,7 +43,7 @@ THREE_DAYS_MS: Final = 3 * 24 * 60 * 60 * 1000
 
 
 class Track(NamedTuple):
-    """What became of a message in a group; ``kind`` in upstream's words."""
+    """The fate of a message in a group; ``kind`` in RocketMQ's words."""
 
     group: str
     kind: str
@@ -51,7 +51,7 @@ class Track(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """How a queue's offset of a group was changed without its consumers."""
+    """A change of a group's offset in a queue, without its consumers."""
 
     broker: str
     queue_id: int
@@ -125,7 +125,7 @@ class Admin:
         return cluster_with(route.broker_datas[0].broker_name, info)
 
     async def progress(self, group: str, topic: str | None = None, route_topic: str | None = None) -> ConsumeStats:
-        """How far a group is on all its brokers, in one topic or in all.
+        """Give the progress of a group on all its brokers, in one topic or in all.
 
         ``route_topic`` says where a topic without a route of its own is (a light one: its parent).
         BrokerError with 206 when there is nothing and no consumer, with 213 when they broadcast.
@@ -189,7 +189,7 @@ class Admin:
         return found
 
     async def running_info(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerRunningInfo:
-        """What a consumer says of itself."""
+        """Give a consumer's report about itself."""
         route = await self.topics.route(names.retry_topic(group))
         return await self.groups.running_info(addresses_in(route)[0], group, client_id, stacks=stacks)
 
@@ -249,7 +249,7 @@ class Admin:
         )
 
     async def tracks(self, message: MessageView) -> list[Track]:
-        """What became of a message in each group that consumes its topic."""
+        """Give the fate of a message in each group that consumes its topic."""
         groups = await self.topic_groups(message.topic)
         return [await self._track(message, group) for group in groups]
 

@@ -1,4 +1,4 @@
-"""What administrators do with controllers, and with what brokers keep of their masters."""
+"""Administration of controllers, and of the history that brokers keep of their masters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Controllers:
         self._calls = calls
 
     async def group(self, address: str) -> ControllerGroup:
-        """Who leads, and who belongs to the group."""
+        """Give the leader and the members of the group."""
         answer = await self._calls.call(address, Code.CONTROLLER_GET_METADATA_INFO)
         found = answer.ext
         return ControllerGroup(
@@ -95,5 +95,5 @@ class Controllers:
         await self._calls.call(address, Code.UPDATE_CONTROLLER_CONFIG, body=body, about=about)
 
     async def epochs(self, broker_address: str) -> EpochsOfBroker:
-        """Which stretches of a broker's log which masters have written."""
+        """Give the stretches of a broker's log by the masters that wrote them."""
         return await self._calls.read(broker_address, Code.GET_BROKER_EPOCH_CACHE, EpochsOfBroker)

@@ -1,4 +1,4 @@
-"""What administrators do with consumer groups and their clients, on one broker."""
+"""Administration of consumer groups and their clients, on one broker."""
 
 from __future__ import annotations
 
@@ -51,14 +51,15 @@ class Groups:
         await self._calls.call(address, Code.DELETE_SUBSCRIPTIONGROUP, header, about=about)
 
     async def config(self, address: str, group: str) -> SubscriptionGroupConfig:
-        """What a broker knows of a group; GroupNotFound if it has none and makes none by itself."""
+        """Give a broker's configuration of a group. Raises GroupNotFound if it has none and makes none
+        automatically."""
         header = headers.GetSubscriptionGroup(group)
         return await self._calls.read(
             address, Code.GET_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupConfig, header, about=f"group {group!r}"
         )
 
     async def configs(self, address: str) -> SubscriptionGroupTable:
-        """What a broker knows of all its groups, page by page; again if they change meanwhile."""
+        """Give a broker's configurations of all groups, page by page; again if they change meanwhile."""
         pages = await self._calls.pages(
             address,
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -90,7 +91,7 @@ class Groups:
         return found.topic_list
 
     async def subscription(self, address: str, group: str, topic: str) -> GroupSubscription:
-        """What a group wants of a topic now."""
+        """Give the present subscription of a group to a topic."""
         header = headers.GroupAndTopic(group, topic)
         return await self._calls.read(
             address,
@@ -151,7 +152,7 @@ class Groups:
     async def running_info(
         self, address: str, group: str, client_id: str, *, stacks: bool = False
     ) -> ConsumerRunningInfo:
-        """What a consumer says of itself, with the stacks of its threads if asked for."""
+        """Give a consumer's report about itself, with the stacks of its threads if requested."""
         header = headers.AskConsumer(group, client_id, stacks)
         return await self._calls.read(
             address,

@@ -1,4 +1,4 @@
-"""What administrators do with lite topics, on one broker."""
+"""Administration of lite topics, on one broker."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ class Lite:
         self._calls = calls
 
     async def broker(self, address: str) -> LiteBrokerInfo:
-        """How much a broker has of them."""
+        """Give the totals of a broker's lite topics."""
         return await self._calls.read(address, Code.GET_BROKER_LITE_INFO, LiteBrokerInfo)
 
     async def parent(self, address: str, topic: str) -> LiteParentInfo:
-        """How many a topic has."""
+        """Give the totals of a parent topic."""
         header = headers.LiteParent(topic)
         about = f"topic {topic!r}"
         return await self._calls.read(address, Code.GET_PARENT_TOPIC_INFO, LiteParentInfo, header, about=about)
 
     async def topic(self, address: str, parent: str, lite_topic: str) -> LiteTopicInfo:
-        """What one has, and who subscribes to it."""
+        """Give the state of a lite topic, and its subscribers."""
         header = headers.LiteTopic(parent, lite_topic)
         about = f"lite topic {lite_topic!r} of {parent!r}"
         return await self._calls.read(address, Code.GET_LITE_TOPIC_INFO, LiteTopicInfo, header, about=about)
 
     async def client(self, address: str, parent: str, group: str, client_id: str) -> LiteClientInfo:
-        """What a client subscribes to."""
+        """Give the subscriptions of a client."""
         header = headers.LiteClient(parent, group, client_id)
         about = f"group {group!r}, client {client_id!r}"
         return await self._calls.read(address, Code.GET_LITE_CLIENT_INFO, LiteClientInfo, header, about=about)
 
     async def group(self, address: str, group: str, lite_topic: str | None = None, top: int = 0) -> LiteGroupInfo:
-        """How far a group is behind, in one of them or in the ``top`` that are worst."""
+        """Give the lag of a group, in one lite topic or in the ``top`` worst."""
         header = headers.LiteGroup(group, lite_topic or "", top)
         return await self._calls.read(
             address, Code.GET_LITE_GROUP_INFO, LiteGroupInfo, header, about=f"group {group!r}"

@@ -1,4 +1,4 @@
-"""What administrators do with messages: find them, read queues, send one, have one consumed."""
+"""Administration of messages: find them, read queues, send one, let a consumer consume one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BY_KEY, BY_TAG, BY_UNIQUE_KEY = "K", "T", "U"
 
 
 class PullStatus(Enum):
-    """What became of a pull, in upstream's words."""
+    """Result of a pull, in RocketMQ's words."""
 
     FOUND = ResponseCode.SUCCESS
     NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND
@@ -50,7 +50,7 @@ class Pulled(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Where a message that was sent is, and how safe, in upstream's words."""
+    """Place and safety of a message that was sent, in RocketMQ's words."""
 
     status: str
     message_id: str

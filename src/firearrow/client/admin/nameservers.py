@@ -1,4 +1,4 @@
-"""What administrators do with name servers."""
+"""Administration of name servers."""
 
 from __future__ import annotations
 

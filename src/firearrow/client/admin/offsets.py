@@ -1,4 +1,4 @@
-"""What administrators do with offsets of groups and ends of queues, on one broker."""
+"""Administration of groups' offsets and queues' ends, on one broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Offsets:
         self._calls = calls
 
     async def progress(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
-        """How far a group is, in one topic or in all."""
+        """Give the progress of a group, in one topic or in all."""
         about = f"group {group!r}" + (f", topic {topic!r}" if topic else "")
         header = headers.GetConsumeStats(group, topic)
         return await self._calls.read(
@@ -27,7 +27,7 @@ class Offsets:
         )
 
     async def all_progress(self, address: str, *, ordered: bool, seconds: float) -> AllConsumeStats[ConsumeStats]:
-        """How far all groups are, in all topics or in those with an order."""
+        """Give the progress of all groups, in all topics or in ordered ones."""
         header = headers.AllProgress(ordered)
         code = Code.GET_BROKER_CONSUME_STATS
         kind = AllConsumeStats[ConsumeStats]
@@ -84,7 +84,7 @@ class Offsets:
         return await self._number(address, Code.GET_MIN_OFFSET, header, queue)
 
     async def earliest_ms(self, address: str, queue: MessageQueue) -> int:
-        """When a queue's first message was stored, in ms; -1 if it has none."""
+        """Give the store time of a queue's first message, in ms; -1 if it has none."""
         header = headers.QueueHeader(queue.topic, queue.queue_id)
         code = Code.GET_EARLIEST_MSG_STORETIME
         return await self._number(address, code, header, queue, "timestamp")
@@ -96,14 +96,14 @@ class Offsets:
         return read_number(answer, name, address)
 
     async def time_spans(self, address: str, group: str, topic: str) -> list[QueueTimeSpan]:
-        """When messages of each queue were stored: the first, the last, the last consumed one."""
+        """Give the store times of each queue's messages: the first, the last, the last consumed one."""
         header = headers.GroupAndTopic(group, topic)
         about = f"group {group!r}, topic {topic!r}"
         found = await self._calls.read(address, Code.QUERY_CONSUME_TIME_SPAN, QueueTimeSpans, header, about=about)
         return found.consume_time_span_set
 
     async def corrections(self, address: str, topic: str, group: str) -> dict[int, int]:
-        """Where a group would be in each queue if it were as far as the slowest."""
+        """Give the offsets that a group would have in each queue if it were as far as the slowest group."""
         header = headers.CorrectionOffset(topic, group)
         about = f"group {group!r}, topic {topic!r}"
         found = await self._calls.read(address, Code.QUERY_CORRECTION_OFFSET, CorrectionOffsets, header, about=about)
@@ -112,7 +112,7 @@ class Offsets:
     async def of_consumers(
         self, address: str, group: str, topic: str, client_id: str = ""
     ) -> dict[str, dict[MessageQueue, int]]:
-        """Where the consumers of a group say that they are, by client."""
+        """Give the offsets that the consumers of a group report, by client."""
         header = headers.ConsumerStatusHeader(topic, group, client_id)
         about = f"group {group!r}, topic {topic!r}"
         code = Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS

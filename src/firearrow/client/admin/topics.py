@@ -1,4 +1,4 @@
-"""What administrators do with topics: on one broker, or in the name servers."""
+"""Administration of topics: on one broker, or in the name servers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Topics:
         await self._calls.call(address, Code.DELETE_TOPIC_IN_NAMESRV, header, about=about)
 
     async def route(self, topic: str) -> Route:
-        """Where a topic's queues are; TopicNotFound if no broker has registered it."""
+        """Give the route of a topic. Raises TopicNotFound if no broker has registered it."""
         about = f"topic {topic!r}"
         try:
             found = await self._calls.read_any(
@@ -93,12 +93,12 @@ class Topics:
         return await self._calls.read(address, Code.GET_TOPIC_STATS_INFO, TopicStats, header, about=f"topic {topic!r}")
 
     async def config(self, address: str, topic: str) -> TopicConfig:
-        """What a broker knows of a topic; TopicNotFound if nothing."""
+        """Give a broker's configuration of a topic. Raises TopicNotFound if it has none."""
         header = headers.TopicHeader(topic)
         return await self._calls.read(address, Code.GET_TOPIC_CONFIG, TopicConfig, header, about=f"topic {topic!r}")
 
     async def configs(self, address: str) -> TopicConfigTable:
-        """What a broker knows of all its topics, page by page; again if they change meanwhile."""
+        """Give a broker's configurations of all topics, page by page; again if they change meanwhile."""
         pages = await self._calls.pages(
             address,
             Code.GET_ALL_TOPIC_CONFIG,

@@ -1,4 +1,4 @@
-"""How a cluster, a group or the sends to it are: facts that are asked for once, and rules on them.
+"""Diagnosis of a cluster, a group or the sends to it: facts that are collected once, and rules on them.
 
 A rule is a function of facts that gives findings, each with its evidence; it asks nobody.
 """

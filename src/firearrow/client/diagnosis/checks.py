@@ -1,4 +1,4 @@
-"""What monitoring looks at: each check is a function of the cluster's facts and of the limits."""
+"""Checks for monitoring: each is a function of the cluster's facts and of the limits."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def findings(facts: ClusterFacts, limits: Limits, only: Sequence[str] = tuple(CH
 
 
 def worst_disk(brokers: Sequence[BrokerFacts]) -> float:
-    """How many percent of the fullest disk of all brokers are used."""
+    """Give the used percentage of the fullest disk of all brokers."""
     return max((100 * (broker.disk_ratio or 0) for broker in brokers), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""What there is to know about a cluster, asked for once: its servers, groups and dead letters."""
+"""Facts about a cluster, collected once: its servers, groups and dead letters."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class BrokerFacts(NamedTuple):
 
     @property
     def disk_ratio(self) -> float | None:
-        """How full the fullest of its disks is."""
+        """Used share of the fullest of its disks."""
         found = [self.number(name) for name in self.counted if "DiskRatio" in name]
         return max((ratio for ratio in found if ratio is not None), default=None)
 
 
 class Lag(NamedTuple):
-    """How far a group is behind in a topic on a broker; ``oldest_ms`` is how old the first message
-    is that it has not consumed, None if that was not asked."""
+    """Lag of a group in a topic on a broker; ``oldest_ms`` is the age of the first message that it has not consumed,
+    None if that was not requested."""
 
     group: str
     topic: str
@@ -139,7 +139,7 @@ async def brokers_of(admin: Admin, info: ClusterInfo, cluster: str | None) -> li
 
 
 class _Part:
-    """What one broker says of its topics and groups."""
+    """One broker's report of its topics and groups."""
 
     def __init__(self, admin: Admin, broker: BrokerFacts, now_ms: int) -> None:
         self._admin = admin
@@ -235,7 +235,7 @@ class _Part:
         return stock
 
     async def _halves(self) -> int | None:
-        """How many halves and the like the broker has not looked at for the last time."""
+        """Give the count of open half messages and the like that the broker will look at again."""
         try:
             stats = await self._admin.offsets.progress(self.broker.address, names.TRANS_GROUP, names.TRANS_HALF_TOPIC)
         except (OSError, FirearrowError):  # there has been no transaction
@@ -248,10 +248,10 @@ class _Part:
 
 
 def progress_by_group(found: Iterable[Mapping[str, Sequence[ConsumeStats]]]) -> Iterable[tuple[str, ConsumeStats]]:
-    """What a broker says of all its groups (317), one by one."""
+    """Give a broker's report of all its groups (317), one by one."""
     return ((group, part) for table in found for group, parts in table.items() for part in parts)
 
 
 def behind(stats: ConsumeStats) -> int:
-    """How many messages a group has before it."""
+    """Number of messages that a group has before it."""
     return sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())

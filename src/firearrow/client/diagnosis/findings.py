@@ -1,4 +1,4 @@
-"""What a rule says: how grave, of what, by which evidence, and what helps."""
+"""Findings of rules: severity, subject, evidence, and remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firearrow.errors import ConfigError
 
 
 class Level(IntEnum):
-    """How grave something is; the numbers are the exit codes of Nagios' plugins."""
+    """Severity; the numbers are the exit codes of Nagios' plugins."""
 
     OK = 0
     WARNING = 1
@@ -22,7 +22,7 @@ _GRAVITY: Final = (Level.OK, Level.UNKNOWN, Level.WARNING, Level.CRITICAL)
 
 
 class Finding(NamedTuple):
-    """What a rule has found out."""
+    """Result of a rule."""
 
     rule: str
     level: Level
@@ -48,7 +48,7 @@ class Limit(NamedTuple):
     critical: float | None
 
     def level(self, value: float) -> Level:
-        """What a value is."""
+        """Give the severity of a value."""
         if self.critical is not None and value >= self.critical:
             return Level.CRITICAL
         if self.warning is not None and value >= self.warning:

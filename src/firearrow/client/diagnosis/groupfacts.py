@@ -1,4 +1,4 @@
-"""What there is to know about a consumer group, asked for once: brokers, clients, queues."""
+"""Facts about a consumer group, collected once: brokers, clients, queues."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class GroupFacts:
 
     @property
     def models(self) -> set[str]:
-        """How its members share messages: ``CLUSTERING``, ``BROADCASTING``."""
+        """Message models of its members: ``CLUSTERING``, ``BROADCASTING``."""
         said = {client.info.properties.get("messageModel", "") for client in self.clients if client.info}
         return said - {""} or {one.message_model for one in self.connections.values() if one.message_model}
 
     def owners(self) -> dict[MessageQueue, list[str]]:
-        """Which clients say that a queue is theirs."""
+        """Give the clients that claim a queue."""
         found: dict[MessageQueue, list[str]] = {}
         for client in self.clients:
             if client.info is not None:

@@ -1,4 +1,4 @@
-"""Why a group does not consume: each rule is a function of the group's facts."""
+"""Reasons why a group does not consume: each rule is a function of the group's facts."""
 
 from __future__ import annotations
 
@@ -412,7 +412,7 @@ def unlike_versions(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def untold(facts: GroupFacts) -> Iterator[Finding]:
-    """What could not be asked."""
+    """Give findings about questions that nobody answered."""
     for text in facts.untold:
         yield Finding("asked", Level.UNKNOWN, facts.group, text)
 

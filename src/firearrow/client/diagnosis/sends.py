@@ -1,4 +1,4 @@
-"""Why sends are slow or refused: facts of the brokers and of a topic, and rules on them."""
+"""Reasons why sends are slow or refused: facts of the brokers and of a topic, and rules on them."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def failed_puts(facts: SendFacts) -> Iterator[Finding]:
 
 
 def untold(facts: SendFacts) -> Iterator[Finding]:
-    """What could not be asked."""
+    """Give findings about questions that nobody answered."""
     for text in facts.untold:
         yield Finding("asked", Level.UNKNOWN, "sends", text)
 

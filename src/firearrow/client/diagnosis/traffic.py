@@ -1,5 +1,4 @@
-"""What goes through a cluster: how far all queues and groups are at two moments, and the rates
-between them."""
+"""Throughput of a cluster: the positions of all queues and groups at two moments, and the rates between them."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ TOPICS_MAX: Final = 200  # of a broker that no group consumes, which are asked f
 
 @dataclass(slots=True)
 class Sample:
-    """What was counted at a moment, in seconds; keys of ``groups`` are group and topic."""
+    """Counts at a moment, in seconds; keys of ``groups`` are group and topic."""
 
     at: float
     brokers: Sequence[BrokerFacts] = ()
@@ -62,7 +61,7 @@ class GroupRow(NamedTuple):
 
     @property
     def seconds_left(self) -> float | None:
-        """When it will have caught up at this rate; None for never, and if it has nothing to."""
+        """Seconds until it has caught up at this rate; None for never, and if it has nothing to consume."""
         gains = (self.consuming or 0) - (self.arriving or 0)
         return self.lag / gains if self.lag and gains > 0 else None
 
@@ -123,7 +122,7 @@ async def _add_topics(taken: Sample, admin: Admin, broker: BrokerFacts, seen: se
 
 
 def traffic(now: Sample, before: Sample | None = None) -> Traffic:
-    """What went through between two samples."""
+    """Give the throughput between two samples."""
     seconds = now.at - before.at if before is not None else 0.0
 
     def rate(end: int, start: int | None) -> float | None:

@@ -72,9 +72,9 @@ def _last_in(bucket: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much: it ends after ``seconds``, or before when ``count`` are done. With ``per_second``
-    each has its time, and what it takes is measured from then on: a server that stands still is
-    not measured less often for that. ConfigError for what can't be."""
+    """Amount of a load: it ends after ``seconds``, or before when ``count`` operations are done. With ``per_second``
+    each operation has its time, and its duration counts from then on: a server that stands still is not measured less
+    often for that. Raises ConfigError for impossible values."""
 
     seconds: float = 10.0
     count: int | None = None
@@ -94,7 +94,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Measured:
-    """What came of a load; ``took`` is in microseconds, ``reasons`` say why some failed."""
+    """Result of a load; ``took`` is in microseconds, ``reasons`` say why operations failed."""
 
     seconds: float = 0.0
     messages: int = 0
