@@ -36,7 +36,7 @@ OFFSET_MAX: Final = LONG_MAX
 
 
 class Outcome(Enum):
-    """Whether a message is safe, or what it lacks."""
+    """Outcome of the wait for a message: safe, or the condition that it lacks."""
 
     SAFE = auto()
     NOT_FLUSHED = auto()
@@ -48,7 +48,7 @@ OnSafe = Callable[[Outcome], object]
 
 
 class Condition(Protocol):
-    """What has to hold for a message before its sender gets an answer."""
+    """Conditions that a message must meet before its sender gets an answer."""
 
     @property
     def reached(self) -> int:
@@ -108,7 +108,7 @@ class Acknowledging(Service):
 
     @property
     def first_offset(self) -> int:
-        """What the first waiter waits for; without one, more than anybody could."""
+        """Physical offset that the first waiter waits for; without a waiter, beyond any log."""
         return self._waiters[0][0] if self._waiters else OFFSET_MAX
 
     def wait_for(self, physical_offset: int, on_safe: OnSafe) -> None:
@@ -160,7 +160,7 @@ class Acknowledging(Service):
             self.answer()
 
     def _lacking(self, physical_offset: int, seconds: float) -> Outcome | None:
-        """What a message has waited for too long, the copies before the disk, as upstream."""
+        """Give the condition that a message has lacked for too long, the copies before the disk, as RocketMQ."""
         for condition, seconds_max, lacking in reversed(self._needed):
             if seconds >= seconds_max and condition.reached < physical_offset:
                 return lacking

@@ -169,7 +169,7 @@ class Part(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where members went: the first queue offset of each part, every member's physical offset."""
+    """Places of members: the first queue offset of each part, every member's physical offset."""
 
     queue_offsets: list[int]
     physical_offsets: Ints

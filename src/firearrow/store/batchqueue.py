@@ -88,7 +88,7 @@ class Unit(NamedTuple):
 
 
 def inner_count(properties: dict[str, str], sys_flag: int) -> int:
-    """How many messages a record holds, by its properties: an inner batch says it, others are one.
+    """Count the messages in a record by its properties: an inner batch says it, others are one.
 
     A number that can't be counts as 1.
     """
@@ -100,7 +100,7 @@ def inner_count(properties: dict[str, str], sys_flag: int) -> int:
 
 
 def inner_counts(columns: Columns) -> Ints | None:
-    """How many messages each record holds; None if none of them is an inner batch."""
+    """Count the messages in each record; None if none of them is an inner batch."""
     inner = columns.sys_flag & INNER_BATCH
     if not np.count_nonzero(inner):
         return None
@@ -156,7 +156,7 @@ class Units(ABC):
         return units.start + number + 1
 
     def _begun_before(self, queue_offset: int) -> int:
-        """How many units begin at a queue offset or before it."""
+        """Count the units that begin at a queue offset or before it."""
         return bisect_right(self.numbers, queue_offset, key=lambda n: self.unit(n).queue_offset)
 
     def number_at_or_after(self, physical_offset: int) -> int:
@@ -289,7 +289,7 @@ class FileBatchQueue(Units, FileQueue):
         return self.unit(self.number_of(queue_offset)).store_ms
 
     def gap_end(self, queue_offset: int) -> int:
-        """Where to go on when ``read`` has nothing at an offset: at the next record."""
+        """Give the offset at which to go on when ``read`` has nothing at an offset: the next record."""
         number = self.number_of(queue_offset)
         return self.unit(number).queue_offset if number in self.numbers else self.max_offset
 
@@ -332,7 +332,7 @@ class FileBatchQueue(Units, FileQueue):
         return self.unit(number).queue_offset if number in self.numbers else self.max_offset
 
     def last_before(self, physical_offset: int) -> int:
-        """Where the last record of the queue before a physical offset begins, -1 for none."""
+        """Give the start of the queue's last record before a physical offset, -1 for none."""
         before = self.number_at_or_after(physical_offset) - 1
         return self.unit(before).physical_offset if before in self.numbers else -1
 
@@ -343,7 +343,7 @@ def is_written(fields: tuple[int, ...]) -> bool:
 
 
 def are_written(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Of which units (``UNIT_DTYPE``) ``is_written`` holds."""
+    """Give the units (``UNIT_DTYPE``) for which ``is_written`` holds."""
     written: npt.NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["size"] > 0)
     written &= (units["queue_offset"] >= 0) & (units["messages"] > 0)
     return written

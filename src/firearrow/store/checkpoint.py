@@ -96,7 +96,7 @@ class Checkpoint:
 
 
 class End(Enum):
-    """How the last run ended."""
+    """End of the last run."""
 
     CLEAN = "the store was closed"
     KILLED = "the process ended; the machine did not"
@@ -178,7 +178,7 @@ class StoreGuard:
             self._directory_fd = -1
 
     def _facts(self, pid: str) -> str:
-        """What ``settled`` says of a run; nothing where a machine can't tell its boots apart."""
+        """Give the facts of a run in ``settled``; nothing where a machine can't tell its boots apart."""
         try:
             boot_id = self._boot_id()
         except OSError:

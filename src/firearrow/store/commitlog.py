@@ -77,7 +77,7 @@ def _no_time() -> float:
 
 
 def _ignore_clock(now_ms: int) -> None:
-    """What to do about a clock that was set back, where no times are kept: nothing."""
+    """Ignore a clock that was set back, where no times are kept."""
 
 
 class CommitLog:
@@ -353,7 +353,7 @@ class CommitLog:
 
     @property
     def refused(self) -> str | None:
-        """Why records are refused at present, None while they are taken."""
+        """Reason why records are refused at present, None while they are taken."""
         return self.without_room or (FOLLOWS if self.follows else None)
 
     @property
@@ -525,8 +525,8 @@ class CommitLog:
         return columns
 
     def noted(self, physical_offset: int, count_max: int) -> list[int]:
-        """Where the records from an offset on begin, if they are the latest of all, were put one
-        by one, and are no more than so many; else nothing."""
+        """Give the starts of the records from an offset on, if they are the latest of all, were put one by one, and do
+        not exceed a count; else nothing."""
         noted = self._noted
         del noted[: bisect_left(noted, physical_offset)]
         if len(noted) > count_max or not noted or noted[0] != physical_offset:
@@ -545,14 +545,14 @@ class CommitLog:
         return physical_offset - physical_offset % self.segments.file_size_bytes
 
     def after(self, physical_offset: int, columns: Columns) -> int:
-        """Where a scan that began at ``physical_offset`` goes on: the next file after a blank."""
+        """Give the offset at which a scan that began at ``physical_offset`` goes on: the next file after a blank."""
         base = self.base_of(physical_offset)
         if columns.stop is Stop.BLANK:
             return base + self.segments.file_size_bytes
         return base + columns.end
 
     def stretch(self, physical_offset: int, bytes_max: int) -> bytes:
-        """What the log has from an offset on, within one file; nothing where that is not there."""
+        """Give the bytes of the log from an offset on, within one file; nothing where the log has none."""
         segment = self.segments.find(physical_offset)
         if segment is None:
             return b""
@@ -585,8 +585,8 @@ class CommitLog:
         return mapped[start : start + size]
 
     def contents_at(self, physical_offsets: Sequence[int]) -> list[Content]:
-        """What the records that begin at some offsets are made of, up to the first where
-        `record_at` has none, and of those of which `contents_in` gives none."""
+        """Give the contents of the records that begin at some offsets. It ends at the first where `record_at` has none,
+        and leaves out records of which `contents_in` gives none."""
         found: list[Content] = []
         while len(found) < len(physical_offsets):
             left = physical_offsets[len(found) :]

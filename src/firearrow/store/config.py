@@ -42,7 +42,7 @@ RocksCompression = Literal["none", "lz4", "lz4hc", "snappy", "zlib", "bz2", "zst
 
 
 class StoreConfig(ServerConfig, frozen=True):
-    """Where a store lives, how large its files are, and when they reach the disk."""
+    """Configuration of a store: its directory, the sizes of its files, and the times of their flushes."""
 
     # --- where ---
     # fmt: off
@@ -238,7 +238,7 @@ class StoreConfig(ServerConfig, frozen=True):
 
     @property
     def loss_window(self) -> str:
-        """What a crash may take from a store with these settings, in one sentence."""
+        """Describe, in one sentence, the messages that a crash may take from a store with these settings."""
         if self.flush_disk_type == "SYNC_FLUSH":
             return "SYNC_FLUSH: neither a machine nor a process crash loses what was acknowledged"
         interval_ms = self.flush_interval_commit_log

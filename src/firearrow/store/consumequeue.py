@@ -119,7 +119,7 @@ class FileQueue(ABC):
     @property
     @abstractmethod
     def _end_bytes(self) -> int:
-        """Where the units end."""
+        """End of the units, in bytes."""
 
     @abstractmethod
     def _find_end(self) -> None:
@@ -131,11 +131,11 @@ class FileQueue(ABC):
 
     @abstractmethod
     def _place_of(self, number: int) -> Place:
-        """What a unit says of its record."""
+        """Give the place of a unit's record."""
 
     @abstractmethod
     def _bytes_before(self, physical_offset: int) -> int:
-        """Where the first unit of a record at or after a physical offset is."""
+        """Give the position of the first unit of a record at or after a physical offset."""
 
     @abstractmethod
     def first_at_or_after(self, physical_offset: int) -> int:
@@ -363,7 +363,7 @@ class FileConsumeQueue(FileQueue):
         return None
 
     def gap_end(self, queue_offset: int) -> int:
-        """Where to go on when ``read`` has nothing at an offset: where the next file starts."""
+        """Give the offset at which to go on when ``read`` has nothing at an offset: the start of the next file."""
         per_file = self.segments.file_size_bytes // ENTRY_BYTES
         return (queue_offset // per_file + 1) * per_file
 
@@ -420,7 +420,7 @@ class FileConsumeQueue(FileQueue):
         return queue_offset, entries
 
     def _room_for(self, entries: bytes) -> int:
-        """How many records at most are between the last one and the first of some entries."""
+        """Give the greatest count of records between the last one and the first of some entries."""
         physical = int.from_bytes(entries[:8], "big")
         return (physical - self.max_physical_offset) // RECORD_BYTES_MIN
 
@@ -459,7 +459,7 @@ class FileConsumeQueue(FileQueue):
         return low
 
     def last_before(self, physical_offset: int) -> int:
-        """Where the last record of the queue before a physical offset begins, -1 for none."""
+        """Give the start of the queue's last record before a physical offset, -1 for none."""
         if self.max_physical_offset < physical_offset:
             return self.max_physical_offset
         before = self.first_at_or_after(physical_offset) - 1

@@ -28,11 +28,11 @@ class DelayLevels:
         self.highest = len(self._delays_ms)
 
     def due_ms(self, level: int, store_ms: int) -> int:
-        """When a message stored at ``store_ms`` with a level (>= 1) is due."""
+        """Give the time at which a message stored at ``store_ms`` with a level (>= 1) is due."""
         return store_ms + self.delay_ms(level)
 
     def delay_ms(self, level: int) -> int:
-        """How long a message of a level (>= 1) waits."""
+        """Give the delay of a level (>= 1)."""
         level = min(level, self.highest)
         return self._delays_ms[level - 1] if level > 0 else _UNKNOWN_LEVEL_MS
 

@@ -110,7 +110,7 @@ class Dispatcher:
 
     @property
     def behind_bytes(self) -> int:
-        """How much of the log has not been dispatched yet, though it may be."""
+        """Bytes of the log that may be dispatched and are not yet."""
         return max(min(self._log.end_offset, self.limit) - self.offset, 0)
 
     def run(self, records_max: int = RECORDS_MAX, end_offset: int | None = None) -> int:
@@ -267,7 +267,7 @@ class Dispatcher:
             self._arrived(arrived)
 
     def _messages(self, columns: Columns, topics: list[bytes], topic_number: Ints) -> Ints | None:
-        """How many messages records hold, as far as their queues count that; None: one each."""
+        """Count the messages in records, where their queues count that; None: one each."""
         counts = inner_counts(columns)
         if counts is None:
             return None
@@ -309,7 +309,7 @@ class Dispatching(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing can be dispatched."""
+        """Reason why nothing can be dispatched."""
         return self._stuck or None
 
     def follow(self, on: bool) -> None:
@@ -343,7 +343,7 @@ class Dispatching(Service):
 
     @property
     def _interval(self) -> float:
-        """How long messages gather, in seconds."""
+        """Give the time for which messages gather, in seconds."""
         if not self.watchers:
             return UNWAITED_SECONDS
         longer = WAITED_FOR_SECONDS + self._last_count * WAITED_FOR_SECONDS_A_RECORD

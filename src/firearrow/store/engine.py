@@ -542,13 +542,13 @@ class MessageStore(Writer):
         return self._lookup.query(topic, key, kind, begin_ms, end_ms, count_max)
 
     def explain_query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
-        """Why ``query`` gave nothing for these arguments, in one clause."""
+        """Explain, in one clause, why ``query`` gave nothing for these arguments."""
         if self.behind_bytes:
             return f"the last {self.behind_bytes} bytes of the CommitLog are not indexed yet"
         return self._lookup.explain_query(topic, key, kind, begin_ms, end_ms)
 
     def explain_offset(self, physical_offset: int) -> str:
-        """Why ``record_at`` gave nothing for an offset, in one clause."""
+        """Explain, in one clause, why ``record_at`` gave nothing for an offset."""
         return self._lookup.explain_offset(physical_offset)
 
     @property
@@ -645,12 +645,12 @@ class MessageStore(Writer):
 
     @property
     def log_start_offset(self) -> int:
-        """Where the log begins."""
+        """Start of the log, as a physical offset."""
         return self.log.start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """Where the log ends."""
+        """End of the log, as a physical offset."""
         return self.log.end_offset
 
     @property
@@ -716,7 +716,7 @@ class MessageStore(Writer):
 
     @property
     def behind_bytes(self) -> int:
-        """How much of the log is not dispatched yet."""
+        """Bytes of the log that are not dispatched yet."""
         return self._dispatcher.behind_bytes
 
     @property
@@ -726,12 +726,12 @@ class MessageStore(Writer):
 
     @property
     def earliest_store_ms(self) -> int:
-        """When the first message of the log was stored, -1 if there is none."""
+        """Store time of the log's first message, -1 if there is none."""
         first = self.record_at(self.log.start_offset)
         return decode_record(first).store_timestamp_ms if first else -1
 
     def asked_for(self, record: RecordDamaged) -> Asked | None:
-        """What to ask a replica for, to put a damaged record right; None if it is gone."""
+        """Give the request to a replica that repairs a damaged record; None if the record is gone."""
         return asked_for(self.log, record)
 
     def mend(self, record: RecordDamaged, asked: Asked, data: bytes) -> str | None:
@@ -751,7 +751,7 @@ class MessageStore(Writer):
         self.log.segments.flush(at, at + record.size)
 
     def runtime_facts(self) -> dict[str, str]:
-        """What request 28 reports of the store, under upstream's names."""
+        """Facts that request 28 reports of the store, under RocketMQ's names."""
         usage = os.statvfs(self.root)
         log_used = f"{self._fs.used_ratio(self.config.commit_log_path):.2f}"
         earliest = self.earliest_store_ms

@@ -30,7 +30,7 @@ PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class LogFlush:
-    """How far the log is on the disk; ``flush`` may be called in any thread."""
+    """Progress of the log's flush; ``flush`` may be called in any thread."""
 
     def __init__(self, commit_log: CommitLog, checkpoint: Checkpoint, flushed_offset: int = 0) -> None:
         assert 0 <= flushed_offset <= commit_log.end_offset
@@ -42,7 +42,7 @@ class LogFlush:
 
     @property
     def error(self) -> OSError | None:
-        """Why the disk has refused the log, None as long as it has not."""
+        """Error by which the disk has refused the log, None as long as it has not."""
         return self._failed.error
 
     @property
@@ -51,7 +51,7 @@ class LogFlush:
         return self._failed.error is not None
 
     def pages_behind(self) -> int:
-        """How many page boundaries are between what is written and what is on the disk."""
+        """Number of page boundaries between the written end and the flushed end."""
         return self._log.end_offset // FLUSH_PAGE_BYTES - self.flushed_offset // FLUSH_PAGE_BYTES
 
     def flush(self) -> None:
@@ -184,7 +184,7 @@ class DerivedFlush:
 
 
 class Failed:
-    """Whether a flush has failed in a way that no later one makes up for, so not ``passing``."""
+    """Failure of a flush that no later flush makes good: its error is not among the ``passing``."""
 
     def __init__(self, passing: frozenset[int]) -> None:
         self._passing = passing

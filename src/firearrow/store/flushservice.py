@@ -92,7 +92,7 @@ class FlushService(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why the disk has refused the log."""
+        """Reason why the disk has refused the log."""
         return None if self._log_flush.error is None else str(self._log_flush.error)
 
     @property

@@ -1,4 +1,4 @@
-"""What the store asks of the file system, in one place.
+"""The store's operations on the file system, in one place.
 
 Files are mapped shared and written through their map: a write is in the page cache, and so outlives
 the process, as soon as the assignment is done; it outlives the machine once ``sync_file`` has
@@ -144,7 +144,7 @@ class FileSystem:
         shutil.rmtree(path)
 
     def used_ratio(self, path: Path) -> float:
-        """How full the disk of a path is, in hundredths, rounded up; 0 where that has no meaning.
+        """Give the used share of a path's disk, in hundredths, rounded up; 0 where that has no meaning.
 
         What only root may write is neither used nor free.
         Java: UtilAll#getDiskPartitionSpaceUsedPercent.

@@ -111,7 +111,7 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many more entries fit."""
+        """Number of entries that still fit."""
         room: int = self._entry_count - self.count
         return room
 
@@ -345,7 +345,7 @@ class Index:
         return file.count > 1 and file.begin_physical_offset >= known and file.repair_slots()
 
     def _paths(self) -> list[Path]:
-        """What is named like an IndexFile, oldest first."""
+        """Give the files that are named like an IndexFile, oldest first."""
         paths = []
         for path in sorted(self._directory.glob("*")):
             if path.name.isdigit() and len(path.name) == NAME_DIGITS:

@@ -1,4 +1,4 @@
-"""What a closed store had, for the next start: the file ``closed.json``.
+"""Inventory of a closed store, for the next start: the file ``closed.json``.
 
 Files that vanish while no broker runs leave no gap where they were the first or the last ones, and
 none where a queue's whole directory is gone. So a clean stop notes which bytes of the log, which
@@ -50,7 +50,7 @@ class Inventory(msgspec.Struct):
 
 
 def checkpoint_sum(root: Path) -> int:
-    """What tells one checkpoint of a store from another."""
+    """Give a sum that tells one checkpoint of a store from another."""
     path = root / "checkpoint"
     return crc32(path.read_bytes()) if path.is_file() else 0
 

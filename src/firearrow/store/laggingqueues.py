@@ -31,7 +31,7 @@ _OF_ALL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFI
 
 
 class Lagging(NamedTuple):
-    """Why a queue is left out, from which record on, and the end that it would have.
+    """A queue that is left out: the reason, the first missing record, and the end that the queue would have.
 
     ``needs_rebuild``: its files can't be continued.
     """

@@ -71,7 +71,7 @@ class MultiDispatch:
 
     @property
     def next_offset(self) -> int:
-        """What the next message gets in the queue itself."""
+        """Offset of the next message in the queue itself."""
         return self._queue.next_offset
 
     @next_offset.setter
@@ -129,7 +129,7 @@ class LmqEntries(NamedTuple):
 
 
 def lmq_entries(columns: Columns, properties: Properties) -> LmqEntries | None:
-    """What records have in LMQs; None if none of them has anything."""
+    """Give the entries of records in LMQs; None if no record has any."""
     marked = properties.holding(_MARK)
     if not len(marked):
         return None

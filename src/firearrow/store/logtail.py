@@ -1,4 +1,4 @@
-"""What a start learns from the last records of the log alone.
+"""Facts that a start learns from the last records of the log alone.
 
 After a clean stop of RocketMQ nothing says what queues had (``inventory``). The last records of the
 log do, for the queues that these belong to. After a kill nothing says which transactions were

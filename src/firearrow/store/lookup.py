@@ -40,14 +40,14 @@ _ALWAYS_MS: Final = (0, 1 << 62)
 
 
 class Boundary(Enum):
-    """Which message a time search means."""
+    """The message that a time search means."""
 
     LOWER = "first at or after the time"
     UPPER = "last at or before the time"
 
 
 class QueueEntry(NamedTuple):
-    """Where the message at a queue offset is; ``tag_code`` is the hash of its tag."""
+    """Place of the message at a queue offset; ``tag_code`` is the hash of its tag."""
 
     queue_offset: int
     physical_offset: int
@@ -293,7 +293,7 @@ class Lookup:
     # --- why nothing was found ---
 
     def explain_query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
-        """Why ``query`` gave nothing for these arguments, in one clause."""
+        """Explain, in one clause, why ``query`` gave nothing for these arguments."""
         index = self._index
         if index is None:
             return "keys are not indexed by this broker (messageIndexEnable=false)"
@@ -315,7 +315,7 @@ class Lookup:
         return f"no message of topic {topic} has it"
 
     def _outside(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
-        """Where the messages of a key outside a window are; empty if none are known."""
+        """Describe, in one clause, a message of a key outside a window; empty if none is known."""
         candidates = self._candidates(topic, key, kind, *_ALWAYS_MS)
         for physical_offset in candidates:
             record = self.record_at(physical_offset)
@@ -340,7 +340,7 @@ class Lookup:
         return ""
 
     def explain_offset(self, physical_offset: int) -> str:
-        """Why no message begins at a physical offset, in one clause."""
+        """Explain, in one clause, why no message begins at a physical offset."""
         start, end = self._log.start_offset, self._log.end_offset
         if physical_offset < start:
             return f"it has expired: the CommitLog begins at {start}"

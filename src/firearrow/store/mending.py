@@ -43,7 +43,7 @@ class Asked(NamedTuple):
 
 
 def asked_for(log: CommitLog, record: RecordDamaged) -> Asked | None:
-    """What to ask a replica for; None if the log does not hold the record any more."""
+    """Give the request to a replica; None if the log does not hold the record any more."""
     at, end = record.physical_offset, record.physical_offset + record.size
     segment = log.segments.find(at)
     if segment is None or end > min(segment.end, log.end_offset):
@@ -76,7 +76,7 @@ def mend(log: CommitLog, queues: ConsumeQueues, record: RecordDamaged, asked: As
 
 
 def _around(data: bytes, ours: bytes, before: int, behind: int) -> list[tuple[bytes, bytes]]:
-    """What is before a record and behind it on both sides, where there is something."""
+    """Pair the bytes before and behind a record with ours, where there are any."""
     parts = [(data[:before], ours[:before]), (data[behind:], ours[behind:])]
     return [part for part in parts if part[0]]
 

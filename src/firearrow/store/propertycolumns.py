@@ -1,4 +1,4 @@
-"""Whether many records are wanted by their properties: all at once, as columns.
+"""Filters on the properties of many records: all at once, as columns.
 
 Most messages of a topic have the same names in the same order, and values of the same lengths: the
 bytes behind their bodies, topic and properties with their lengths, have one *shape*. Of such
@@ -59,7 +59,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def _head(born: int, store: int) -> np.dtype[Any]:
-    """What says how long the parts of a record are, with hosts so much longer than of IPv4."""
+    """Fields with the lengths of a record's parts; ``born`` and ``store`` are the bytes that hosts have beyond IPv4."""
     size = 88 + born + store
     fields = {"size": 0, "magic": 4, "sys_flag": 36, "body_size": size - 4}
     formats = [">i4"] * len(fields)
@@ -125,9 +125,11 @@ class _Kinds:
 
 
 class _Shape(NamedTuple):
-    """What is behind the bodies of records that are alike: at each place the least byte, and how
-    far above it they may be; where the properties start, at which places the values that count
-    are, and what the filter answers to these."""
+    """Bytes behind the bodies of records that are alike.
+
+    For each place it has the least byte and the span above it. ``start`` is the place of the
+    properties, ``counting`` the places of the values on which the filter's answers depend.
+    """
 
     least: Bytes
     span: Bytes
@@ -137,7 +139,7 @@ class _Shape(NamedTuple):
 
 
 class Asked:
-    """What a filter has answered, by the shapes of records and the values of its own names."""
+    """Answers of a filter, by the shapes of records and the values of its own names."""
 
     def __init__(self, wants: Callable[[bytes], bool], names: frozenset[bytes] | None) -> None:
         self.wants = wants
@@ -168,8 +170,10 @@ class Asked:
 
 
 class Answers(NamedTuple):
-    """Which of some records are wanted or can't be looked at; and all of them, if they were copied
-    anyway, each as one item."""
+    """Records that are wanted or can't be looked at.
+
+    ``records`` has all of them, each as one item, if they were copied anyway.
+    """
 
     wanted: Bools
     records: npt.NDArray[np.void] | None = None

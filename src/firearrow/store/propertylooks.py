@@ -1,4 +1,4 @@
-"""Which entries of a queue lead to messages whose properties are wanted.
+"""Entries of a queue that lead to messages with wanted properties.
 
 Only heads, lengths and properties of the records are read, and hundreds at a time as columns: that
 costs a sixth of reading them one by one, and of few a multiple of it (``propertycolumns``). A pull
@@ -43,12 +43,12 @@ class PropertyFilter(Protocol):
 
     @property
     def cost(self) -> int:
-        """What one look takes at most, in looks for one property."""
+        """Greatest cost of one look, in looks for one property."""
         ...
 
     @property
     def chars(self) -> int:
-        """How long what it was made of is; it has a few dozen bytes of memory for each."""
+        """Length of its source; it has a few dozen bytes of memory for each character."""
         ...
 
     @property
@@ -203,7 +203,7 @@ class Looks:
         return Chosen((rows + start).tolist(), entries, start + len(answers), copies)
 
     def _kept_of(self, queue: ConsumeQueue, entries: bytes, queue_offset: int, wanted: PropertyFilter) -> _Kept | None:
-        """What is known of the first entries; None if the last pull was elsewhere."""
+        """Give the known answers for the first entries; None if the last pull was elsewhere."""
         kept = None if wanted.names is None else self._kept.get((queue, wanted))
         if kept is None or not kept.queue_offset <= queue_offset <= kept.chosen.following:
             return None
@@ -237,13 +237,13 @@ def _physical_offset(entries: bytes, number: int) -> int:
 
 
 def _ends(entries: bytes, count_of: Callable[[int], int]) -> tuple[int, int]:
-    """What counts for the first and for the last of entries."""
+    """Give the counts for the first and for the last of entries."""
     last = entries[-ENTRY_BYTES : 8 - ENTRY_BYTES]
     return count_of(int.from_bytes(entries[:8], "big")), count_of(int.from_bytes(last, "big"))
 
 
 def _taken(entries: bytes, count_of: Callable[[int], int]) -> int:
-    """How many of entries are taken until there are enough; 0 if all are not enough."""
+    """Count the entries that are taken until there are enough; 0 if all are not enough."""
     count = len(entries) // ENTRY_BYTES
     if not count:
         return 0

@@ -58,7 +58,7 @@ def _no_time() -> float:
 
 
 def no_topic(_: str) -> bool:
-    """What ``wants_batches`` says where no topic has the attribute."""
+    """Answer of ``wants_batches`` where no topic has the attribute."""
     return False
 
 
@@ -143,7 +143,7 @@ class FileConsumeQueues:
             self._by_key[queue.topic, queue.queue_id] = queue
 
     def noted(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """What ``inventory`` notes of queues: ``laggingqueues`` notes those that are left out."""
+        """Give the ends of queues for ``inventory``; ``laggingqueues`` notes the queues that are left out."""
         found: dict[str, dict[int, tuple[int, int]]] = {}
         for (topic, queue_id), queue in self._by_key.items():
             if queue.segments.files and (topic, queue_id) not in self.left_out:
@@ -354,7 +354,7 @@ class FileConsumeQueues:
         return max((queue.last_before(physical_offset) for queue in self._by_key.values()), default=-1)
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
-        """What each queue has."""
+        """Give the range of each queue."""
         for (topic, queue_id), queue in self._by_key.items():
             if lmqs or not is_lmq(topic):
                 yield QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
@@ -368,7 +368,7 @@ class FileConsumeQueues:
                 yield None
 
     def lmq_count(self) -> int:
-        """How many LMQs there are."""
+        """Number of LMQs."""
         return sum(is_lmq(topic) for topic, _ in self._by_key)
 
     def correct_min(self, log_start_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What a store asks of its ConsumeQueues, whichever way they are kept.
+"""The store's view of its ConsumeQueues, in files or in RocksDB.
 
 ``queuefiles`` keeps each in files of its own, ``rocks`` all in one database. The engine, dispatch,
 recovery and the reader know only what is here.
@@ -151,7 +151,7 @@ class QueueRange(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an entry of a queue says that its record is."""
+    """Place of a record, by an entry of a queue."""
 
     topic: str
     queue_id: int
@@ -201,7 +201,7 @@ UNCOUNTED: Final = PutCounters()
 
 
 class QueueEnd(Protocol):
-    """What appending a message needs of its queue.
+    """The end of a queue, as an append needs it.
 
     ``next_offset`` is what the next appended message gets; ``magic`` and ``topic_field`` are what
     the queue's records hold of its topic; ``counters`` are those of the topic.
@@ -223,7 +223,7 @@ class ConsumeQueue(QueueEnd, Protocol):
 
     @property
     def max_offset(self) -> int:
-        """What dispatch has written up to: the first that is not there yet."""
+        """Queue offset behind the last dispatched message."""
 
     @property
     def topic(self) -> str:
@@ -247,7 +247,7 @@ class ConsumeQueue(QueueEnd, Protocol):
         """Store time (ms) of a message; None where only its record has it."""
 
     def gap_end(self, queue_offset: int) -> int:
-        """Where to go on when ``read`` has nothing at an offset."""
+        """Give the offset at which to go on when ``read`` has nothing at an offset."""
 
     def first_at_or_after(self, physical_offset: int) -> int:
         """The queue offset of the first entry whose record is at or after a physical offset."""
@@ -308,14 +308,14 @@ class ConsumeQueues(WritableQueues, Protocol):
         scan of the log before it; -1 if that is not known."""
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
-        """What each queue has; without ``lmqs``, each that is no LMQ."""
+        """Give the range of each queue; without ``lmqs``, of each that is no LMQ."""
 
     def topics_from(self, prefix: str) -> Iterator[str | None]:
         """The topics with messages whose names begin so, and None now and then while others are
         passed over; other things may be done between two."""
 
     def lmq_count(self) -> int:
-        """How many LMQs there are."""
+        """Number of LMQs."""
 
     def correct_min(self, log_start_offset: int) -> None:
         """Move each ``min_offset`` to the first message that the log still holds."""

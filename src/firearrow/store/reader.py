@@ -57,7 +57,7 @@ _OWN_MEMORY_SHARE: Final = 16
 
 
 class GetStatus(Enum):
-    """What a pull found (upstream ``GetMessageStatus``)."""
+    """Result of a pull (RocketMQ's ``GetMessageStatus``)."""
 
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -410,7 +410,7 @@ class Reader:
     def _sound(
         self, queue: ConsumeQueue, copies: list[bytes], places: list[tuple[int, int, int]]
     ) -> tuple[Sequence[int], int]:
-        """Which of the records go out together, and how many are then done with.
+        """Give the records that leave together, and the count of records that are done with.
 
         What frames but can't be decoded by clients goes out by itself.
         """
@@ -507,7 +507,7 @@ class Reader:
         return self._log.record(physical, size)
 
     def _recent_from(self) -> int:
-        """Where the recent part of the log begins: a pull takes fewer messages from before it.
+        """Give the start of the log's recent part: a pull takes fewer messages from before it.
 
         Java: DefaultMessageStore#isTheBatchFull asks that of each message.
         """
@@ -592,7 +592,7 @@ def _status_of(queue_offset: int, lowest: int, highest: int) -> GetStatus:
 
 
 def _corrected(status: GetStatus, queue_offset: int, lowest: int, highest: int) -> int:
-    """Where a consumer with an impossible offset goes on."""
+    """Give the offset at which a consumer with an impossible offset goes on."""
     if status is GetStatus.OFFSET_TOO_SMALL:
         return lowest
     if status is GetStatus.OFFSET_OVERFLOW_BADLY:

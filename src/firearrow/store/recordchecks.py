@@ -1,4 +1,4 @@
-"""Whether records are what the entries of a queue mean: what a pull hands out must frame.
+"""Checks that records are the ones that the entries of a queue mean: the records of a pull's answer must frame.
 
 Clients find the records of an answer one after another by their lengths. At one that they can't
 read they drop all behind it, and go on after the whole answer: nothing of that comes again.
@@ -60,7 +60,7 @@ assert AHEAD_ENTRIES <= _COUNT_MAX, "the numbers of a block reach as far as a ch
 
 
 class _Hosts(NamedTuple):
-    """What follows from how many of the hosts are of IPv6.
+    """Numbers that follow from the count of IPv6 hosts.
 
     ``unpack`` gives size, magic, body CRC, queue offset, physical offset, system flag, the upper
     halves of both ports (zero) and the size of the body; ``fields`` has most of these.
@@ -99,8 +99,10 @@ _HOSTS: Final = {
 
 
 class Fault(NamedTuple):
-    """What is wrong with a record. If it ``frames``, it is as its producer sent it, and harms only
-    who takes its body apart."""
+    """Fault of a record. A record that ``frames`` is as its producer sent it.
+
+    It harms only a consumer that takes its body apart.
+    """
 
     why: str
     frames: bool = False
@@ -137,7 +139,7 @@ class Damaged:
 
 
 class Checked:
-    """Which records of a queue were checked, by their queue offsets.
+    """Records of a queue that were checked, by their queue offsets.
 
     ``vain`` is a stretch in which a check of many at once has met some that are not plain: those of
     each pull are checked by themselves there.
@@ -158,7 +160,7 @@ class Checked:
         return False
 
     def end_of(self, start: int) -> int:
-        """Where the sound stretch ends in which an offset is; the offset itself, if in none."""
+        """Give the end of the sound stretch around an offset; the offset itself, if it is in none."""
         return max([s.stop for s in self._sound if s.start <= start < s.stop], default=start)
 
     def add(self, start: int, end: int) -> None:
@@ -171,7 +173,7 @@ class Checked:
 
 
 class Places(NamedTuple):
-    """Where entries of a queue say that its records are, as columns."""
+    """Places of records by the entries of queues, as columns."""
 
     physical_offset: tuple[int, ...]
     size: tuple[int, ...]
@@ -179,7 +181,7 @@ class Places(NamedTuple):
 
 
 def faults_of(records: bytes, places: Places, queue: ConsumeQueue, *, check_crc: bool) -> dict[int, Fault]:
-    """What is wrong with records, side by side as they would go out, by their number.
+    """Give the faults of records, side by side as they would leave, by their number.
 
     Bodies count only with ``check_crc``, or where clients take them apart as they decode.
     """
@@ -230,8 +232,9 @@ def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQ
 
 
 def plain_ahead(log_file: mmap, base: int, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> tuple[int, bool]:
-    """How many records from an offset on are near each other in a file of the log that begins at
-    ``base``, and whether they are all sound; False also if they only may be.
+    """Count the records from a queue offset on that are near each other in one file of the log.
+
+    The file begins at ``base``. The second value is True if all are sound, and False in doubt.
 
     For hundreds at once a record costs 0.1 µs, for 32 of one pull 0.5.
     """
@@ -294,7 +297,7 @@ def _at(records: bytes | mmap, at: Ints, fields: np.dtype[np.void]) -> npt.NDArr
 
 @lru_cache(maxsize=256)
 def _tail_of(topic_bytes: int) -> np.dtype[np.void]:
-    """What stands behind the body: the topic, and how many bytes of properties follow."""
+    """Give the topic behind the body, and the length of the properties that follow."""
     return np.dtype([("topic", f"V{topic_bytes}"), ("properties", ">u2")])
 
 
@@ -337,7 +340,7 @@ def last_undecodable(columns: Columns) -> int:
 
 
 def fault_of(record: bytes, physical_offset: int, *, check_crc: bool) -> Fault | None:
-    """What is wrong with a record that is to be at a physical offset; None if nothing is."""
+    """Give the fault of a record that must be at a physical offset; None if it has none."""
     try:
         frame = read_frame(record)
     except MessageError as error:

@@ -64,8 +64,8 @@ _COPY_BYTES: Final = 1 << 20
 
 
 class Recovered(NamedTuple):
-    """Where the log ends, where dispatch goes on, from where on for the queues (the index may lack
-    earlier keys), and the store time of the last record."""
+    """Result of recovery: the end of the log, the offset at which dispatch goes on, the offset for the queues (the
+    index may lack earlier keys), and the store time of the last record."""
 
     log_end_offset: int
     dispatch_offset: int
@@ -82,7 +82,7 @@ class Sound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What recovery needs to know. ``ended``: how the last run did."""
+    """Input of recovery. ``ended``: the end of the last run."""
 
     commit_log: CommitLog
     queues: ConsumeQueues
@@ -275,7 +275,7 @@ class Recovery:
         return last[1] + int(last[0].position[-1])
 
     def _sound(self, columns: Columns, base: int) -> int:
-        """How many of the records, from the first, are part of the log."""
+        """Count the records, from the first, that are part of the log."""
         good = columns.physical_offset == columns.position + base
         if self.check_crc:
             whole = columns.body_crc_holds()
@@ -289,7 +289,7 @@ class Recovery:
         return len(columns) if good.all() else int(np.argmin(good))
 
     def _doubtful(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Which records a loss of power may have left in part."""
+        """Give the records that a loss of power may have left in part."""
         if self.clean:
             return np.zeros(len(columns), np.bool_)
         return columns.store_ms >= self.checkpoint.log_ms
@@ -353,7 +353,7 @@ class Recovery:
 
 
 def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
-    """Which records have lost a sector outside their body, where no CRC would tell.
+    """Give the records that have lost a sector outside their body, where no CRC would tell.
 
     A sector that never reached the disk reads as zeros. Heads, topics and properties never have
     that many in a row, up to the border of a sector.

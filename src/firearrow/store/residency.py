@@ -1,4 +1,4 @@
-"""Whether parts of the log are in memory, and how they get there.
+"""Residency: the parts of the log that are in memory, and the way of the others there.
 
 A record that is not costs whoever touches it a read of the disk for each of its pages; in the event
 loop everybody waits for that. So a pull of old messages asks first (`Fetch` names what is missing),
@@ -43,7 +43,7 @@ class Stretch(NamedTuple):
 
 
 class Fetch(Exception):
-    """What is to be read would have to come from the disk: ``stretches`` of files, see `fetch`."""
+    """A read would have to wait for the disk: for these ``stretches`` of files, see `fetch`."""
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
         super().__init__(f"{len(stretches)} stretches of files are not in memory")
@@ -81,7 +81,7 @@ def is_resident(mapped: mmap.mmap, start: int, end: int) -> bool:
 
 
 class Resident:
-    """Which parts of the log are in memory, by blocks of 1 MiB that were found there just now."""
+    """Parts of the log that are in memory, by blocks of 1 MiB that were found there just now."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

@@ -55,8 +55,7 @@ FindQueue = Callable[[str, int], Counted | None]
 
 
 class Consumed(NamedTuple):
-    """Where a consumer group is in a queue: ``queue_offset`` is the first that it has yet to
-    consume."""
+    """Position of a consumer group in a queue: ``queue_offset`` is the first that it has yet to consume."""
 
     group: str
     topic: str
@@ -65,7 +64,7 @@ class Consumed(NamedTuple):
 
 
 def committed_offsets(content: Mapping[str, Any]) -> Iterator[Consumed]:
-    """What groups have committed, by a file of offsets."""
+    """Give the committed offsets of groups, by a file of offsets."""
     lmq = {key: {0: offset} for key, offset in table_of(content, "lmqOffsetTable").items()}
     for key, queues in (table_of(content, "offsetTable") | lmq).items():
         topic, group = topic_and_group(key)
@@ -91,7 +90,7 @@ def group_progress(
 
 
 class Unconsumed(NamedTuple):
-    """How many messages of a queue a group has yet to consume in some file of the log."""
+    """Count of a queue's messages in some file of the log that a group has yet to consume."""
 
     group: str
     topic: str
@@ -100,7 +99,7 @@ class Unconsumed(NamedTuple):
 
 
 class Pressure(IntEnum):
-    """How full the fuller of the disks is, by the thresholds of the configuration."""
+    """Pressure of the fuller disk, by the thresholds of the configuration."""
 
     NONE = 0
     CLEAN = 1
@@ -112,7 +111,7 @@ class Pressure(IntEnum):
 
 
 class Obstacle(StrEnum):
-    """What keeps a file from being deleted."""
+    """Reason that keeps a file from being deleted."""
 
     LAST_FILE = "last-file"
     NO_OCCASION = "no-occasion"
@@ -130,7 +129,7 @@ class Reason(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What can be said of a CommitLog file: it may be deleted now if there is no reason against it.
+    """Verdict on a CommitLog file: it may be deleted now if there is no reason against it.
 
     ``last_ms`` is the time of its last message (of its last write, for the last file).
     """
@@ -142,8 +141,8 @@ class Verdict(NamedTuple):
 
 
 class Circumstances(NamedTuple):
-    """What a round looks at besides the files. ``log_used`` and ``queues_used`` are shares of the
-    disks, ``settled_offset`` is where the log is on the disk and in the queues up to."""
+    """Circumstances of a round beside the files. ``log_used`` and ``queues_used`` are shares of the disks; up to
+    ``settled_offset`` the log is on the disk and in the queues."""
 
     now_ms: int
     log_used: float
@@ -170,7 +169,7 @@ def forced_percent(config: StoreConfig) -> int:
 
 
 def pressure_of(config: StoreConfig, used: float) -> Pressure:
-    """How full a disk is, by its used share."""
+    """Give the pressure of a disk by its used share."""
     percent = round(used * 100)
     if percent > warning_percent(config):
         return Pressure.FULL
@@ -180,7 +179,7 @@ def pressure_of(config: StoreConfig, used: float) -> Pressure:
 
 
 def unconsumed_in(segment: Segment, progress: Iterable[Consumed], find: FindQueue) -> list[Unconsumed]:
-    """What groups have yet to consume of a file of the log."""
+    """Give the messages of a file of the log that groups have yet to consume."""
     found = []
     for group, topic, queue_id, queue_offset in progress:
         queue = find(topic, queue_id)
@@ -224,7 +223,7 @@ def retention_verdicts(
 
 
 def _reason_to_wait(config: StoreConfig, circumstances: Circumstances) -> Reason | None:
-    """Why nothing is deleted at present; None if there is an occasion."""
+    """Give the reason why nothing is deleted at present; None if there is an occasion."""
     hour = datetime.fromtimestamp(circumstances.now_ms / 1000, UTC).astimezone().hour
     if (
         hour in map(int, config.delete_when.split(";"))
@@ -273,7 +272,7 @@ def _last_with_messages(files: Sequence[Segment]) -> int:
 
 
 def _first_ms(segment: Segment) -> int | None:
-    """When the first message of a file was stored; None without one."""
+    """Give the store time of a file's first message; None without one."""
     first = scan(segment.map, 0, segment.size_bytes, 1)
     if not len(first) or int(first.physical_offset[0]) != segment.base:
         return None
@@ -281,7 +280,7 @@ def _first_ms(segment: Segment) -> int | None:
 
 
 def _last_ms(segment: Segment, later: Sequence[Segment], now_ms: int) -> int:
-    """When the last message of a file was stored: by the files behind it, else by its own time."""
+    """Give the store time of a file's last message: by the files behind it, else by its own time."""
     times = (_first_ms(file) for file in later)
     last_ms = next((ms for ms in times if ms is not None and ms <= now_ms), None)
     if last_ms is None:

@@ -272,7 +272,7 @@ class RocksConsumeQueues:
                         self.ends.give_up(queue)
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
-        """What each queue has."""
+        """Give the range of each queue."""
         for queue in self._scanned(lmqs=lmqs):
             if queue is not None:
                 yield QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
@@ -288,7 +288,7 @@ class RocksConsumeQueues:
                 yield None
 
     def lmq_count(self) -> int:
-        """How many LMQs there are."""
+        """Number of LMQs."""
         return sum(is_lmq(queue.topic) for queue in self._filled())
 
     # --- writing ---
@@ -604,7 +604,7 @@ def _put_dispatched(batch: Batch, physical_offset: int) -> None:
 
 
 def _arrived(runs: Runs, first: Ints, end: Ints) -> MessagesArrived:
-    """What queues have got of their runs, from ``first`` on; nothing where that is negative."""
+    """Make the event for the runs that queues got, from ``first`` on; none where that is negative."""
     topic = map(runs.topics.__getitem__, runs.topic.tolist())
     columns = topic, runs.queue_id.tolist(), first.tolist(), end.tolist()
     return MessagesArrived(got for got in zip(*columns, strict=True) if got[2] >= 0)

@@ -1,4 +1,4 @@
-"""What the RocksDB database of a store's queues holds: keys and values.
+"""Keys and values of the RocksDB database of a store's queues.
 
 Integers are big-endian, topics UTF-8; ``n`` is the topic's length in bytes. Every key begins with
 the topic:
@@ -91,13 +91,13 @@ assert _MAX_KEY_REST.itemsize == _OFFSET_KEY_REST_BYTES
 
 
 def topic_head(topic: str) -> bytes:
-    """What all keys of a topic begin with."""
+    """Give the beginning of all keys of a topic."""
     name = topic.encode()
     return _TOPIC_HEAD.pack(len(name), 1) + name + b"\1"
 
 
 def entry_head(topic: str, queue_id: int) -> bytes:
-    """What the keys of a queue's entries begin with: the rest is the queue offset, i64."""
+    """Give the beginning of the keys of a queue's entries: the rest is the queue offset, i64."""
     return topic_head(topic) + ENTRY_KEY_MIDDLE.pack(queue_id, 1)
 
 

@@ -24,7 +24,7 @@ _IDS_MAX: Final = 65_536
 
 
 class AllQueues(Protocol):
-    """What a queue needs of all of them."""
+    """All queues, as one of them needs them."""
 
     ends: QueueEnds[RocksConsumeQueue]
     log_start_offset: int
@@ -85,7 +85,7 @@ class RocksConsumeQueue:
 
     @property
     def max_physical_offset(self) -> int:
-        """Where the record of its last message is, -1 without any."""
+        """Place of its last message's record, -1 without any."""
         return int(self.of_topic.store.ends.max_physical_offset[self.slot])
 
     @property
@@ -117,7 +117,7 @@ class RocksConsumeQueue:
 
     @property
     def head(self) -> bytes:
-        """What the keys of its entries begin with."""
+        """Beginning of the keys of its entries."""
         return self.of_topic.head + rows.ENTRY_KEY_MIDDLE.pack(self.queue_id, 1)
 
     @property
@@ -172,7 +172,7 @@ class RocksConsumeQueue:
         return found
 
     def gap_end(self, queue_offset: int) -> int:
-        """Where to go on when ``read`` has nothing at an offset: at the next entry."""
+        """Give the offset at which to go on when ``read`` has nothing at an offset: the next entry."""
         found = self._entries.some(self._key(queue_offset), 1)
         if not found or not found[0][0].startswith(self.head):
             return self.max_offset

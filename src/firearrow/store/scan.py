@@ -68,7 +68,7 @@ _U16: Final = np.dtype(">u2")
 
 
 class Stop(Enum):
-    """Why a scan ended where it did."""
+    """Reason why a scan ended."""
 
     END = "the stretch ended, perhaps inside a record"
     FULL = "as many records as one scan takes"
@@ -172,7 +172,7 @@ class Columns:
 
     @property
     def born_ms(self) -> Ints:
-        """When the sender made the message."""
+        """Times at which the senders made the messages."""
         return self._fixed["born_ms"].astype(np.int64)
 
     @property
@@ -203,7 +203,7 @@ class Columns:
 
     @property
     def reconsume_times(self) -> Ints:
-        """How often it was consumed in vain."""
+        """Counts of failed consumptions."""
         return self._tail["reconsume"].astype(np.int64)
 
     @property
@@ -276,8 +276,10 @@ class Columns:
 
 
 def _fixed_parts(buffer: Buffer, position: Ints, end: int) -> npt.NDArray[Any]:
-    """What comes first in each record, as it is where no host is of IPv6; zeros where that is cut
-    off by ``end``, since such is no record."""
+    """Give the fixed part of each record, in its form without IPv6 hosts.
+
+    It is zeros where ``end`` cuts it off, as that is no record.
+    """
     if not len(position) or int(position[-1]) + _FIXED.itemsize <= end:
         return gather(buffer, _FIXED_BYTES, position).view(_FIXED)
     fixed = np.zeros(len(position), _FIXED)
@@ -358,7 +360,7 @@ def _hop(buffer: Buffer, at: int, end: int, room: int) -> tuple[list[int], int, 
 
 
 def _stop_at(buffer: Buffer, at: int, end: int) -> Stop:
-    """Why a walk ended at a position."""
+    """Give the reason why a walk ended at a position."""
     if at + _SIZE_MAGIC.size > end:
         return Stop.END
     size, magic = _SIZE_MAGIC.unpack_from(buffer, at)
@@ -378,7 +380,7 @@ def _run(buffer: Buffer, at: int, size: int, end: int) -> Ints:
 
 
 def _numbers(strings: list[bytes], some: list[bytes], first: int) -> Ints:
-    """Which of ``some`` each string is, counted from ``first``."""
+    """Give the number of each string in ``some``, counted from ``first``."""
     numbers = dict(zip(some, range(first, first + len(some)), strict=True))
     return np.fromiter(map(numbers.__getitem__, strings), np.int64, len(strings))
 
@@ -529,7 +531,7 @@ class Properties:
         )
 
     def _pairs(self) -> tuple[Ints, Ints, npt.NDArray[np.uint64]]:
-        """Where each pair starts, how long it is, and its first eight bytes."""
+        """Give the start, the length and the first eight bytes of each pair."""
         ends = (self._text[: self._end] == _PAIR_END).nonzero()[0]
         start = np.zeros(len(ends), np.int64)
         start[1:] = ends[:-1] + 1
@@ -696,7 +698,7 @@ V = TypeVar("V")
 
 
 class ByTopic(dict[bytes, V]):
-    """What ``of`` gives for each topic asked for, by the bytes that records have of it.
+    """Results of ``of`` for each topic, by the bytes that records have of it.
 
     Forgets all of them when they are too many.
     """

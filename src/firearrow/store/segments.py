@@ -266,7 +266,7 @@ class Segments:
         return files[number] if number < len(files) else None
 
     def path_of(self, base: int) -> Path:
-        """Where the file that starts at ``base`` is."""
+        """Give the path of the file that starts at ``base``."""
         return Path(self.name_of(base))
 
     def name_of(self, base: int) -> str:

@@ -62,7 +62,7 @@ UNIT_STRUCT: Final = struct.Struct(">iqiqiqiiq")
 
 
 class OnWheel(NamedTuple):
-    """What a timer that was stopped has not delivered.
+    """Messages that a stopped timer has not delivered.
 
     ``messages`` are on the wheel, those that were recalled not counted.
     ``chains`` are the last positions in the timer log of the slots that have them, each with where

@@ -78,7 +78,7 @@ class TimerFlush(Service):
 
     @property
     def trouble(self) -> str | None:
-        """Why the disk has refused the timer's files."""
+        """Reason why the disk has refused the timer's files."""
         return None if self._failed.error is None else str(self._failed.error)
 
     def moved(self) -> None:
@@ -140,5 +140,5 @@ class TimerFlush(Service):
 
     @property
     def metrics_path(self) -> Path:
-        """Where the counts are."""
+        """Path of the counts."""
         return self._timers.check_path.with_name("timermetrics")

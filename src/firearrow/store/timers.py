@@ -1,4 +1,4 @@
-"""What waits for its time: the timer log, the wheel, and how far both are.
+"""Messages that wait for their time: the timer log, the wheel, and the progress of both.
 
 Messages with a delivery time are in ``rmq_sys_wheel_timer``. For each, in the order of that queue,
 a unit goes to the timer log and is linked into the slot of its time (`TimerStore.place`). When a
@@ -54,7 +54,7 @@ _WAITING: Final = np.dtype([("position", "i8"), ("previous", "i8"), ("due_ms", "
 
 
 class Progress(NamedTuple):
-    """How far a timer is.
+    """Progress of a timer.
 
     All times before ``read_ms`` are delivered; all messages before ``queue_offset`` are on the
     wheel, by units before the position ``end``.
@@ -66,8 +66,8 @@ class Progress(NamedTuple):
 
 
 class TimedQueue(NamedTuple):
-    """What a start needs to know of the store: where the log and the timer's queue begin and end,
-    and the record at a physical offset."""
+    """Facts of the store for a start: the ends of the log and of the timer's queue, and the record at a physical
+    offset."""
 
     log_end: int
     first_offset: int
@@ -98,8 +98,8 @@ def due_ms_of(view: MessageView) -> int | None:
 
 
 class ToldProgress(NamedTuple):
-    """What a broker tells of its ``timercheck``: the time before which it has delivered all
-    messages that are before the queue offset, and the data version of that."""
+    """Report of a broker by its ``timercheck``: it has delivered all messages due before a time that are before the
+    queue offset; and the data version of that."""
 
     read_ms: int
     queue_offset: int
@@ -220,7 +220,7 @@ class TimerStore:
         self.wheel.close()
 
     def _load_check(self) -> tuple[Progress | None, int]:
-        """What the file says, and what it tells other brokers of the queue."""
+        """Read the file: its own progress, and the queue's for other brokers."""
         try:
             data = self.check_path.read_bytes()
         except FileNotFoundError:
@@ -232,7 +232,7 @@ class TimerStore:
         return (Progress(read_ms, queue_offset, end) if read_ms > 0 else None), told_offset
 
     def _position_of(self, physical_offset: int) -> int:
-        """Where the units of records from a physical offset on begin."""
+        """Give the position of the units of records from a physical offset on."""
         for position, rows in self.units.pieces(self.units.start, _PIECE_UNITS):
             rows = rows[: max(self.units.end - position, 0) // UNIT_BYTES]
             is_behind = (rows["size"] == UNIT_BYTES) & (rows["physical_offset"] >= physical_offset)
@@ -432,7 +432,7 @@ class TimerStore:
         self._fs.sync_directory(self.check_path.parent)
 
     def content(self, progress: Progress) -> bytes:
-        """What ``timercheck`` begins with, for a progress."""
+        """Give the beginning of ``timercheck`` for a progress."""
         told = self.told_offset(progress)
         return CHECK.pack(progress.read_ms, progress.end, progress.queue_offset, told, *self.version)
 
@@ -481,7 +481,7 @@ class _Found:
         return np.concatenate(self._rows)
 
     def next_queue_offset(self) -> int:
-        """Where in the timer's queue to go on."""
+        """Offset at which to go on in the timer's queue."""
         queue, check = self._queue, self._check
         message = None if self._last is None else queue.message(*self._last)
         behind_last = queue.first_offset if message is None else message.queue_offset + 1
@@ -494,7 +494,7 @@ class _Found:
         return max(queue.first_offset, min(found, queue.end_offset))
 
     def _sound(self, position: int, piece: npt.NDArray[Any]) -> int:
-        """How many units are sound before the first that is not."""
+        """Count the units that are sound before the first that is not."""
         offsets = piece["physical_offset"]
         sound = (piece["size"] == UNIT_BYTES) & ((piece["magic"] & ~(ROLL | DELETE)) == NORMAL)
         sound &= (offsets >= 0) & (offsets + piece["record_size"] <= self._queue.log_end)

@@ -173,6 +173,6 @@ class TimerUnits:
 
 
 def _size_of_files(directory: Path) -> int:
-    """How large the files are that are there."""
+    """Give the size of the existing files."""
     paths = sorted(path for path in directory.glob("*") if path.name.isdecimal())
     return next((path.stat().st_size for path in paths if path.stat().st_size), 0)

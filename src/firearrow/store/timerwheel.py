@@ -123,15 +123,15 @@ class TimerWheel:
         everything[times % self._slots] = slots
 
     def numbers(self, start_ms: int) -> int:
-        """How many units wait from a time on."""
+        """Count the units that wait from a time on."""
         if self._map is None:
             return 0
         slots = self._view(0, self._slots)
         return int(slots["number"][slots["time"] >= start_ms // self.precision_ms].sum(dtype=np.int64))
 
     def numbers_ahead(self, start_ms: int, ahead_s: Sequence[int]) -> list[int]:
-        """How many units wait for times from one on: up to each distance, from the one before it;
-        distances grow, and are shorter than the wheel."""
+        """Count the units that wait for times from one on: up to each distance, from the distance before it. Distances
+        grow, and are shorter than the wheel."""
         if self._map is None:
             return [0] * len(ahead_s)
         start = start_ms // self.precision_ms

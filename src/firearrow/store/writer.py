@@ -23,7 +23,7 @@ from firearrow.store.queues import SMALL_BYTES, UNCOUNTED, ConsumeQueue, Consume
 
 
 class Writer:
-    """What is needed to add messages to a log.
+    """State and methods that add messages to a log.
 
     ``counters`` gives what counts those of a topic; with ``has_lmqs`` LMQs are one
     topic for that.
@@ -71,7 +71,7 @@ class Writer:
 
     @property
     def refused(self) -> str | None:
-        """Why nothing can be put at present, None if it can."""
+        """Reason why nothing can be put at present, None if it can."""
         return self.log.refused
 
     @property
@@ -208,5 +208,5 @@ class Writer:
             self.dispatching.wake()
 
     def log_bytes(self, physical_offset: int, bytes_max: int) -> bytes:
-        """What the log has from an offset on, within one file; nothing where it has nothing."""
+        """Give the bytes of the log from an offset on, within one file; nothing where it has none."""
         return self.log.stretch(physical_offset, bytes_max)
