@@ -1,6 +1,6 @@
-"""What a message is: its names, properties, identifiers and stored bytes.
+"""The message format: names, properties, identifiers and stored bytes.
 
-Everything here is a pure function of bytes and values. Nothing opens a file or a socket, reads a
-clock or draws a random number, so that the broker, the clients, the Spark source and the
-simulator share one implementation. Import the submodules by name.
+Everything here is a pure function of bytes and values. Nothing opens a file or a socket, reads a clock or draws a
+random number. The broker, the clients, the Spark source and the simulator therefore share one implementation. Import
+the submodules by name.
 """

@@ -1,7 +1,7 @@
 """The body of a batch send (request 320): several messages for one queue in one request.
 
-The client writes it. The broker takes it apart and stores one record for each member. Members are
-one after another; topic, queue and times come from the request.
+The client writes it. The broker splits it and stores one record for each member. Members follow one another; topic,
+queue and times come from the request.
 
 ======  ====  ================  ======================================
 offset  size  field             meaning
@@ -9,7 +9,7 @@ offset  size  field             meaning
 0       4     size              of the member, this field included
 4       4     magic             0, not read
 8       4     bodyCRC           0, not read
-12      4     flag              the application's own
+12      4     flag              chosen by the application
 16      4     bodyLength
 20      n     body              never compressed
 20+n    2     propertiesLength

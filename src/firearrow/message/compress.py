@@ -1,7 +1,7 @@
 """Body compression: which kind a system flag names, and the three codecs.
 
-A sender compresses large bodies (4 KiB and more by default) and says so in the system flag: bit
-0x1, and the kind in bits 8 to 10. The broker stores the bytes as sent; consumers decompress.
+A sender compresses large bodies (4 KiB and more by default) and sets the system flag: bit 0x1, and the kind in bits 8
+to 10. The broker stores the bytes as sent; consumers decompress.
 
 ====  =====  =======================================================
 kind  flag   payload
@@ -29,8 +29,8 @@ from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_
 MiB = 1 << 20
 
 DECOMPRESSED_BYTES_MAX = 64 * MiB
-"""What a body may grow to. A body is at most 4 MiB as sent; one that grows further than sixteen
-times that is taken for an attack on the memory of the consumer."""
+"""Size limit of a decompressed body. A body is at most 4 MiB as sent. One that grows beyond sixteen times that counts
+as an attack on the consumer's memory."""
 
 _BEGINNINGS = {1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
 
@@ -60,8 +60,7 @@ def compression_of(sys_flag: int) -> Compression | None:
 
 
 def is_as_said(body: bytes, sys_flag: int) -> bool:
-    """Tell whether a body begins as its system flag says; one that isn't compressed may begin with
-    anything."""
+    """Tell whether a body begins as its system flag says. An uncompressed body may begin with anything."""
     try:
         kind = compression_of(sys_flag)
     except MessageError:
@@ -70,7 +69,7 @@ def is_as_said(body: bytes, sys_flag: int) -> bool:
 
 
 def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:
-    """Compress a body. ``level`` is the codec's own scale; LZ4 is always fast.
+    """Compress a body. ``level`` is on the codec's scale; LZ4 ignores it and is always fast.
 
     Raises ConfigError when the package for the kind is not installed.
     """
@@ -85,11 +84,10 @@ def compress(body: bytes, kind: Compression, level: int = LEVEL) -> bytes:
 
 
 def decompress(body: bytes, sys_flag: int, body_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Return a body as its sender saw it; bodies that are not compressed come back as they are.
+    """Return a body as its sender saw it. An uncompressed body is returned unchanged.
 
-    Raises MessageError when the bytes are damaged or cut, or when they grow beyond
-    ``body_bytes_max`` (memory use stays below that); ConfigError when a package is not installed,
-    which says nothing of the message.
+    Raises MessageError when the bytes are damaged or cut, or when they grow beyond ``body_bytes_max`` (memory use stays
+    below that). Raises ConfigError when a package is not installed, which is no fault of the message.
     """
     kind = compression_of(sys_flag)
     return body if kind is None else _DECOMPRESS[kind](body, body_bytes_max)
@@ -117,14 +115,14 @@ def _unlz4(body: bytes, body_bytes_max: int) -> bytes:
 def _unzstd(body: bytes, body_bytes_max: int) -> bytes:
     zstandard = _package("zstandard")
     try:
-        # The codec takes the size that a frame declares for granted, whatever its limit.
+        # The codec trusts the size that a frame declares, whatever its limit.
         declared: int = zstandard.frame_content_size(body)
         if declared > body_bytes_max:
             raise _too_large(body_bytes_max)
         stream = zstandard.ZstdDecompressor()
         plain: bytes = stream.decompress(body, max_output_size=body_bytes_max + 1)
     except zstandard.ZstdError as error:
-        # Of a frame that declares no size, the codec does not say which of the two it was.
+        # If the frame declares no size, the codec does not tell damage from growth.
         reason = f"{error}, or it grows beyond {body_bytes_max} bytes"
         raise _damaged(Compression.ZSTD, reason) from error
     return _whole(plain, True, Compression.ZSTD, body_bytes_max)

@@ -1,8 +1,8 @@
-"""CRC-32 as records state it.
+"""CRC-32 of records.
 
-zlib-ng takes a quarter of the time that zlib takes for 700 bytes (0.13 µs instead of 0.53 µs), and
-half of it for 128; the sums are the same. It is a dependency where wheels exist; elsewhere zlib is
-as good. isal is as fast, but has wheels for fewer machines.
+For 700 bytes, zlib-ng takes a quarter of zlib's time (0.13 µs instead of 0.53 µs), for 128 bytes half of it. The sums
+are the same. It is a dependency where wheels exist; elsewhere zlib is as good. isal is as fast, but has wheels for
+fewer machines.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ offset        size    field
 4, 16         4       port, big-endian i32
 ============  ======  =====================================
 
-``7f000001 00002a9f`` is 127.0.0.1:10911. Whether an address is IPv4 or IPv6 is never in the bytes
-themselves: records say it in their system flag, identifiers by their length.
+``7f000001 00002a9f`` is 127.0.0.1:10911. The bytes themselves never say whether an address is IPv4 or IPv6: records
+say it in their system flag, identifiers by their length.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Host(NamedTuple):
         return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
 
 
-@lru_cache(maxsize=4096)  # clients and brokers are few beside messages
+@lru_cache(maxsize=4096)  # clients and brokers are few compared to messages
 def pack_host(host: Host | tuple[str, int]) -> bytes:
     """Return the 8 (IPv4) or 20 (IPv6) bytes of a host; the text must be an address, not a name."""
     ip, port = host

@@ -1,7 +1,7 @@
 """The two identifiers of a message, both upper-case hexadecimal.
 
-The **offset message id** says where a record is: the broker's address and port, then the
-physical offset in its commit log. Any client can turn it into a direct read.
+The **offset message id** is the place of a record: the broker's address and port, then the physical offset in its
+CommitLog. Any client can turn it into a direct read.
 
 ======  ======  ==========================================
 offset  size    field
@@ -13,8 +13,8 @@ offset  size    field
 
 127.0.0.1:10911 at 1234567 is ``7F000001 00002A9F 000000000012D687``.
 
-The **unique id** (property ``UNIQ_KEY``, the message id that applications see) is made by the
-client and unique without a broker:
+The client creates the **unique id** (property ``UNIQ_KEY``, the message id that applications see). It is unique
+without a broker:
 
 ======  ======  ==========================================================================
 offset  size    field
@@ -45,7 +45,7 @@ _CLIENT = Struct(">Hi")
 
 
 class OffsetId(NamedTuple):
-    """Where a record is: the broker that stored it and its byte in that commit log."""
+    """Place of a record: the broker that stored it, and the byte in that broker's CommitLog."""
 
     store_host: Host
     physical_offset: int
@@ -57,7 +57,7 @@ def encode_offset_id(store_host: Host | tuple[str, int], physical_offset: int) -
 
 
 def decode_offset_id(text: str) -> OffsetId:
-    """Read an offset message id; MessageError when it is none."""
+    """Read an offset message id; raises MessageError when the text is none."""
     if len(text) in OFFSET_ID_LENGTHS:
         try:
             raw = bytes.fromhex(text)
@@ -72,8 +72,7 @@ def decode_offset_id(text: str) -> OffsetId:
 def unique_id_prefix(ip: str, pid: int, loader_hash: int) -> str:
     """Return the part of unique ids that stays the same for the life of a client.
 
-    ``pid`` is cut to 16 bits and ``loader_hash``, any number that tells the clients of a process
-    apart, to 32.
+    ``pid`` is cut to 16 bits. ``loader_hash`` is any number that tells the clients of a process apart, cut to 32.
     """
     number = (loader_hash + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000
     return (pack_address(ip) + _CLIENT.pack(pid & 0xFFFF, number)).hex().upper()

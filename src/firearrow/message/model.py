@@ -1,4 +1,4 @@
-"""The values that stand for messages: as an application sends one, and as the log keeps it."""
+"""Messages as values: as an application sends one, and as the CommitLog holds it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _COPIED: Final = frozenset({keys_of.TAGS, keys_of.KEYS})
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What an application sends.
+    """Message that an application sends.
 
-    ``flag`` is a number of the application's own; brokers carry it unread. `Message.of` builds
-    one from the properties that applications use most.
+    ``flag`` is a number that the application chooses; brokers carry it unread. `Message.of` builds a message from the
+    properties that applications use most.
     """
 
     topic: str
@@ -43,8 +43,8 @@ class Message(msgspec.Struct, frozen=True):
     ) -> Message:
         """Build a message.
 
-        ``keys`` are searchable words. ``delay_level`` (1 to 18) and ``deliver_at_ms`` (wall clock)
-        put delivery off; 0 means at once. ``properties`` are the application's own.
+        ``keys`` are searchable words. ``delay_level`` (1 to 18) and ``deliver_at_ms`` (wall clock) delay the delivery;
+        0 means at once. ``properties`` are those that the application defines.
         """
         merged = dict(properties or {})
         if tags:
@@ -69,16 +69,16 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the client gave, None before it is sent."""
+        """The id that the client created, None before the message is sent."""
         return self.properties.get(keys_of.UNIQUE_KEY)
 
 
 class MessageView(msgspec.Struct, frozen=True):
-    """A message as the commit log holds it, decoded.
+    """A message as the CommitLog holds it, decoded.
 
-    ``physical_offset`` is the byte in the commit log, ``queue_offset`` the number in the queue,
-    ``store_size`` the bytes of the whole record and ``body_crc`` the CRC-32 (31 bits) of ``body``,
-    which is as stored: perhaps compressed, see `body_decompressed`. Times are ms since 1970.
+    ``physical_offset`` is the byte in the CommitLog, ``queue_offset`` the number in the queue. ``store_size`` is the
+    size of the whole record in bytes. ``body_crc`` is the CRC-32 (31 bits) of ``body`` as stored, perhaps compressed:
+    see `body_decompressed`. Times are ms since 1970.
     """
 
     topic: str
@@ -111,7 +111,7 @@ class MessageView(msgspec.Struct, frozen=True):
     def copy(self, topic: str) -> Message:
         """Return a message to send to a topic, with the sender's body, tag, keys and properties.
 
-        Those that brokers and clients have added are left out: some of them would act again.
+        Properties that brokers and clients have added are left out: some of them would act again.
         """
         kept = {
             name: value
@@ -122,12 +122,12 @@ class MessageView(msgspec.Struct, frozen=True):
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the client gave."""
+        """The id that the client created."""
         return self.properties.get(keys_of.UNIQUE_KEY)
 
     @property
     def offset_message_id(self) -> str:
-        """The id that says where the record is."""
+        """The id that names the place of the record."""
         return encode_offset_id(self.store_host, self.physical_offset)
 
     @property

@@ -1,14 +1,13 @@
 """Names of topics and groups: every rule in one place.
 
-RocketMQ keeps meaning in names. ``%RETRY%g`` holds the messages that group ``g`` failed to
-consume, ``%DLQ%g`` those it gave up, ``%LMQ%q`` an LMQ without a topic of its own, and a
-fixed set of topics belongs to the broker itself::
+RocketMQ's names carry meaning. ``%RETRY%g`` holds the messages that group ``g`` failed to consume, ``%DLQ%g`` its dead
+letters. ``%LMQ%q`` is an LMQ, which has no topic configuration. A fixed set of topics belongs to the broker itself::
 
     SCHEDULE_TOPIC_XXXX          delayed messages, queue = delay level - 1
     rmq_sys_wheel_timer          messages with a delivery time, until it comes
     RMQ_SYS_TRANS_HALF_TOPIC     transactional messages before commit or rollback
-    RMQ_SYS_TRANS_OP_HALF_TOPIC  which of those have been decided
-    rmq_sys_REVIVE_LOG_<cluster> what POP consumers took and acknowledged
+    RMQ_SYS_TRANS_OP_HALF_TOPIC  the decisions on these messages
+    rmq_sys_REVIVE_LOG_<cluster> pops and acknowledgements of POP consumers
 
 Sources of the rules: TopicValidator, MixAll, KeyBuilder, NamespaceUtil, MessageExtBrokerInner.
 """
@@ -62,7 +61,7 @@ SYSTEM_TOPICS = frozenset(
         ROCKSDB_TRANS_OP_HALF_TOPIC,
     }
 )
-"""System topics by name; the prefix ``rmq_sys_`` and the names of a broker come on top."""
+"""System topics by name. Topics with the prefix ``rmq_sys_`` and those that a broker adds are system topics too."""
 
 NOT_SENDABLE_TOPICS = frozenset(
     {
@@ -129,9 +128,9 @@ def _validate(kind: str, name: str, longest: int) -> str | None:
 def fault_as_directory(name: str) -> str | None:
     """Return why no directory may have the name of a topic, or None if one may.
 
-    A topic of a record or a table may have any name, as somebody else may have written those. Who
-    makes or removes a directory of that name, or names it in a line of a file, asks here first.
-    More is allowed than `validate_topic` does, as LMQs and the broker's own topics need it.
+    A topic of a record or a table may have any name, as another program may have written the record or table. Code that
+    makes or removes a directory of that name, or writes it into a line of a file, must check it here first.
+    `validate_topic` allows less; LMQs and the broker's system topics need more.
     """
     if name in ("", ".", ".."):
         return f"the name {name!r} is none of a directory"
@@ -157,17 +156,17 @@ def is_system_group(group: str) -> bool:
 
 
 def is_sendable(topic: str) -> bool:
-    """Tell whether clients may send to a topic, as far as its name goes."""
+    """Tell whether the name of a topic allows clients to send to it."""
     return topic not in NOT_SENDABLE_TOPICS
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic that holds what a group failed to consume."""
+    """Return the topic of the messages that a group failed to consume."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Return the topic that holds what a group gave up."""
+    """Return the topic of a group's dead letters."""
     return DLQ_PREFIX + group
 
 
@@ -184,7 +183,7 @@ def is_dlq(topic: str) -> bool:
 def group_of(topic: str) -> str | None:
     """Return the group of a retry or dead-letter topic, None for all other topics.
 
-    Not for POP retry topics of the first form, whose group cannot be told from the name alone.
+    Not for POP retry topics of the first form: their name alone does not tell where the group ends.
     """
     if is_retry(topic):
         return topic[len(RETRY_PREFIX) :].split("+", 1)[0]
@@ -192,10 +191,10 @@ def group_of(topic: str) -> str | None:
 
 
 def pop_retry_topic(topic: str, group: str, *, v2: bool = False) -> str:
-    """Return the topic that holds what a group failed to consume of a topic by POP.
+    """Return the topic of the messages of a topic that a group popped and failed to consume.
 
-    The first form joins group and topic with ``_``, the second (``enableRetryTopicV2``) with
-    ``+``, which no name of a user can contain.
+    The first form joins group and topic with ``_``, the second (``enableRetryTopicV2``) with ``+``, which no name
+    chosen by a user can contain.
     """
     return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
@@ -213,7 +212,7 @@ def is_lmq(name: str) -> bool:
 def takes_lmqs(topic: str) -> bool:
     """Tell whether messages of a topic may go to LMQs too.
 
-    Java: MixAll#topicAllowsLMQ. What was retried keeps the property, but went there before.
+    Java: MixAll#topicAllowsLMQ. A retried message keeps the property, but is in the LMQs already.
     """
     return not topic.startswith((RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)) and topic != SCHEDULE_TOPIC
 
@@ -221,7 +220,7 @@ def takes_lmqs(topic: str) -> bool:
 def validate_lmq(name: str) -> str | None:
     """Return why a name cannot be an LMQ, or None if it can.
 
-    Other characters than a topic's are allowed; the name becomes one of a directory.
+    It may contain other characters than a topic. The name becomes the name of a directory.
     """
     if not is_lmq(name) or name == LMQ_PREFIX:
         return f"the LMQ {name!r} must be {LMQ_PREFIX} and a name"
@@ -234,7 +233,7 @@ def lite_queue(parent: str, lite_topic: str) -> str:
 
 
 def lite_parts(name: str) -> tuple[str, str] | None:
-    """Return parent topic and lite topic of an LMQ, None if it is none of a lite topic."""
+    """Return parent topic and lite topic of an LMQ, None if it belongs to no lite topic."""
     if not name.startswith(LITE_PREFIX):
         return None
     parts = name[len(LITE_PREFIX) :].split(LITE_MARK)
@@ -244,7 +243,7 @@ def lite_parts(name: str) -> tuple[str, str] | None:
 def validate_lite(name: str) -> str | None:
     """Return why a name cannot be a lite topic, or None if it can.
 
-    Java: the proxy asks this, the broker does not, whose dispatch a ``$`` in a name ends.
+    Java: the proxy checks this. The broker does not, and a ``$`` in a name stops its dispatch.
     """
     if not name:
         return "the name of the lite topic is blank"
@@ -256,10 +255,10 @@ def validate_lite(name: str) -> str | None:
 
 
 def with_namespace(namespace: str, name: str) -> str:
-    """Return a topic or group as it is called within a namespace: ``ns%name``.
+    """Return the name of a topic or group within a namespace: ``ns%name``.
 
-    The prefix of retry and dead-letter topics stays in front; what belongs to the broker, and what
-    has the namespace already, stays as it is.
+    The prefix of retry and dead-letter topics stays in front. A name that belongs to the broker, or has the namespace
+    already, is returned unchanged.
     """
     if not namespace or not name or is_system_topic(name) or is_system_group(name):
         return name
@@ -268,7 +267,7 @@ def with_namespace(namespace: str, name: str) -> str:
 
 
 def without_namespace(namespace: str, name: str) -> str:
-    """Return a topic or group as it is called outside of a namespace."""
+    """Return the name of a topic or group outside of a namespace."""
     if not namespace:
         return name
     prefix, bare = _without_prefix(name)
@@ -283,15 +282,15 @@ def _without_prefix(name: str) -> tuple[str, str]:
 
 
 def offset_key(topic: str, group: str) -> str:
-    """Return the key under which the offsets of a group in a topic are kept: ``topic@group``."""
+    """Return the key of a group's offsets in a topic: ``topic@group``."""
     return f"{topic}@{group}"
 
 
 def topic_and_group(key: str) -> tuple[str, str]:
-    """Take a key of offsets apart.
+    """Split a key of offsets.
 
-    Names of topics and groups have no ``@``, but those of LMQs, which may be either, can:
-    what follows the last ``@`` is the group, unless an earlier one begins an LMQ group.
+    Names of topics and groups have no ``@``, but names of LMQs, which may be either, can have it. The group follows the
+    last ``@``, unless an earlier one begins an LMQ group.
     """
     topic, mark, rest = key.partition(f"@{LMQ_PREFIX}")
     if mark:
@@ -301,7 +300,7 @@ def topic_and_group(key: str) -> tuple[str, str]:
 
 
 def reply_topic(cluster: str) -> str:
-    """Return the topic to which the answers of request/reply calls are addressed."""
+    """Return the topic of the replies of request/reply calls."""
     return f"{cluster}_REPLY_TOPIC"
 
 
@@ -311,7 +310,7 @@ def revive_topic(cluster: str) -> str:
 
 
 def broker_member_topic(broker_name: str) -> str:
-    """Return the topic through which the brokers of one name find each other."""
+    """Return the topic by which the brokers of one name find each other."""
     return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"
 
 
@@ -330,7 +329,7 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)  # tags repeat: a topic has a handful, and a miss costs about 1 µs
 def tag_code(tags: str | None) -> int:
-    """Return the number by which consume queues filter on tags; 0 stands for no tags.
+    """Return the number by which a ConsumeQueue filters on tags; 0 stands for no tags.
 
     It is the Java hash of the property ``TAGS``, sign-extended to 64 bits when stored.
     """

@@ -1,8 +1,8 @@
 r"""The properties string of a message, and the keys that have a meaning.
 
-Properties travel and are stored as text: ``key 0x01 value 0x02``, repeated; the last pair ends
-with 0x02 too. There is no escape, so neither keys nor values can contain the two separators, and
-an empty value means the same as no pair at all. Example: ``TAGS`` = ``A`` and ``KEYS`` = ``k1``::
+Properties are sent and stored as text: ``key 0x01 value 0x02``, repeated; the last pair ends with 0x02 too. There is no
+escape, so neither keys nor values can contain the two separators. An empty value means the same as no pair at all.
+Example: ``TAGS`` = ``A`` and ``KEYS`` = ``k1``::
 
     54414753 01 41 02 4b455953 01 6b31 02        "TAGS\x01A\x02KEYS\x01k1\x02"
 
@@ -36,7 +36,7 @@ TRACE_CONTEXT = "TRACE_CONTEXT"
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."  # never stored
 
 # Identity and origin.
-UNIQUE_KEY = "UNIQ_KEY"  # the id that the client gave
+UNIQUE_KEY = "UNIQ_KEY"  # the id that the client created
 EXTEND_UNIQUE_INFO = "EXTEND_UNIQ_INFO"
 INSTANCE_ID = "INSTANCE_ID"
 CLUSTER = "CLUSTER"
@@ -53,7 +53,7 @@ TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
 DELIVERY_TIMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
-"""Each asks for a delivery time; the first that there is counts."""
+"""Properties that request a delivery time; the first that a message has counts."""
 TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
@@ -63,7 +63,7 @@ TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
 TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
 TIMER_ENGINE = "E_T"
 
-# Where a message goes when the broker is done with it.
+# The topic and queue that get a message when the broker is done with it.
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 FORWARD_QUEUE_ID = "PROPERTY_FORWARD_QUEUE_ID"
@@ -92,7 +92,7 @@ CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 REPLY_TTL = "TTL"
 MESSAGE_TYPE = "MSG_TYPE"  # "reply"
-PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # when a broker passed the reply on, in ms
+PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # time when a broker passed the reply on, in ms
 
 # POP, and what clients add to messages in memory.
 POP_CHECKPOINT = "POP_CK"
@@ -101,10 +101,10 @@ MIN_OFFSET = "MIN_OFFSET"
 MAX_OFFSET = "MAX_OFFSET"
 
 # Inner batches: one record that holds several messages.
-INNER_NUM = "INNER_NUM"  # how many
+INNER_NUM = "INNER_NUM"  # count of messages
 INNER_BASE = "INNER_BASE"  # queue offset of the first
 
-# Kept for messages of old clients; no rule of ours reads them.
+# Listed for messages of old clients; no rule of ours reads them.
 TRANSFER_FLAG = "TRANSFER_FLAG"
 CORRECTION_FLAG = "CORRECTION_FLAG"
 MQ2_FLAG = "MQ2_FLAG"
@@ -123,7 +123,7 @@ RESERVED: Final = frozenset(
         *(MIN_OFFSET, MAX_OFFSET, "CONSUME_START_TIME", TRANSFER_FLAG, CORRECTION_FLAG, MQ2_FLAG),
     }
 )
-"""The names that no property of an application may have. Java: MessageConst#STRING_HASH_SET."""
+"""Names that no property of an application may have. Java: MessageConst#STRING_HASH_SET."""
 
 OF_APPLICATION: Final = frozenset(
     {KEYS, TAGS, WAIT_STORE, BUYER_ID, PRIORITY, LITE_TOPIC, DELAY_LEVEL, *DELIVERY_TIMES}
@@ -135,24 +135,24 @@ OF_BROKER: Final = tuple(
         (RESERVED - {BUYER_ID, PRIORITY, LITE_TOPIC}) | {TIMER_ROLL_LABEL, TRANSACTION_CHECK_TIMES, TRANSACTION_OFFSET}
     )
 )
-"""The properties that a copy of a message must not carry with it: its way through brokers, and what
-a sender gives in other ways."""
+"""Properties that a copy of a message must not carry: its way through brokers, and values that a sender gives in other
+ways."""
 
 RESENT_ID: Final = "FIREARROW_RESENT"
-"""The property of a message that was sent again: which dead letter it was."""
+"""Property of a dead letter that was sent again: the id of that dead letter."""
 
 
 def parse(text: str | bytes) -> dict[str, str]:
     """Read a properties string; it never fails.
 
-    Pairs without a name, a separator or a value are skipped, as every RocketMQ reader does, and
-    bytes that are not UTF-8 read as U+FFFD: one damaged message must not stop a consumer.
+    Pairs without a name, a separator or a value are skipped, as every RocketMQ reader does. Bytes that are not UTF-8
+    read as U+FFFD: one damaged message must not stop a consumer.
     """
     if not isinstance(text, str):
         text = str(text, "utf-8", "replace")
     pairs = text.split(PAIR_END)
     if not pairs[-1]:
-        pairs.pop()  # what is behind the last separator
+        pairs.pop()  # the text behind the last separator
     # Sound pairs become a dictionary as they are: a third of the time of the loop below.
     try:
         found = dict([pair.split(NAME_END) for pair in pairs])
@@ -171,8 +171,11 @@ def _parse_each(pairs: list[str]) -> dict[str, str]:
 
 
 def finder(name: str) -> Callable[[bytes], bytes | None]:
-    """Give a function that finds in a stored properties string the value that `parse` gives of a
-    name, as it is stored; None if there is none. It reads no other pair: a fifth of the time."""
+    """Return a function that finds the value of a name in a stored properties string.
+
+    It returns the value that `parse` would, as stored; None if there is none. It reads no other pair, so it takes a
+    fifth of the time.
+    """
     first = f"{name}{NAME_END}".encode()
     pair_end = PAIR_END.encode()
     key = pair_end + first
@@ -195,8 +198,10 @@ def finder(name: str) -> Callable[[bytes], bytes | None]:
 
 
 def lacks(text: bytes, names: Iterable[bytes]) -> bool:
-    """Tell whether some names are nowhere in a stored properties string, and it ends with a pair, so
-    that others may follow it. It reads no pair: a fifth of the time of `parse`."""
+    """Tell whether a stored properties string has none of some names and ends with a pair, so that others may follow.
+
+    It reads no pair: a fifth of the time of `parse`.
+    """
     if not text.endswith(b"\x02"):
         return False
     for name in names:  # noqa: SIM110 - `any` with a generator takes twice as long
@@ -212,7 +217,7 @@ def format(properties: Mapping[str, str]) -> str:  # noqa: A001 - callers say pr
     """
     pairs = [f"{key}{NAME_END}{value}{PAIR_END}" for key, value in properties.items() if value]
     text = "".join(pairs)
-    # Counting finds what is wrong without looking at each value: most messages pay two scans.
+    # Counting finds a fault without looking at each value: most messages pay two scans.
     if text.count(NAME_END) != len(pairs) or text.count(PAIR_END) != len(pairs):
         _refuse(properties)
     if "" in properties:
@@ -241,7 +246,7 @@ def _refuse(properties: Mapping[str, str]) -> None:
 
 
 def fault_of(text: bytes) -> str | None:
-    """Tell why a property string is not as senders and brokers write them; None if it is."""
+    """Tell why no sender or broker would write a properties string so; None if one would."""
     if not is_utf8(text):
         return "its properties are not UTF-8"
     for pair in text.split(b"\x02"):
@@ -252,7 +257,7 @@ def fault_of(text: bytes) -> str | None:
 
 
 def is_utf8(text: bytes) -> bool:
-    """Tell whether some bytes are text."""
+    """Tell whether some bytes are UTF-8 text."""
     try:
         text.decode()
     except UnicodeDecodeError:

@@ -1,10 +1,10 @@
-"""The handle by which a message that waits for its time is recalled.
+"""The handle for the recall of a message that waits for its delivery time.
 
-Base64 with the letters for URLs (``-_``) of five words with a space between them: ``v1``, the
-topic, the broker's name, the time in ms and the unique key. For example
-``djEgVCBicm9rZXItYSAxNzk1MDAwMDAwMDAxIFUx`` is ``v1 T broker-a 1795000000001 U1``.
+It is the Base64 for URLs (with ``-_``) of five words with a space between them: ``v1``, the topic, the broker's name,
+the time in ms and the unique key. For example ``djEgVCBicm9rZXItYSAxNzk1MDAwMDAwMDAxIFUx`` is
+``v1 T broker-a 1795000000001 U1``.
 
-Source: upstream ``RecallMessageHandle``.
+Source: RocketMQ's ``RecallMessageHandle``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIME: Final = re.compile(r"[0-9]{1,18}")
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says. ``time_ms`` is within the precision in which the message is due."""
+    """Content of a handle. ``time_ms`` is the delivery time, within the timer's precision."""
 
     topic: str
     broker_name: str
@@ -29,14 +29,16 @@ class RecallHandle(NamedTuple):
     unique_key: str
 
     def encode(self) -> str:
-        """Give the text of it."""
+        """Return the text of the handle."""
         words = _VERSION, self.topic, self.broker_name, str(self.time_ms), self.unique_key
         return urlsafe_b64encode(" ".join(words).encode()).decode()
 
     @staticmethod
     def decode(text: str) -> RecallHandle:
-        """Read one, with or without padding. A time that is none is read as -1; more words than
-        five do not count. Raises MessageError if it is no handle."""
+        """Read a handle, with or without padding; raises MessageError if the text is none.
+
+        A malformed time reads as -1. Words behind the fifth are ignored.
+        """
         bare = text.rstrip("=")
         if not _TEXT.fullmatch(text) or len(bare) % 4 == 1:
             raise MessageError("recall handle is invalid", "recallHandle")

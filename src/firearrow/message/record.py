@@ -1,7 +1,7 @@
 """The commit log record: one stored message, byte for byte.
 
-The broker writes it; pull and POP answers, reads by id and transaction checks carry it unchanged
-to clients, one record after another. All numbers are big-endian and signed, text is UTF-8.
+The broker writes it. Pull and POP answers, reads by id and transaction checks carry it unchanged to clients, one record
+after another. All numbers are big-endian and signed, text is UTF-8.
 
 ==  ======  =======  ===========================  ==================================================
 no  offset  size     field                        meaning
@@ -10,14 +10,14 @@ no  offset  size     field                        meaning
 2   4       4        magic                        0xDAA320A7 (V1) or 0xDAA320AB (V2)
 3   8       4        bodyCRC                      CRC-32 of the stored body, highest bit cleared
 4   12      4        queueId
-5   16      4        flag                         the application's own
+5   16      4        flag                         chosen by the application
 6   20      8        queueOffset                  number in the queue; 0 in prepared and rollback
                                                   records
 7   28      8        physicalOffset               of this record in the log
 8   36      4        sysFlag                      see `firearrow.message.sysflag`
 9   40      8        bornTimestamp                ms, the sender's clock
 10  48      8 or 20  bornHost                     address and port of the sender
-11  56 *    8        storeTimestamp               ms, the broker's clock; falls only with that
+11  56 *    8        storeTimestamp               ms, the broker's clock; falls only with it
 12  64 *    8 or 20  storeHost                    address and port of the broker
 13  72 *    4        reconsumeTimes
 14  76 *    8        preparedTransactionOffset    physical offset of the message that this one was,
@@ -33,8 +33,8 @@ no  offset  size     field                        meaning
 (*) 12 bytes later for each IPv6 host before it. sysFlag 0x10 and 0x20 say which hosts are IPv6. V2
 exists for topics of more than 127 bytes, which only retry and dead-letter topics may have.
 
-Where a record does not fit into the rest of a log file, eight bytes end the file: a **blank**, made
-of the remaining size (i32) and the magic 0xCBD43194. Room for one is always kept.
+Where a record does not fit into the rest of a log file, eight bytes end the file: a **blank**, which is the remaining
+size (i32) and the magic 0xCBD43194. The writer always leaves room for one.
 
 With ``enabledAppendPropCRC`` the properties end in a pair of 20 bytes, ``__CRC32#`` 0x01, ten
 digits, 0x02: the CRC-32 (31 bits) of all bytes of the record before these 20, in decimal, least
@@ -85,13 +85,13 @@ MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB
 MAGIC_BLANK = -875286124  # 0xCBD43194
 
-MESSAGE_BODY_BYTES_MAX = 4 * MiB  # upstream's maxMessageSize; brokers may allow less or more
-RECORD_OVERHEAD_BYTES_MAX = 64 * KiB  # upstream's allowance for all that is not body
+MESSAGE_BODY_BYTES_MAX = 4 * MiB  # RocketMQ's maxMessageSize; brokers may allow less or more
+RECORD_OVERHEAD_BYTES_MAX = 64 * KiB  # RocketMQ's allowance for everything except the body
 RECORD_BYTES_MAX = MESSAGE_BODY_BYTES_MAX + RECORD_OVERHEAD_BYTES_MAX
 BLANK_BYTES = 8
 CRC_PROPERTY_BYTES = 20
 
-_HEAD_FIELDS = Struct(">ii4xi4xq8xi32xi8xi")  # of a head without IPv6 hosts, what clients need
+_HEAD_FIELDS = Struct(">ii4xi4xq8xi32xi8xi")  # of a head without IPv6 hosts, the fields that clients need
 _HEADS = {
     0: Struct(">iiiiiqqiq8sq8siqi"),
     BORN_HOST_V6: Struct(">iiiiiqqiq20sq8siqi"),
@@ -122,9 +122,9 @@ def body_crc(body: bytes) -> int:
     return crc32(body) & 0x7FFF_FFFF
 
 
-@lru_cache(maxsize=4096)  # topics are few beside messages
+@lru_cache(maxsize=4096)  # topics are few compared to messages
 def topic_field(topic: str) -> tuple[int, bytes]:
-    """Return the magic that a topic asks for, and its length and text as stored.
+    """Return the magic that a topic needs, and its length and text as stored.
 
     Raises MessageError for a topic that no record can hold.
     """
@@ -169,9 +169,9 @@ def encode_record(
 
     Args:
         topic: name, at most 255 bytes; more than 127 make a V2 record.
-        body: as sent. Its limit is the broker's setting and not checked here.
+        body: as sent. Its limit is the broker's setting, which is not checked here.
         properties: the encoded properties string, at most 32,767 bytes.
-        sys_flag: its two address bits are set from the sizes of the hosts.
+        sys_flag: the sizes of the hosts set its two address bits.
         born_host, store_host: 8 or 20 bytes, see `firearrow.message.hosts.pack_host`.
 
     Raises MessageError for a topic, properties or numbers that no record can hold.
@@ -213,7 +213,7 @@ def encode_blank(remaining_bytes: int) -> bytes:
 
 
 class Frame(NamedTuple):
-    """A record as far as it leads to the next one, and says where it belongs."""
+    """The fields of a record that lead to the next record, and name its queue."""
 
     size: int
     queue_id: int
@@ -226,9 +226,9 @@ class Frame(NamedTuple):
 
 
 def read_frame(record: bytes) -> Frame:
-    """Read of a record what clients must be able to read before they come to the next.
+    """Read the fields of a record that clients must read to reach the next one.
 
-    Raises MessageError like `decode_record`, and for ports that are none: clients stop at those.
+    Raises MessageError like `decode_record`, and for invalid ports: clients stop at them.
     """
     head, body_at, topic_at, topic_start, properties_at = _locate(record, 0, None)
     for field, host in (("bornHost", head[9]), ("storeHost", head[11])):
@@ -249,9 +249,9 @@ def read_frame(record: bytes) -> Frame:
 def decode_record(buffer: Buffer, at: int = 0, end: int | None = None, *, check_body_crc: bool = False) -> MessageView:
     """Read the record at a position.
 
-    ``end`` is where readable bytes stop, by default the end of the buffer. ``check_body_crc``
-    compares the body with its CRC, as recovery does. Raises MessageError, naming the field and its
-    position in the buffer, for anything that is not exactly one whole record.
+    ``end`` is the end of the readable bytes, by default the end of the buffer. ``check_body_crc`` compares the body
+    with its CRC, as recovery does. For anything that is not exactly one whole record, raises MessageError with the
+    field and its position in the buffer.
     """
     head, body_at, topic_at, topic_start, properties_at = _locate(buffer, at, end)
     total, _, crc, queue_id, flag, queue_offset, physical_offset, sys_flag = head[:8]
@@ -280,18 +280,18 @@ def decode_record(buffer: Buffer, at: int = 0, end: int | None = None, *, check_
 
 
 RecordHead: TypeAlias = tuple[int, int, str, int, int, int, int, bytes]
-"""A record as far as a client needs it at once: where it begins and ends, topic, queue id, queue
-offset, system flag, reconsume times and body."""
+"""The fields of a record that a client needs at once: begin and end, topic, queue id, queue offset, system flag,
+reconsume times and body."""
 
 
 def record_heads(buffer: bytes) -> Iterator[RecordHead]:
     """Read the heads of records that follow one another, in a sixth of the time of `iter_records`.
 
-    Raises MessageError like that; what it gives can be read by `decode_record`.
+    Raises MessageError like `iter_records`; `decode_record` can read the records that it returns.
     """
     unpack, usual = _HEAD_FIELDS.unpack_from, _HEAD_FIELDS.size
     size, at = len(buffer), 0
-    known, topic, known_bytes = b"\xff\xff", "", 2  # of the topic's field, its length included
+    known, topic, known_bytes = b"\xff\xff", "", 2  # of the topic's field, including its length
     while at < size:
         if size - at >= RECORD_BYTES_MIN:
             total, magic, queue_id, queue_offset, sys_flag, reconsume_times, body_bytes = unpack(buffer, at)
@@ -326,10 +326,9 @@ def record_heads(buffer: bytes) -> Iterator[RecordHead]:
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """A record as far as another one is made of it; hosts and properties are as stored.
+    """The fields of a record that other records are made from; hosts and properties are as stored.
 
-    To make a named tuple of so many fields takes ten times as long, as much as all the rest of
-    `contents_in`.
+    A named tuple with this number of fields would take ten times as long, as much as the rest of `contents_in`.
     """
 
     topic: str
@@ -348,15 +347,14 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 
 
 def contents_in(buffer: bytes | mmap.mmap, base: int, physical_offsets: Iterable[int], limit: int) -> list[Content]:
-    """Read of some records of a log what is needed to make others, in a third of the time of
-    `decode_record`. ``buffer`` is a part of the log that begins at ``base``.
+    """Read the `Content` of some records of a log, in a third of the time of `decode_record`.
 
-    It ends before the first that is not in the buffer up to ``limit``, is damaged, has a long topic
-    or a host of IPv6: then `decode_content` says what is the matter with it.
+    ``buffer`` is a part of the log that begins at ``base``. Reading ends before the first record that is not in the
+    buffer up to ``limit``, is damaged, or has a long topic or an IPv6 host: then `decode_content` names its fault.
     """
     found: list[Content] = []
     unpack_from = _HEADS[0].unpack_from
-    topic, topic_field = "", b""  # of the record before
+    topic, topic_field = "", b""  # of the previous record
     for stated in physical_offsets:
         at = stated - base
         if at < 0 or limit - at < RECORD_BYTES_MIN:
@@ -395,9 +393,9 @@ def contents_in(buffer: bytes | mmap.mmap, base: int, physical_offsets: Iterable
 
 
 def decode_content(record: bytes) -> Content:
-    """The same of a whole record, of whatever kind.
+    """Read the `Content` of one whole record of any kind.
 
-    Raises MessageError like `decode_record`, also for a body that is damaged.
+    Raises MessageError like `decode_record`, and for a damaged body.
     """
     head, body_at, topic_at, topic_start, properties_at = _locate(record, 0, None)
     if head[0] != len(record):
@@ -413,8 +411,7 @@ def decode_content(record: bytes) -> Content:
 
 
 class Located(msgspec.Struct, frozen=True, gc=False):
-    """A usual record as far as queues and index are made of it; ``topic`` and ``properties`` are
-    as stored."""
+    """The fields of a usual record that queues and index need; ``topic`` and ``properties`` are as stored."""
 
     size: int
     queue_id: int
@@ -427,9 +424,9 @@ class Located(msgspec.Struct, frozen=True, gc=False):
 
 
 def locate(buffer: mmap.mmap, at: int, end: int) -> Located | None:
-    """Read of the record from ``at`` to ``end`` what queues and index are made of.
+    """Read from the record from ``at`` to ``end`` the fields that queues and index need.
 
-    None if there is no such record, or its topic is long or a host of IPv6: then it is not read.
+    None if there is no such record, or if it has a long topic or an IPv6 host: this function does not read these.
     """
     if end - at < RECORD_BYTES_MIN:
         return None
@@ -449,7 +446,7 @@ def locate(buffer: mmap.mmap, at: int, end: int) -> Located | None:
 def properties_in(buffer: bytes | mmap.mmap, at: int, end: int) -> bytes | None:
     """Return the properties string, as stored, of the record from ``at`` to ``end``.
 
-    None if there is no such record. There must be `RECORD_BYTES_MIN`; the body is not looked at.
+    None if there is no such record. The range must have at least `RECORD_BYTES_MIN` bytes. The body is not read.
     """
     size, magic, sys_flag, body_bytes = _LENGTHS.unpack_from(buffer, at)
     topic_at = at + 88 + body_bytes
@@ -467,7 +464,7 @@ def properties_in(buffer: bytes | mmap.mmap, at: int, end: int) -> bytes | None:
 
 
 def behind_body(record: bytes) -> tuple[int, bytes, bytes]:
-    """Return where in a record its topic field begins, and its topic and properties, as stored.
+    """Return the position of a record's topic field, and its topic and properties as stored.
 
     Raises MessageError for anything that is not exactly one whole record.
     """
@@ -476,7 +473,7 @@ def behind_body(record: bytes) -> tuple[int, bytes, bytes]:
 
 
 def last_physical_offset(records: bytes) -> int:
-    """The physical offset that the last of some records states, one behind the other."""
+    """Return the physical offset that the last of some consecutive records states."""
     at = last = 0
     while at < len(records):
         last = at
@@ -489,8 +486,8 @@ def iter_records(
 ) -> Iterator[MessageView]:
     """Read records that follow one another, as pull answers and log files hold them.
 
-    Ends at ``end``, or where a log file ends: at a blank, or at a size of 0, which is what bytes
-    that were never written read as. Raises MessageError like `decode_record`.
+    Ends at ``end``, or where a log file ends: at a blank, or at a size of 0, as bytes that were never written are 0.
+    Raises MessageError like `decode_record`.
     """
     end = len(buffer) if end is None else min(end, len(buffer))
     at = start
@@ -538,9 +535,9 @@ def verify_crc_property(record: bytes) -> bool | None:
 
 
 def readdress(record: bytes, topic: str, name: str, value: str) -> bytes:
-    """Give a record as one of another topic, with a property unless it has that, or no room for it.
+    """Return a record as one of another topic, with an added property if it lacks that and has room for it.
 
-    For a client, which takes a message for one of the topic that it asked for.
+    For a client, which expects messages of the topic that it requested.
     """
     _, _, topic_at, _, properties_at = _locate(record, 0, None)
     magic, topic_bytes = topic_field(topic)
@@ -560,7 +557,7 @@ def has_crc_property(properties: bytes) -> bool:
 
 
 def _find_properties(record: bytes) -> tuple[int, bytes]:
-    """Return where the length of the properties is, and the properties."""
+    """Return the position of the properties' length, and the properties."""
     head, *_, properties_at = _locate(record, 0, None)
     if head[0] != len(record):
         raise MessageError(f"{head[0]}, but there are {len(record)} bytes", "totalSize", 0)
@@ -577,14 +574,14 @@ def _is_file_end(buffer: Buffer, at: int, end: int) -> bool:
 def _locate(buffer: Buffer, at: int, end: int | None) -> tuple[tuple[Any, ...], int, int, int, int]:
     """Check the frame of a record: that its lengths add up to its size.
 
-    Returns its head unpacked, and where its body, topic length, topic and properties length are.
+    Returns its unpacked head, and the positions of its body, topic length, topic and properties length.
     """
     end = len(buffer) if end is None else min(end, len(buffer))
     total, magic = _read_size_and_magic(buffer, at, end)
     head_struct = _HEADS[_SYS_FLAG.unpack_from(buffer, at + SYS_FLAG_AT)[0] & HOSTS_V6_MASK]
     body_at = at + head_struct.size
     record_end = at + total
-    # What must follow each field at least: a topic length and a properties length.
+    # At least a topic length and a properties length must follow the head.
     if body_at + 3 > record_end:
         raise MessageError(f"{total} is too small for IPv6 hosts", "totalSize", at)
     head = head_struct.unpack_from(buffer, at)

@@ -4,7 +4,7 @@
 bits     meaning
 =======  ==========================================================================
 0x001    the body is compressed
-0x002    the topic takes several tags a message
+0x002    a message of the topic may have several tags
 0x00C    part in a transaction: none, prepared, commit, rollback
 0x010    the born host has an IPv6 address
 0x020    the store host has an IPv6 address
