@@ -1,11 +1,10 @@
-"""Bodies of what administrators are answered about groups, queues and clients.
+"""Bodies of answers to administrators about groups, queues and clients.
 
-All are JSON in fastjson2's dialect, see ``wire.fastjson``; a map by queue id has bare numbers as
-keys::
+All are JSON in fastjson2's dialect, see ``wire.fastjson``; a map by queue id has bare numbers as keys::
 
     {"correctionOffsets":{0:25,1:7}}
 
-Source: upstream ``org.apache.rocketmq.remoting.protocol.body``.
+Source: RocketMQ's ``org.apache.rocketmq.remoting.protocol.body``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ S = TypeVar("S")
 
 
 class QueueOffset(Body, frozen=True):
-    """220, to consumers in C++: where a group goes on in one queue."""
+    """220, to consumers in C++: the offset from which a group continues in one queue."""
 
     topic: str
     broker_name: str
@@ -29,14 +28,16 @@ class QueueOffset(Body, frozen=True):
 
 
 class ResetOffsetList(Body, frozen=True):
-    """220, to consumers in C++: the same for all queues."""
+    """220, to consumers in C++: the offsets of all queues."""
 
     offset_table: list[QueueOffset]
 
 
 class QueueTimeSpan(Body, frozen=True):
-    """When messages of a queue were stored, in ms: the first, the last, and the last that a group
-    has consumed; -1 for none. ``delay_time`` is how old the next is that it has to consume."""
+    """Store times in a queue, in ms: of the first message, the last, and the last that a group has consumed.
+
+    -1 stands for none. ``delay_time`` is the age of the next message that the group must consume.
+    """
 
     message_queue: MessageQueue
     min_time_stamp: int
@@ -46,8 +47,11 @@ class QueueTimeSpan(Body, frozen=True):
 
     @property
     def age_ms(self) -> int:
-        """How old the next message is. Of a queue that a group has not begun it is the first one;
-        RocketMQ gives a delay since 1970 there, as if that had been stored at -1."""
+        """Age of the next message.
+
+        If the group has not begun with the queue, that is its first message. RocketMQ returns a delay since 1970 then,
+        as if the message had been stored at -1.
+        """
         if not self.delay_time > self.max_time_stamp > 0:
             return max(0, self.delay_time)
         return self.delay_time - 1 - self.min_time_stamp
@@ -66,7 +70,7 @@ class CorrectionOffsets(Body, frozen=True):
 
 
 class AllConsumeStats(Body, Generic[S], frozen=True):
-    """317: of each group the ``ConsumeStats`` of its topics, or what is already written of them."""
+    """317: of each group the ``ConsumeStats`` of its topics, or their text if it is already written."""
 
     broker_addr: str
     consume_stats_list: list[dict[str, list[S]]]
@@ -75,8 +79,7 @@ class AllConsumeStats(Body, Generic[S], frozen=True):
 
 
 class QueueEntryData(Body, frozen=True):
-    """One entry of a ConsumeQueue. RocketMQ says whether a group wants it only where it has a
-    ConsumeQueueExt."""
+    """One entry of a ConsumeQueue. RocketMQ says whether a group wants it only if the queue has a ConsumeQueueExt."""
 
     physic_offset: int
     physic_size: int
@@ -88,8 +91,7 @@ class QueueEntryData(Body, frozen=True):
 
 
 class QueueEntries(Body, frozen=True):
-    """321: entries of a queue, its first offset and that behind its last, and what a group that
-    was named wants of its topic."""
+    """321: entries of a queue, its first offset and the one behind its last, and the named group's subscription."""
 
     max_queue_index: int
     min_queue_index: int
@@ -99,7 +101,7 @@ class QueueEntries(Body, frozen=True):
 
 
 class ProducerInfo(Body, frozen=True):
-    """A producer; ``last_update_timestamp`` is when it was heard last, in ms."""
+    """A producer; ``last_update_timestamp`` is the time of its last heartbeat, in ms."""
 
     client_id: str
     remote_ip: str = field(name="remoteIP")
@@ -115,7 +117,7 @@ class ProducerTable(Body, frozen=True):
 
 
 class GroupSubscription(Body, frozen=True):
-    """345: what a group wants of a topic, if it is there and wants anything."""
+    """345: a group's subscription to a topic, if the group exists and has one."""
 
     group: str
     topic: str
@@ -123,7 +125,7 @@ class GroupSubscription(Body, frozen=True):
 
 
 class GroupReadable(Body, frozen=True):
-    """353: whether a group may read a topic."""
+    """353: permission of a group to read a topic."""
 
     group: str
     topic: str
@@ -131,15 +133,15 @@ class GroupReadable(Body, frozen=True):
 
 
 class QueueCheck(Body, frozen=True):
-    """354: whether queues that are kept twice agree; the status 0 says that they do."""
+    """354: result of comparing queues that are kept twice; the status 0 says that they agree."""
 
     check_result: str
     check_status: int
 
 
 class LiteBrokerInfo(Body, frozen=True):
-    """200074: how much a broker has of lite topics; parents with the minutes that theirs live, and
-    the groups of each."""
+    """200074: a broker's counts of lite topics; parents with the TTL of their lite topics in minutes, and the groups of
+    each."""
 
     cq_table_size: int
     current_lmq_num: int
@@ -154,7 +156,7 @@ class LiteBrokerInfo(Body, frozen=True):
 
 
 class LiteParentInfo(Body, frozen=True):
-    """200075: how many lite topics a topic has, and which groups consume them."""
+    """200075: count of lite topics of a topic, and the groups that consume them."""
 
     groups: list[str]
     lite_topic_count: int
@@ -164,14 +166,14 @@ class LiteParentInfo(Body, frozen=True):
 
 
 class LiteSubscriber(Body, frozen=True):
-    """A client that subscribes to a lite topic; ``*`` for all of a group."""
+    """A client that subscribes to a lite topic; ``*`` stands for all clients of a group."""
 
     client_id: str
     group: str
 
 
 class LiteTopicInfo(Body, frozen=True):
-    """200076: who subscribes to a lite topic, and what it has."""
+    """200076: the subscribers and the content of a lite topic."""
 
     lite_topic: str
     parent_topic: str
@@ -181,7 +183,7 @@ class LiteTopicInfo(Body, frozen=True):
 
 
 class LiteClientInfo(Body, frozen=True):
-    """200077: what a client subscribes to."""
+    """200077: the lite topics to which a client subscribes."""
 
     client_id: str
     group: str
@@ -193,7 +195,7 @@ class LiteClientInfo(Body, frozen=True):
 
 
 class LiteLag(Body, frozen=True):
-    """How far a group is behind in a lite topic."""
+    """Lag of a group in a lite topic."""
 
     earliest_unconsumed_timestamp: int
     lag_count: int
@@ -201,7 +203,7 @@ class LiteLag(Body, frozen=True):
 
 
 class LiteGroupInfo(Body, frozen=True):
-    """200078: how far a group is behind, in all or in one lite topic."""
+    """200078: lag of a group, in all lite topics or in one."""
 
     group: str
     parent_topic: str
@@ -223,7 +225,7 @@ class AuthUserInfo(Body, frozen=True):
 
 
 class AuthEntry(Body, frozen=True):
-    """What a policy says of a resource: whether the actions are allowed, and from where."""
+    """A policy's decision on a resource: whether the actions are allowed, and from which addresses."""
 
     resource: str | None = None
     actions: list[str] | None = None
@@ -239,14 +241,14 @@ class AuthPolicy(Body, frozen=True):
 
 
 class AuthAcl(Body, frozen=True):
-    """3006, 3007, 3009, 3010: what a subject may do."""
+    """3006, 3007, 3009, 3010: permissions of a subject."""
 
     subject: str | None = None
     policies: list[AuthPolicy] | None = None
 
 
 class HaConnection(Body, frozen=True):
-    """How far a slave is behind its master."""
+    """Lag of a slave behind its master."""
 
     addr: str | None = None
     slave_ack_offset: int = 0
@@ -257,7 +259,7 @@ class HaConnection(Body, frozen=True):
 
 
 class HaClient(Body, frozen=True):
-    """What a slave says of its replication. Times are in ms."""
+    """State of a slave's replication, as the slave reports it. Times are in ms."""
 
     master_addr: str | None = None
     transferred_byte_in_second: int = 0

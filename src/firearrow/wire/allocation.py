@@ -1,10 +1,10 @@
-"""How the queues of a topic are divided among the clients of a group.
+"""Strategies that divide the queues of a topic among the clients of a group.
 
-Each client, or the broker for it (400), divides for itself: all come to the same division, as long
-as they know the same queues and clients, both sorted. A strategy is a function of the queues, the
-clients and one client, which gives the queues of that one; who is no client of the group has none.
+Each client, or the broker for it (400), computes the division. All results agree if all know the same queues and
+clients, both sorted. A strategy is a function of the queues, the clients and one client. It returns the queues of that
+client, and none if the client is not in the group.
 
-Source: upstream ``AllocateMessageQueueStrategy`` and the classes that implement it.
+Source: RocketMQ's ``AllocateMessageQueueStrategy`` and the classes that implement it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Divide = Callable[[Queues, Sequence[str], str], Queues]
 
 
 class Strategy(NamedTuple):
-    """A way to divide queues, with the name that brokers know it by, if they do."""
+    """A way to divide queues, with the name by which brokers know it, if they know it."""
 
     name: str
     divide: Divide
     is_for_members: bool = True
 
     def __call__(self, queues: Queues, clients: Sequence[str], client: str) -> Queues:
-        """Give the queues of a client; none if it is not among the clients and ought to be."""
+        """Return the queues of a client; none if the strategy needs it among the clients and it is not."""
         if self.is_for_members and client not in clients:
             return []
         return self.divide(queues, clients, client)
 
 
 def _averagely(queues: Queues, clients: Sequence[str], client: str) -> Queues:
-    """Give a stretch of the queues; the first clients have one more if that must be."""
+    """Return a run of the queues; the first clients get one more if the division has a remainder."""
     index = clients.index(client)
     size, more = divmod(len(queues), len(clients))
     start = index * size + min(index, more)
@@ -49,14 +49,14 @@ def _averagely(queues: Queues, clients: Sequence[str], client: str) -> Queues:
 
 
 def _by_circle(queues: Queues, clients: Sequence[str], client: str) -> Queues:
-    """Give every n-th queue of n clients."""
+    """Return every n-th queue for n clients."""
     return queues[clients.index(client) :: len(clients)]
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
-    """Give the strategy by which few queues move when a client comes or goes.
+    """Return the strategy that moves few queues when a client joins or leaves.
 
-    Each client has so many places on a ring of hashes; a queue goes to the next place on it.
+    Each client has ``virtual_nodes`` places on a ring of hashes; a queue belongs to the next place on the ring.
     """
     if virtual_nodes < 1:
         raise ConfigError(f"{virtual_nodes} virtual nodes of a client: there must be one at least")
@@ -78,7 +78,7 @@ def _hash(text: str) -> int:
 
 
 def machine_room(rooms: Collection[str]) -> Strategy:
-    """Give the strategy that divides the queues of some machine rooms only.
+    """Return the strategy that divides the queues of some machine rooms only.
 
     The brokers there have names of the form ``room@name``.
     """
@@ -94,7 +94,7 @@ def machine_room(rooms: Collection[str]) -> Strategy:
 
 
 def room_of(broker_name: str) -> str | None:
-    """Give the machine room that a broker's name begins with; None if it names none."""
+    """Return the machine room with which a broker's name begins; None if it names none."""
     parts = broker_name.rstrip(_ROOM_END).split(_ROOM_END)
     return parts[0] if len(parts) == 2 else None
 
@@ -102,9 +102,9 @@ def room_of(broker_name: str) -> str | None:
 def machine_room_nearby(
     inner: Strategy, queue_room: Callable[[MessageQueue], str], client_room: Callable[[str], str]
 ) -> Strategy:
-    """Give the strategy by which the clients in a machine room have its queues.
+    """Return the strategy that gives the queues of a machine room to the clients in it.
 
-    The queues of a room without clients are divided among all. ``inner`` divides in either case.
+    The queues of a room without clients are divided among all clients. ``inner`` divides in either case.
     """
 
     def divide(queues: Queues, clients: Sequence[str], client: str) -> Queues:
@@ -131,7 +131,7 @@ def _grouped(items: Sequence[T], room: Callable[[T], str]) -> dict[str, list[T]]
 
 
 def configured(queues: Queues) -> Strategy:
-    """Give the strategy by which this client has these queues, whatever the others have."""
+    """Return the strategy that gives this client fixed queues, whatever the other clients have."""
     return Strategy("CONFIG", lambda *_: queues, is_for_members=False)
 
 
@@ -140,4 +140,4 @@ AVG_BY_CIRCLE: Final = Strategy("AVG_BY_CIRCLE", _by_circle)
 CONSISTENT_HASH: Final = consistent_hash()
 
 BROKER_STRATEGIES: Final[Mapping[str, Strategy]] = {strategy.name: strategy for strategy in (AVG, AVG_BY_CIRCLE)}
-"""Those by which brokers divide."""
+"""Strategies that brokers use."""

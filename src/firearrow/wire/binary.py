@@ -1,11 +1,10 @@
-"""RocketMQ's binary header (serialisation 1), read and written; ``wire.frame`` has its layout.
+"""Reader and writer of RocketMQ's binary header (serialisation 1); ``wire.frame`` has its layout.
 
-A client lays out its headers alike again and again. So most headers are read by the *shape* of an
-earlier one: the bytes between the values, which are names and lengths. A header that has the same
-bytes at the same places has the same fields, and these are cut out in one go: 5 µs for that of a
-send, where the first of a shape takes 23.
+A client repeats the layout of its headers. Most headers are therefore read by the *shape* of an earlier one: the bytes
+between the values, which are names and lengths. A header with the same bytes at the same places has the same fields,
+and these are cut out in one step. The header of a send takes 5 µs that way, the first of a shape 23 µs.
 
-Source: upstream ``RocketMQSerializable``.
+Source: RocketMQ's ``RocketMQSerializable``.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _LENGTH_BYTES: Final = 4
 LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
 SHAPES_MAX: Final = 512
-_SHAPE_FIELDS_MAX: Final = 64  # no client's header has so many
+_SHAPE_FIELDS_MAX: Final = 64  # no client's header has this count
 _SHAPE_BYTES_MAX: Final = 4096
 _KEY_BYTES: Final = 48  # the length of the fields, and enough of them to tell groups apart
 
 
 class _Shape(NamedTuple):
-    """The layout of a header: ``parts`` gives in turn what is between values, and these."""
+    """The layout of a header: ``parts`` returns alternately the bytes between values, and the values."""
 
     parts: struct.Struct
     between: tuple[bytes, ...]
@@ -45,7 +44,7 @@ _shapes: Final[dict[bytes, _Shape]] = {}
 
 
 def decode_binary(header: bytes) -> Command[Any]:
-    """Decode a header; RemoteProtocolError if it is not of this form."""
+    """Decode a header; raises RemoteProtocolError if it is not of this form."""
     try:
         code, language, version, opaque, flag, remark_bytes = _FIXED.unpack_from(header)
         at = _FIXED.size
@@ -60,7 +59,7 @@ def decode_binary(header: bytes) -> Command[Any]:
 
 
 def _fields(header: bytes, at: int) -> dict[str, str]:
-    """The fields, whose length is at ``at``."""
+    """Return the fields, whose length is at ``at``."""
     key = header[at : at + _KEY_BYTES]
     shape = _shapes.get(key)
     if shape is not None:
@@ -71,7 +70,7 @@ def _fields(header: bytes, at: int) -> dict[str, str]:
 
 
 def _fields_one_by_one(header: bytes, at: int, key: bytes) -> dict[str, str]:
-    """The same, whose shape is kept by ``key``."""
+    """Return the same fields, and keep their shape by ``key``."""
     names: list[str] = []
     values: list[str] = []
     between: list[bytes] = []
@@ -105,7 +104,7 @@ def _end_of(header: bytes, at: int, length: int) -> int:
 
 
 def binary_header(code: int, flag: int, opaque: int, remark: str | None, fields: Mapping[str, FieldValue]) -> bytes:
-    """Encode a header; LocalProtocolError if the code does not fit."""
+    """Encode a header; raises LocalProtocolError if the code does not fit."""
     if not -0x8000 <= code <= 0x7FFF:
         raise LocalProtocolError(f"code {code} does not fit the binary header: use JSON")
     text = (remark or "").encode()
@@ -115,7 +114,7 @@ def binary_header(code: int, flag: int, opaque: int, remark: str | None, fields:
 
 
 def binary_field(name: str, value: str | None = None) -> bytes:
-    """A field; without a value, what comes before one and its length."""
+    """Encode a field; without a value, only the bytes before a value's length."""
     data = name.encode()
     named = _LENGTH16.pack(len(data)) + data
     if value is None:
@@ -125,12 +124,12 @@ def binary_field(name: str, value: str | None = None) -> bytes:
 
 
 def number_field(name: str) -> bytes:
-    """A template for a field with a number: takes how many digits it has, and these."""
+    """Return a template for a field with a number: it takes the count of digits, and the digits."""
     return binary_field(name) + b"\0\0\0%c%b"
 
 
 def success_frame(opaque: int, fields: bytes, body: bytes = b"") -> bytes:
-    """The frame of an answer without remark, whose fields a hot processor has formatted itself."""
+    """Return the frame of an answer without remark, whose fields a hot processor has already formatted."""
     size = _SUCCESS.size - 2 * _LENGTH_BYTES + len(fields)
     fixed = _SUCCESS.pack(
         _LENGTH_BYTES + size + len(body),

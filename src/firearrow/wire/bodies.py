@@ -1,7 +1,7 @@
 """Bodies that brokers, name servers and their clients exchange about topics and routes.
 
-All are JSON in fastjson2's dialect (see ``wire.fastjson``), except that a broker may register with
-a compressed body, a zlib stream of:
+All are JSON in fastjson2's dialect (see ``wire.fastjson``). Only a broker may register with a compressed body, a zlib
+stream of:
 
 ========  ====================================================================================
 size      content
@@ -18,8 +18,8 @@ Numbers and lengths are big-endian i32. The topic line for 4 read and 5 write qu
 ``542034203520362053494e474c455f544147207b7d``, ``T 4 5 6 SINGLE_TAG {}``. It has no place for a
 topic's ``order`` and ``topicSysFlag``. Releases before 5.0.0 send neither attributes nor mappings.
 
-Source: upstream ``org.apache.rocketmq.remoting.protocol.{body,route,statictopic}``,
-``TopicConfig#encode``, ``RegisterBrokerBody#encode``.
+Source: RocketMQ's ``org.apache.rocketmq.remoting.protocol.{body,route,statictopic}``, ``TopicConfig#encode``,
+``RegisterBrokerBody#encode``.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ PERM_INHERIT: Final = 1
 # A broker with 100,000 topics registers with about 20 MB.
 REGISTER_BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 INFLATED_BYTES: Final = 512 * 1024  # in one step; two milliseconds
-# Each takes some microseconds here. Topics that have no more than a name fit by the million.
+# Each takes some microseconds here. Topics with nothing but a name would fit by the million.
 REGISTER_TOPICS_MAX: Final = 200_000
 # They are in the route of each topic. No broker has had any since 5.0.0.
 FILTER_SERVERS_MAX: Final = 1000
 STEP_TOPICS: Final = 100
 STEP_BYTES: Final = 64 * 1024  # of topics with long attributes
-# Of a part of a registration: of what is no plain JSON, a static topic brings integer keys without
-# quotes. None is given to the parser, which takes a thousand times as long as the rest.
+# Of a part of a registration. It may differ from plain JSON only by a static topic's integer keys without quotes. None
+# goes to the parser, which takes a thousand times as long as the rest.
 PART_LIMITS: Final = fastjson.Limits(0, 256 * 1024)
 _LENGTH: Final = struct.Struct(">i")
 
@@ -63,32 +63,32 @@ class Body(msgspec.Struct, rename="camel", frozen=True):
 
 
 LEAD: Final = 100_000
-"""Changes by which a version is made later than another, which was not seen for a minute."""
+"""Changes that are added to a version to make it later than another that was not seen for a minute."""
 
 
 class DataVersion(Body, frozen=True):
-    """Which state of a table this is: two states are the same when all three numbers are."""
+    """Version of a table's state: two states are the same when all three numbers are."""
 
     state_version: int = 0
     timestamp: int = 0
     counter: int = 0
 
     def next_version(self, now_ms: int) -> DataVersion:
-        """The version after one more change, made at ``now_ms``."""
+        """Return the version after one more change, made at ``now_ms``."""
         return DataVersion(self.state_version, now_ms, self.counter + 1)
 
     def leading(self, now_ms: int) -> DataVersion:
-        """A version that is later than any that another broker has made of this one meanwhile."""
+        """Return a version that is later than any that another broker has made from this one meanwhile."""
         return DataVersion(self.state_version, now_ms, self.counter + LEAD)
 
     def is_later_than(self, other: DataVersion) -> bool:
-        """Tell whether it is the later one, as upstream ``DataVersion#compare`` has it."""
+        """Tell whether it is the later one, by the rules of RocketMQ's ``DataVersion#compare``."""
         ours = self.state_version, self.counter, self.timestamp
         return ours > (other.state_version, other.counter, other.timestamp)
 
 
 class TopicConfig(Body, frozen=True):
-    """What a broker knows of a topic. ``perm`` is the sum of 4 read, 2 write, 1 inherit."""
+    """A broker's configuration of a topic. ``perm`` is the sum of 4 read, 2 write, 1 inherit."""
 
     topic_name: str | None = None
     read_queue_nums: int = 16
@@ -101,18 +101,18 @@ class TopicConfig(Body, frozen=True):
 
     @property
     def wants_batches(self) -> bool:
-        """Tell whether it is to have queues of batches (``firearrow.store.batchqueue``)."""
+        """True if the topic must have queues of batches (``firearrow.store.batchqueue``)."""
         return self.attributes.get(QUEUE_TYPE) == "BatchCQ"
 
     def to_line(self) -> str:
-        """The form in a compressed register body."""
+        """Return the topic's line in a compressed register body."""
         head = (self.topic_name, self.read_queue_nums, self.write_queue_nums, self.perm)
         attributes = fastjson.dumps(self.attributes).decode()
         return " ".join((*map(str, head), self.topic_filter_type, attributes))
 
     @classmethod
     def from_line(cls, line: str) -> TopicConfig:
-        """Read that form; MessageError when it is not one."""
+        """Read such a line; raises MessageError when it is none."""
         name, *rest = line.split(" ", 5)
         try:
             read, write, perm, filter_type = int(rest[0]), int(rest[1]), int(rest[2]), rest[3]
@@ -125,7 +125,7 @@ class TopicConfig(Body, frozen=True):
 
 
 class TopicQueueMappingInfo(Body, frozen=True):
-    """Which logical queues of a static topic a broker holds now."""
+    """Logical queues of a static topic that a broker holds now."""
 
     topic: str | None = None
     scope: str | None = "__global__"
@@ -150,13 +150,13 @@ FilterServers = Annotated[list[str], msgspec.Meta(max_length=FILTER_SERVERS_MAX)
 
 
 class RegisterBody(Body, frozen=True):
-    """103: what a broker registers with."""
+    """103: registration of a broker."""
 
     topic_config_serialize_wrapper: TopicConfigTable = TopicConfigTable()
     filter_server_list: FilterServers = []
 
     def encode(self, compressed: bool = False) -> bytes:
-        """The plain or the compressed form."""
+        """Return the plain or the compressed form."""
         return zlib.compress(b"".join(self._parts())) if compressed else fastjson.dumps(self)
 
     def _parts(self) -> Iterator[bytes]:
@@ -173,14 +173,14 @@ class RegisterBody(Body, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes, compressed: bool = False) -> RegisterBody:
-        """Read either form; MessageError that says what is wrong with it."""
+        """Read either form; raises MessageError that names the fault."""
         return result_of(cls.decode_in_steps(data, compressed))
 
     @staticmethod
     def decode_in_steps(data: bytes, compressed: bool = False) -> Generator[None, None, RegisterBody]:
-        """Read either form in steps of some milliseconds, however long it is.
+        """Read either form in steps of some milliseconds, whatever its length.
 
-        Raises MessageError that says what is wrong with it.
+        Raises MessageError that names the fault.
         """
         if not compressed:
             return (yield from _read_plain(fastjson.Entries(data)))
@@ -192,12 +192,12 @@ class RegisterBody(Body, frozen=True):
 
 
 def body_crc32(data: bytes) -> int:
-    """The checksum of a register body: CRC-32 without its highest bit."""
+    """Return the checksum of a register body: CRC-32 without its highest bit."""
     return zlib.crc32(data) & 0x7FFFFFFF
 
 
 class _Reader:
-    """Reads the fields of a compressed register body one after another."""
+    """Reader of the fields of a compressed register body, one after another."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -231,7 +231,7 @@ class _Reader:
 
 
 class _Found:
-    """The parts of a registration that were read so far."""
+    """The parts of a registration that are read already."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicConfig] = {}
@@ -243,7 +243,7 @@ class _Found:
         self._items = self._bytes = 0
 
     def ends_step(self, size: int) -> bool:
-        """Tell whether another step is to begin behind a part of so many bytes."""
+        """Tell whether another step must begin behind a part of this size in bytes."""
         self._items += 1
         self._bytes += size
         if self._items < STEP_TOPICS and self._bytes < STEP_BYTES:
@@ -354,7 +354,7 @@ def _with_length(data: bytes) -> bytes:
 
 
 QUEUES_MAX = 65_536
-"""Queues of a topic that a client looks at: each costs it some 200 bytes. Topics have hundreds."""
+"""Limit of the queues of a topic that a client accepts: each costs it some 200 bytes. Topics have hundreds."""
 
 
 class QueueData(Body, frozen=True):
@@ -378,7 +378,7 @@ class BrokerData(Body, frozen=True):
 
 
 class Route(Body, frozen=True):
-    """105, 217: where a topic is."""
+    """105, 217: the brokers and queues of a topic."""
 
     queue_datas: list[QueueData] = []
     broker_datas: list[BrokerData] = []
@@ -387,9 +387,9 @@ class Route(Body, frozen=True):
     topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
 
     def usable(self) -> tuple[Route, list[str]]:
-        """Return the route without the entries that nobody can use, and what is wrong with those.
+        """Return the route without its unusable entries, and the faults of these entries.
 
-        A name server passes on whatever numbers brokers and administrators give it.
+        A name server passes on any numbers that brokers and administrators send to it.
         """
         faults: list[str] = []
         left = QUEUES_MAX
@@ -452,7 +452,7 @@ class KVTable(Body, frozen=True):
 
 
 class MemberGroup(Body, frozen=True):
-    """The addresses of one broker name, as 901 tells them."""
+    """The addresses of one broker name, as the answer to 901 lists them."""
 
     cluster: str | None = None
     broker_name: str | None = None

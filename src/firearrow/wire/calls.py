@@ -1,9 +1,9 @@
-"""Calls and their answers on one connection, whichever side asks, without socket and clock.
+"""Calls and their answers on one connection, in either direction, without socket and clock.
 
-A request carries a number, its opaque, and its answer carries the same. ``Calls`` gives requests
-their numbers and keeps who waits for which answer until it is here, or until the time or the
-connection is over. ``Line`` is a client's end of a connection without the socket: it reads what
-comes, and answers the server's requests. A server has ``Calls`` for its requests to clients.
+A request carries a number, its opaque, and its answer carries the same. ``Calls`` numbers requests and keeps the waiter
+of each until its answer arrives, its time is over or the connection is lost. ``Line`` is a client's end of a connection
+without the socket: it reads received bytes, and answers the server's requests. A server has ``Calls`` for its requests
+to clients.
 
 Times are seconds of any clock that the caller has.
 """
@@ -21,25 +21,25 @@ from firearrow.wire.command import Response, not_supported
 from firearrow.wire.frame import NO_HOT_DECODERS, AnyCommand, Connection, encode_request, encode_response
 
 OPAQUE_MAX: Final = INT_MAX  # the binary header has 32 signed bits for it
-CALLS_MAX: Final = 65_536  # some 400 bytes each, besides what the caller keeps
+CALLS_MAX: Final = 65_536  # some 400 bytes each, and the caller's own state
 
 Answering = Callable[[AnyCommand], Response | None]
-"""Answers a request of the server's, or has nothing to say; BrokerError refuses it."""
+"""Handler of a request from the server: it returns the answer or None; a BrokerError refuses the request."""
 
 NO_HANDLERS: Final[Mapping[int, Answering]] = {}
 
 
 class Waiting(Protocol):
-    """Somebody who waits for an answer, such as an ``asyncio.Future``."""
+    """A waiter for an answer, such as an ``asyncio.Future``."""
 
     def done(self) -> bool:
-        """Tell whether it does not wait any more."""
+        """Tell whether it no longer waits."""
 
     def set_result(self, answer: AnyCommand, /) -> object:
         """Take the answer."""
 
     def set_exception(self, error: OSError, /) -> object:
-        """Take note that there is none."""
+        """Take the error that came instead of an answer."""
 
 
 W = TypeVar("W", bound=Waiting)
@@ -68,19 +68,19 @@ class Calls(Generic[W]):
 
     @property
     def is_full(self) -> bool:
-        """Tell whether no other call can begin."""
+        """True if no other call can begin."""
         return len(self._calls) >= self._calls_max
 
     @property
     def next_deadline(self) -> float | None:
-        """When the first call is overdue; goes through all of them."""
+        """Return the time when the first call is overdue; it goes through all calls."""
         return min((call.deadline for call in self._calls.values()), default=None)
 
     def begin(self, command: AnyCommand, waiting: W, now: float, seconds: float) -> bytes:
-        """Give the frame of a request that is to be answered within some seconds.
+        """Return the frame of a request that must be answered within some seconds.
 
-        Raises ConnectionError when too many others wait or the connection is lost already,
-        LocalProtocolError when its fields do not fit a header.
+        Raises ConnectionError when too many others wait or the connection is lost already. Raises LocalProtocolError
+        when its fields do not fit a header.
         """
         if self._why is not None:
             raise self._lost(self._why)
@@ -91,15 +91,15 @@ class Calls(Generic[W]):
         return frame
 
     def one_way(self, command: AnyCommand) -> bytes:
-        """Give the frame of a request without a waiter."""
+        """Return the frame of a request without a waiter."""
         opaque = self._opaque % OPAQUE_MAX + 1
-        while opaque in self._calls:  # it has been waited for since the numbers began again
+        while opaque in self._calls:  # this call is still pending since the numbers began again
             opaque = opaque % OPAQUE_MAX + 1
         self._opaque = command.opaque = opaque
         return encode_request(command)
 
     def take(self, answer: AnyCommand) -> None:
-        """Give an answer to its waiter; without one it is dropped."""
+        """Pass an answer to its waiter; drop it if there is none."""
         call = self._calls.pop(answer.opaque, None)
         if call is not None and not call.waiting.done():
             call.waiting.set_result(answer)
@@ -109,7 +109,7 @@ class Calls(Generic[W]):
         self._calls.pop(command.opaque, None)
 
     def expire(self, now: float) -> str | None:
-        """End overdue calls by TimeoutError; return one sentence on that if there were any."""
+        """End overdue calls by TimeoutError; return one sentence about them if there were any."""
         overdue = [opaque for opaque, call in self._calls.items() if call.deadline <= now]
         why = None
         for opaque in overdue:
@@ -135,7 +135,7 @@ class Calls(Generic[W]):
 class Line(Generic[W]):
     """A client's end of a connection.
 
-    ``handlers`` answer what the server asks, by the code of its request; any other is refused.
+    ``handlers`` answer the server's requests by their code; any other request is refused.
     """
 
     def __init__(
@@ -147,11 +147,11 @@ class Line(Generic[W]):
 
     @property
     def violation(self) -> str | None:
-        """Why the connection can't be used any more, if the server broke the protocol."""
+        """Reason why the connection can't be used any more, if the server broke the protocol."""
         return self._wire.violation
 
     def receive(self, data: bytes) -> bytes:
-        """Take what came, and give what is to be sent: answers to requests of the server's."""
+        """Take received bytes, and return the bytes to send: answers to the server's requests."""
         replies: list[bytes] = []
         for command in self._wire.receive(data):
             if command.is_response:

@@ -1,10 +1,10 @@
 """Bodies of the requests by which clients, and administrators of clients, talk to a broker.
 
-All are JSON in fastjson2's dialect (see ``wire.fastjson``); a map by queue has objects as keys::
+All are JSON in fastjson2's dialect (see ``wire.fastjson``). A map by queue has objects as keys::
 
     {"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:{"maxOffset":7,...}},"topicPutTps":0.0}
 
-Source: upstream ``org.apache.rocketmq.remoting.protocol.{body,heartbeat,admin,subscription}``.
+Source: RocketMQ's ``org.apache.rocketmq.remoting.protocol.{body,heartbeat,admin,subscription}``.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ SQL92: Final = "SQL92"
 PULL: Final = "PULL"
 POP: Final = "POP"
 SUBSCRIBE_ALL: Final = "*"
-PAUSED: Final = "paused"  # a property of consumers (307) that upstream's don't have
+PAUSED: Final = "paused"  # a property of consumers (307) that RocketMQ's don't have
 
 B = TypeVar("B")
 
 
-# A heartbeat of 10,000 subscriptions, or a list of 10,000 topics, has 2 MB. What is larger is made
-# of a million small values that nobody means, each of which takes a microsecond.
+# A heartbeat of 10,000 subscriptions, or a list of 10,000 topics, has 2 MB. A larger body is made of a million small
+# values that no client needs, each of which takes a microsecond.
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
-# Of topics, groups, subscriptions of a group or queues in one request. Each takes some microseconds
-# and is kept; no client has so many.
+# Of topics, groups, subscriptions of a group or queues in one request. Each takes some microseconds and is kept; no
+# client has this count.
 ITEMS_MAX: Final = 20_000
 
 
 def body_of(command: AnyCommand, type_: type[B]) -> B:
-    """Read the body of a request; BrokerError(SYSTEM_ERROR) says what is wrong with it.
+    """Read the body of a request; raises BrokerError(SYSTEM_ERROR) that names the fault.
 
-    Java: any size, which its threads have to bear.
+    Java: any size, at the cost of its threads.
     """
     if len(command.body) > BODY_BYTES_MAX:
         raise BrokerError(
@@ -72,12 +72,12 @@ class MessageQueue(Body, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its text, as Java's clients and tools print and hash it."""
+        """Text of the queue, as Java's clients and tools print and hash it."""
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
 
 
 class SubscriptionData(Body, frozen=True):
-    """What a group wants of a topic. ``sub_version`` is when the client decided so, in ms."""
+    """Subscription of a group to a topic. ``sub_version`` is the time of the client's decision, in ms."""
 
     topic: str = ""
     sub_string: str = ""
@@ -94,9 +94,9 @@ def is_by_tags(expression_type: str | None) -> bool:
 
 
 def tags_in(expression: str | None) -> list[str] | None:
-    """The tags of an expression ``A || B``; None for all messages.
+    """Return the tags of an expression ``A || B``; None for all messages.
 
-    The list is empty for one of nothing but bars, or blanks between them.
+    The list is empty for an expression of nothing but bars, or blanks between them.
     """
     if not expression or expression == SUBSCRIBE_ALL:
         return None
@@ -104,7 +104,7 @@ def tags_in(expression: str | None) -> list[str] | None:
 
 
 class ConsumerData(Body, frozen=True):
-    """How one client takes part in a consumer group."""
+    """Membership of one client in a consumer group, with its subscriptions."""
 
     group_name: str = ""
     consume_type: str | None = None
@@ -115,13 +115,13 @@ class ConsumerData(Body, frozen=True):
 
 
 class ProducerData(Body, frozen=True):
-    """That a client takes part in a producer group."""
+    """Membership of a client in a producer group."""
 
     group_name: str = ""
 
 
 class Heartbeat(Body, frozen=True):
-    """34: all that a client is. With a fingerprint other than 0 it is a heartbeat of version 2."""
+    """34: all groups of a client. With a fingerprint other than 0 it is a heartbeat of version 2."""
 
     client_id: str = field(name="clientID", default="")
     producer_data_set: Annotated[list[ProducerData], Meta(max_length=ITEMS_MAX)] = []
@@ -131,7 +131,7 @@ class Heartbeat(Body, frozen=True):
 
 
 class CheckClient(Body, frozen=True):
-    """46: a subscription that a client would like to make."""
+    """46: a subscription that a client wants to make."""
 
     client_id: str | None = None
     group: str | None = None
@@ -146,7 +146,7 @@ class ConsumerIdList(Body, frozen=True):
 
 
 class LockRequest(Body, frozen=True):
-    """41, 42: the queues that a client wants to lock or gives back."""
+    """41, 42: the queues that a client wants to lock or unlock."""
 
     consumer_group: str = ""
     client_id: str = ""
@@ -155,7 +155,7 @@ class LockRequest(Body, frozen=True):
 
 
 class LockResult(Body, frozen=True):
-    """41: those of them that the client holds now."""
+    """41: the requested queues that the client has locked now."""
 
     lock_ok_mq_set: list[MessageQueue] = field(name="lockOKMQSet", default=[])
 
@@ -178,9 +178,9 @@ class MemberChange(Body, frozen=True):
 
 
 class ConsumerConnection(Body, frozen=True):
-    """203: who is in a consumer group and what it subscribes to.
+    """203: the clients of a consumer group, and its subscriptions.
 
-    ``member_changes`` are Firearrow's own, for who asks for them: who joined and left lately.
+    ``member_changes`` exist only in Firearrow, on request: the clients that joined or left lately.
     """
 
     connection_set: list[Connection] = []
@@ -192,13 +192,13 @@ class ConsumerConnection(Body, frozen=True):
 
 
 class ProducerConnection(Body, frozen=True):
-    """204: who is in a producer group."""
+    """204: the clients of a producer group."""
 
     connection_set: list[Connection] = []
 
 
 class TopicOffset(Body, frozen=True):
-    """The ends of a queue; ``last_update_timestamp`` is when its last message was stored, in ms."""
+    """The ends of a queue; ``last_update_timestamp`` is the store time of its last message, in ms."""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -213,7 +213,7 @@ class TopicStats(Body, frozen=True):
 
 
 class OffsetWrapper(Body, frozen=True):
-    """How far a group is in a queue; ``last_timestamp`` is when that message was stored, in ms."""
+    """Position of a group in a queue; ``last_timestamp`` is the store time of that message, in ms."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -222,27 +222,27 @@ class OffsetWrapper(Body, frozen=True):
 
 
 class ConsumeStats(Body, frozen=True):
-    """208: how far a group is, and the messages a second that it takes."""
+    """208: positions of a group, and the messages a second that it consumes."""
 
     offset_table: dict[MessageQueue, OffsetWrapper]
     consume_tps: float = 0.0
 
 
 class ResetOffsets(Body, frozen=True):
-    """222: where a group goes on in each queue."""
+    """222: the offset from which a group continues in each queue."""
 
     offset_table: dict[MessageQueue, int]
 
 
 class ConsumerStatus(Body, frozen=True):
-    """221: where a consumer is in its queues; 223: the same of all consumers, by client."""
+    """221: the offsets of a consumer in its queues; 223: the offsets of all consumers, by client."""
 
     message_queue_table: dict[MessageQueue, int] = {}
     consumer_table: dict[str, dict[MessageQueue, int]] = {}
 
 
 class ProcessQueueInfo(Body, frozen=True):
-    """307: a queue that a client pulls, and what it holds of it. Times are ms since 1970."""
+    """307: a queue that a client pulls, and the messages of it that the client holds. Times are ms since 1970."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -255,18 +255,18 @@ class ProcessQueueInfo(Body, frozen=True):
     locked: bool = False
     try_unlock_times: int = 0
     last_lock_timestamp: int = 0
-    droped: bool = False  # upstream spells it so
+    droped: bool = False  # RocketMQ's spelling
     last_pull_timestamp: int = 0
     last_consume_timestamp: int = 0
 
     @property
     def first_in_hand(self) -> int:
-        """The offset of the first message that is not consumed: at work, or before it."""
+        """The offset of the first message that is not consumed: in progress, or pending."""
         return self.transaction_msg_min_offset or self.cached_msg_min_offset
 
 
 class ConsumeStatus(Body, frozen=True):
-    """307: how fast a client consumes a topic; times in ms, failures of the last hour."""
+    """307: consumption rates of a client for a topic; times in ms, failures of the last hour."""
 
     pull_rt: float = field(name="pullRT", default=0.0)
     pull_tps: float = field(name="pullTPS", default=0.0)
@@ -277,7 +277,7 @@ class ConsumeStatus(Body, frozen=True):
 
 
 class PopProcessQueueInfo(Body, frozen=True):
-    """307: what a client that pops a queue has not acknowledged yet. Time in ms since 1970."""
+    """307: unacknowledged messages of a client that pops a queue. Time in ms since 1970."""
 
     wait_ack_count: int = 0
     droped: bool = False
@@ -285,7 +285,7 @@ class PopProcessQueueInfo(Body, frozen=True):
 
 
 class ConsumerRunningInfo(Body, frozen=True):
-    """307: how a consumer is set, what it wants, what it has and how fast it is."""
+    """307: settings, subscriptions, queues and rates of a consumer."""
 
     properties: dict[str, str] = {}
     subscription_set: list[SubscriptionData] = []
@@ -297,22 +297,22 @@ class ConsumerRunningInfo(Body, frozen=True):
 
     @property
     def is_push(self) -> bool:
-        """Tell whether messages come to it by themselves."""
+        """True if it is a push consumer."""
         return self.properties.get("PROP_CONSUME_TYPE") == CONSUME_PASSIVELY
 
     @property
     def is_ordered(self) -> bool:
-        """Tell whether it consumes its queues in order."""
+        """True if it consumes its queues in order."""
         return self.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
 
     @property
     def is_paused(self) -> bool:
-        """Tell whether it says that it is paused; Java's consumers do not say."""
+        """True if it reports that it is paused; Java's consumers do not report it."""
         return self.properties.get(PAUSED) == "true"
 
 
 class DirectResult(Body, frozen=True):
-    """309: what came of consuming one message; ``spent_time_mills`` is upstream's spelling."""
+    """309: result of consuming one message; ``spent_time_mills`` is RocketMQ's spelling."""
 
     order: bool = False
     consume_result: str | None = None
@@ -338,10 +338,9 @@ def _default_retry_policy() -> dict[str, Any]:
 
 
 class SubscriptionGroupConfig(Body, frozen=True):
-    """What a broker knows of a consumer group.
+    """A broker's configuration of a consumer group.
 
-    ``group_retry_policy`` and ``subscription_data_set`` are kept as they are written: nothing
-    here reads them yet.
+    ``group_retry_policy`` and ``subscription_data_set`` are kept as they are written: nothing here reads them yet.
     """
 
     group_name: str = ""
@@ -381,7 +380,7 @@ class TopicNames(Body, frozen=True):
 
 
 class AllOffsets(Body, frozen=True):
-    """43: what all groups committed, by ``topic@group`` and queue."""
+    """43: committed offsets of all groups, by ``topic@group`` and queue."""
 
     data_version: DataVersion
     offset_table: dict[str, dict[int, int]]
@@ -412,7 +411,10 @@ class BrokerStatsData(Body, frozen=True):
 
 
 class RequestMode(Body, frozen=True):
-    """401: how a group consumes a topic; by POP, each queue is shared with so many more clients."""
+    """401: the mode in which a group consumes a topic.
+
+    By POP, ``pop_share_queue_num`` further clients share each queue.
+    """
 
     consumer_group: str | None = None
     mode: Literal["PULL", "POP"] = PULL
@@ -421,7 +423,7 @@ class RequestMode(Body, frozen=True):
 
 
 class AssignmentQuery(Body, frozen=True):
-    """400: a client asks which queues of a topic it has."""
+    """400: request of a client for its queues of a topic."""
 
     topic: str
     consumer_group: str
@@ -431,14 +433,14 @@ class AssignmentQuery(Body, frozen=True):
 
 
 class QueueAssignment(Body, frozen=True):
-    """A queue that a client has; -1 is any of the broker's."""
+    """A queue that a client has; -1 is any queue of the broker."""
 
     message_queue: MessageQueue
     mode: Literal["PULL", "POP"]
 
 
 class Assignments(Body, frozen=True, omit_defaults=True):
-    """400: what a client has. None: it keeps what it had before."""
+    """400: the queues of a client. None: it keeps its present queues."""
 
     message_queue_assignments: list[QueueAssignment] | None = None
 
@@ -468,10 +470,10 @@ class BatchAckBody(Body, frozen=True):
 
 
 class OffsetOption(Body, frozen=True):
-    """Where a group is to begin with a lite topic.
+    """The place where a group must begin with a lite topic.
 
-    POLICY: 0 where it is, 1 at the first message, 2 behind the last; OFFSET: there; TAIL_N: so many
-    before where it is. TIMESTAMP has no effect.
+    POLICY: 0 its present offset, 1 the first message, 2 behind the last. OFFSET: this offset. TAIL_N: n messages before
+    its present offset. TIMESTAMP has no effect.
     """
 
     type: Literal["POLICY", "OFFSET", "TAIL_N", "TIMESTAMP"] = "POLICY"
@@ -479,7 +481,7 @@ class OffsetOption(Body, frozen=True):
 
 
 class LiteSubscription(Body, frozen=True):
-    """A change of what a client subscribes to: names to add or remove, or all that it has."""
+    """A change of a client's subscription: lite topics to add or remove, or all of its lite topics."""
 
     action: Literal["PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"]
     client_id: str | None = None

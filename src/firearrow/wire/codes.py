@@ -1,7 +1,6 @@
 """The numbers of the protocol: request codes, response codes, languages and flags.
 
-Source of the numbers: upstream ``RequestCode``, ``ResponseCode``, ``LanguageCode`` and
-``MQVersion`` of RocketMQ 5.5.0.
+Source of the numbers: ``RequestCode``, ``ResponseCode``, ``LanguageCode`` and ``MQVersion`` of RocketMQ 5.5.0.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Final
 
-PROTOCOL_VERSION: Final = 513  # MQVersion ordinal V5_5_0, what a 5.5.0 server answers
+PROTOCOL_VERSION: Final = 513  # MQVersion ordinal V5_5_0, the answer of a 5.5.0 server
 
 _FIRST_VERSIONS: Final = tuple(
     f"V3_0_0_{name}"
@@ -26,7 +25,7 @@ FLAG_ONEWAY: Final = 2
 
 
 class LanguageCode(IntEnum):
-    """What a peer says it is written in; on the binary header the ordinal, in JSON the name."""
+    """Language that a peer states: in the binary header as the ordinal, in JSON as the name."""
 
     JAVA = 0
     CPP = 1
@@ -45,8 +44,10 @@ class LanguageCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What a response means. Codes from 2000 on belong to the controller and to lite topics; those
-    of its variant on JRaft, 2015 and 2016, are not here."""
+    """Code of a response. Codes from 2000 on belong to the controller and to lite topics.
+
+    Those of the controller's variant on JRaft, 2015 and 2016, are missing.
+    """
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -113,7 +114,7 @@ class ResponseCode(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. Every code that 5.5.0 knows, served here or not."""
+    """Code of a request: every code that 5.5.0 knows, served here or not."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -263,7 +264,7 @@ class RequestCode(IntEnum):
     SWITCH_TIMER_ENGINE = 5001
     DELETE_TOPIC_IN_BROKER_LIST = 5002
     DELETE_SUBSCRIPTIONGROUP_LIST = 5003
-    FOLLOW_STATE = 19001  # Firearrow's own, between brokers of one name
+    FOLLOW_STATE = 19001  # only in Firearrow, between brokers of one name
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -285,9 +286,9 @@ class RequestCode(IntEnum):
 
 
 def version_name(version: int) -> str:
-    """What upstream calls the version that a peer states: ``V5_5_0`` for 513.
+    """Return RocketMQ's name of the version that a peer states: ``V5_5_0`` for 513.
 
-    A number beyond those that 5.5.0 knows has the name of the last, as upstream has it.
+    A number beyond the last that 5.5.0 knows has the name of the last, as in RocketMQ.
     """
     names = _version_names()
     return names[max(0, min(version, len(names) - 1))]
@@ -295,7 +296,7 @@ def version_name(version: int) -> str:
 
 @cache
 def _version_names() -> list[str]:
-    # Each release comes after its snapshot. Of 3.3 to 3.9 there is none that ends with 0.
+    # Each release comes after its snapshot. None of 3.3 to 3.9 ends with 0.
     releases = [f"V3_0_{patch}" for patch in range(1, 16)]
     for major, minors in ((3, range(1, 10)), (4, range(10)), (5, range(10))):
         for minor in minors:

@@ -1,9 +1,9 @@
-"""One remoting command, and what a server answers to one.
+"""One remoting command, and a server's answer to one.
 
-``Command`` is what came over the wire: its ``ext`` (the wire's ``extFields``) is either a plain
-``dict[str, str]`` or, for the few codes that make up nearly all traffic, already the typed header
-of ``wire.headers`` (decoded in one go by ``wire.frame``). ``fields_of`` gives the typed header in
-both cases. ``Response`` is what a processor hands back; the server adds opaque and serialisation.
+``Command`` is a command as received. Its ``ext`` (the wire's ``extFields``) is usually a plain ``dict[str, str]``. For
+the few codes that make up nearly all traffic, it is already the typed header of ``wire.headers``, which ``wire.frame``
+decodes in one step. ``fields_of`` returns the typed header in both cases. ``Response`` is the result of a processor;
+the server adds opaque and serialisation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NO_FIELDS: Mapping[str, FieldValue] = {}
 
 
 class Command(msgspec.Struct, Generic[Ext], gc=False):
-    """A request or response as received (upstream ``RemotingCommand``).
+    """A request or response as received (RocketMQ's ``RemotingCommand``).
 
-    ``body`` and ``binary`` are not header fields: they are set by the frame reader. Their wire
-    names do not occur in a header that any client writes. ``admitted_by`` is neither: access
-    control puts an object of its own there, which nothing that a peer writes can be; it is asked
-    again if the answer takes more than a turn (``net.refusals.Admitted``).
+    ``body`` and ``binary`` are not header fields: the frame reader sets them. Their wire names do not occur in a header
+    that any client writes. ``admitted_by`` is no header field either. Access control puts an object there, which no
+    peer can write. The server asks that object again if the answer takes more than a turn
+    (``net.refusals.Admitted``).
     """
 
     code: Int32
@@ -47,17 +47,17 @@ class Command(msgspec.Struct, Generic[Ext], gc=False):
 
     @property
     def is_response(self) -> bool:
-        """Tell whether this answers a request of ours."""
+        """True if this is the answer to a request of ours."""
         return bool(self.flag & FLAG_RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        """Tell whether the peer wants no answer."""
+        """True if the peer wants no answer."""
         return bool(self.flag & FLAG_ONEWAY)
 
 
 class Response(msgspec.Struct, gc=False):
-    """What a processor answers; ``fields`` values are written as RocketMQ writes them, as text."""
+    """Answer of a processor; the values of ``fields`` are written as text, as RocketMQ does."""
 
     code: int = 0
     remark: str | None = None
@@ -77,8 +77,8 @@ _TEXT: Final = frozenset({str})
 def request(
     code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b"", *, opaque: int = 0, oneway: bool = False
 ) -> Command[dict[str, str]]:
-    """Make a request to send, with its fields as the wire's text."""
-    if _TEXT.issuperset(map(type, fields.values())):  # as a client's sends: in half of the time
+    """Build a request to send, with its fields as the wire's text."""
+    if _TEXT.issuperset(map(type, fields.values())):  # like the sends of a client: in half of the time
         ext: dict[str, str] = dict(fields)  # type: ignore[arg-type]
     else:
         ext = {name: value if type(value) is str else text_of(value) for name, value in fields.items()}
@@ -94,10 +94,10 @@ def request(
 
 
 def fields_of(command: Command[Any], header: type[Header]) -> Header:
-    """The typed header of a command.
+    """Return the typed header of a command.
 
-    Raises BrokerError(SYSTEM_ERROR) that names the field which is missing or of the wrong type, as
-    upstream answers a header that it cannot decode.
+    Raises BrokerError(SYSTEM_ERROR), RocketMQ's answer to a header that it cannot decode. The error names the field
+    that is missing or of the wrong type.
     """
     ext = command.ext
     if type(ext) is header:
@@ -109,7 +109,7 @@ def fields_of(command: Command[Any], header: type[Header]) -> Header:
 
 
 def text_of(value: Any) -> str:
-    """A header value as RocketMQ writes it: ``true`` or ``false``, decimal for numbers."""
+    """Return a header value as RocketMQ writes it: ``true`` or ``false``, decimal for numbers."""
     if isinstance(value, str):
         return value
     if value is True:

@@ -1,6 +1,6 @@
-"""Bodies that controllers exchange with brokers and tools: who is master, and who has all it has.
+"""Bodies that controllers exchange with brokers and tools: the master of a name, and the replicas in sync with it.
 
-Source: upstream ``org.apache.rocketmq.remoting.protocol.body``: ``SyncStateSet``,
+Source: RocketMQ's ``org.apache.rocketmq.remoting.protocol.body``: ``SyncStateSet``,
 ``ElectMasterResponseBody``, ``BrokerReplicasInfo``, ``EpochEntryCache``.
 """
 
@@ -12,15 +12,14 @@ from firearrow.wire.bodies import Body, MemberGroup
 
 
 class SyncStateSet(Body, frozen=True):
-    """1001, 1003, 1004, 1008: the ids of the brokers that have all messages, and the how manieth
-    such set it is."""
+    """1001, 1003, 1004, 1008: the ids of the brokers that have all messages, and the number (epoch) of this set."""
 
     sync_state_set: list[int] = field(default_factory=list)
     sync_state_set_epoch: int = 0
 
 
 class ElectedBody(Body, frozen=True):
-    """1002: who has all messages, and who of that name there is."""
+    """1002: the brokers that have all messages, and all brokers of that name."""
 
     sync_state_set: list[int]
     broker_member_group: MemberGroup | None = None
@@ -36,7 +35,7 @@ class Replica(Body, frozen=True):
 
 
 class Replicas(Body, frozen=True):
-    """All of a name, in sync and not."""
+    """All brokers of a name, in sync and not."""
 
     master_epoch: int
     sync_state_set_epoch: int
@@ -47,7 +46,7 @@ class Replicas(Body, frozen=True):
 
 
 class ReplicasTable(Body, frozen=True):
-    """1006: those of several names."""
+    """1006: the brokers of several names."""
 
     replicas_info_table: dict[str, Replicas]
 
@@ -61,7 +60,7 @@ class EpochOfLog(Body, frozen=True):
 
 
 class EpochsOfBroker(Body, frozen=True):
-    """1007: the epochs of a broker's log, and where that ends."""
+    """1007: the epochs of a broker's log, and the end of that log."""
 
     cluster_name: str
     broker_name: str

@@ -1,24 +1,23 @@
 """JSON as RocketMQ writes and reads it.
 
-RocketMQ's bodies and config files are made by fastjson2, whose output is not always JSON: integer
-keys are bare and a key may be an object::
+fastjson2 writes RocketMQ's bodies and config files. Its output is not always JSON: integer keys are bare and a key may
+be an object::
 
     {"offsetTable":{0:25,1:7}}                              written for a map of Integer
     {"mqTable":{{"brokerName":"b","queueId":3}:{...}}}      written for a map of MessageQueue
 
-Reading: sound JSON, nearly all there is, is read by msgspec. What it refuses goes to a tokenizer
-and a parser that accept what fastjson2 does: those keys, single quotes, trailing commas, comments,
-a byte order mark, raw control characters. A bare integer key becomes an ``int`` (a quoted one stays
-text), an object key becomes an `ObjectKey`. Nesting is limited, so no input can exhaust the stack.
-The parser takes some microseconds for a token, msgspec a hundredth of that. So what a stranger
-sends is read within `Limits`, for each way of reading by what that costs: the worst text of any
-size takes 20 ms. Nobody can hold up a server.
+Reading: msgspec reads sound JSON, which is nearly all text. A tokenizer and a parser read the rest and accept what
+fastjson2 accepts: such keys, single quotes, trailing commas, comments, a byte order mark, raw control characters. A
+bare integer key becomes an ``int`` (a quoted one stays text), an object key becomes an `ObjectKey`. Nesting is limited,
+so no input can exhaust the stack. The parser takes some microseconds for a token, msgspec a hundredth of that. Text
+from a stranger is therefore read within `Limits`, which follow the cost of each way of reading. The worst text of any
+size takes 20 ms, so nobody can hold up a server.
 
-Writing: fields of a struct by wire name in alphabetical order, without those that are None; maps in
-their own order; bare integer keys and object keys; no spaces. The pretty form, that of the config
-files, has one item a line, indented by tabs, and no newline at the end.
+Writing: the fields of a struct by wire name in alphabetical order, without fields that are None. Maps keep their order;
+integer keys and object keys are bare; there are no spaces. The pretty form, that of the config files, has one item a
+line, indented by tabs, and no newline at the end.
 
-Source of the dialect: fastjson2 2.0.59 as used by upstream ``RemotingSerializable``.
+Source of the dialect: fastjson2 2.0.59 as used by RocketMQ's ``RemotingSerializable``.
 """
 
 from __future__ import annotations
@@ -42,36 +41,34 @@ DEPTH_MAX: Final = 64
 
 
 class Limits(NamedTuple):
-    """Limits of what is read of a stranger's text.
+    """Limits for reading a stranger's text.
 
-    Values are counted by commas, colons and brackets, wherever those are, and by every fourth
-    digit: that takes a nanosecond a byte, whatever the text is.
+    Values are counted by commas, colons and brackets at any place, and by every fourth digit. That takes a nanosecond a
+    byte for any text.
     """
 
     parsed: int
     """Bytes of the dialect. Beyond it, only bare integer keys are read."""
     converted: int
-    """Bytes of JSON with such keys, with a null where none belongs or the like."""
+    """Bytes of JSON with such keys, with a misplaced null or the like."""
     converted_values: int = 250_000
-    """Values of the same, for which a bracket counts as four; each takes 0.1 µs. With integer keys,
-    half as many."""
+    """Values of such JSON, where a bracket counts as four; each takes 0.1 µs. With integer keys, half as many."""
     values: int = 400_000
     """Values of plain JSON of the expected type; each takes up to 50 ns."""
 
 
-# Nobody's requests have more of the dialect than bare integer keys, and a heartbeat with 10,000
-# subscriptions, each with nulls, has 220,000 values.
+# No client's requests have more of the dialect than bare integer keys. A heartbeat with 10,000 subscriptions, each with
+# nulls, has 220,000 values.
 REQUEST_LIMITS: Final = Limits(16 * 1024, 2 * 1024 * 1024)
-DIGITS_MAX: Final = 1000  # of a number in a long text: time goes by the square of them
-STEP_ENTRIES: Final = 100  # of a map or a list that are written at a time; a millisecond or two
+DIGITS_MAX: Final = 1000  # of a number in a long text: the time grows with their square
+STEP_ENTRIES: Final = 100  # entries of a map or a list that are written in one step; a millisecond or two
 # A piece of a pretty text has 1,000 entries that were formatted before, or 50 that were not.
 PIECE_WORK: Final = 1000
 FORMATTED_WORK: Final = 20
 
-# What is possessive (``++``, ``*+``) is not tried again in shorter pieces, so that the time a text
-# takes is in proportion to its length, whatever a stranger has put into it. Python before 3.11.5
-# forgets where the last try of a possessive group began (python/cpython#106052): an alternative
-# that never matches, ``(?!)``, has it look there once more.
+# A possessive match (``++``, ``*+``) is not tried again in shorter pieces. The time for any stranger's text is
+# therefore in proportion to its length. Python before 3.11.5 forgets where the last try of a possessive group began
+# (python/cpython#106052): an alternative that never matches, ``(?!)``, makes it look there once more.
 _TOKEN: Final = re.compile(
     r"""(?:[ \t\r\n\f\v]++|/\*.*?\*/|//[^\n]*+(?:\n|\Z)|(?!))*+"""
     r"""(?P<token>[{}\[\]:,]"""
@@ -79,24 +76,22 @@ _TOKEN: Final = re.compile(
     r"""|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.])|true\b|false\b|null\b|\Z)""",
     re.DOTALL,
 )
-# An integer that is followed by a colon, outside of texts, all of it backwards: so the search goes
-# from colon to colon and not from digit to digit.
+# An integer before a colon, outside of texts, written backwards: so the search goes from colon to colon and not from
+# digit to digit.
 _YEK_ERAB: Final = re.compile(rb"(:\s*+)([0-9]++-?+)(?![\w.+-])")
-# What stands for a quote while texts are found, a backslash and a quote that are escaped; they are
-# no JSON by themselves.
+# Stand-ins, while texts are found, for a quote, an escaped backslash and an escaped quote. JSON has no such bytes.
 _QUOTE, _BACKSLASH, _QUOTED = b"\x00", b"\x01\x01", b"\x01\x02"
 _STAND_INS: Final = re.compile(rb"[\x00-\x02]")
 _TO_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
-# Of an object that is cut into its entries: a name, with the comma before it, what leads to the
-# next bracket, and a value without brackets.
+# Parts of an object that is cut into its entries: a name with the comma before it, the text up to the next bracket, and
+# a value without brackets.
 _A_TEXT: Final = rb'"(?:[^"\\]++|\\.|(?!))*+"'
 _TO_NAME: Final = re.compile(rb"\s*+,?+\s*+(%b|-?+[0-9]++)\s*+:\s*+" % _A_TEXT, re.DOTALL)
 _TO_BRACKET: Final = re.compile(rb"(?:[^\"{}\[\]]++|%b|(?!))*+" % _A_TEXT, re.DOTALL)
 _LEAF: Final = re.compile(rb"(?:%b|[^\"{}\[\],]++|(?!))++" % _A_TEXT, re.DOTALL)
 _OPENING: Final = re.compile(rb"\s*+\{\s*+")
 _CLOSED: Final = re.compile(rb"\s*+\}\s*+")
-# Of one name, or value that is cut out: it takes up to 12 ms. A static topic of 40,000 queues has
-# less.
+# Size limit of one name or value that is cut out: it takes up to 12 ms. A static topic of 40,000 queues has less.
 ENTRY_BYTES_MAX: Final = 512 * 1024
 BRACKETS_MAX: Final = 10_000  # in one value that is cut out; 3 ms
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
@@ -112,7 +107,7 @@ _decode_plain = msgspec.json.Decoder(float_hook=float).decode
 
 
 class ObjectKey(dict[str, Any]):
-    """An object that is the key of a map; hashable, and not to be changed."""
+    """An object that is the key of a map; hashable, and never changed."""
 
     __slots__ = ()
 
@@ -123,7 +118,7 @@ class ObjectKey(dict[str, Any]):
 def loads(data: bytes | str) -> Any:
     """Read one value.
 
-    Raises MessageError that says what is wrong and at which character.
+    Raises MessageError that names the fault and its character.
     """
     try:
         return _decode_plain(data)
@@ -134,8 +129,8 @@ def loads(data: bytes | str) -> Any:
 def decode(data: bytes | str, type_: type[T], limits: Limits | None = None) -> T:
     """Read one value of a msgspec type, as lenient as fastjson2.
 
-    Quoted numbers are numbers, unknown fields are ignored, a field that is null counts as absent.
-    Raises MessageError that names what does not fit. ``limits`` is for what a stranger sends.
+    Quoted numbers are numbers, unknown fields are ignored, a field that is null counts as absent. Raises MessageError
+    that names the wrong value. ``limits`` is for text from a stranger.
     """
     values = 0
     if limits is not None and len(data) > limits.parsed:
@@ -152,7 +147,7 @@ def decode(data: bytes | str, type_: type[T], limits: Limits | None = None) -> T
 
 
 def _values_within(data: bytes, limits: Limits) -> int:
-    """About how many values a text has; MessageError for more than can be read in time."""
+    """Return about the count of a text's values; raises MessageError for more than can be read in time."""
     others = data.translate(None, b",:[{")
     digits = len(others) - len(others.translate(None, b"0123456789"))
     values = len(data) - len(others) + digits // 4
@@ -164,7 +159,7 @@ def _values_within(data: bytes, limits: Limits) -> int:
 
 
 def _decode_long(data: bytes, type_: type[T], limits: Limits, values: int, error: Exception) -> T:
-    """Read what is too long for the parser: nulls, and bare integer keys."""
+    """Read text that is too long for the parser: with nulls, and bare integer keys."""
     try:
         values += 3 * (len(data) - len(data.translate(None, b"[{")))
         values = max(values, data.count(b'"') // 2)
@@ -186,9 +181,9 @@ def _decode_long(data: bytes, type_: type[T], limits: Limits, values: int, error
 
 
 def with_quoted_keys(data: bytes) -> bytes:
-    """Put bare integer keys in quotes; what else is not JSON stays as it is.
+    """Put bare integer keys in quotes, and leave all else unchanged, even if it is not JSON.
 
-    The text is cut at its quotes, so that what is within a text stays apart.
+    The input is cut at its quotes, so that the content of a text stays apart.
     """
     if _STAND_INS.search(data):
         return data
@@ -239,10 +234,10 @@ def _text_of(data: bytes | str) -> str:
 
 
 class Entries:
-    """Cuts a long text into entries of its objects, each of which is then read by itself.
+    """Iterator that cuts a long text into entries of its objects, so that each entry can be read separately.
 
-    A loop over ``names`` is within an object; for each name it takes the ``value``, or loops over
-    the names of that. Both raise MessageError for what can't be cut.
+    A loop over ``names`` is within an object. For each name it takes the ``value``, or loops over the names of that
+    value. Both raise MessageError for a text that can't be cut.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -255,7 +250,7 @@ class Entries:
         return self._at == len(self._data)
 
     def names(self) -> Iterator[str]:
-        """Give the names of the object that is next; those of no object if it is null."""
+        """Iterate over the names of the next object; a null has none."""
         if self._take(_OPENING, self._at + ENTRY_BYTES_MAX) is None:
             if self.value().strip() == b"null":
                 return
@@ -267,7 +262,7 @@ class Entries:
             yield decode(name[1], str)
 
     def value(self) -> bytes:
-        """Give the text of the value that is next."""
+        """Return the text of the next value."""
         start = self._at
         end = start + ENTRY_BYTES_MAX
         opened = brackets = 0
@@ -319,7 +314,7 @@ class _Parser:
         return match["token"]
 
     def _fail(self, why: str) -> NoReturn:
-        raise MessageError(why, "JSON", self._at)  # what is there may be a secret
+        raise MessageError(why, "JSON", self._at)  # the text there may be a secret
 
     def _value(self, token: str) -> Any:
         first = token[:1]
@@ -343,7 +338,7 @@ class _Parser:
         return value
 
     def _items(self, closing: str) -> Iterator[str]:
-        """The first token of each item; the caller reads the rest of it before the next."""
+        """Iterate over the first token of each item; the caller reads the rest of an item before the next."""
         token = self._next()
         while token != closing:
             yield token
@@ -390,10 +385,10 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def dumps(value: Any, pretty: bool = False) -> bytes:
-    """Write a value: structs, maps, sequences, sets, text, numbers, booleans, None, and what was
-    written before (`msgspec.Raw`).
+    """Write a value: structs, maps, sequences, sets, text, numbers, booleans, None, and JSON that is already written
+    (`msgspec.Raw`).
 
-    A float is written as Java does, a value of None is left out of maps and structs.
+    A float is written as in Java. Entries of None are left out of maps and structs.
     """
     out: list[str] = []
     _write(value, out, "\n" if pretty else "")
@@ -401,7 +396,7 @@ def dumps(value: Any, pretty: bool = False) -> bytes:
 
 
 def dumps_in_steps(value: msgspec.Struct) -> Generator[None, None, bytes]:
-    """Write a struct as `dumps` does, in steps: of its maps and lists some entries at a time."""
+    """Write a struct as `dumps` does, in steps of some entries of its maps and lists."""
     out = ["{"]
     for at, (name, item) in enumerate(_items_of(value)):
         out.append(f'{"," if at else ""}"{name}":')
@@ -431,19 +426,19 @@ def _write_in_steps(
 
 
 class PrettyText:
-    """Writes a map again and again, in the pretty form; only what has changed is formatted.
+    """Writer of one map that is written repeatedly, in the pretty form; it formats only changed entries.
 
-    It compares the entries of the maps in the map with those of the last time, so the entries
-    themselves must not be changed. It holds as much memory as the text of the map.
+    It compares the entries of the maps in the map with the entries of the last time. The entries themselves must
+    therefore never change. It holds as much memory as the text of the map.
     """
 
     def __init__(self) -> None:
         self._known: dict[Any, dict[Any, tuple[Any, str]]] = {}
 
     def pieces(self, value: Mapping[Any, Any]) -> Iterator[bytes]:
-        """Give what `dumps` gives, in pieces that each take a millisecond or two.
+        """Return the text of `dumps` in pieces that each take a millisecond or two.
 
-        The text as a whole would keep other threads from the interpreter for longer than that.
+        The text as a whole would keep other threads from the interpreter for a longer time.
         """
         out: list[str] = []
         separator = "{\n\t"
@@ -490,8 +485,7 @@ def _write_entries(
 def dumps_standard(value: Any) -> bytes:
     """Write a value as JSON that any reader accepts: integer keys quoted, maps sorted.
 
-    This is what a name server answers to those who ask for it. Maps with object keys can't be
-    written so.
+    A name server answers in this form on request. Maps with object keys can't be written so.
     """
     return _encode(_sorted(value))
 
@@ -508,7 +502,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _items_of(value: Any) -> list[tuple[Any, Any]]:
-    """What a struct or a map prints: its entries that are not None."""
+    """Return the entries of a struct or a map that are written: those that are not None."""
     if isinstance(value, msgspec.Struct):
         return [
             (name, item)
@@ -524,9 +518,9 @@ def _fields(struct_type: Hashable) -> list[tuple[str, str]]:
     return sorted((field.encode_name, field.name) for field in fields)
 
 
-_FIRST, _SECOND = "\n\t", "\n\t\t"  # how lines of the first and the second level begin
+_FIRST, _SECOND = "\n\t", "\n\t\t"  # the begin of lines of the first and the second level
 
-# In this order: to ask whether something is a `Mapping` takes as long as to write a field.
+# In this order: the check for a `Mapping` takes as long as writing a field.
 _OBJECTS: Final = (msgspec.Struct, dict, Mapping)
 
 
@@ -549,7 +543,7 @@ def _write(value: Any, out: list[str], newline: str) -> None:
 
 
 def _leaf(value: Any) -> str | None:
-    """The text of a value that is no object or array; None for one that is."""
+    """Return the text of a value that is no object or array; None for one that is."""
     kind = type(value)
     if kind is int:
         return str(value)
@@ -565,7 +559,7 @@ def _leaf(value: Any) -> str | None:
 
 
 def _key(key: Any, newline: str) -> str:
-    """The text of a key, which may be an object."""
+    """Return the text of a key, which may be an object."""
     leaf = _leaf(key)
     if leaf is not None:
         return leaf
@@ -605,9 +599,9 @@ def _write_array(items: Any, out: list[str], newline: str) -> None:
 
 
 def java_double(value: float) -> str:
-    """A number as ``Double.toString`` prints it: plain from 0.001 to 10 million, else ``1.0E10``.
+    """Return a number as ``Double.toString`` prints it: plain from 0.001 to 10 million, otherwise ``1.0E10``.
 
-    What is no number is null, as fastjson2 writes it.
+    NaN and infinity are null, as fastjson2 writes them.
     """
     if not math.isfinite(value):
         return "null"

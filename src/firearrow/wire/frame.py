@@ -29,14 +29,13 @@ offset size field
 Worked example, request 14 with ``topic=T``:
 ``00000025 01000021 000e 03 0201 00000007 00000000 00000000 0000000c 0005 746f706963 00000001 54``.
 
-A header of one of the few codes that make up nearly all traffic is decoded straight into its
-typed form: RocketMQ's writers put ``code`` first, so the header's first bytes choose the decoder.
-That takes 1.1 µs for a send; to decode into a dictionary of texts, which a handler then has to
-convert field by field, takes 3.3. A decoder for each of the 164 codes was rejected: what is rare
-need not be fast, and the two ways have to agree. Whatever the hot decoders refuse, or any other
-order of keys, takes the general way and ends the same.
+A header of one of the few codes that make up nearly all traffic is decoded directly into its typed form. RocketMQ's
+writers put ``code`` first, so the header's first bytes choose the decoder. That takes 1.1 µs for a send. Decoding into
+a dictionary of texts, which a handler must then convert field by field, takes 3.3 µs. A decoder for each of the 164
+codes was rejected: rare requests can be slow, and the two ways must agree. A header that the hot decoders refuse, or
+one with another order of keys, takes the general way with the same result.
 
-Source: upstream ``RemotingCommand``, ``RocketMQSerializable``, ``NettyDecoder``.
+Source: RocketMQ's ``RemotingCommand``, ``RocketMQSerializable``, ``NettyDecoder``.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ KIND_JSON: Final = 0
 
 LENGTHS: Final = struct.Struct(">II")
 
-# How many leading bytes tell the hot codes apart: `{"code":200050,` is this long.
+# Count of leading bytes that tell the hot codes apart: the length of `{"code":200050,`.
 HOT_PREFIX_BYTES: Final = 15
 
 HEADER_BYTES_MAX: Final = 0xFFFFFF  # the header's length has three bytes
@@ -105,26 +104,27 @@ HOT_HEADERS: Final[Mapping[RequestCode, type[msgspec.Struct]]] = {
     RequestCode.ACK_MESSAGE: AckMessage,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTime,
 }
-"""Codes whose headers are decoded straight into their typed form."""
+"""Codes whose headers are decoded directly into their typed form."""
 
 
 @cache
 def hot_decoders() -> Mapping[bytes, Any]:
-    """The decoders of these headers, by how the JSON begins. Only who serves needs them, and a
-    command that asks for one thing has not the time to make them."""
+    """Return the decoders of these headers, by the first bytes of the JSON.
+
+    Only servers need them; a command with a single request has no time to build them.
+    """
     return dict(_hot(code, header) for code, header in HOT_HEADERS.items())
 
 
 NO_HOT_DECODERS: Final[dict[bytes, Any]] = {}
-"""For who needs every ext field as it was written: a signature is over all of them."""
+"""For callers that need every ext field as it was written: a signature is over all of them."""
 
 
 def decode_header(kind: int, header: bytes) -> AnyCommand:
     """Decode one header, JSON or binary, into a command without body.
 
-    Raises RemoteProtocolError when the header is not of its form, or too long; wrong types of
-    single ext fields are no error here: ``ext`` is then plain text and ``fields_of`` names the
-    field.
+    Raises RemoteProtocolError when the header is not of its form, or too long. Wrong types of single ext fields are no
+    error here: ``ext`` is then plain text and ``fields_of`` names the field.
     """
     if len(header) > GENERAL_HEADER_BYTES_MAX:
         raise RemoteProtocolError(f"a header of {len(header)} bytes is above the limit of {GENERAL_HEADER_BYTES_MAX}")
@@ -140,7 +140,7 @@ def decode_header(kind: int, header: bytes) -> AnyCommand:
 
 def _decode_any_json(header: bytes) -> AnyCommand:
     try:
-        command: AnyCommand = _decode_texts(header)  # what official clients write
+        command: AnyCommand = _decode_texts(header)  # the form that official clients write
     except msgspec.ValidationError:
         pass
     else:
@@ -154,7 +154,7 @@ def _decode_any_json(header: bytes) -> AnyCommand:
 
 
 def _decode_loosely(header: bytes) -> AnyCommand:
-    """A header whose JSON is sound and whose types are not what ``Command`` declares."""
+    """Decode a header of sound JSON whose types differ from the declarations of ``Command``."""
     raw = _decode_bare(header)
     ext = raw.get("extFields")
     language = raw.get("language")
@@ -185,7 +185,7 @@ def _integer(raw: dict[str, Any], name: str, default: int | None) -> int:
 
 
 def encode_response(response: Response, opaque: int, binary: bool = False) -> bytes:
-    """A response as a frame, in the serialisation that its request came in.
+    """Return a response as a frame, in the serialisation of its request.
 
     Raises LocalProtocolError when its fields do not fit a header.
     """
@@ -202,7 +202,7 @@ def encode_response(response: Response, opaque: int, binary: bool = False) -> by
 
 
 def encode_request(command: AnyCommand) -> bytes:
-    """A request of ours as a frame, JSON unless ``command.binary``."""
+    """Return a request of ours as a frame, JSON unless ``command.binary``."""
     if command.binary:
         header = binary_header(command.code, command.flag, command.opaque, command.remark, command.ext)
         return _frame(KIND_BINARY, header, command.body)
@@ -221,12 +221,12 @@ def encode_request(command: AnyCommand) -> bytes:
 
 
 def response_frame(header: bytes, body: bytes = b"") -> bytes:
-    """A frame around a JSON header that a hot processor has formatted itself."""
+    """Return a frame around a JSON header that a hot processor has already formatted."""
     return b"".join((LENGTHS.pack(4 + len(header) + len(body), len(header)), header, body))
 
 
 def bare_frame(opaque: int, binary: bool) -> bytes:
-    """The frame of an answer that says nothing but yes: 0.3 µs instead of 4."""
+    """Return the frame of an answer that only reports success: 0.3 µs instead of 4."""
     if binary:
         return success_frame(opaque, b"")
     header = _BARE_HEADER % opaque
@@ -234,7 +234,7 @@ def bare_frame(opaque: int, binary: bool) -> bytes:
 
 
 def response_of(frame: bytes) -> Response:
-    """Give an answer that was formatted already, as fields again, without its body."""
+    """Return the fields of an answer that is already formatted, without its body."""
     _, word = LENGTHS.unpack_from(frame)
     header_at = LENGTHS.size
     command = decode_header(word >> 24, frame[header_at : header_at + (word & HEADER_BYTES_MAX)])
@@ -242,12 +242,12 @@ def response_of(frame: bytes) -> Response:
 
 
 def _frame_of(header: bytes) -> bytes:
-    """A frame without a body, in half the time of `response_frame`."""
+    """Return a frame without a body, in half the time of `response_frame`."""
     size = len(header)
     return (_LENGTHS_OF[size] if size < len(_LENGTHS_OF) else LENGTHS.pack(size + 4, size)) + header
 
 
-# How frames begin that are but a header: to look that up takes a third of the time.
+# First bytes of frames without a body: looking them up takes a third of the time.
 _LENGTHS_OF: Final = tuple(LENGTHS.pack(size + 4, size) for size in range(512))
 
 
@@ -283,8 +283,8 @@ _BARE_HEADER: Final = encode_json(_json_header(0, FLAG_RESPONSE, 0, None, {})).r
 
 # Java's default com.rocketmq.remoting.frameMaxLength; a body of 4 MiB fits with room to spare.
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
-# A peer that sends a frame byte by byte must not cost an object a byte: a piece shorter than the
-# first is joined to the one before it until that is as long as the second.
+# A peer that sends a frame byte by byte must not cost an object for each byte. A piece shorter than the first limit is
+# joined to the one before it, until that one reaches the second limit.
 CHUNK_BYTES_SMALL: Final = 1024
 CHUNK_BYTES_FULL: Final = 64 * 1024
 _TLS_HANDSHAKE: Final = 0x16
@@ -293,16 +293,14 @@ _TLS_HANDSHAKE: Final = 0x16
 class Connection:
     """One side of a remoting connection as a state machine: bytes in, commands out.
 
-    Frames come in any split. A whole frame is decoded from the buffer that the transport delivered,
-    without copying it together first; only a frame that a read cut in two is held until its rest
-    is there, and never more than one. A length that no sound peer sends ends the connection before
-    a byte of it is stored, so announcing a large frame costs a server nothing. What is held costs
-    about as much as it is long: the pieces of a peer that sends byte by byte are put together as
-    they come.
+    Frames arrive in any split. A whole frame is decoded from the buffer that the transport delivered, without copying
+    it first. Only a frame that a read cut in two is held until its rest arrives, and never more than one. A length that
+    no sound peer sends ends the connection before a byte of it is stored, so announcing a large frame costs a server
+    nothing. A held frame costs about as much memory as its length: pieces of a peer that sends byte by byte are joined
+    on arrival.
 
-    ``receive`` never raises on what a peer sends. After a violation the connection takes nothing
-    more: ``violation`` says why, in one sentence. The commands that came before it in the same read
-    are still returned.
+    ``receive`` never raises, whatever a peer sends. After a violation the connection takes no more bytes: ``violation``
+    says why, in one sentence. The commands before it in the same read are still returned.
 
     With `NO_HOT_DECODERS` the ``ext`` of every command is plain text.
     """
@@ -317,18 +315,18 @@ class Connection:
         self._hot_decoders = hot_decoders() if decoders is None else decoders
         self._chunks: list[bytes] = []
         self._needed_bytes = 0
-        self.held_bytes = 0  # of a frame that is not whole yet
-        self.frames_begun = 0  # how often one was not whole at first
+        self.held_bytes = 0  # bytes of a frame that is not whole yet
+        self.frames_begun = 0  # count of frames that were not whole at first
         self.violation: str | None = None
-        self.hello = b""  # what a TLS handshake begins with, if one is why nothing more is taken
+        self.hello = b""  # the first bytes of a TLS handshake, if one was the violation
 
     @property
     def missing_bytes(self) -> int:
-        """How much the frame that is not whole yet still lacks, as far as is known."""
+        """Known count of the bytes that the incomplete frame still lacks."""
         return self._needed_bytes - self.held_bytes if self._chunks else 0
 
     def receive(self, data: bytes) -> list[AnyCommand]:
-        """Take what the transport delivered and return the commands that are now whole."""
+        """Take bytes that the transport delivered and return the commands that are now whole."""
         if self.violation is not None:
             return []
         if self._chunks:
@@ -351,7 +349,7 @@ class Connection:
         return commands
 
     def _read_frames(self, data: bytes, commands: list[AnyCommand]) -> int:
-        """Decode all whole frames of ``data``; return where the first that is not whole begins."""
+        """Decode all whole frames of ``data``; return the position of the first that is not whole."""
         at = 0
         end = len(data)
         bytes_max = self._frame_bytes_max
@@ -368,7 +366,7 @@ class Connection:
             body_at = at + 8 + (word & 0xFFFFFF)
             if body_at > stop:
                 raise RemoteProtocolError(f"a header of {word & 0xFFFFFF} bytes in a frame of {total}")
-            # A copy: msgspec takes a memoryview too, but the look-up needs something that hashes.
+            # A copy: msgspec takes a memoryview too, but the look-up needs a hashable value.
             header = data[at + 8 : body_at]
             decoder = hot(header[:HOT_PREFIX_BYTES])
             if decoder is None or word >> 24 != KIND_JSON:
@@ -406,9 +404,9 @@ class Connection:
             chunks.append(data)
 
     def give_up(self, why: str) -> AnyCommand | None:
-        """Forget the frame that is not whole, and take nothing more.
+        """Forget the incomplete frame, and take no more bytes.
 
-        Returns its command, without the body, if its header is all there and can be read.
+        Returns its command, without the body, if its header is complete and can be read.
         """
         held = b"".join(self._chunks)
         self._chunks.clear()
@@ -428,9 +426,9 @@ class Connection:
 
 # --- the most frequent answers, to sends and pulls ---
 #
-# They are made by templates. A template spares an answer the dictionary of its fields and the JSON
-# writer: 0.9 µs for a send's against 3.9. It holds what ``encode_response`` would write, which a
-# test compares. Fields are in the order of their names.
+# Templates format them. A template needs no dictionary of fields and no JSON writer: the answer to a send takes 0.9 µs
+# instead of 3.9. It has the text that ``encode_response`` would write, which a test compares. Fields are in the order
+# of their names.
 
 _BEFORE_OPAQUE: Final = '"flag":1,"language":"PYTHON","opaque":'
 _BEHIND_OPAQUE: Final = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
@@ -440,9 +438,9 @@ _END: Final = f"{_BEFORE_OPAQUE}%d{_BEHIND_OPAQUE}"
 class SendAnswers:
     """The answers to sends, for a broker of a region.
 
-    ``id_prefix`` is the beginning of its offset message ids, all but their last 16 digits.
-    ``template`` is the header of an answer in JSON: it takes the physical offset, queue id, queue
-    offset, the unique id (which JSON need not escape) and the opaque.
+    ``id_prefix`` is the beginning of the broker's offset message ids, all but their last 16 digits. ``template`` is the
+    header of an answer in JSON. It takes the physical offset, queue id, queue offset, the unique id (one that JSON does
+    not escape) and the opaque.
     """
 
     def __init__(self, region: str, *, trace_on: bool, id_prefix: str) -> None:
@@ -472,7 +470,7 @@ class SendAnswers:
     def frame(
         self, request: AnyCommand, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes
     ) -> Response | bytes:
-        """The answer to a send: a frame, unless JSON would have to escape the unique id."""
+        """Return the answer to a send: a frame, unless JSON would have to escape the unique id."""
         place = physical_offset, queue_id, queue_offset, unique
         if request.binary:
             return self.binary_frame(request.opaque, *place)
@@ -481,7 +479,7 @@ class SendAnswers:
         return self.response(*place)
 
     def binary_frame(self, opaque: int, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes) -> bytes:
-        """The answer to a send whose header is binary."""
+        """Return the answer to a send whose header is binary."""
         number, place = b"%d" % queue_id, b"%d" % queue_offset
         fields = self._binary_template % (
             physical_offset,
@@ -495,21 +493,21 @@ class SendAnswers:
         return success_frame(opaque, fields)
 
     def response(self, physical_offset: int, queue_id: int, queue_offset: int, unique: bytes) -> Response:
-        """The answer to a send as fields."""
+        """Return the answer to a send as fields."""
         last = {"transactionId": unique.decode("utf-8", "replace")}
         message_id = f"{self._id_prefix}{physical_offset:016X}"
         return Response(fields=self.fields(message_id, queue_id, queue_offset) | last)
 
     def batch_frame(self, opaque: int, ids: bytes, queue_id: int, queue_offset: int) -> bytes:
-        """The answer to a batch, with the ids of its messages joined by commas."""
+        """Return the answer to a batch, with the ids of its messages joined by commas."""
         return response_frame(self._batch_template % (ids, queue_id, queue_offset, opaque))
 
     def batch_response(self, ids: bytes, queue_id: int, queue_offset: int) -> Response:
-        """The same as fields."""
+        """Return the answer to a batch as fields."""
         return Response(fields=self.fields(ids.decode(), queue_id, queue_offset))
 
     def fields(self, ids: str, queue_id: int, queue_offset: int) -> dict[str, FieldValue]:
-        """What every answer to a send says; ``ids`` are joined by commas."""
+        """Return the fields of every answer to a send; ``ids`` are joined by commas."""
         return {
             "MSG_REGION": self._region,
             "TRACE_ON": self._trace,
@@ -542,9 +540,11 @@ def pull_answer(
     records: bytes,
     suggested: int = 0,
 ) -> Response | bytes:
-    """The answer to a pull: where it goes on, what its queue has, the flags of topic and group, and
-    the number of the broker that is to be asked next. Where nothing was found, the remark is the
-    name of ``status``."""
+    """Return the answer to a pull.
+
+    It has the next offset, the queue's first and last offset, the flags of topic and group, and the id of the broker
+    for the next pull. If nothing was found, the remark is the name of ``status``.
+    """
     if code != ResponseCode.SUCCESS:
         fields = {
             "suggestWhichBrokerId": suggested,
@@ -580,8 +580,11 @@ def pop_answer(
     counts: str | None,
     records: bytes,
 ) -> bytes:
-    """The answer to a pop that found messages; texts as in ``wire.pop``, ``counts`` of a pop in
-    order only. (No request for a pop has a binary header, which has no room for its code.)"""
+    """Return the answer to a pop that found messages.
+
+    The texts are those of ``wire.pop``; only a pop in order has ``counts``. (No request for a pop has a binary header,
+    which has no room for its code.)
+    """
     counted = "" if counts is None else f'"orderCountInfo":"{counts}",'
     header = (
         f'{{"code":0,"extFields":{{{counted}"popTime":"{pop_ms}","invisibleTime":"{invisible_ms}",'

@@ -1,10 +1,11 @@
 """Typed request headers: one declarative table for each request that has fields.
 
-Names follow the wire in camelCase (``consumer_group`` is ``consumerGroup``); the one-letter form of
-``SEND_MESSAGE_V2`` has the same attributes under other wire names, so one processor serves both.
-Fields that some client leaves out have a default; the others are mandatory, and a request without
-them is refused with the field's name. On the wire every value is text; ``wire.command.fields_of``
-converts it. Source: upstream ``org.apache.rocketmq.remoting.protocol.header``.
+Names follow the wire in camelCase (``consumer_group`` is ``consumerGroup``). The one-letter form of ``SEND_MESSAGE_V2``
+has the same attributes under other wire names, so one processor serves both. Fields that some client leaves out have a
+default. The others are mandatory, and a request without them is refused with the field's name. On the wire every value
+is text; ``wire.command.fields_of`` converts it.
+
+Source: RocketMQ's ``org.apache.rocketmq.remoting.protocol.header``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from msgspec import Meta, field
 from firearrow.javanumbers import LONG_MAX, LONG_MIN
 from firearrow.wire.command import Int32
 
-# What a server keeps of a header. RocketMQ has no limit; the longest that its clients send is an
-# address and the number of a process, or a random UUID.
+# Limit of a value that a server keeps from a header. RocketMQ has no limit. The longest that its clients send is an
+# address and a process id, or a random UUID.
 Name = Annotated[str, Meta(max_length=255)]
 Int64 = Annotated[int, Meta(ge=LONG_MIN, le=LONG_MAX)]
 
@@ -48,7 +49,7 @@ class SendMessage(Header):
 class SendMessageV2(Header, kw_only=True):
     """310, 320, 325: the fields of SendMessage under one-letter names.
 
-    In the order of the wire, which is the one that is decoded fastest.
+    They are in the order of the wire, which is decoded fastest.
     """
 
     producer_group: str = field(name="a")
@@ -73,7 +74,7 @@ AnySendMessage = SendMessage | SendMessageV2
 class PullMessage(Header):
     """11, 361: up to ``max_msg_nums`` messages of one queue from ``queue_offset`` on.
 
-    With ``lite_topic`` it is that of a lite topic of ``topic``.
+    With ``lite_topic`` the queue is that of a lite topic of ``topic``.
     """
 
     consumer_group: str
@@ -118,7 +119,7 @@ class EndTransaction(Header):
 
 
 class ResumeCheck(Header):
-    """323: have a transaction checked again; ``msg_id`` says where the message is."""
+    """323: resume the checks of a transaction; ``msg_id`` names the place of the message."""
 
     topic: str | None = None
     msg_id: str = ""
@@ -143,9 +144,9 @@ class UpdateConsumerOffset(Header):
 
 
 class ResetOffset(Header):
-    """222: have a group go on at a time, or, with a queue id, at an offset of one queue.
+    """222: reset a group to a time, or, with a queue id, to an offset of one queue.
 
-    Without ``is_force`` consumers that are told of it (220) only go back.
+    Without ``is_force`` the notified consumers (220) only go back.
     """
 
     group: str
@@ -182,7 +183,7 @@ class ViewMessage(Header):
 
 
 class UnregisterClient(Header):
-    """35: a client says good-bye for a producer or a consumer group (or both)."""
+    """35: a client leaves a producer or a consumer group (or both)."""
 
     client_id: str = field(name="clientID")
     producer_group: str | None = None
@@ -190,8 +191,10 @@ class UnregisterClient(Header):
 
 
 class SendBack(Header):
-    """36: a group failed to consume the message at a physical offset. What clients say of its id
-    and topic (``originMsgId``, ``originTopic``) is not read: the message itself says it."""
+    """36: a group failed to consume the message at a physical offset.
+
+    The client's values of its id and topic (``originMsgId``, ``originTopic``) are not read: the message has them.
+    """
 
     group: str
     offset: Int64
@@ -207,14 +210,14 @@ class ConsumerGroupHeader(Header):
 
 
 class ConsumersOfGroup(Header):
-    """203: a consumer group; ``with_changes`` (Firearrow's own): and who joined and left it."""
+    """203: a consumer group; ``with_changes`` (only in Firearrow) adds the clients that joined and left it."""
 
     consumer_group: str
     with_changes: bool | None = None
 
 
 class AskConsumer(Header):
-    """307: a consumer of a group; ``jstack_enable``: it is to tell the stacks of its threads."""
+    """307: a consumer of a group; with ``jstack_enable`` it reports the stacks of its threads."""
 
     consumer_group: str
     client_id: str
@@ -222,7 +225,7 @@ class AskConsumer(Header):
 
 
 class ConsumeDirectly(Header):
-    """309: a message, by its offset id, and the consumer that is to have it."""
+    """309: a message, by its offset id, and the consumer that must consume it."""
 
     consumer_group: str
     client_id: str = ""
@@ -276,7 +279,7 @@ class CreateTopic(Header):
 
 
 class RouteHeader(Header):
-    """105: a topic; as upstream takes it, without one no topic is found, and that is no error."""
+    """105: a topic; as in RocketMQ, a request without one finds no topic, which is no error."""
 
     topic: str = "null"
     accept_standard_json_only: bool | None = None
@@ -319,8 +322,7 @@ class DeleteSubscriptionGroup(Header):
 
 
 class KvHeader(Header):
-    """100, 101, 102: a key (and value) in a namespace of the name server, which says what is
-    missing."""
+    """100, 101, 102: a key (and value) in a namespace of the name server, which names a missing field."""
 
     namespace: str | None = None
     key: str | None = None
@@ -358,7 +360,7 @@ class UnregisterBroker(Header):
 
 
 class QueryDataVersion(Header):
-    """322: has what the name server knows of this broker changed?"""
+    """322: asks whether the name server's data of this broker are outdated."""
 
     broker_name: str
     broker_addr: str
@@ -376,14 +378,16 @@ class BrokerHeartbeat(Header):
     epoch: Int32 | None = None
     max_offset: Int64 | None = None
     confirm_offset: Int64 | None = None
-    # Upstream spells this one field without the second i.
+    # RocketMQ spells this one field without the second i.
     heartbeat_timeout_millis: Int64 | None = field(name="heartbeatTimeoutMills", default=None)
     election_priority: Int32 | None = None
 
 
 class MinBrokerId(Header):
-    """905: the smallest number among the brokers of a name is another; who has left, and where a
-    master that came takes slaves."""
+    """905: the smallest id among the brokers of a name has changed.
+
+    It names the broker that left, and the address where a new master takes slaves.
+    """
 
     min_broker_id: Int64
     broker_name: str | None = None
@@ -393,7 +397,7 @@ class MinBrokerId(Header):
 
 
 class ExchangeHaInfo(Header):
-    """906: where a master takes slaves; without fields that is asked."""
+    """906: the address where a master takes slaves; without fields the sender asks for it."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -407,7 +411,7 @@ class BrokerNameHeader(Header):
 
 
 class AlterSyncStateSet(Header):
-    """1001: a master says which brokers have all its messages; the body is a SyncStateSet."""
+    """1001: a master reports the brokers that have all its messages; the body is a SyncStateSet."""
 
     broker_name: str
     master_broker_id: Int64
@@ -415,7 +419,7 @@ class AlterSyncStateSet(Header):
 
 
 class ElectMaster(Header):
-    """1002: elect a master; ``broker_id`` is who asks, or who is to be (``designate_elect``)."""
+    """1002: elect a master; ``broker_id`` is the sender, or with ``designate_elect`` the broker to elect."""
 
     broker_name: str
     cluster_name: str = ""
@@ -424,7 +428,7 @@ class ElectMaster(Header):
 
 
 class MasterOfName(Header):
-    """1008, and answers to 1002, 1003 and 1004: who is master of a broker name, if anybody is."""
+    """1008, and answers to 1002, 1003 and 1004: the master of a broker name, if there is one."""
 
     master_broker_id: Int64 | None = None
     master_address: str | None = None
@@ -433,7 +437,7 @@ class MasterOfName(Header):
 
 
 class BrokerIdThatIsNext(Header):
-    """The answer to 1012: the number that no broker of the name has."""
+    """The answer to 1012: the id that no broker of the name has."""
 
     next_broker_id: Int64
 
@@ -448,14 +452,14 @@ class RegisterToController(Header):
 
 
 class NextBrokerId(Header):
-    """1012: which id a new broker may apply for."""
+    """1012: a request for the id that a new broker may apply for."""
 
     cluster_name: str
     broker_name: str
 
 
 class FollowState(Header):
-    """19001: a slave has its master's state up to a version, and waits for what comes next."""
+    """19001: a slave has its master's state up to a version, and waits for the next change."""
 
     broker_id: Int64
     life: str
@@ -477,7 +481,7 @@ class CleanBrokerData(Header):
     broker_name: str
     cluster_name: str | None = None
     broker_controller_ids_to_clean: str | None = None
-    # Upstream's field is ``isCleanLivingBroker``, as Java's are that begin so.
+    # RocketMQ's field is ``isCleanLivingBroker``, like other boolean fields in Java.
     clean_living_broker: bool = field(name="isCleanLivingBroker", default=False)
 
 
@@ -502,7 +506,7 @@ class ViewBrokerStats(Header):
 
 
 class RecallMessage(Header):
-    """370: takes a message back that waits for its time."""
+    """370: recall a message that waits for its delivery time."""
 
     topic: str
     recall_handle: str
@@ -517,7 +521,7 @@ class GroupAndTopic(Header):
 
 
 class CorrectionOffset(Header):
-    """308: a group to compare others with, and those, joined by ``,``, that do not count."""
+    """308: a group to compare other groups with, and the groups, joined by ``,``, that do not count."""
 
     topic: str
     compare_group: str
@@ -525,8 +529,10 @@ class CorrectionOffset(Header):
 
 
 class CloneGroupOffset(Header):
-    """314: a group that gets another's offsets; blank: in all topics. ``offline``: also in those
-    that the other does not subscribe to now."""
+    """314: copy a group's offsets to another group, for a blank topic in all topics.
+
+    ``offline`` includes topics to which the source group does not subscribe now.
+    """
 
     src_group: str
     dest_group: str
@@ -535,13 +541,13 @@ class CloneGroupOffset(Header):
 
 
 class AllProgress(Header):
-    """317: whether only topics with an order count."""
+    """317: progress of all groups; the field limits it to topics with an order."""
 
     is_order: bool
 
 
 class QueryConsumeQueue(Header):
-    """321: so many entries of a queue, from an offset on."""
+    """321: a count of entries of a queue, from an offset on."""
 
     topic: str
     queue_id: Int32 = 0
@@ -557,7 +563,7 @@ class TopicsOfGroup(Header):
 
 
 class ForbidGroup(Header):
-    """353: whether a group may read a topic; without ``readable`` nothing is changed."""
+    """353: set or get the permission of a group to read a topic; without ``readable`` nothing is changed."""
 
     group: str
     topic: str
@@ -580,9 +586,9 @@ class CheckQueues(Header):
 class PopMessage(Header):
     """200050: up to ``max_msg_nums`` messages for a group, invisible to others for a time in ms.
 
-    Queue -1 is any. A pop that finds nothing waits until ``poll_time`` ms after ``born_time``. A
-    group without an offset begins at a queue's first message (``init_mode`` 0) or its last (1).
-    ``attempt_id`` names a pop in order that may be repeated.
+    Queue -1 is any. A pop that finds nothing waits until ``poll_time`` ms after ``born_time``. A group without an
+    offset begins at a queue's first message (``init_mode`` 0) or its last (1). ``attempt_id`` names a pop in order that
+    the client may repeat.
     """
 
     consumer_group: str
@@ -611,8 +617,7 @@ class AckMessage(Header):
 
 
 class PopLiteMessage(Header):
-    """200070: messages of the lite topics of ``topic`` that a client of a group subscribes to; the
-    fields as in 200050."""
+    """200070: messages of the lite topics of ``topic`` to which a client of a group subscribes; fields as in 200050."""
 
     client_id: Annotated[str, Meta(max_length=1024)]
     consumer_group: str
@@ -625,8 +630,10 @@ class PopLiteMessage(Header):
 
 
 class ChangeInvisibleTime(Header):
-    """200053: a popped message becomes visible in so many ms from now; ``suspend``: without that
-    its count of deliveries grows."""
+    """200053: a popped message becomes visible ``invisible_time`` ms from now.
+
+    With ``suspend`` its count of deliveries does not grow.
+    """
 
     consumer_group: str
     topic: str
@@ -639,9 +646,9 @@ class ChangeInvisibleTime(Header):
 
 
 class Notification(Header):
-    """200054: tell when a group has something to pop; queue -1 is any.
+    """200054: notify the client when a group has a message to pop; queue -1 is any.
 
-    Since RocketMQ 5.5.1 also when a client has, of the lite topics to which it subscribes.
+    Since RocketMQ 5.5.1 also when the lite topics to which a client subscribes have one.
     """
 
     consumer_group: str
@@ -667,7 +674,7 @@ class PeekMessage(Header):
 
 
 class PollingInfo(Header):
-    """200055: how many pops of a group wait for messages of a queue."""
+    """200055: count of a group's pops that wait for messages of a queue."""
 
     consumer_group: str
     topic: str
@@ -688,7 +695,7 @@ class LiteTopic(Header):
 
 
 class LiteClient(Header):
-    """200077: a client of a group; at most so many of its lite topics are told."""
+    """200077: a client of a group, and the limit of its lite topics in the answer."""
 
     parent_topic: str
     group: str
@@ -697,7 +704,7 @@ class LiteClient(Header):
 
 
 class LiteGroup(Header):
-    """200078: a group, and one of its lite topics, or how many that are farthest behind."""
+    """200078: a group, and one of its lite topics, or the count of lite topics with the largest lag."""
 
     group: str
     lite_topic: str = ""
@@ -705,26 +712,26 @@ class LiteGroup(Header):
 
 
 class LiteDispatch(Header):
-    """200079: a group, or one of its clients, that is to see all that is ready."""
+    """200079: a group, or one of its clients, that must get all ready messages."""
 
     group: str
     client_id: str = ""
 
 
 class FlushOffset(Header):
-    """908: how far a slave is to take its master to have flushed."""
+    """908: the physical offset that a slave must assume its master has flushed."""
 
     master_flush_offset: Int64 | None = None
 
 
 class ExportConfig(Header):
-    """355: which tables a broker writes as JSON, each ended by ``;``."""
+    """355: the tables that a broker must write as JSON, each ended by ``;``."""
 
     config_type: str
 
 
 class TimerEngine(Header):
-    """5001: what keeps timed messages, ``R``ocksDB or ``F``iles."""
+    """5001: the engine that keeps timed messages, ``R``ocksDB or ``F``iles."""
 
     engine: str = field(name="E_T")
 
@@ -736,19 +743,19 @@ class AuthUser(Header):
 
 
 class AuthUsers(Header):
-    """3005: users whose name has this in it."""
+    """3005: users whose name contains a text."""
 
     filter: str | None = None
 
 
 class AuthSubject(Header):
-    """3006, 3007, 3009: whom permissions are for, ``User:name``."""
+    """3006, 3007, 3009: the subject of permissions, ``User:name``."""
 
     subject: str = ""
 
 
 class AuthResource(Header):
-    """3008: what a subject may no longer use; without a resource, anything."""
+    """3008: the resource that a subject may no longer use; without a resource, all of them."""
 
     subject: str = ""
     resource: str | None = None
@@ -756,7 +763,7 @@ class AuthResource(Header):
 
 
 class AuthSubjects(Header):
-    """3010: subjects and resources whose names have this in them."""
+    """3010: subjects and resources whose names contain a text."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None

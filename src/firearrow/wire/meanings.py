@@ -1,6 +1,6 @@
-"""What each response code means to whoever meets it: when servers answer with it, and what helps.
+"""Causes and cures of each response code.
 
-Source of the causes: upstream's processors of broker, name server and client, RocketMQ 5.5.0.
+Source of the causes: the processors of broker, name server and client in RocketMQ 5.5.0.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from firearrow.wire.codes import ResponseCode as Code
 
 
 class Meaning(NamedTuple):
-    """When a server answers with a code, and what to do about it."""
+    """Cause and cure of a response code."""
 
     cause: str
     cure: str
 
 
 MEANINGS: Final[Mapping[Code, Meaning]] = {
-    Code.SUCCESS: Meaning("The request was done.", "Nothing is to be done."),
+    Code.SUCCESS: Meaning("The request was done.", "Nothing: this is no error."),
     Code.SYSTEM_ERROR: Meaning(
         "The server failed at the request: an error of its own, a header or body that it can't "
         "read, or a message that is not there any more. The remark says which.",
@@ -84,12 +84,11 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.TOPIC_EXIST_ALREADY: Meaning("A topic of this name exists.", "Use it, change it, or choose another name."),
     Code.PULL_NOT_FOUND: Meaning(
-        "There is no new message at this offset. Consumers get this all the time.",
-        "Nothing is to be done: the client pulls again.",
+        "There is no new message at this offset. Consumers get this all the time.", "Nothing: the client pulls again."
     ),
     Code.PULL_RETRY_IMMEDIATELY: Meaning(
         "The messages at this offset are not for this subscription, or have just been deleted.",
-        "Nothing is to be done: the client pulls again at the offset that it was given.",
+        "Nothing: the client pulls again at the offset that it was given.",
     ),
     Code.PULL_OFFSET_MOVED: Meaning(
         "The offset is out of the queue: before its first message (deleted meanwhile) or beyond its last one.",
@@ -97,8 +96,8 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "consumed are lost: keep them for longer (`fileReservedTime`), or consume faster.",
     ),
     Code.QUERY_NOT_FOUND: Meaning(
-        "There is nothing of what was asked for: no offset, key, route or configuration.",
-        "Check what was asked for. For the offset of a new group this is what is to be expected.",
+        "The requested offset, key, route or configuration does not exist.",
+        "Check the request. For the offset of a new group this is expected.",
     ),
     Code.SUBSCRIPTION_PARSE_FAILED: Meaning(
         "The expression of tags or SQL92 of a subscription can't be read.",
@@ -107,7 +106,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.SUBSCRIPTION_NOT_EXIST: Meaning(
         "The broker does not know that this group subscribes to this topic: members subscribe to "
         "different topics and each heartbeat replaces the other's, or none has come yet.",
-        "Have all members of a group subscribe to the same; `firearrow doctor GROUP`.",
+        "Let all members of a group subscribe to the same topics; `firearrow doctor GROUP`.",
     ),
     Code.SUBSCRIPTION_NOT_LATEST: Meaning(
         "The broker has an older subscription than the one the consumer pulls with.",
@@ -115,7 +114,8 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "`firearrow doctor GROUP`.",
     ),
     Code.SUBSCRIPTION_GROUP_NOT_EXIST: Meaning(
-        "There is no such consumer group, and the broker makes none by itself (`autoCreateSubscriptionGroup=false`).",
+        "There is no such consumer group, and the broker creates none automatically "
+        "(`autoCreateSubscriptionGroup=false`).",
         "Create the group on each broker, or correct its name.",
     ),
     Code.FILTER_DATA_NOT_EXIST: Meaning(
@@ -159,8 +159,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "Poll with fewer requests at a time, or raise the limit.",
     ),
     Code.POLLING_TIMEOUT: Meaning(
-        "A POP request waited, and no message came. Consumers get this all the time.",
-        "Nothing is to be done: the client asks again.",
+        "A POP request waited, and no message came. Consumers get this all the time.", "Nothing: the client asks again."
     ),
     Code.BROKER_NOT_EXIST: Meaning(
         "No broker of this name is known.",
@@ -179,7 +178,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.NOT_LEADER_FOR_QUEUE: Meaning(
         "Another broker has this queue of a static topic now.",
-        "Have the client refresh its route; it does so by itself after a while.",
+        "Let the client refresh its route; it does so automatically after a while.",
     ),
     Code.ILLEGAL_OPERATION: Meaning(
         "The operation is not possible in this state, as ending a transaction that is over, or "
@@ -188,19 +187,19 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.GO_AWAY: Meaning(
         "The server is about to stop and wants no more requests on this connection.",
-        "Reconnect, or use another broker; clients do so by themselves.",
+        "Reconnect, or use another broker; clients do so automatically.",
     ),
     Code.CONTROLLER_FENCED_MASTER_EPOCH: Meaning(
         "A master told the controller of slaves in sync, but of an earlier epoch than it has now.",
-        "Nothing is to be done: the broker asks who is master, and follows.",
+        "Nothing: the broker asks who is master, and follows.",
     ),
     Code.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH: Meaning(
         "A master changed the set of slaves in sync from a state that is not the latest.",
-        "Nothing is to be done: the broker asks for the latest, and tries again.",
+        "Nothing: the broker asks for the latest, and tries again.",
     ),
     Code.CONTROLLER_INVALID_MASTER: Meaning(
         "A broker that is not the master told the controller of slaves in sync.",
-        "Nothing is to be done: the broker asks who is master, and follows.",
+        "Nothing: the broker asks who is master, and follows.",
     ),
     Code.CONTROLLER_INVALID_REPLICAS: Meaning(
         "A set of slaves in sync names a broker that the controller does not know.",
@@ -218,13 +217,13 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "See that this broker reaches all controllers (`controllerAddr`).",
     ),
     Code.CONTROLLER_NOT_LEADER: Meaning(
-        "This controller does not lead its group now, or could not have the others agree.",
-        "Ask the one that `firearrow mqadmin getControllerMetaData` names; brokers do so by "
-        "themselves. If there is none, see that most controllers run and reach each other.",
+        "This controller does not lead its group now, or got no agreement from the others.",
+        "Ask the one that `firearrow mqadmin getControllerMetaData` names; brokers do so "
+        "automatically. If there is none, see that most controllers run and reach each other.",
     ),
     Code.CONTROLLER_BROKER_METADATA_NOT_EXIST: Meaning(
         "The controller knows no broker of this name.",
-        "Check the name. A broker in controller mode registers by itself.",
+        "Check the name. A broker in controller mode registers automatically.",
     ),
     Code.CONTROLLER_INVALID_CLEAN_BROKER_METADATA: Meaning(
         "Brokers can't be forgotten: one of them lives, or there is none like that.",
@@ -232,11 +231,12 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED: Meaning(
         "The controller does not know this broker, or not under this id.",
-        "A broker in controller mode registers by itself. If it was forgotten by `cleanBrokerMetadata`, restart it.",
+        "A broker in controller mode registers automatically. If it was forgotten by "
+        "`cleanBrokerMetadata`, restart it.",
     ),
     Code.CONTROLLER_MASTER_STILL_EXIST: Meaning(
         "The master lives, so that none was elected.",
-        "Nothing is to be done. To have another one, name it: `electMaster`.",
+        "Nothing: this is no error. To have another one, name it: `electMaster`.",
     ),
     Code.CONTROLLER_ELECT_MASTER_FAILED: Meaning(
         "The broker can't be master: it does not live, or lacks messages that the last one had.",
@@ -245,10 +245,10 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED: Meaning(
         "The set of slaves in sync can't be as the master says: it is that already, lacks the "
         "master, or the broker is unknown.",
-        "Nothing is to be done: the broker asks for the latest set.",
+        "Nothing: the broker asks for the latest set.",
     ),
     Code.CONTROLLER_BROKER_ID_INVALID: Meaning(
-        "Another broker has this id already.", "Nothing is to be done: the broker asks for another one."
+        "Another broker has this id already.", "Nothing: the broker asks for another one."
     ),
     Code.LMQ_QUOTA_EXCEEDED: Meaning(
         "There are as many LMQs as the broker may have (`maxLmqConsumeQueueNum`).",
@@ -262,10 +262,10 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.USER_NOT_EXIST: Meaning(
         "There is no such user on this broker.", "`firearrow mqadmin createUser`, on each broker."
     ),
-    Code.POLICY_NOT_EXIST: Meaning("Nothing is said of what this user may do.", "`firearrow mqadmin createAcl`."),
+    Code.POLICY_NOT_EXIST: Meaning("No policy says what this user may do.", "`firearrow mqadmin createAcl`."),
 }
 
 
 def raised_as(code: Code) -> str:
-    """The class of the error that Firearrow's client raises for a code; ``-`` for success."""
+    """Return the class of the error that Firearrow's client raises for a code; ``-`` for success."""
     return "-" if code is Code.SUCCESS else BrokerError.lookup(code).__name__

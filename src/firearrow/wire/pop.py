@@ -1,26 +1,25 @@
-"""What clients and broker say of popped messages, in one line of text each.
+"""Texts that clients and broker exchange about popped messages, one line each.
 
-A *handle* names a message that was popped. Clients make it for each message (property ``POP_CK``)
-and bring it back to acknowledge the message or to change its invisible time:
+A *handle* names a message that was popped. Clients write one for each message (property ``POP_CK``). They send it back
+to acknowledge the message or to change its invisible time:
 
     <start offset> <pop time> <invisible time> <revive queue> <origin> <broker> <queue> <offset>
 
     7 1700000000000 60000 3 0 broker-a 2 9
 
-*Start offset* is the first queue offset of the pop's batch, times are in ms, *revive queue* is
-where the broker keeps its books of the batch (`ORDER_REVIVE_QUEUE`: in the state of the order), and
-*origin* says which topic the message is in: 0 the topic that was popped, 1 the group's retry topic
-of it, 2 that of the second form.
+*Start offset* is the first queue offset of the pop's batch; times are in ms. *Revive queue* is the queue in which the
+broker keeps its books of the batch (`ORDER_REVIVE_QUEUE`: in the state of the order). *Origin* names the topic of the
+message: 0 the topic that was popped, 1 the group's retry topic of it, 2 the retry topic of the second form.
 
-An answer to a pop says of each queue what clients make handles of, joined by ``;``:
+An answer to a pop has for each queue the parts from which clients build handles, joined by ``;``:
 
     startOffsetInfo   <origin> <queue> <start offset>
     msgOffsetInfo     <origin> <queue> <offset>,<offset>…
     orderCountInfo    <origin> <queue> <count>  and  <origin> qo<queue>%<offset> <count>
 
-the last only for pops in order: how often a message, or every one of a queue, was popped before.
+The last exists only for pops in order: the count of earlier pops of a message, or of every message of a queue.
 
-Source: upstream ``ExtraInfoUtil``.
+Source: RocketMQ's ``ExtraInfoUtil``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TOPIC, RETRY_V1, RETRY_V2 = range(3)  # origins of a popped message
 
 
 class Handle(NamedTuple):
-    """Names a popped message; see above."""
+    """Name of a popped message; see above."""
 
     start_offset: int
     pop_ms: int
@@ -54,12 +53,12 @@ class Handle(NamedTuple):
 
     @property
     def is_ordered(self) -> bool:
-        """Tell whether the message was popped in order."""
+        """True if the message was popped in order."""
         return self.revive_queue_id == ORDER_REVIVE_QUEUE
 
     @property
     def visible_ms(self) -> int:
-        """When the message can be popped again unless it was acknowledged."""
+        """Time from which the message can be popped again unless it was acknowledged."""
         return self.pop_ms + self.invisible_ms
 
     @property
@@ -76,14 +75,14 @@ class Handle(NamedTuple):
 
 
 def split_handle(text: str) -> str:
-    """Give the `Handle.head` of a handle, whether it ends with a queue offset or before."""
+    """Return the `Handle.head` of a handle with or without a queue offset at its end."""
     return text.rpartition(" ")[0] if text.count(" ") == 7 else text
 
 
 def parse_handle(text: str, queue_offset: int = -1) -> Handle:
-    """Read a handle; MessageError if it is none.
+    """Read a handle; raises MessageError if it is none.
 
-    One may end before the queue's offset, which then is ``queue_offset``.
+    A handle may end before the queue's offset, which then is ``queue_offset``.
     """
     if len(text) > HANDLE_CHARS_MAX:
         raise MessageError(f"a handle of {len(text)} characters")
@@ -104,26 +103,26 @@ def parse_handle(text: str, queue_offset: int = -1) -> Handle:
 
 
 def origin_of(topic: str) -> int:
-    """Say what kind of topic a popped message is in."""
+    """Return the origin of a popped message: the kind of its topic."""
     if not names.is_retry(topic):
         return TOPIC
     return RETRY_V2 if names.is_pop_retry_v2(topic) else RETRY_V1
 
 
 def origin_topic(topic: str, group: str, origin: int) -> str:
-    """Give the topic that a message popped from ``topic`` is in."""
+    """Return the topic that holds a message popped from ``topic``."""
     if origin == TOPIC:
         return topic
     return names.pop_retry_topic(topic, group, v2=origin == RETRY_V2)
 
 
 def parse_start_offsets(text: str) -> dict[tuple[int, int], int]:
-    """Read startOffsetInfo: the start offset by origin and queue; MessageError if it is none."""
+    """Read startOffsetInfo: the start offset by origin and queue; raises MessageError if it is none."""
     return {(int(origin), int(queue)): int(offset) for origin, queue, offset in _items(text, "startOffsetInfo")}
 
 
 def parse_offsets(text: str) -> dict[tuple[int, int], list[int]]:
-    """Read msgOffsetInfo: the offsets of messages by origin and queue; MessageError as above."""
+    """Read msgOffsetInfo: the offsets of messages by origin and queue; raises MessageError if it is none."""
     return {
         (int(origin), int(queue)): [int(offset) for offset in offsets.split(",")]
         for origin, queue, offsets in _items(text, "msgOffsetInfo")
@@ -131,8 +130,10 @@ def parse_offsets(text: str) -> dict[tuple[int, int], list[int]]:
 
 
 def parse_order_counts(text: str) -> dict[tuple[int, str], int]:
-    """Read orderCountInfo: how often popped before, by origin and queue (``3``) or message
-    (``qo3%17``); MessageError as above."""
+    """Read orderCountInfo: the count of earlier pops by origin and queue (``3``) or message (``qo3%17``).
+
+    Raises MessageError if it is none.
+    """
     return {(int(origin), place): int(count) for origin, place, count in _counts(text)}
 
 
@@ -157,8 +158,8 @@ def _is_number(text: str) -> bool:
 
 
 def batch_acks(group: str, topic: str, handles: Iterable[Handle]) -> list[BatchAck]:
-    """Give what acknowledges messages popped from ``topic`` together (200151): an item for each
-    pop of each queue."""
+    """Return the items that acknowledge messages popped from ``topic`` together (200151): one for each pop of each
+    queue."""
     together: dict[str, list[Handle]] = {}
     for handle in handles:
         together.setdefault(handle.head, []).append(handle)
@@ -185,18 +186,21 @@ def _batch_ack(group: str, topic: str, handles: Sequence[Handle]) -> BatchAck:
 
 
 def start_offset_info(origin: int, queue_id: int, start_offset: int) -> str:
-    """Give a queue's item of startOffsetInfo."""
+    """Return a queue's item of startOffsetInfo."""
     return f"{origin} {queue_id} {start_offset}"
 
 
 def msg_offset_info(origin: int, queue_id: int, offsets: Iterable[int]) -> str:
-    """Give a queue's item of msgOffsetInfo."""
+    """Return a queue's item of msgOffsetInfo."""
     return f"{origin} {queue_id} {','.join(map(str, offsets))}"
 
 
 def order_count_infos(origin: int, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]) -> list[str]:
-    """Give a queue's items of orderCountInfo: how often each message was popped before, if it was,
-    and the least of that, for clients that know no more."""
+    """Return a queue's items of orderCountInfo.
+
+    They have the count of earlier pops of each message that has some, and the smallest count, for clients that can read
+    only that.
+    """
     infos = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
     least = min(counts.values()) if len(counts) == len(offsets) else 0
     return [*infos, f"{origin} {queue_id} {least}"]

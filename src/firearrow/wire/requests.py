@@ -1,14 +1,14 @@
-"""What is known of each request code of RocketMQ 5.5.0, served here or not: one row each.
+"""Table of the request codes of RocketMQ 5.5.0, served here or not: one row each.
 
-A row says who serves the code, what its header and its body are, what a client must be permitted
-to do for it, whether it comes one-way, and whether only masters take it. Which function serves it
-is said by the server: ``broker.admission``, ``namesrv.processor``.
+A row has the server of the code, its header and body, the permissions that a client needs, whether it is one-way, and
+whether only masters take it. Each server names the functions that serve its codes: ``broker.admission``,
+``namesrv.processor``.
 
-Permissions are those of RocketMQ's ACL 2.0: a client needs each `Ask` of a row, and for that any of
-its actions. On a retry topic they are asked for its group, SUB in the place of PUB. Codes of which
-upstream only wants to know who asks have here what their effect calls for.
+Permissions are those of RocketMQ's ACL 2.0: a client needs each `Ask` of a row, and for that any of its actions. On a
+retry topic they apply to its group, with SUB in the place of PUB. For some codes RocketMQ checks only the client's
+identity; here they need the permissions that fit their effect.
 
-Source: upstream ``RequestCode``, ``RocketMQAction``, ``DefaultAuthorizationContextBuilder``.
+Source: RocketMQ's ``RequestCode``, ``RocketMQAction``, ``DefaultAuthorizationContextBuilder``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from firearrow.wire.controller_bodies import SyncStateSet
 
 
 class ServedBy(Enum):
-    """Who answers a code. NOBODY: no process of RocketMQ 5.5.0 does, and none of its clients and
-    tools sends it."""
+    """Server that answers a code. NOBODY: no process of RocketMQ 5.5.0 answers it, and none of its clients and tools
+    sends it."""
 
     BROKER = auto()
     NAME_SERVER = auto()
@@ -50,7 +50,7 @@ class ServedBy(Enum):
 
 
 class Resource(Enum):
-    """What a permission is for."""
+    """Kind of resource that a permission is for."""
 
     CLUSTER = auto()
     TOPIC = auto()
@@ -58,7 +58,7 @@ class Resource(Enum):
 
 
 class Action(Flag):
-    """What a permission allows."""
+    """Action that a permission allows."""
 
     PUB = auto()
     SUB = auto()
@@ -76,12 +76,12 @@ class Ask(NamedTuple):
 
 
 class Trait(Flag):
-    """What else is true of a code."""
+    """Further trait of a code."""
 
     NONE = 0
-    ONEWAY = auto()  # who sends it as a rule wants no answer
+    ONEWAY = auto()  # its sender usually wants no answer
     MASTERS = auto()  # a slave refuses it
-    READS = auto()  # it changes nothing, whatever right it asks for: no line in the audit log
+    READS = auto()  # it changes nothing, whatever right it needs: no line in the audit log
 
 
 class Unread:
@@ -89,8 +89,8 @@ class Unread:
 
 
 class Row(NamedTuple):
-    """What is known of a code; ``header`` and ``body`` are None where there is none to read, and
-    ``bytes`` is a body of another form than JSON."""
+    """Row of a code; ``header`` and ``body`` are None if there is none to read, and ``bytes`` is a body that is not
+    JSON."""
 
     code: Code
     served_by: ServedBy

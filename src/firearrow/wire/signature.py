@@ -1,15 +1,14 @@
-"""Signed requests: how a client proves who it is to a broker or name server with access control.
+"""Signed requests: a client proves its identity to a broker or name server with access control.
 
-Three ext fields say it: ``AccessKey``, the user's name; ``SecurityToken``, only of temporary users;
-and ``Signature``, the Base64 of an HMAC-SHA1 whose key is the secret and whose text is the values
-of all other ext fields (these two among them), in the order of their names, and then the body.
-Nothing separates the values.
+It sends three ext fields: ``AccessKey``, the user's name; ``SecurityToken``, only of temporary users; and
+``Signature``. The signature is the Base64 of an HMAC-SHA1 whose key is the secret. Its text is the values of all other
+ext fields (including the first two), in the order of their names, and then the body. Nothing separates the values.
 
 Worked example, access key ``user``, secret key ``secret``, of request 14 with ``topic=T`` and
 ``queueId=3``: the names in order are AccessKey, queueId, topic, the text is ``user3T`` and the
 signature ``+6h/ctCG5Vwn7se/bVKkUCdWGSw=``.
 
-RocketMQ 4 and 5 sign alike. Source: upstream ``AclClientRPCHook``, ``AclUtils``, ``AclSigner``.
+RocketMQ 4 and 5 sign alike. Source: RocketMQ's ``AclClientRPCHook``, ``AclUtils``, ``AclSigner``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ORDERS_MAX: Final = 512  # kinds of headers; a client has a few dozen
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client is. The secret is never printed and never sent."""
+    """Identity of a client. The secret is never printed and never sent."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -45,14 +44,14 @@ _orders: Final[dict[tuple[str, ...], Callable[[Mapping[str, str]], Any]]] = {}
 
 
 def _values_in_order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Any]:
-    """What gives the values of such ext fields in the order in which they are signed.
+    """Return a function that gives the values of such ext fields in the order in which they are signed.
 
     Requests of one kind have the same names in the same order, so these are sorted once.
     """
     if len(_orders) >= _ORDERS_MAX:
         _orders.clear()
     signed = [name for name in sorted(names) if name != SIGNATURE]
-    # With a single name an itemgetter gives its value and no tuple: joining its letters is that.
+    # With a single name an itemgetter gives the value and no tuple: joining its letters gives the value again.
     _orders[names] = order = itemgetter(*signed) if signed else _nothing
     return order
 
@@ -72,12 +71,12 @@ def _digest(ext: Mapping[str, str], body: bytes, secret_key: str) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _keyed(secret_key: str) -> hmac.HMAC:
-    """An HMAC that has taken its key: to copy it costs less than to take the key again."""
+    """Return an HMAC that has taken its key: copying it costs less than taking the key again."""
     return hmac.new(secret_key.encode("utf-8", "replace"), digestmod=hashlib.sha1)
 
 
 def signature(ext: Mapping[str, str], body: bytes, secret_key: str) -> str:
-    """The signature of a request with these ext fields; one that is there is not looked at."""
+    """Return the signature of a request with these ext fields; an existing signature field is ignored."""
     return base64.b64encode(_digest(ext, body, secret_key)).decode()
 
 
@@ -96,7 +95,7 @@ def is_signed(ext: Mapping[str, str], body: bytes, secret_key: str, version: int
 
 
 def sign(ext: dict[str, str], body: bytes, credentials: Credentials) -> None:
-    """Add to the ext fields of a request those that name and prove its sender."""
+    """Add to the ext fields of a request the fields that name and prove its sender."""
     ext[ACCESS_KEY] = credentials.access_key
     if credentials.security_token:
         ext[SECURITY_TOKEN] = credentials.security_token
