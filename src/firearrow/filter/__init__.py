@@ -1,1 +1,1 @@
-"""What consumers choose messages by, apart from tags: expressions over properties."""
+"""Expressions over properties, by which consumers choose messages beyond tags."""

@@ -1,11 +1,11 @@
-"""Where a consumer group has its bits in the Bloom filter of RocketMQ's ConsumeQueueExt.
+"""Positions of a consumer group's bits in the Bloom filter of RocketMQ's ConsumeQueueExt.
 
-Firearrow writes no such bit maps; the positions are kept in ``config/consumerFilter.json``, where
-RocketMQ looks whether they are of its filter. ``BloomFilter(20, 32)`` has 112 bits and 3 hashes::
+Firearrow writes no such bit maps. It keeps the positions in ``config/consumerFilter.json``, where RocketMQ checks that
+they fit its filter. ``BloomFilter(20, 32)`` has 112 bits and 3 hashes::
 
     BloomFilter(20, 32).positions("group#topic")    ->  three numbers from 0 to 111
 
-Source: upstream ``BloomFilter``; the hash is the first half of MurmurHash3 x64 128 with seed 0.
+Source: RocketMQ's ``BloomFilter``; the hash is the first half of MurmurHash3 x64 128 with seed 0.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _BLOCK_BYTES: Final = 16
 
 
 class BloomFilter(NamedTuple):
-    """A filter for ``names`` names of which ``error_percent`` of those not in it seem to be."""
+    """A filter for ``names`` names; ``error_percent`` is the percentage of other names that seem to be in it."""
 
     error_percent: int
     names: int
 
     @property
     def hashes(self) -> int:
-        """How many bits a name has."""
+        """Count of bits that a name has."""
         return ceil(_log(0.5, self.error_percent / 100.0))
 
     @property
     def bits(self) -> int:
-        """How many bits the filter has."""
+        """Count of bits that the filter has."""
         rate = self.error_percent / 100.0
         needed = ceil(self.names * _log(2, 1 / rate) * _log(2, e))
         return 8 * ceil(needed / 8.0)
 
     def positions(self, name: str) -> list[int]:
-        """Give the bits of a name."""
+        """Return the bits of a name."""
         both = murmur3(name.encode())
         low, high = both & 0xFFFF_FFFF, both >> 32
         found = []
@@ -55,7 +55,7 @@ def _log(base: float, number: float) -> float:
 
 
 def murmur3(data: bytes) -> int:
-    """Give the first 64 bits of MurmurHash3 x64 128, seed 0, as a number that is not negative."""
+    """Return the first 64 bits of MurmurHash3 x64 128, seed 0, as a number that is not negative."""
     first = second = 0
     end = len(data) - len(data) % _BLOCK_BYTES
     for at in range(0, end, _BLOCK_BYTES):

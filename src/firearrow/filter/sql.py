@@ -1,4 +1,4 @@
-r"""Filters in RocketMQ's SQL92: read once, then asked about the properties of many messages.
+r"""Filters in RocketMQ's SQL92: compiled once, then evaluated on the properties of many messages.
 
 Grammar; words in any case, comments ``-- to the end of a line`` and ``/* */``::
 
@@ -10,19 +10,18 @@ Grammar; words in any case, comments ``-- to the end of a line`` and ``/* */``::
                     | [NOT] IN "(" text ("," text)* ")" )*
     unary  := ("+" | "-" | NOT) unary | text | number | TRUE | FALSE | NULL | name | "(" any ")"
 
-So ``NOT a = 1`` is ``(NOT a) = 1``. A property is a text, or null if the message has none of that
-name; other values are numbers, true and false. What is done with null gives null, but for the
-exceptions that each function below names. A message is wanted only if the whole is true; it is not
-if something can't be done, to read ``abc`` as a number for example.
+So ``NOT a = 1`` is ``(NOT a) = 1``. A property is a text, or null if the message has none of that name. Other values
+are numbers, true and false. An operation on null gives null; each function below names its exceptions. A message is
+wanted only if the whole expression is true. It is not wanted if an operation fails, such as reading ``abc`` as a
+number.
 
     compile_sql("a > 5 AND b = 'x'").wants(b"a\x0110\x02b\x01x\x02")    ->  True
 
 An expression is limited in characters, depth and terms, as it is evaluated for each message.
 
-Source: upstream ``SelectorParser``, ``ComparisonExpression``, ``UnaryExpression``,
-``LogicExpression``, ``ConstantExpression``. Java: SelectorParser#parse ignores what follows a
-complete expression: ``a > 0x10`` is ``a > 0`` there, and ``a LIKE 'x%'`` is ``a``. Here it is an
-error.
+Source: RocketMQ's ``SelectorParser``, ``ComparisonExpression``, ``UnaryExpression``, ``LogicExpression``,
+``ConstantExpression``. Java: SelectorParser#parse ignores the text behind a complete expression: ``a > 0x10`` is
+``a > 0`` there, and ``a LIKE 'x%'`` is ``a``. Here it is an error.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ from firearrow.filter.values import (
 from firearrow.message.properties import finder
 
 SQL_CHARS_MAX: Final = 8 * 1024
-"""Of an expression: 500 values of an IN, or as many conditions; read in some milliseconds."""
+"""Size limit of an expression: 500 values of an IN, or 500 conditions; read in some milliseconds."""
 SQL_DEPTH_MAX: Final = 64
-"""Levels of parentheses, signs, NOTs and comparisons of comparisons; each is a call or more."""
+"""Levels of parentheses, signs, NOTs and comparisons of comparisons; each costs one call or more."""
 SQL_TERMS_MAX: Final = 1000
-"""Values and names, without those that an IN lists. Each takes up to a microsecond a message."""
+"""Values and names, without the values that an IN lists. Each takes up to a microsecond a message."""
 SQL_PARTS_MAX: Final = 2 * SQL_TERMS_MAX
 """Terms, and the parentheses, signs and NOTs before them. Each takes some microseconds to read."""
 COMPILED_MAX: Final = 128
-"""Expressions that are kept after they were read; the longest have a quarter of a megabyte each."""
+"""Compiled expressions that are kept; the longest take a quarter of a megabyte each."""
 
 _FLOAT_MAX: Final = 1.7976931348623157e308
 _FLOAT_LEAST: Final = 5e-324
-_UNREADABLE: Final = "\ufffd"  # what bytes that are not UTF-8 read as
+_UNREADABLE: Final = "\ufffd"  # the replacement of bytes that are not UTF-8
 
 # ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
 _GAP: Final = r"[ \t\n\r\f]|/\*[^*]*+\*++(?:[^*/][^*]*+\*++|(?!))*+/"
@@ -86,10 +85,12 @@ Wants = Callable[[bytes], bool]
 
 
 class SqlFilter(NamedTuple):
-    """An expression that was read. ``wants`` says of the properties of a message, as they are
-    stored, whether it is wanted; ``evaluate`` gives the value, or raises ValueError. ``cost`` is
-    what a look takes at most, in looks for one property. Nothing but the values of ``names``
-    counts."""
+    """A compiled expression.
+
+    ``wants`` tells from the stored properties of a message whether it is wanted. ``evaluate`` returns the value, or
+    raises ValueError. ``cost`` is the maximum cost of an evaluation, in searches for one property. Only the values of
+    ``names`` count.
+    """
 
     expression: str
     wants: Wants
@@ -104,8 +105,11 @@ class SqlFilter(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A part of an expression. ``constant``: it is a literal, with that ``value``; ``condition``:
-    it gives true, false or null; ``name``: it is a property and nothing more."""
+    """A part of an expression.
+
+    ``constant``: it is a literal, with that ``value``. ``condition``: it gives true, false or null. ``name``: it is a
+    property and nothing more.
+    """
 
     evaluate: Evaluate
     depth: int = 1
@@ -116,7 +120,7 @@ class _Part(NamedTuple):
 
 
 class _Fault(NamedTuple):
-    """A fault of an expression, from a character on."""
+    """A fault of an expression, and the character where it begins."""
 
     reason: str
     position: int | None
@@ -124,9 +128,9 @@ class _Fault(NamedTuple):
 
 
 def compile_sql(expression: str) -> SqlFilter:
-    """Read an expression; FilterError says what is wrong with it, and where.
+    """Compile an expression; raises FilterError that names the fault and its place.
 
-    What was read lately is not read again, be it right or wrong.
+    A recent expression is not compiled again, be it right or wrong.
     """
     if len(expression) > SQL_CHARS_MAX:
         raise FilterError(f"the expression has {len(expression)} characters, the limit is {SQL_CHARS_MAX}")
@@ -155,7 +159,7 @@ def _read(expression: str) -> SqlFilter | _Fault:
 
 def _tokens_of(expression: str) -> Iterator[re.Match[str]]:
     """Find the tokens of an expression, up to its end."""
-    # A comment without an end is none. To look for that at each "--" would take for ever.
+    # A comment without an end is none. Searching its end at each "--" would take quadratic time.
     last_line_at = max(expression.rfind("\n"), expression.rfind("\r"))
     end = 0
     if last_line_at > 0:
@@ -168,12 +172,12 @@ def _tokens_of(expression: str) -> Iterator[re.Match[str]]:
 
 
 class _Parser:
-    """Recursive descent; makes a function of each part as soon as it is read."""
+    """Recursive descent; it makes a function of each part as soon as the part is read."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
         self._tokens = _tokens_of(expression)
-        # The token that is the next. Its kind is a keyword or a sign itself, else what it is.
+        # The next token. Its kind is the keyword or the sign itself, otherwise the kind of its pattern.
         self._kind = self._text = ""
         self._position = 0
         self._nested = self._parts = 0
@@ -183,7 +187,7 @@ class _Parser:
 
     @property
     def names(self) -> frozenset[bytes]:
-        """Of the properties that were asked for."""
+        """Names of the properties in the expression."""
         return frozenset(name.encode() for name in self._properties)
 
     def whole(self) -> _Part:
@@ -194,7 +198,7 @@ class _Parser:
         return part
 
     def _next(self) -> str:
-        """Go on behind the token that is the next; give its text."""
+        """Move behind the next token; return its text."""
         before = self._text
         found = next(self._tokens)
         kind = found.lastgroup or "end"
@@ -213,7 +217,7 @@ class _Parser:
         return self._text if kind == "end" else self._next()
 
     def _skip(self, kind: str) -> bool:
-        """Go on behind a token, if it is the next."""
+        """Move behind a token, if it is the next; return True then."""
         if self._kind != kind:
             return False
         self._next()
@@ -237,7 +241,7 @@ class _Parser:
         return _Part(evaluate, self._deeper(*parts), condition=True)
 
     def _condition(self, part: _Part) -> _Part:
-        """A part where true or false is wanted; a property there is null or false."""
+        """Return a part as a condition; a property there is null or false."""
         if part.condition:
             return part
         if part.name is None:
@@ -370,7 +374,7 @@ class _Parser:
         return part
 
     def _negative(self, part: _Part) -> _Part:
-        """A number with the other sign; null of anything else. It is no literal any more."""
+        """Return a number with the other sign; null for anything else. The result is no literal any more."""
         value = part.value
         if type(value) in (int, Long, float):
             assert isinstance(value, int | float)
@@ -419,7 +423,7 @@ class _Parser:
     def _number(self) -> int | float:
         if self._kind == "float":
             value = float(self._text)
-            if not _FLOAT_LEAST <= value <= _FLOAT_MAX:  # so 0.0 is none, as upstream
+            if not _FLOAT_LEAST <= value <= _FLOAT_MAX:  # so 0.0 is none, as in RocketMQ
                 self._fail(f"the number is not from {_FLOAT_LEAST} to {_FLOAT_MAX}")
             self._next()
             return value
@@ -438,8 +442,10 @@ _WORDS: Final[dict[str, bool | None]] = {"TRUE": True, "FALSE": False, "NULL": N
 
 
 def _property(name: str, *, exact: bool) -> Evaluate:
-    """The last pair of a properties string that has the name and a value. Unless ``exact``, bytes
-    that are not UTF-8 count as what they read as."""
+    """Return a function that finds the last pair with this name and a value in a properties string.
+
+    Unless ``exact``, bytes that are not UTF-8 count as their replacement.
+    """
     value = finder(name)
 
     def readable(text: bytes) -> Value:
@@ -450,7 +456,7 @@ def _property(name: str, *, exact: bool) -> Evaluate:
 
 
 def _either(conditions: list[Evaluate]) -> Evaluate:
-    """True if one is, else null if one is; those behind one that is true are not asked."""
+    """True if one part is true, otherwise null if one is null; parts behind a true one are not evaluated."""
 
     def evaluate(text: bytes) -> Value:
         result: Value = False
@@ -466,7 +472,7 @@ def _either(conditions: list[Evaluate]) -> Evaluate:
 
 
 def _both(conditions: list[Evaluate]) -> Evaluate:
-    """False if one is, else null if one is; those behind one that is false are not asked."""
+    """False if one part is false, otherwise null if one is null; parts behind a false one are not evaluated."""
     if len(conditions) == 2:
         return _both_of(*conditions)
 
@@ -518,7 +524,7 @@ def _membership(operand: Evaluate, texts: frozenset[bytes], negated: bool) -> Ev
 
 
 def _text_test(operand: Evaluate, holds: Callable[[bytes, bytes], bool], wanted: bytes, negated: bool) -> Evaluate:
-    """Of what is no text the answer is false, and of an empty one, negated or not."""
+    """Test a text; the answer is false for a value that is no text, and for an empty text, negated or not."""
 
     def evaluate(text: bytes) -> Value:
         value = operand(text)
@@ -585,7 +591,7 @@ def _order_test(left: _Part, right: _Part, sign: str) -> Evaluate:
 
 
 def _range_test(operand: Evaluate, low: int, high: int) -> Evaluate:
-    """The same as the tests of both bounds, with one look."""
+    """Test both bounds with one search for the property."""
 
     def evaluate(text: bytes) -> Value:
         value = operand(text)

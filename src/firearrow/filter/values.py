@@ -1,10 +1,10 @@
 """The values of SQL92 expressions, read and compared as Java does.
 
-A property and a text are ``bytes`` (UTF-8), as they are stored: nothing is decoded to compare it.
-A whole number is an ``int`` as long as Java keeps it in 32 bits, else a `Long`: that decides which
-texts it can be compared with. A number with a fraction is a ``float``.
+A property and a text are ``bytes`` (UTF-8), as they are stored: comparisons decode nothing. A whole number is an
+``int`` if Java keeps it in 32 bits, otherwise a `Long`: that decides with which texts it can be compared. A number
+with a fraction is a ``float``.
 
-Source: upstream ``ComparisonExpression#__compare``, and Java's ``Integer``, ``Long``, ``Double``.
+Source: RocketMQ's ``ComparisonExpression#__compare``, and Java's ``Integer``, ``Long``, ``Double``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Value = bytes | int | float | bool | None
 
 INT_BITS: Final = 32
 LONG_BITS: Final = 64
-_INT_QUICK_BYTES: Final = 9  # so many digits fit whatever they are
+_INT_QUICK_BYTES: Final = 9  # any number with this count of digits fits
 _LONG_QUICK_BYTES: Final = 18
 _LONG_DIGITS_MAX: Final = 19
 _BLANKS: Final = bytes(range(33))
@@ -37,21 +37,21 @@ _HEXADECIMAL: Final = re.compile(
 
 
 def java_int(text: bytes) -> int:
-    """Read a text as ``Integer.valueOf``; ValueError if that is none."""
+    """Read a text as ``Integer.valueOf`` does; raises ValueError if it is no such number."""
     if text.isdigit() and len(text) <= _INT_QUICK_BYTES:
         return int(text)
     return _whole_number(text, INT_BITS)
 
 
 def java_long(text: bytes) -> int:
-    """Read a text as ``Long.valueOf``; ValueError if that is none."""
+    """Read a text as ``Long.valueOf`` does; raises ValueError if it is no such number."""
     if text.isdigit() and len(text) <= _LONG_QUICK_BYTES:
         return int(text)
     return _whole_number(text, LONG_BITS)
 
 
 def _whole_number(text: bytes, bits: int) -> int:
-    """A sign and digits, which may be those of any script that is among the first 65,536 signs."""
+    """Read a sign and digits, which may be of any script within the first 65,536 characters."""
     digits = str(text, "utf-8", "replace")
     negative = digits[:1] == "-"
     if digits[:1] in ("+", "-"):
@@ -68,7 +68,7 @@ def _whole_number(text: bytes, bits: int) -> int:
 
 
 def java_double(text: bytes) -> float:
-    """Read a text as ``Double.valueOf``; ValueError if that is none."""
+    """Read a text as ``Double.valueOf`` does; raises ValueError if it is no such number."""
     text = text.strip(_BLANKS)
     found = _DECIMAL.fullmatch(text)
     if found is not None:
@@ -85,15 +85,15 @@ def java_double(text: bytes) -> float:
 
 
 def java_boolean(text: bytes) -> bool:
-    """Read a text as ``Boolean.valueOf``."""
+    """Read a text as ``Boolean.valueOf`` does."""
     return text.lower() == b"true"
 
 
 def compare(left: Value, right: Value) -> int:
-    """Tell which of two values, none of which is null, is the larger: -1, 0 or 1.
+    """Return -1, 0 or 1 as the first of two values is less, equal or more; neither is null.
 
-    A text is read as what the other is. Raises ValueError for one that is none. What can't be
-    compared, a number with a boolean, is -1: less.
+    A text is read as a value of the other's type; raises ValueError if it is none. A number and a boolean can't be
+    compared: the result is -1, less.
     """
     kind, other = type(left), type(right)
     if kind is bool or other is bool:
@@ -129,7 +129,7 @@ def _compare_booleans(left: Value, right: Value) -> int:
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Compare as ``Double.compareTo``: -0.0 is less than 0.0, and NaN more than anything."""
+    """Compare as ``Double.compareTo`` does: -0.0 is less than 0.0, and NaN more than anything."""
     if left < right:
         return -1
     if left > right:

@@ -1,18 +1,17 @@
 """Raft: several machines agree on one sequence of entries, as long as most of them work.
 
-``node`` has the rules, as a state machine without clock, socket, file or chance: messages and ticks
-go in; what has to be on the disk, what is to be sent then, and what everybody has agreed on comes
-out. ``logfile`` is the disk. Who owns both (the controller, or a simulation) carries things between
-them, always in this order::
+``node`` has the rules, as a state machine without clock, socket, file or chance. Messages and ticks go in. Three things
+come out: the data that must be on the disk, the messages to send after that, and the committed entries. ``logfile`` is
+the disk. The owner of both (the controller, or a simulation) carries values between them, always in this order::
 
     ready = node.take()
     file.append(ready.saved); file.sync()     # first the disk
     send(ready.messages)                      # then the others
     apply(ready.snapshot, ready.committed)    # then one's own state
 
-Source of the rules: D. Ongaro, "Consensus: Bridging Theory and Practice", 2014 (terms, votes, log,
-section 9.6: votes in advance, section 6.2: leaders without a majority step down). The shape, a
-machine that is stepped by its owner, is that of etcd's Raft.
+Source of the rules: D. Ongaro, "Consensus: Bridging Theory and Practice", 2014 (terms, votes, log, section 9.6: votes
+in advance, section 6.2: leaders without a majority step down). The shape is that of etcd's Raft: the owner steps the
+machine.
 """
 
 from firearrow.raft.logfile import LogFile, OsFile, RaftFile

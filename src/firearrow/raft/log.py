@@ -8,7 +8,7 @@ from firearrow.raft.messages import NO_SNAPSHOT, Entry, Snapshot
 
 
 class Log:
-    """Entries by index, from the one behind ``snapshot`` to ``last_index``."""
+    """Entries by index, from the first behind ``snapshot`` to ``last_index``."""
 
     def __init__(self, entries: Sequence[Entry] = (), snapshot: Snapshot | None = None) -> None:
         self.snapshot = snapshot or NO_SNAPSHOT
@@ -16,23 +16,23 @@ class Log:
 
     @property
     def last_index(self) -> int:
-        """The index of the last entry, or of the snapshot where nothing follows."""
+        """The index of the last entry, or of the snapshot if no entry follows."""
         return self.snapshot.index + len(self._entries)
 
     @property
     def last_term(self) -> int:
-        """The term of that."""
+        """The term of the last entry, or of the snapshot if no entry follows."""
         return self._entries[-1].term if self._entries else self.snapshot.term
 
     def term_at(self, index: int) -> int | None:
-        """The term of an entry; None where it is in the snapshot, or not there yet."""
+        """Return the term of an entry; None if it is in the snapshot, or not in the log yet."""
         behind = index - self.snapshot.index
         if behind == 0:
             return self.snapshot.term
         return self._entries[behind - 1].term if 0 < behind <= len(self._entries) else None
 
     def slice(self, first: int, last: int) -> list[Entry]:
-        """The entries from ``first`` to ``last``, both among them."""
+        """Return the entries from ``first`` to ``last``, both included."""
         assert first > self.snapshot.index, "what is in the snapshot is no entry any more"
         return self._entries[first - self.snapshot.index - 1 : max(last - self.snapshot.index, 0)]
 
@@ -43,10 +43,10 @@ class Log:
         self._entries.append(entry)
 
     def merge(self, entries: Sequence[Entry], committed: int) -> int | None:
-        """Take a leader's entries, and let go of what contradicts them, behind ``committed``.
+        """Take a leader's entries, and drop conflicting entries behind ``committed``.
 
-        Gives the index of the first that is new, None where all were there. An entry that is there
-        stays, and what is behind it: an old message must not take away what a later one brought.
+        Returns the index of the first new entry, None if there was no new one. An entry that the log has already stays,
+        and so do the entries behind it: an old message must not remove the entries of a later one.
         """
         fresh = next((it for it in entries if self.term_at(it.index) != it.term), None)
         if fresh is None:
@@ -58,23 +58,23 @@ class Log:
         return fresh.index
 
     def is_as_late(self, index: int, term: int) -> bool:
-        """Tell whether a log that ends so has all that this one may have had agreed on."""
+        """Tell whether a log with this end must contain every entry of this log that may be committed."""
         return (term, index) >= (self.last_term, self.last_index)
 
     def likely_match(self, index: int, term: int) -> int:
-        """The last entry up to ``index`` of no later term: what is behind can't be the same."""
+        """Return the last entry up to ``index`` of no later term: entries behind it can't match."""
         index = min(index, self.last_index)
         while index > self.snapshot.index and (self.term_at(index) or 0) > term:
             index -= 1
         return index
 
     def compact(self, snapshot: Snapshot) -> None:
-        """Have a snapshot in place of the entries that it has; those behind it stay."""
+        """Replace the entries that a snapshot covers by it; entries behind it stay."""
         assert self.snapshot.index <= snapshot.index <= self.last_index, "it is of this log"
         self._entries = self.slice(snapshot.index + 1, self.last_index)
         self.snapshot = snapshot
 
     def restart(self, snapshot: Snapshot) -> None:
-        """Have nothing but a snapshot."""
+        """Replace the whole log by a snapshot."""
         self._entries = []
         self.snapshot = snapshot

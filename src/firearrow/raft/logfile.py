@@ -1,28 +1,26 @@
-"""What a node has to find again after a crash, in one file that only grows.
+"""The durable state of a node, in one file that only grows.
 
-A file begins with eight bytes, ``FARAFT01``, and goes on with records. Each is what one
-``append`` had to save, and is on the disk before the next is written:
+A file begins with eight bytes, ``FARAFT01``, and continues with records. Each record has the data of one ``append``,
+and is on the disk before the next is written:
 
 ====== ==== ======================================================================
 offset size field
 ====== ==== ======================================================================
-0      4    CRC-32 of what follows, big-endian
+0      4    CRC-32 of the rest of the record, big-endian
 4      4    n, big-endian
 8      n    MessagePack: ``[term, vote, [[index, term, data], …], snapshot]``, where
             a snapshot is ``[index, term, data]`` or nil
 ====== ==== ======================================================================
 
-Of term and vote the last record counts. Entries take the place of those of the same and of higher
-indexes, a snapshot that of everything before. Worked example, a vote for n1 in term 2 and nothing
-else: ``299fc01a 00000007 94 02 a26e31 90 c0``.
+Term and vote are those of the last record. Entries replace entries of the same and of higher indexes; a snapshot
+replaces all earlier data. Worked example, a vote for n1 in term 2 and nothing else:
+``299fc01a 00000007 94 02 a26e31 90 c0``.
 
-A crash may leave a part of the last record: the file ends within it, or a sector of it is still
-zeros. That part is cut off: nobody has heard of it, as nothing is sent before its record is on the
-disk. Any other record that is not whole was, and is damaged; so is the first one, which was there
-when the file got its name. A node that forgot a vote or an entry would break what the others count
-on, so it does not start. Take it out of the group's machines
-only with its file; a node whose file is lost must not come back under its name while others might
-still count on it.
+A crash may leave a part of the last record: the file ends within it, or a sector of it is still zeros. That part is cut
+off: no other node knows of it, as nothing is sent before its record is on the disk. Any other record that is not whole
+was whole once, and is damaged; so is the first one, which existed when the file got its name. A node that forgot a vote
+or an entry would break a promise to the other nodes, so it does not start. Remove it from the group's machines only
+with its file. A node whose file is lost must not return under its name while other nodes might still rely on it.
 
 When the file has grown, a snapshot takes its place: a new file with one record.
 """
@@ -50,31 +48,31 @@ _decode: Final = msgspec.msgpack.Decoder(Saved).decode
 
 
 class RaftFile(Protocol):
-    """What is asked of a file."""
+    """Operations that a file must have."""
 
     def read(self) -> bytes:
-        """Give what it holds; nothing, where it is missing."""
+        """Return the content; empty if the file is missing."""
         ...
 
     def append(self, data: bytes) -> None:
-        """Write behind its end; raises OSError, with the end where it was."""
+        """Write behind the end; on an OSError the end has not moved."""
         ...
 
     def sync(self) -> None:
-        """Return once all that was written is on the disk."""
+        """Return once all written bytes are on the disk."""
         ...
 
     def cut(self, size_bytes: int) -> None:
-        """Let go of what is behind; durable on return."""
+        """Cut the file to a size; durable on return."""
         ...
 
     def replace(self, data: bytes) -> None:
-        """Have other content, old or new at any moment; durable on return."""
+        """Replace the content, which is old or new at any moment; durable on return."""
         ...
 
 
 class LogFile:
-    """A node's memory; all calls are blocking, and one at a time."""
+    """Durable memory of a node; all calls are blocking, and one at a time."""
 
     def __init__(self, file: RaftFile, name: str = "the Raft log") -> None:
         self._file = file
@@ -82,7 +80,7 @@ class LogFile:
         self.size_bytes = 0
 
     def load(self) -> Saved:
-        """Read what was saved, and cut off what a crash has left of a last record.
+        """Read the saved state, and cut off a last record that a crash has left incomplete.
 
         Raises CorruptStore for damage that no crash leaves.
         """
@@ -97,7 +95,7 @@ class LogFile:
         for record in _records(data, end):
             saved.take(record.saved)
             end = record.end
-        if end == len(MAGIC):  # it came with the file, as a whole
+        if end == len(MAGIC):  # it was written with the file, as a whole
             raise CorruptStore(f"{self.name} is damaged at {end}: its first record can't be read")
         if end < len(data):
             self._check_torn(data, end)
@@ -112,14 +110,14 @@ class LogFile:
         self.size_bytes += len(record)
 
     def sync(self) -> None:
-        """Return once all that was appended is on the disk.
+        """Return once all appended changes are on the disk.
 
-        After an OSError nobody knows what is: the node has to stop.
+        After an OSError the content of the disk is unknown: the node must stop.
         """
         self._file.sync()
 
     def rewrite(self, saved: Saved) -> None:
-        """Have one record in place of all; durable on return."""
+        """Replace all records by one; durable on return."""
         data = MAGIC + _record(saved)
         self._file.replace(data)
         self.size_bytes = len(data)
@@ -142,14 +140,14 @@ class _Record(NamedTuple):
 
 
 class _Replay:
-    """All records together."""
+    """Merge of all records into one state."""
 
     def __init__(self) -> None:
         self._last = Saved()
         self._entries: list[Entry] = []
 
     def take(self, saved: Saved) -> None:
-        """Make the change of the next record."""
+        """Apply the next record."""
         snapshot = saved.snapshot or self._last.snapshot
         if saved.snapshot is not None:
             self._entries.clear()
@@ -161,7 +159,7 @@ class _Replay:
         self._last = Saved(saved.term, saved.vote, [], snapshot)
 
     def result(self) -> Saved:
-        """What all of them come to."""
+        """Return the state after all records."""
         last = self._last
         return Saved(last.term, last.vote, self._entries, last.snapshot)
 
@@ -179,7 +177,7 @@ def _records(data: bytes, start: int) -> Iterator[_Record]:
 
 
 def _read(data: bytes, at: int) -> _Record | None:
-    """The record at a place; None where there is none that is whole."""
+    """Return the record at a place; None if there is no whole record."""
     begin = at + _HEAD.size
     if begin > len(data):
         return None
@@ -194,7 +192,7 @@ def _read(data: bytes, at: int) -> _Record | None:
 
 
 def _has_empty_sector(data: bytes, start: int) -> bool:
-    """Tell whether a sector, as far as it is behind ``start``, is still zeros."""
+    """Tell whether the part of a sector behind ``start`` is still zeros."""
     while start < len(data):
         end = (start // SECTOR_BYTES + 1) * SECTOR_BYTES
         if not any(data[start:end]):
@@ -204,9 +202,9 @@ def _has_empty_sector(data: bytes, start: int) -> bool:
 
 
 class OsFile:
-    """A file of the machine, in a directory that nobody else may use at the same time.
+    """A file of the machine, in a directory that no other process may use at the same time.
 
-    Raises StoreLocked if somebody does.
+    Raises StoreLocked if another process does.
     """
 
     def __init__(self, path: Path) -> None:
@@ -222,7 +220,7 @@ class OsFile:
             raise StoreLocked(f"another process has {path.parent} open") from None
 
     def read(self) -> bytes:
-        """Give what it holds; nothing, where it is missing."""
+        """Return the content; empty if the file is missing."""
         if not self._path.exists():
             return b""
         data = self._path.read_bytes()
@@ -230,7 +228,7 @@ class OsFile:
         return data
 
     def append(self, data: bytes) -> None:
-        """Write behind its end; raises OSError, with the end where it was."""
+        """Write behind the end; on an OSError the end has not moved."""
         assert self._file is not None, "it was read, or made, before"
         written = 0
         with naming(self._path):
@@ -239,14 +237,14 @@ class OsFile:
         self._end += len(data)
 
     def sync(self) -> None:
-        """Return once all that was written is on the disk."""
+        """Return once all written bytes are on the disk."""
         assert self._file is not None, "it was read, or made, before"
         if not is_thrown_away(self._path):
             with naming(self._path):
                 os.fdatasync(self._file)
 
     def cut(self, size_bytes: int) -> None:
-        """Let go of what is behind; durable on return."""
+        """Cut the file to a size; durable on return."""
         assert self._file is not None, "it was read before"
         with naming(self._path):
             os.ftruncate(self._file, size_bytes)
@@ -254,12 +252,12 @@ class OsFile:
         self.sync()
 
     def replace(self, data: bytes) -> None:
-        """Have other content, old or new at any moment; durable on return."""
+        """Replace the content, which is old or new at any moment; durable on return."""
         replace_atomically(self._path, data, backup=False)
         self._open(len(data))
 
     def close(self) -> None:
-        """Let go of the file and its directory."""
+        """Close the file and unlock its directory."""
         for descriptor in (self._file, self._directory):
             if descriptor is not None:
                 os.close(descriptor)

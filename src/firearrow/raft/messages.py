@@ -1,11 +1,10 @@
-"""What nodes say to each other, and what each has to remember: values, and their encoding.
+"""Messages between nodes, and the durable state of each: values, and their encoding.
 
-On the wire and on the disk they are MessagePack arrays, the fields in the order of declaration; a
-message has the name of its class before them, and what all messages have behind them. A node is
-named by text, ``n0``; no name is nobody.
+On the wire and on the disk they are MessagePack arrays with the fields in the order of declaration. A message has the
+name of its class before them, and the fields of all messages behind them. A text names a node, ``n0``; an empty name
+stands for no node.
 
-Terms and indexes are below 2**63. `STEP_MAX` says how far ahead of a node the ones that it hears of
-may be.
+Terms and indexes are below 2**63. `STEP_MAX` limits the distance by which received ones may be ahead of a node.
 """
 
 from __future__ import annotations
@@ -24,16 +23,18 @@ T = TypeVar("T")
 NOBODY: Final = ""
 ENTRIES_MAX: Final = 4096  # in one message: sixteen times what a leader sends
 MESSAGES_MAX: Final = 1024  # in one request: sixteen times what a sender keeps
-# A term takes a second at least: one who missed as many was away for eight years. Nobody can bring
-# a group to the last term by such steps, each of which waits for the disk.
+# A term takes a second at least: a node that missed this count was away for eight years. Nobody can bring a group to
+# the last term by such steps, each of which waits for the disk.
 STEP_MAX: Final = 1 << 28
 
 Number = Annotated[int, Meta(ge=0, le=LONG_MAX)]
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
-    """One entry of the log: its place (from 1), the term of the leader that made it, and what the
-    state machine makes of it; nothing, if a new leader only wanted to know where it stands."""
+    """One entry of the log: its index (from 1), the term of the leader that made it, and data for the state machine.
+
+    The data are empty if a new leader only wanted to find out which entries are committed.
+    """
 
     index: Number
     term: Number
@@ -52,9 +53,9 @@ NO_SNAPSHOT: Final = Snapshot()
 
 
 class Saved(msgspec.Struct, array_like=True, frozen=True):
-    """What a node has to find again after a crash, or the change of it.
+    """Durable state of a node, or a change of it.
 
-    ``entries`` replace those of the same and of higher indexes, ``snapshot`` replaces all.
+    ``entries`` replace entries of the same and of higher indexes, ``snapshot`` replaces all.
     """
 
     term: Number = 0
@@ -64,7 +65,7 @@ class Saved(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, tag=True, kw_only=True):
-    """Base of the messages; ``term`` is that of the sender."""
+    """Base of the messages; ``term`` is the sender's term."""
 
     sender: str
     to: str
@@ -74,7 +75,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, tag=True, kw_only=Tr
 class AskVote(Message, frozen=True, tag=True):
     """A candidate wants to be the leader of ``term``; its log ends with these two numbers.
 
-    One that only asks whether it would be elected (``is_trial``) is not in that term yet.
+    A candidate that only asks whether it would be elected (``is_trial``) is not in that term yet.
     """
 
     last_index: Number
@@ -83,15 +84,17 @@ class AskVote(Message, frozen=True, tag=True):
 
 
 class Vote(Message, frozen=True, tag=True):
-    """The answer; one to a trial that is granted has the term of the trial."""
+    """The answer to `AskVote`; a granted trial has the term of the trial."""
 
     is_granted: bool
     is_trial: bool
 
 
 class Append(Message, frozen=True, tag=True):
-    """The leader's entries behind the entry ``previous_index`` of ``previous_term``; none, if it
-    only wants to be heard. All up to ``committed`` are agreed on."""
+    """The leader's entries behind the entry ``previous_index`` of ``previous_term``; none for a mere heartbeat.
+
+    All entries up to ``committed`` are committed.
+    """
 
     previous_index: Number
     previous_term: Number
@@ -100,10 +103,10 @@ class Append(Message, frozen=True, tag=True):
 
 
 class Appended(Message, frozen=True, tag=True):
-    """A follower's log is the leader's up to ``index``.
+    """A follower's log matches the leader's up to ``index``.
 
-    One that ``is_refused`` has no such entry as the one before those that came, at ``index``: the
-    leader should look at ``hint_index``, where the follower has an entry of ``hint_term``.
+    If ``is_refused``, the follower lacks the entry before the received ones, at ``index``. The leader should try
+    ``hint_index``, where the follower has an entry of ``hint_term``.
     """
 
     index: Number
@@ -113,7 +116,7 @@ class Appended(Message, frozen=True, tag=True):
 
 
 class Install(Message, frozen=True, tag=True):
-    """The leader's state, for a follower that lacks entries which the leader has no more."""
+    """The leader's state, for a follower that lacks entries which the leader no longer has."""
 
     snapshot: Snapshot
 
@@ -125,12 +128,12 @@ _decoder: Final[msgspec.msgpack.Decoder[list[AnyMessage]]] = msgspec.msgpack.Dec
 
 
 def encode_messages(messages: list[Message]) -> bytes:
-    """Give the bytes of several messages."""
+    """Return the bytes of several messages."""
     return _encoder.encode(messages)
 
 
 def decode_messages(data: bytes) -> list[AnyMessage]:
-    """Read messages; raises MessageError for what no node sends."""
+    """Read messages; raises MessageError for bytes that no node sends."""
     messages = readable(_decoder.decode, data)
     for message in messages:
         if isinstance(message, Append):
@@ -141,7 +144,7 @@ def decode_messages(data: bytes) -> list[AnyMessage]:
 
 
 def readable(decode: Callable[[bytes], T], data: bytes) -> T:
-    """Give what bytes are; raises MessageError where they are of another form."""
+    """Decode bytes; raises MessageError if they are of another form."""
     try:
         return decode(data)
     except (ValueError, RecursionError) as error:  # text that is no UTF-8 is not msgspec's error
@@ -149,7 +152,7 @@ def readable(decode: Callable[[bytes], T], data: bytes) -> T:
 
 
 def _check_run(message: Append) -> None:
-    """Raise MessageError unless the entries follow one on another, and on the one before."""
+    """Raise MessageError unless the entries follow one another, and the first follows the previous entry."""
     index, term = message.previous_index, message.previous_term
     for entry in message.entries:
         if entry.index != index + 1 or not term <= entry.term <= message.term:

@@ -1,22 +1,21 @@
-"""A node of a Raft group: what it does with a message, a tick, or an entry that is to be agreed on.
+"""A node of a Raft group: its reaction to a message, a tick, or a proposed entry.
 
-Roles go round like this; whoever hears of a higher term follows in that::
+Roles change like this; a node that learns of a higher term becomes a follower in it::
 
     FOLLOWER ──nobody leads──▶ TRIAL ──a majority would──▶ CANDIDATE ──it does──▶ LEADER
         ▲                        │                            │                     │
         └────────────────────────┴──────somebody leads────────┴──no majority heard──┘
 
-A trial costs no term: a node that hears nobody, but is not missed, can't disturb the others when it
-comes back. Who hears a leader does not listen to candidates. A leader that has not heard a majority
-for as long as a follower waits steps down: nobody waits for the answers of one that is alone.
+A trial costs no term: a node that hears no other node, while the others work, can't disturb them when it returns. A
+node that hears a leader ignores candidates. A leader that has not heard a majority during a follower's timeout steps
+down, so that no client waits for the answers of an isolated leader.
 
-Two rules make entries last. A majority must have an entry before it counts as agreed on, and the
-leader must have made it in its own term: one of an earlier term could still be replaced, though
-a majority has it (section 3.6.2 of the thesis). And a node votes once in a term, for nobody whose
-log ends earlier than its own.
+Two rules make entries last. First, a majority must have an entry before it is committed, and the leader must have made
+it in its present term. An entry of an earlier term could still be replaced, though a majority has it (section 3.6.2 of
+the thesis). Second, a node votes once in a term, and only for a candidate whose log does not end earlier than its own.
 
-There is one message with entries under way to each follower; what comes meanwhile goes with the
-next. Nothing is sent again before the next heartbeat is due, and the heartbeat is that message.
+One message with entries is in flight to each follower; entries that arrive meanwhile go with the next. Nothing is sent
+again before the next heartbeat is due, and the heartbeat is that message.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MESSAGE_ENTRIES_MAX: Final = 256  # in one message: a few tens of KiB of a contr
 
 
 class Role(Enum):
-    """What a node is to the others."""
+    """Role of a node in its group."""
 
     FOLLOWER = auto()
     TRIAL = auto()
@@ -54,9 +53,9 @@ class Role(Enum):
 
 
 class Timing(NamedTuple):
-    """In ticks: how often a leader is heard, and after which silence a follower takes its place.
+    """Interval of a leader's heartbeats, and the silence after which a follower tries to replace it, in ticks.
 
-    A follower waits up to twice as long, each time another while, so that few try at once.
+    A follower waits up to twice that time, each time for another duration, so that few try at once.
     """
 
     heartbeat: int = 1
@@ -67,36 +66,36 @@ TIMING: Final = Timing()
 
 
 class Ready(NamedTuple):
-    """What is to be done, in this order."""
+    """The owner's next actions, in this order."""
 
     saved: Saved | None
-    """To be on the disk before anything else is done."""
+    """Data that must be on the disk before any other action."""
     messages: list[Message]
-    """To be sent; any of them may get lost, come late or twice."""
+    """Messages to send; any of them may get lost, arrive late or twice."""
     snapshot: Snapshot | None
-    """A state to take over, in place of all that was applied."""
+    """A state that replaces all applied entries."""
     committed: list[Entry]
     """Entries to apply to the state, each once and in this order."""
 
 
 class _Follower:
-    """What a leader knows of another node: its log is the leader's up to ``match``, as far as one
-    knows; the entry ``next`` is what it gets next."""
+    """A leader's knowledge of another node: the known match with its log ends at ``match``; the entry ``next`` is sent
+    next."""
 
     __slots__ = ("is_awaited", "is_heard", "match", "next")
 
     def __init__(self, next_index: int) -> None:
         self.match = 0
         self.next = next_index
-        self.is_awaited = False  # whether entries are under way
+        self.is_awaited = False  # whether entries are in flight
         self.is_heard = True  # since the leader last counted
 
 
 class Node:
-    """One of ``members``; begins as a follower with what it ``saved`` before.
+    """One of ``members``; it begins as a follower with the state that it ``saved`` before.
 
-    ``draw(n)`` gives any number below n, each time another. The owner calls ``tick`` at a fixed
-    interval, ``receive`` for each message, and after any call ``take``.
+    ``draw(n)`` returns a random number below n. The owner calls ``tick`` at a fixed interval, ``receive`` for each
+    message, and after any call ``take``.
     """
 
     def __init__(
@@ -121,12 +120,12 @@ class Node:
         self._draw = draw
         self._timing = timing
         self._message_entries_max = message_entries_max
-        self._silent_ticks = 0  # of a leader: since it last counted whom it hears
+        self._silent_ticks = 0  # of a leader: since it last counted the nodes that it hears
         self._patience_ticks = 0
         self._beat_ticks = 0
         self._votes: dict[str, bool] = {}
         self._followers: dict[str, _Follower] = {}
-        # What `take` has given so far.
+        # The results that `take` has already returned.
         self._applied = self.committed
         self._saved_up_to = self.log.last_index
         self._saved_term = saved.term, saved.vote
@@ -136,13 +135,13 @@ class Node:
 
     @property
     def is_leader(self) -> bool:
-        """Tell whether entries are to be proposed here."""
+        """True if entries must be proposed to this node."""
         return self.role is Role.LEADER
 
-    # --- what happens to it ---
+    # --- input and output ---
 
     def tick(self) -> None:
-        """Some time has passed, the same at each call."""
+        """Count one interval of time; all intervals are equal."""
         self._silent_ticks += 1
         if self.role is Role.LEADER:
             self._tick_leader()
@@ -150,10 +149,10 @@ class Node:
             self._stand(is_trial=True)
 
     def propose(self, data: bytes) -> int | None:
-        """Add an entry to the log; give its index, None where somebody else leads.
+        """Add an entry to the log; return its index, None if another node leads.
 
-        It is agreed on once it is among ``Ready.committed``, with the term that is the node's now.
-        An entry of another term in its place means that this one is gone.
+        The entry is committed once it is among ``Ready.committed``, with the present term of the node. An entry of
+        another term in its place means that this one is lost.
         """
         if self.role is not Role.LEADER:
             return None
@@ -167,7 +166,7 @@ class Node:
     def check(self, message: Message) -> None:
         """Raise MessageError for a message that no node of the group can have sent.
 
-        Else its term or its state would be kept, and passed on, for good.
+        Otherwise its term or its state would be kept, and passed on, for good.
         """
         if message.term - self.term > STEP_MAX:
             raise MessageError(f"{message.term} is too far ahead of {self.term}", "term")
@@ -186,7 +185,7 @@ class Node:
                     raise MessageError("another one is agreed on", f"entry {entry.index}")
 
     def receive(self, message: Message) -> None:
-        """Another node has sent something, which `check` takes."""
+        """Take a message of another node, which `check` accepts."""
         if message.term > self.term:
             if isinstance(message, AskVote) and self._hears_a_leader():
                 return
@@ -209,7 +208,7 @@ class Node:
                 self._on_install(message)
 
     def take(self) -> Ready:
-        """Give what is to be done since the last call, see `Ready`; it is taken for done then."""
+        """Return the actions since the last call, see `Ready`; the node assumes that the owner does them."""
         saved = self._unsaved()
         messages, self._outbox = self._outbox, []
         snapshot, self._installed = self._installed, None
@@ -218,9 +217,9 @@ class Node:
         return Ready(saved, messages, snapshot, committed)
 
     def compact(self, data: bytes) -> Saved:
-        """Replace all that is applied by the state that came of it; give all that is to be saved.
+        """Replace all applied entries by the resulting state; return the complete state to save.
 
-        Only between a ``take`` whose entries are on the disk and applied, and any other call.
+        Call it only between a ``take`` whose entries are on the disk and applied, and any other call.
         """
         term = self.log.term_at(self._applied)
         assert term is not None, "what was applied last is in the log, or is its snapshot"
@@ -254,7 +253,7 @@ class Node:
         return self.leader != NOBODY and self._silent_ticks < self._timing.election
 
     def _stand(self, *, is_trial: bool) -> None:
-        """Ask all others for their votes."""
+        """Ask all other nodes for their votes."""
         self.role, self.leader = Role.TRIAL if is_trial else Role.CANDIDATE, NOBODY
         if not is_trial:
             self.term, self._vote = self.term + 1, self.name
@@ -315,9 +314,9 @@ class Node:
         self._silent_ticks = self._beat_ticks = 0
         next_index = self.log.last_index + 1
         self._followers = {other: _Follower(next_index) for other in self._others}
-        self.propose(b"")  # with it, what earlier leaders left is agreed on
+        self.propose(b"")  # it also commits the entries that earlier leaders left
 
-    # --- what a leader does ---
+    # --- as a leader ---
 
     def _tick_leader(self) -> None:
         if self._silent_ticks >= self._timing.election:
@@ -357,11 +356,11 @@ class Node:
 
     def _on_appended(self, message: Appended) -> None:
         follower = self._followers.get(message.sender)
-        if follower is None:  # it is no leader any more, or that is no member
+        if follower is None:  # it is no leader any more, or the sender is no member
             return
         follower.is_heard = True
         if message.index > self.log.last_index:
-            return  # nobody has more of this term than who leads it
+            return  # no node has more of this term than its leader
         if message.is_refused:
             if message.index != follower.next - 1:
                 return  # the answer to an earlier message
@@ -385,7 +384,7 @@ class Node:
         if index > self.committed and self.log.term_at(index) == self.term:
             self.committed = index
 
-    # --- what a follower does ---
+    # --- as a follower ---
 
     def _hear(self, leader: str) -> None:
         assert self.role is not Role.LEADER, "a term has one leader"
@@ -395,7 +394,7 @@ class Node:
     def _on_append(self, message: Append) -> None:
         self._hear(message.sender)
         previous = message.previous_index
-        if previous < self.committed:  # what is agreed on is the same everywhere
+        if previous < self.committed:  # committed entries are the same everywhere
             self._answer_append(message, self.committed)
         elif self.log.term_at(previous) != message.previous_term:
             hint = self.log.likely_match(previous, message.previous_term)
@@ -434,7 +433,7 @@ class Node:
         )
 
     def _answer_outdated(self, message: Message) -> None:
-        """Have a sender know the term that it has missed, if it would ask again for ever."""
+        """Tell a sender the term that it has missed, if it would otherwise ask again for ever."""
         if isinstance(message, Append | Install):
             self._answer_append(message, 0, 0)
         elif isinstance(message, AskVote) and message.is_trial:
@@ -444,7 +443,7 @@ class Node:
 
 
 def _is_of_trial(message: Message) -> bool:
-    """Tell whether the term of a message is one that nobody is in yet."""
+    """Tell whether the term of a message is a trial's, which no node has entered yet."""
     if isinstance(message, AskVote):
         return message.is_trial
     return isinstance(message, Vote) and message.is_trial and message.is_granted
