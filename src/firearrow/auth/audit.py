@@ -1,9 +1,8 @@
-"""The audit log: who was refused what, and who changed what.
+"""The audit log: refused requests and changes, with their users.
 
-It is a logger of its own, ``firearrow.auth.audit``, so that it can go to a place of its own. A
-refusal that repeats is logged once in ten seconds, with the number of those in between, and there
-are no more than a hundred lines about refusals in that time: else whoever can reach the port could
-fill the disk.
+It is a separate logger, ``firearrow.auth.audit``, so that it can go to a separate place. A refusal that repeats is
+logged once in ten seconds, with the count of the refusals in between. There are at most a hundred lines about refusals
+in that time. Otherwise any peer that reaches the port could fill the disk.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ _SHOWN_CHARS_MAX: Final = 200
 
 
 class Audit:
-    """Writes the audit log."""
+    """Writer of the audit log."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._until = 0.0  # when the next ten seconds begin
-        self._refused: dict[tuple[str, str, int, str], int] = {}  # how often after its line
+        self._until = 0.0  # time when the next ten seconds begin
+        self._refused: dict[tuple[str, str, int, str], int] = {}  # count of repetitions after its line
         self._before = self._refused
         self._left_out = 0
 
     def refused(self, username: str, ip: str, request: str, code: int, reason: str) -> None:
-        """A request was refused; who sent it says that it is a user."""
+        """Log a refused request; the user is the sender's claim."""
         username, reason = username[:_SHOWN_CHARS_MAX], reason[:_SHOWN_CHARS_MAX]
         key = username, ip, code, reason
         now = self._monotonic()
@@ -63,7 +62,7 @@ class Audit:
             self._left_out = 0
 
     def changes(self, username: str, ip: str, request: str, code: int, what: str) -> None:
-        """A user is allowed a request that changes something other than messages and offsets."""
+        """Log a user's allowed request that changes anything other than messages and offsets."""
         log.info(
             "change is allowed",
             extra={"user": username, "ip": ip, "request": request, "code": code, "resource": what[:_SHOWN_CHARS_MAX]},

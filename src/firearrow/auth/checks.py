@@ -1,6 +1,6 @@
-"""Whether a request comes from whom it names, and whether that user may do what it asks for.
+"""Authentication and authorization of a request: the proof of its user, and that user's rights.
 
-Every refusal has code 16 and upstream's words. Source: upstream ``DefaultAuthenticationHandler``,
+Every refusal has code 16 and RocketMQ's words. Source: RocketMQ's ``DefaultAuthenticationHandler``,
 ``StatefulAuthenticationStrategy``, ``UserAuthorizationHandler``, ``AclAuthorizationHandler``.
 """
 
@@ -20,11 +20,11 @@ _WRONG: Final = "check signature failed."
 
 
 class Authentication:
-    """Checks signatures.
+    """Checker of signatures.
 
-    With ``remember_seconds`` a user that has signed one request on a connection is believed on it
-    for so long, without a look at further signatures; of at most ``remembered_max`` such pairs.
-    Every change of a user ends that. Java: it goes on for that time.
+    A user that has signed one request on a connection is trusted on it for ``remember_seconds``, without a check of
+    further signatures. At most ``remembered_max`` such pairs are kept. Every change of a user ends the trust. Java: it
+    continues for that time.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Authentication:
         self._remembered = 0
 
     def user_of(self, connection: Hashable, request: AnyCommand, ext: Mapping[str, str]) -> str:
-        """The user that sent a request; BrokerError if it can't be told for sure."""
+        """Return the user that sent a request; raises BrokerError if that is not certain."""
         username = ext.get(ACCESS_KEY)
         if not username:
             raise no_permission("username cannot be null.")
@@ -57,7 +57,7 @@ class Authentication:
         return username
 
     def password_of(self, username: str) -> str | None:
-        """The secret of a user that may ask for something; BrokerError if it may not."""
+        """Return the secret of an enabled user; raises BrokerError for any other."""
         user = self._users.get(username)
         if user is None:
             raise no_permission(f"User:{username} is not found.")
@@ -66,7 +66,7 @@ class Authentication:
         return user.password
 
     def check_again(self, username: str, password: str | None) -> None:
-        """Raise the BrokerError for a user that could not sign by this secret any more."""
+        """Raise the BrokerError for a user that can no longer sign by this secret."""
         if password != self.password_of(username):
             raise no_permission(_WRONG)
 
@@ -88,17 +88,17 @@ class Authentication:
         self._until.setdefault(connection, {})[username] = until
 
     def forget(self, connection: Hashable) -> None:
-        """A connection has ended."""
+        """Forget the users of a connection that has ended."""
         self._remembered -= len(self._until.pop(connection, ()))
 
     def forget_all(self, _: RightsChanged | None = None) -> None:
-        """Look at all signatures again."""
+        """Check all signatures again from now on."""
         self._until.clear()
         self._remembered = 0
 
 
 class Authorization:
-    """Decides by the policies of users."""
+    """Checker of users' rights by their policies."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -106,14 +106,14 @@ class Authorization:
         self._rights: dict[str, Rights] = {}
 
     def is_super(self, username: str) -> bool:
-        """Tell whether nothing is refused to a user, which must be one."""
+        """Tell whether a user, which must exist, is a super user."""
         user = self._users.get(username)
         if user is None:
             raise no_permission(f"User:{username} not found.")
         return user.is_super
 
     def allows(self, username: str, kind: Kind, name: str | None, actions: Iterable[Action], ip: str) -> bool:
-        """Tell whether one of the actions is allowed to a user on a resource, or (None) on any."""
+        """Tell whether a user may do one of the actions on a resource, or (None) on any."""
         if self.is_super(username):
             return True
         rights = self._rights_of(username)
@@ -136,5 +136,5 @@ class Authorization:
             )
 
     def forget(self, changed: RightsChanged) -> None:
-        """A user has other rights now."""
+        """Forget the compiled rights of a user, because they have changed."""
         self._rights.pop(changed.username, None)

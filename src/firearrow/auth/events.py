@@ -1,4 +1,4 @@
-"""What happens to users and policies, for whoever keeps something that follows from them."""
+"""Events of users and policies, for parts that keep values derived from them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from typing import NamedTuple
 
 
 class RightsChanged(NamedTuple):
-    """A user was made, changed or deleted, or what it may do was."""
+    """A user or its policies were created, changed or deleted."""
 
     username: str

@@ -1,13 +1,12 @@
-"""Who the users are and what is said of them: RocksDB below `config/`, and all of it in memory.
+"""Users and their policies: RocksDB databases below `config/`, with a complete copy in memory.
 
-A change is in the database before it is seen, so it outlives the process; `sync` brings it to the
-disk, and whoever asked for it hears of it then (`broker.storage.saving`). RocketMQ opens the databases that
-this writes, and the other way round.
+A change is in the database before it is visible, so it outlives the process. `sync` makes it durable, and only then the
+client gets its answer (`broker.storage.saving`). RocketMQ opens the databases that Firearrow writes, and the reverse.
 
-What is refused is refused with upstream's codes and words.
+Refusals have RocketMQ's codes and words.
 
-Source: upstream ``AuthenticationMetadataManagerImpl``, ``AuthorizationMetadataManagerImpl``, and
-their local providers.
+Source: RocketMQ's ``AuthenticationMetadataManagerImpl``, ``AuthorizationMetadataManagerImpl``, and their local
+providers.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ S = TypeVar("S", User, Acl)
 
 
 May = Callable[[str, Acl | None], object]
-"""Raises the BrokerError for who may not have a user have these policies."""
+"""Check that raises the BrokerError unless the sender may give these policies to a user."""
 
 
 def _anything(_: str, __: Acl | None) -> None:
@@ -76,7 +75,7 @@ class _Rows:
         )
 
     def read(self, type_: type[S]) -> dict[str, S]:
-        """All rows, in the order of their keys. ConfigError names one that can't be read."""
+        """Return all rows, in the order of their keys; raises ConfigError that names an unreadable row."""
         decode = msgspec.json.Decoder(type_).decode
         found: dict[str, S] = {}
         for key, value in self._database.tables[DEFAULT].rows():
@@ -87,7 +86,7 @@ class _Rows:
         return found
 
     def put(self, key: str, value: User | Acl | None) -> None:
-        """Write a row, or remove it; OSError if it can't be."""
+        """Write a row, or remove it; raises OSError if the disk refuses."""
         batch = self._database.batch()
         if value is None:
             batch.delete(DEFAULT, key.encode())
@@ -96,7 +95,7 @@ class _Rows:
         self._database.write(batch, sync=False)
 
     def sync(self) -> None:
-        """Return once all rows are on the disk; OSError if it refuses."""
+        """Return once all rows are on the disk; raises OSError if it refuses."""
         self._database.sync()
 
     def close(self) -> None:
@@ -107,7 +106,7 @@ class _Rows:
 class Metadata:
     """Users and policies of a broker, below its directory `config`.
 
-    Raises ConfigError where a database can't be used, be it for want of the package.
+    Raises ConfigError if a database can't be used, also if the package is missing.
     """
 
     def __init__(self, directory: Path, events: Events) -> None:
@@ -130,7 +129,7 @@ class Metadata:
     # --- users ---
 
     def create_user(self, user: User) -> None:
-        """Make a user, a normal and enabled one if nothing else is said."""
+        """Create a user, by default a normal and enabled one."""
         _check_name(user.username)
         if not (user.password and user.password.strip()):
             raise no_permission("password can not be blank")
@@ -139,11 +138,11 @@ class Metadata:
         self._put_user(_as_made(user))
 
     def is_made(self, user: User) -> bool:
-        """Tell whether there is a user as `create_user` makes it."""
+        """Tell whether the user exists as `create_user` would create it."""
         return self._users.get(user.username) == _as_made(user)
 
     def update_user(self, user: User) -> None:
-        """Change of a user what is said."""
+        """Change the given fields of a user."""
         _check_name(user.username)
         old = self._users.get(user.username)
         if old is None:
@@ -158,9 +157,9 @@ class Metadata:
         )
 
     def delete_user(self, username: str) -> None:
-        """Delete a user and what it may do, that first: who gets the name gets no rights with it.
+        """Delete a user and its policies, the policies first: a later user of this name must not inherit rights.
 
-        Nothing happens if there is none.
+        Nothing happens if there is no such user.
         """
         _check_name(username)
         if username not in self._users:
@@ -173,12 +172,12 @@ class Metadata:
         self._note_change(username)
 
     def user(self, username: str) -> User | None:
-        """A user."""
+        """Return a user, None if there is none of this name."""
         _check_name(username)
         return self._users.get(username)
 
     def list_users(self, like: str | None) -> list[User]:
-        """The users whose names have this in them, in order."""
+        """Return the users whose names contain a text, in order."""
         wanted = like if like and like.strip() else ""
         return [user for name, user in _sorted(self._users) if wanted in name]
 
@@ -190,9 +189,9 @@ class Metadata:
     # --- policies ---
 
     def put_policies(self, subject: Subject | None, policies: list[Policy], may: May = _anything) -> None:
-        """Add policies to those of a subject; what it has of a type for a resource is replaced.
+        """Add policies to a subject; entries of the same type for the same resource are replaced.
 
-        ``may`` is asked before. Java: createAcl and updateAcl do the same.
+        ``may`` is called before. Java: createAcl and updateAcl do the same.
         """
         if subject is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "An system error occurred, please try again later.")
@@ -214,10 +213,10 @@ class Metadata:
         resource: Resource | None = None,
         may: May = _anything,
     ) -> None:
-        """Forget what a subject may do; with a resource, what a type says of that, or all types.
+        """Delete the policies of a subject; with a resource, only its entries of one type, or of all types.
 
-        ``may`` is asked before. Java: AuthorizationMetadataManagerImpl#deleteAcl takes CUSTOM for
-        no type, so that mqadmin, which names none, can't delete an entry of DEFAULT.
+        ``may`` is called before. Java: AuthorizationMetadataManagerImpl#deleteAcl takes CUSTOM for no type. Therefore
+        mqadmin, which names none, can't delete an entry of DEFAULT there.
         """
         if subject is None:
             raise no_permission("The subject is null.")
@@ -236,7 +235,7 @@ class Metadata:
         self._put_acl(subject, left)
 
     def policies(self, subject: Subject | None) -> Acl | None:
-        """What a subject may do; None if nothing is said of it."""
+        """Return the policies of a subject; None if it has none."""
         if subject is None:
             raise no_permission("The subject is null.")
         if subject.username not in self._users:
@@ -244,11 +243,11 @@ class Metadata:
         return self.acl_of(subject.username)
 
     def acl_of(self, username: str) -> Acl | None:
-        """What a user may do, without asking whether there is one."""
+        """Return the policies of a user, without a check that the user exists."""
         return self._acls.get(Subject(subject_type=SUBJECT_USER, username=username).key)
 
     def list_policies(self, subject_like: str | None, resource_like: str | None) -> list[Acl]:
-        """What subjects may do; only those, and only for resources, that have this in the name."""
+        """Return the policies of subjects, filtered by a text in the subject's and in the resource's name."""
         wanted = subject_like if subject_like and subject_like.strip() else ""
         part = resource_like if resource_like and resource_like.strip() else ""
         found = (_about(acl, part) for key, acl in _sorted(self._acls) if wanted in key)
@@ -269,10 +268,10 @@ class Metadata:
     # --- a master's ---
 
     def follow(self, users: Iterable[User], acls: Iterable[Acl]) -> None:
-        """Have the users and policies of a master and no others.
+        """Take over the users and policies of a master, and delete all others.
 
-        Also of one that has lost its files, unlike topics: a user that was deleted must not live
-        again at the next master, and nothing tells the two apart.
+        Unlike topics, this includes a master that has lost its files: a deleted user must not return at the next
+        master, and nothing tells the two cases apart.
         """
         new_users = {user.username: user for user in users}
         new_acls = {acl.subject.key: acl for acl in acls}
@@ -293,7 +292,7 @@ class Metadata:
     # --- the disk ---
 
     def sync(self) -> None:
-        """Return once all changes are on the disk, in any thread; OSError if it refuses."""
+        """Return once all changes are on the disk, in any thread; raises OSError if it refuses."""
         if self.unsynced:
             self.unsynced = False
             try:
@@ -310,7 +309,7 @@ class Metadata:
 
 
 def _as_made(user: User) -> User:
-    """Say what is not said of a new user."""
+    """Return a new user with the defaults filled in."""
     return replace(user, user_type=user.user_type or UserType.NORMAL, user_status=user.user_status or UserStatus.ENABLE)
 
 
@@ -320,7 +319,7 @@ def _check_name(username: str) -> None:
 
 
 def _sorted(table: Mapping[str, S]) -> Iterable[tuple[str, S]]:
-    """In the order of the database: that of the keys' bytes, which is that of their characters."""
+    """Sort by the order of the database: that of the keys' bytes, which is that of their characters."""
     return sorted(table.items())
 
 
@@ -330,7 +329,7 @@ def _index_of(policies: list[Policy], policy_type: PolicyType | None) -> int | N
 
 
 def _merge(policies: list[Policy], new: Policy) -> None:
-    """Add the entries of a policy to the one of its type, in the place of those of the resource."""
+    """Add the entries of a policy to the policy of its type; they replace entries of the same resource."""
     at = _index_of(policies, new.policy_type)
     if at is None:
         policies.append(new)
@@ -350,7 +349,7 @@ def _put_entry(entries: list[Entry], new: Entry) -> None:
 
 
 def _about(acl: Acl, part: str) -> Acl:
-    """The entries about resources whose names have this in them."""
+    """Return the entries about resources whose names contain a text."""
     kept: list[Policy] = []
     for policy in acl.policies or []:
         entries = [it for it in policy.entries or [] if it.resource and part in it.resource.text]

@@ -1,6 +1,6 @@
-"""Users of RocketMQ 4's access control (ACL 1) become users and policies of ACL 2.0.
+"""Migration of the users of RocketMQ 4's access control (ACL 1) to users and policies of ACL 2.0.
 
-They are in YAML below the directory that ``ROCKETMQ_HOME`` names, in ``conf/plain_acl.yml`` and
+The users of ACL 1 are in YAML below the directory that ``ROCKETMQ_HOME`` names, in ``conf/plain_acl.yml`` and
 ``conf/acl/``:
 
     accounts:
@@ -11,11 +11,11 @@ They are in YAML below the directory that ``ROCKETMQ_HOME`` names, in ``conf/pla
         topicPerms: [orders=PUB|SUB]
         groupPerms: [shop=SUB]
 
-An administrator becomes a super user. What is said of a topic or group is an entry of type CUSTOM,
-of all others one of type DEFAULT. There is nothing to take lists of addresses without a signature
-to. An account whose name is a user already stays as it is, so each start may do this again.
+An administrator becomes a super user. A permission on a topic or group becomes an entry of type CUSTOM; a default
+permission becomes one of type DEFAULT. ACL 2.0 has no place for lists of addresses that need no signature. A user that
+exists already stays unchanged, so each start may do this again.
 
-Source: upstream ``AuthMigrator``, ``PlainPermissionManager``.
+Source: RocketMQ's ``AuthMigrator``, ``PlainPermissionManager``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Account(msgspec.Struct, rename="camel", kw_only=True):
     group_perms: list[str] = []
 
     def __repr__(self) -> str:
-        """All that is no secret."""
+        """Text of the account without its secret."""
         return f"Account({self.access_key!r})"
 
 
@@ -81,7 +81,7 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 def accounts_below(home: Path) -> list[Account]:
-    """The accounts of all files, each name once; ConfigError names a file that can't be read."""
+    """Return the accounts of all files, each name once; raises ConfigError that names an unreadable file."""
     files = [path for path in sorted((home / DIRECTORY).rglob("*")) if path.suffix in _SUFFIXES]
     if (home / FILE).is_file():
         files.append(home / FILE)
@@ -127,7 +127,7 @@ def _said(content: Any) -> Any:
 
 
 def migrate(metadata: Metadata, accounts: Iterable[Account]) -> list[str]:
-    """Make users and policies of accounts; give the names of those that were made."""
+    """Create users and policies from accounts; return the names of the new users."""
     made: list[str] = []
     for account in accounts:
         if account.access_key in metadata.users:
@@ -172,7 +172,7 @@ def _policies_of(account: Account) -> list[Policy]:
 
 
 def _entries(kind: Kind, perms: Sequence[str]) -> list[Entry]:
-    """Read ``name=PUB`` and its like; what is none is left out, as upstream does."""
+    """Read texts like ``name=PUB``; a malformed text is left out, as in RocketMQ."""
     entries: list[Entry] = []
     for perm in perms:
         parts = [part for part in perm.split("=") if part]
@@ -187,7 +187,7 @@ def _entries(kind: Kind, perms: Sequence[str]) -> list[Entry]:
 
 
 def _entry(resource: Resource, text: str) -> Entry:
-    """Give the entry for a word of ACL 1, to which one that it does not know is ``DENY``.
+    """Return the entry for a word of ACL 1, which takes an unknown word for ``DENY``.
 
     Java: AuthMigrator#parseDecision allows everything then.
     """

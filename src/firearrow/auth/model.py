@@ -1,17 +1,16 @@
-"""Users, and the policies that say what they may do, as they are stored and as requests have them.
+"""Users and their policies, as they are stored and as requests have them.
 
-Stored is JSON in two RocksDB databases, `config/users` by name and `config/acls` by subject:
+They are stored as JSON in two RocksDB databases, `config/users` by name and `config/acls` by subject:
 
     root     {"password":"pw","subjectType":1,"userStatus":1,"userType":1,"username":"root"}
     User:u1  {"policies":[{"entries":[{"actions":[3,4],"decision":1,"environment":{},
               "resource":{"resourceName":"T","resourcePattern":2,"resourceType":4}}],
               "policyType":1}],"subject":{"subjectType":1,"username":"u1"}}
 
-Fields are in the order of their names, and what is None is left out, as upstream writes them. In
-requests and answers the same is said in words: ``Topic:T``, ``["Pub","Sub"]``, ``Allow``
-(`wire.admin_bodies`).
+Fields are in the order of their names, and None is left out, as RocketMQ writes them. Requests and answers have the
+same data in words: ``Topic:T``, ``["Pub","Sub"]``, ``Allow`` (`wire.admin_bodies`).
 
-Source: upstream ``User``, ``Acl``, ``Policy``, ``Resource``, ``AclConverter``.
+Source: RocketMQ's ``User``, ``Acl``, ``Policy``, ``Resource``, ``AclConverter``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class _Word(IntEnum):
 
     @property
     def word(self) -> str:
-        """The word."""
+        """The word in requests."""
         return self.name.capitalize()
 
     @classmethod
@@ -46,7 +45,7 @@ class _Word(IntEnum):
 
 
 class Action(_Word):
-    """What somebody wants to do. ALL is any of the others; ANY is in no policy."""
+    """Action of a request or a policy. ALL is any of the others; ANY is in no policy."""
 
     UNKNOWN = 0
     ALL = 1
@@ -61,7 +60,7 @@ class Action(_Word):
 
 
 class Kind(_Word):
-    """With what. ANY is all of the others; nothing asks for a namespace."""
+    """Kind of resource. ANY is all of the others; no request needs a namespace."""
 
     UNKNOWN = 0
     ANY = 1
@@ -72,7 +71,7 @@ class Kind(_Word):
 
 
 class Pattern(_Word):
-    """Which of those: any, the one with a name, or those whose names begin so."""
+    """Match of a resource's name: any name, this name, or all names with this prefix."""
 
     ANY = 1
     LITERAL = 2
@@ -80,40 +79,40 @@ class Pattern(_Word):
 
 
 class Decision(_Word):
-    """What a policy decides."""
+    """Decision of a policy."""
 
     ALLOW = 1
     DENY = 2
 
 
 class PolicyType(_Word):
-    """DEFAULT counts where nothing of CUSTOM matches."""
+    """Type of a policy. DEFAULT counts if no entry of CUSTOM matches."""
 
     CUSTOM = 1
     DEFAULT = 2
 
 
 class UserType(_Word):
-    """SUPER may do everything."""
+    """Type of a user. SUPER may do everything."""
 
     SUPER = 1
     NORMAL = 2
 
 
 class UserStatus(_Word):
-    """DISABLE: as if there were no such user."""
+    """Status of a user. A user with DISABLE counts as missing."""
 
     ENABLE = 1
     DISABLE = 2
 
     @property
     def word(self) -> str:
-        """The word, which upstream begins with a small letter."""
+        """The word, which RocketMQ begins with a small letter."""
         return self.name.lower()
 
 
 class _Stored(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Base of what is stored; fields are in the order of their names."""
+    """Base of stored values; fields are in the order of their names."""
 
 
 class User(_Stored, frozen=True, kw_only=True):
@@ -126,12 +125,12 @@ class User(_Stored, frozen=True, kw_only=True):
     username: str
 
     def __repr__(self) -> str:
-        """All but the password."""
+        """Text of the user without the password."""
         return f"User({self.username!r}, {self.user_type!r}, {self.user_status!r})"
 
     @classmethod
     def of(cls, info: AuthUserInfo) -> Self:
-        """Take what a request says of a user; words that are none say nothing."""
+        """Read a user from a request; unknown words are ignored."""
         return cls(
             username=info.username or "",
             password=info.password,
@@ -141,14 +140,14 @@ class User(_Stored, frozen=True, kw_only=True):
         )
 
     def info(self) -> AuthUserInfo:
-        """Say the same in words."""
+        """Return the same data in words."""
         user_type = None if self.user_type is None else self.user_type.word
         status = None if self.user_status is None else self.user_status.word
         return AuthUserInfo(self.username, self.password, user_type, status)
 
     @property
     def is_super(self) -> bool:
-        """Tell whether nothing is refused to it."""
+        """True if every request of this user is allowed."""
         return self.user_type == UserType.SUPER
 
 
@@ -161,7 +160,7 @@ class Resource(_Stored, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, text: str | None) -> Self | None:
-        """Read the words; None if they name no kind of resource."""
+        """Read the resource in words; None if they name no kind of resource."""
         if text is None or not text.strip():
             return None
         if text == _ANY:
@@ -179,7 +178,7 @@ class Resource(_Stored, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The words."""
+        """The resource in words."""
         kind = self.resource_type
         if kind is None or kind == Kind.ANY:
             return _ANY
@@ -188,13 +187,13 @@ class Resource(_Stored, frozen=True, kw_only=True):
 
 
 class Environment(_Stored, frozen=True, kw_only=True):
-    """From where; no addresses: from anywhere."""
+    """Addresses of the client; an empty list allows any address."""
 
     source_ips: list[str] | None = None
 
 
 class Entry(_Stored, frozen=True, kw_only=True):
-    """What is decided of some actions on a resource."""
+    """Decision on some actions on a resource."""
 
     actions: list[Action] | None = None
     decision: Decision | None = None
@@ -203,7 +202,7 @@ class Entry(_Stored, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, info: AuthEntry) -> Self:
-        """Take what a request says; actions that are none are left out."""
+        """Read an entry from a request; unknown actions are left out."""
         actions = [Action.of(word) for word in info.actions or []]
         return cls(
             actions=[action for action in actions if action is not None],
@@ -213,7 +212,7 @@ class Entry(_Stored, frozen=True, kw_only=True):
         )
 
     def info(self) -> AuthEntry:
-        """Say the same in words."""
+        """Return the same data in words."""
         return AuthEntry(
             None if self.resource is None else self.resource.text,
             [action.word for action in self.actions] if self.actions else None,
@@ -230,7 +229,7 @@ class Policy(_Stored, frozen=True, kw_only=True):
 
 
 class Subject(_Stored, frozen=True, kw_only=True):
-    """Whom policies are for: a user."""
+    """Subject of policies: a user."""
 
     subject_type: int
     username: str
@@ -256,7 +255,7 @@ class Acl(_Stored, frozen=True, kw_only=True):
     subject: Subject
 
     def info(self) -> AuthAcl:
-        """Say the same in words."""
+        """Return the same data in words."""
         policies = [
             AuthPolicy(
                 None if policy.policy_type is None else policy.policy_type.word,
@@ -268,7 +267,7 @@ class Acl(_Stored, frozen=True, kw_only=True):
 
 
 def policies_of(info: AuthAcl) -> list[Policy]:
-    """Take what a request says of policies; those without entries are left out."""
+    """Read policies from a request; policies without entries are left out."""
     return [
         Policy(
             entries=[Entry.of(entry) for entry in policy.entries],
@@ -280,12 +279,12 @@ def policies_of(info: AuthAcl) -> list[Policy]:
 
 
 def no_permission(text: str) -> BrokerError:
-    """The error of all that access control refuses."""
+    """Return the error of every refusal by access control."""
     return BrokerError(ResponseCode.NO_PERMISSION, text)
 
 
 def check_policies(policies: list[Policy]) -> None:
-    """Raise the BrokerError, with upstream's words, for policies that can't be kept.
+    """Raise the BrokerError, with RocketMQ's words, for invalid policies.
 
     Java: AuthorizationMetadataManagerImpl#validate.
     """
@@ -313,7 +312,7 @@ def _check_entry(entry: Entry) -> None:
 
 
 def is_address_or_network(text: str) -> bool:
-    """Tell whether this is an address of IPv4 or IPv6, or a network as ``10.0.0.0/8``."""
+    """Tell whether this is an IPv4 or IPv6 address, or a network like ``10.0.0.0/8``."""
     try:
         if "/" in text:
             ip_network(text, strict=False)

@@ -1,11 +1,11 @@
-"""What one user may do: its policies, made ready to be asked for each request.
+"""Rights of one user: its policies, compiled for a check of each request.
 
-Of all entries that fit the resource, one of the actions and the address, one decides: an entry for
-its kind of resource before one for any kind, a literal name before a prefix, a longer prefix before
-a shorter one, that before any name; of two alike, the one that denies. Entries of type CUSTOM are
-asked first, and those of type DEFAULT only if none of them fits. Where none fits at all, it is no.
+Of all entries that fit the resource, one of the actions and the address, one decides. An entry for its kind of resource
+precedes one for any kind. A literal name precedes a prefix, a longer prefix a shorter one, and a prefix any name. Of
+two alike, the denying one decides. Entries of type CUSTOM are checked first, entries of type DEFAULT only if none of
+them fits. If no entry fits at all, the request is refused.
 
-Source: upstream ``AclAuthorizationHandler``.
+Source: RocketMQ's ``AclAuthorizationHandler``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from firearrow.wire.requests import REQUESTS
 
 
 class Verdict(Enum):
-    """Whether something is allowed; the value is what a refusal says of it."""
+    """Result of a check; the value is its text in a refusal."""
 
     ALLOWED = ""
     UNMATCHED = "no matched policies."
@@ -30,7 +30,7 @@ class Verdict(Enum):
 
 
 class Gain(NamedTuple):
-    """Something that somebody may do now and could not before, as words say it."""
+    """A right that a user has now and did not have before."""
 
     actions: tuple[Action, ...]
     kind: Kind
@@ -44,7 +44,7 @@ class Gain(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """An entry. The smallest of those that fit decides, by the first four fields."""
+    """A compiled entry. The smallest fitting one decides, by the first four fields."""
 
     of_any_kind: bool
     order: int  # of its pattern
@@ -72,34 +72,34 @@ class _Rule(NamedTuple):
         return self.pattern == Pattern.ANY or self.name == name
 
     def fits(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
-        """Tell whether it is about one of the actions on this from there."""
+        """Tell whether it is about one of the actions on this resource from this address."""
         return self.concerns(kind, name) and self.is_about(actions, ip)
 
     def is_about(self, actions: Iterable[Action], ip: str) -> bool:
-        """Tell whether it is about one of the actions from there, on whatever it is."""
+        """Tell whether it is about one of the actions from this address, on any resource."""
         if Action.ALL not in self.actions and self.actions.isdisjoint(actions):
             return False
         return not self.sources or any(_is_within(ip, source) for source in self.sources)
 
 
 LOOKS_MAX: Final = 20_000
-"""At entries, to find out what a change of policies gives; some ten milliseconds."""
+"""Limit of looks at entries, to find the rights that a change of policies gives; some ten milliseconds."""
 
 _OTHER: Final = "\0"  # in no name of a topic or group
-_KINDS: Final = (Kind.CLUSTER, Kind.TOPIC, Kind.GROUP)  # nothing asks for another
+_KINDS: Final = (Kind.CLUSTER, Kind.TOPIC, Kind.GROUP)  # no request needs another
 _ASKS: Final = tuple(
     dict.fromkeys(
         tuple(Action[action.name or ""] for action in asked)
         for asked in (*requests.Action, *(a.actions for r in REQUESTS.values() for a in r.asks))
     )
 )
-"""The actions of which any is enough, of all requests."""
+"""The sets of actions of all requests; any action of a set is enough."""
 
 _ORDER = {Pattern.LITERAL: 0, Pattern.PREFIXED: 1, Pattern.ANY: 2}
 
 
 def _rule_of(entry: Entry) -> _Rule | None:
-    """Make an entry ready; None for one that says nothing."""
+    """Compile an entry; None for one without effect."""
     resource = entry.resource
     if resource is None or resource.resource_type is None or resource.resource_pattern is None:
         return None
@@ -119,7 +119,7 @@ def _rule_of(entry: Entry) -> _Rule | None:
 
 
 def _is_within(ip: str, source: str) -> bool:
-    """Tell whether an address is this one, or of this network; no if either can't be read."""
+    """Tell whether an address is this one, or of this network; False if either can't be read."""
     try:
         if "/" in source:
             return ip_address(ip) in ip_network(source, strict=False)
@@ -129,7 +129,7 @@ def _is_within(ip: str, source: str) -> bool:
 
 
 class _Rules:
-    """The entries of one type, those of literal names by these: there may be thousands."""
+    """The entries of one type; entries of literal names are kept by name, as there may be thousands."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.all = tuple(filter(None, map(_rule_of, entries)))
@@ -142,11 +142,11 @@ class _Rules:
                 self.others.append(rule)
 
     def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
-        """Tell whether an entry allows one of the actions on something of a kind."""
+        """Tell whether an entry allows one of the actions on a resource of a kind."""
         return any(rule.allows and rule.kind in (kind, Kind.ANY) and rule.is_about(actions, ip) for rule in self.all)
 
     def decide(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> _Rule | None:
-        """The one that decides."""
+        """Return the entry that decides."""
         rules = [*self._literal.get((kind, name), ()), *self.others]
         return min(
             (rule for rule in rules if rule.fits(kind, name, actions, ip)), key=lambda rule: rule[:4], default=None
@@ -154,7 +154,7 @@ class _Rules:
 
 
 class Rights:
-    """What the policies of a user allow."""
+    """Rights that the policies of a user give."""
 
     def __init__(self, acl: Acl | None) -> None:
         policies = (acl and acl.policies) or []
@@ -166,7 +166,7 @@ class Rights:
         ]
 
     def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
-        """Tell whether any of the actions is allowed on something of a kind, by its entry alone."""
+        """Tell whether any of the actions is allowed on a resource of a kind, by its entry alone."""
         return any(rules.allows_some(kind, actions, ip) for rules in self._types)
 
     def allows(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
@@ -174,7 +174,7 @@ class Rights:
         return self.verdict(kind, name, actions, ip) is Verdict.ALLOWED
 
     def verdict(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> Verdict:
-        """The same, and what a refusal says of it."""
+        """Return the verdict on the actions, with its text for a refusal."""
         for rules in self._types:
             rule = rules.decide(kind, name, actions, ip)
             if rule is not None:
@@ -183,22 +183,22 @@ class Rights:
 
     @property
     def rules(self) -> set[tuple[int, _Rule]]:
-        """All entries, each with the number of its type."""
+        """Iterate over all entries, each with the number of its type."""
         return {(number, rule) for number, rules in enumerate(self._types) for rule in rules.all}
 
     @property
     def looks(self) -> int:
-        """The number of entries that a verdict looks at, nearly."""
+        """Approximate count of entries that a verdict looks at."""
         return 1 + sum(len(rules.others) for rules in self._types)
 
 
 def gained(before: Rights, after: Rights, giver: Rights) -> Gain | None:
-    """Find something that is allowed ``after`` and was allowed neither ``before`` nor to a giver.
+    """Find a right that is allowed ``after`` and was allowed neither ``before`` nor to a giver.
 
-    None if there is nothing. Raises a BrokerError where that would take too long to find out.
+    None if there is none. Raises a BrokerError if the search would take too long.
 
-    Whatever is asked for, the same entries fit one name of each kind of names that the entries tell
-    apart, and one address of each range. So these are tried, and nothing is left out.
+    The entries divide all names into kinds and all addresses into ranges. Within a kind and a range, the same entries
+    fit every request. It is therefore enough, and complete, to try one name of each kind and one address of each range.
     """
     if not after.rules:
         return None
@@ -226,8 +226,10 @@ def _check_looks(count: int) -> None:
 
 
 def _places(rules: Iterable[_Rule]) -> list[tuple[Kind, str]]:
-    """A name of each kind that rules tell apart: those that they name, one for each beginning and
-    one besides all. None of them has a character in it that ends the others."""
+    """Return a name of each kind that rules tell apart: their literal names, one for each prefix, and one other name.
+
+    Literal names lack the character that ends the names of the other kinds.
+    """
     found = dict.fromkeys((kind, _OTHER) for kind in _KINDS)
     for rule in rules:
         if rule.pattern != Pattern.ANY:
@@ -237,8 +239,8 @@ def _places(rules: Iterable[_Rule]) -> list[tuple[Kind, str]]:
 
 
 def _addresses(rules: Iterable[_Rule]) -> list[str]:
-    """The first address of each range of those that rules tell apart."""
-    found = dict.fromkeys(("", "0.0.0.0", "::"))  # the first is what is no address
+    """Return the first address of each range that rules tell apart."""
+    found = dict.fromkeys(("", "0.0.0.0", "::"))  # the first stands for texts that are no address
     for source in {source for rule in rules for source in rule.sources}:
         try:
             network = ip_network(source, strict=False)

@@ -1,6 +1,6 @@
-"""Users that a configuration asks for, and those of ACL 1 that it wants to be taken over.
+"""Users that a configuration demands, and the migration of users of ACL 1.
 
-Source: upstream ``AuthenticationMetadataManagerImpl#initUser``.
+Source: RocketMQ's ``AuthenticationMetadataManagerImpl#initUser``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _InnerClient(msgspec.Struct, rename="camel"):
 
 
 class Wishes(Protocol):
-    """What a configuration says of users."""
+    """Keys of a configuration about users."""
 
     @property
     def init_authentication_user(self) -> str:
@@ -46,13 +46,12 @@ class Wishes(Protocol):
 
     @property
     def migrate_auth_from_v1_enabled(self) -> bool:
-        """Tell whether users of ACL 1 are to be taken over."""
+        """True if users of ACL 1 must be migrated."""
         ...
 
 
 def credentials_of(text: str) -> Credentials | None:
-    """Read ``innerClientAuthenticationCredentials``, None where it is empty; a ConfigError does not
-    repeat it."""
+    """Read ``innerClientAuthenticationCredentials``, None if it is empty; a ConfigError does not show its value."""
     if not text:
         return None
     found = _read(text, _InnerClient, "innerClientAuthenticationCredentials")
@@ -60,10 +59,10 @@ def credentials_of(text: str) -> Credentials | None:
 
 
 def metadata_of(config: Wishes, directory: Path, events: Events, home: Path | None = None) -> Metadata:
-    """Open users and policies below a directory, with the users that a configuration asks for.
+    """Open users and policies below a directory, with the users that a configuration demands.
 
-    Those that it names are super users; those of ACL 1 are below ``home``. One that is there
-    already stays as it is. ConfigError if it can't be done.
+    Users that it names are super users; users of ACL 1 are below ``home``. An existing user stays unchanged. Raises
+    ConfigError on a failure.
     """
     metadata = Metadata(directory, events)
     try:
