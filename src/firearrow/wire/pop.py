@@ -198,7 +198,7 @@ def msg_offset_info(origin: int, queue_id: int, offsets: Iterable[int]) -> str:
 def order_count_infos(origin: int, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]) -> list[str]:
     """Return a queue's items of orderCountInfo.
 
-    They have the count of earlier pops of each message that has some, and the smallest count, for clients that can read
+    They hold the count of earlier pops of each message with any, and the smallest count, for clients that can read
     only that.
     """
     infos = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
