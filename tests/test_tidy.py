@@ -44,7 +44,7 @@ PLAIN = (
     *("broker/delaying/delivery.py", "broker/timing/timer.py", "broker/transactions/service.py"),
     *("broker/sending/forwarding.py", "broker/pop/revive.py", "broker/pop/kvrevive.py", "broker/pop/buffer.py"),
     "broker/pop/retrylog.py",
-    *("message/", "wire/", "filter/", "raft/", "auth/"),
+    *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
     *(
         f"broker/{room.parent.name}/{name}"
         for room in (SOURCE / "broker").glob("*/feature.py")

@@ -1,10 +1,9 @@
-"""What a client may change of a server's configuration while the server runs (requests 25 and 318).
+"""Changes of a server's configuration by a client while the server runs (requests 25 and 318).
 
-A request is taken as a whole or refused as a whole. It may change keys that are `LIVE` in their
-table, and keys of RocketMQ's that have no effect here: these are kept and shown. A key that takes
-effect only at the start is refused unless it has that value already: else the file and each answer
-would have a value that the server does not obey. Java: Configuration#update takes such keys, skips
-values that it can't read, and goes on.
+A request is taken as a whole or refused as a whole. It may change keys that are `LIVE` in their table, and RocketMQ's
+keys that have no effect here: these are kept and shown. A key that takes effect only at the start is refused unless it
+has that value already. Otherwise the file and each answer would have a value that the server does not obey. Java:
+Configuration#update takes such keys, skips values that it can't read, and continues.
 """
 
 import logging
@@ -19,7 +18,7 @@ from firearrow.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-# RocketMQ has 583 keys, and all with their values are 20 KiB: who sends more sends something else.
+# RocketMQ has 583 keys, and all with their values are 20 KiB: a longer text is no configuration.
 CHANGE_BYTES_MAX: Final = 256 * 1024
 CHANGE_KEYS_MAX: Final = 1000
 LOGGED_NAMES_MAX: Final = 5
@@ -27,9 +26,9 @@ LOGGED_NAME_CHARS_MAX: Final = 100
 
 
 def read(body: bytes) -> dict[str, str]:
-    """Read the pairs of a request; raises `ConfigError` for what is no properties text.
+    """Read the pairs of a request.
 
-    UnicodeDecodeError, if it is no UTF-8.
+    Raises `ConfigError` for a body that is no properties text, UnicodeDecodeError for one that is no UTF-8.
     """
     if len(body) > CHANGE_BYTES_MAX:
         raise ConfigError(f"a change has at most {CHANGE_BYTES_MAX} bytes, this one {len(body)}")
@@ -40,10 +39,9 @@ def read(body: bytes) -> dict[str, str]:
 
 
 def acceptable(pairs: Mapping[str, str], *configs: ServerConfig, servers: Iterable[str]) -> dict[str, str]:
-    """Give the pairs that these configurations may take; keys that nobody knows are left out.
+    """Return the pairs that these configurations may take; unknown keys are left out.
 
-    ``servers`` are the groups of RocketMQ's keys that belong here. Raises `ConfigError` for a pair
-    that must not be taken.
+    ``servers`` are the groups of RocketMQ's keys that belong here. Raises `ConfigError` for a forbidden pair.
     """
     refuse(pairs)
     tables = {name: (config, key) for config in configs for name, key in keys(type(config)).items()}

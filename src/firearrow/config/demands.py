@@ -1,13 +1,12 @@
-"""What a configuration may ask for that this version can't do: a table of keys.
+"""Table of the keys that demand features which this version lacks.
 
-Most of RocketMQ's keys that have no effect here tune what does not exist, a thread pool for
-example: a warning is enough. The keys of this table ask for more: that clients are checked, that
-messages are on a second broker, that data are elsewhere. To ignore them would open what was
-protected, or lose what was safe. So a server does not start with them, and a client can't set them.
-Values that ask for nothing, such as RocketMQ's defaults, pass.
+Most of RocketMQ's keys without effect here tune a missing part, a thread pool for example: a warning is enough. The
+keys of this table demand more: a check of clients, messages on a second broker, data in another place. Ignoring them
+would open a protected server, or lose messages that must be safe. A server therefore does not start with them, and a
+client can't set them. Values that demand nothing, such as RocketMQ's defaults, pass.
 
-What RocketMQ has as properties of the JVM (``-Dtls.server.mode=...``, see `firearrow.config.tls`)
-is looked for in the variables that its start scripts read, too.
+RocketMQ has some keys as properties of the JVM (``-Dtls.server.mode=...``, see `firearrow.config.tls`). They are also
+read from the variables that its start scripts read.
 
     refuse({"aclEnable": "true"})   ->  ConfigError: aclEnable=true asks for the access control of
                                         RocketMQ 4, which this version does not have; remove the
@@ -29,7 +28,7 @@ _HAS_SECRET: Final = re.compile(r"\W(password|secretKey)\W", re.IGNORECASE)
 
 
 class Demand(NamedTuple):
-    """What a key asks for, unless its value matches ``harmless`` as a whole."""
+    """Demand of a key, unless its whole value matches ``harmless``."""
 
     what: str
     harmless: str
@@ -40,7 +39,7 @@ def _asking(what: str, harmless: str, *keys: str) -> dict[str, Demand]:
 
 
 _OFF: Final = "(?i:false)"
-_FEW: Final = "[01]"  # copies, this broker's own among them
+_FEW: Final = "[01]"  # copies, including this broker's own
 _NONE: Final = ""
 
 # fmt: off
@@ -78,7 +77,7 @@ DEMANDS: Final[Mapping[str, Demand]] = {
 
 
 def refuse(pairs: Mapping[str, str]) -> None:
-    """Raise a `ConfigError` for the first pair that asks for what this version can't do."""
+    """Raise a `ConfigError` for the first pair that demands a missing feature."""
     for key, value in pairs.items():
         demand = DEMANDS.get(key)
         if demand is not None and value and not re.fullmatch(demand.harmless, value.strip()):
@@ -89,7 +88,7 @@ def refuse(pairs: Mapping[str, str]) -> None:
 
 
 def refuse_of_jvm(environment: Mapping[str, str]) -> None:
-    """Raise a `ConfigError` for options of a JVM in the environment that ask for such a thing."""
+    """Raise a `ConfigError` for options of a JVM in the environment that demand a missing feature."""
     for variable, key, value in jvm_properties(environment):
         try:
             refuse({key: value})
@@ -98,22 +97,22 @@ def refuse_of_jvm(environment: Mapping[str, str]) -> None:
 
 
 def jvm_properties(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Give the properties on TLS that variables for a JVM have: variable, key and value."""
+    """Return the TLS properties in variables for a JVM: variable, key and value."""
     for variable in JVM_VARIABLES:
         for key, value in _JVM_PROPERTY.findall(environment.get(variable, "")):
             yield variable, key, value.strip("\"'")
 
 
 def is_secret(key: str, value: str) -> bool:
-    """Tell whether the value of a key is for nobody but the server.
+    """Tell whether the value of a key is a secret of the server.
 
-    That of a misspelt key may be, too: users are written as ``{"username":...,"password":...}``.
+    The value of a misspelt key may be one, too: users are written as ``{"username":...,"password":...}``.
     """
     return bool(_SECRET.search(key) or _HAS_SECRET.search(value))
 
 
 def shown(key: str, value: str) -> str:
-    """Give ``key=value`` for one line to people, without the value where that is a secret."""
+    """Return ``key=value`` for one line to people, without the value if it is a secret."""
     if is_secret(key, value):
         return key
     if len(value) > SHOWN_CHARS_MAX:

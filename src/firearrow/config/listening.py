@@ -1,8 +1,8 @@
-"""Where a server listens, and what it lets those do that connect: keys that all servers have.
+"""Keys that all servers have: the address to listen on, and the limits of connections.
 
-The port is each server's own: that of a controller is in ``controllerDLegerPeers``.
+Each server has another key for its port: a controller's is in ``controllerDLegerPeers``.
 
-Source: upstream ``NettyServerConfig``.
+Source: RocketMQ's ``NettyServerConfig``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from firearrow.config.tls import TlsKeys
 
 
 class ListeningKeys(TlsKeys, frozen=True):
-    """Where a server listens, and what its connections may cost."""
+    """Address to listen on, and limits of connections."""
 
     bind_address: Annotated[Host, "address to listen on"] = "0.0.0.0"
     server_channel_max_idle_time_seconds: Annotated[

@@ -1,6 +1,6 @@
-"""How a server tells its metrics: RocketMQ's keys, which its broker and its controller have alike.
+"""Export of metrics: RocketMQ's keys, which its broker and its controller share.
 
-Source: upstream ``BrokerConfig``, ``ControllerConfig``, ``BrokerMetricsManager``.
+Source: RocketMQ's ``BrokerConfig``, ``ControllerConfig``, ``BrokerMetricsManager``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MetricsHeaders = Annotated[str, Meta(pattern=rf"({_HEADER}(,{_HEADER})*)?", titl
 
 
 class MetricsKeys(ListeningKeys, frozen=True):
-    """Whether there are metrics, and who gets them."""
+    """Kind and receiver of the exported metrics."""
 
     # fmt: off
     metrics_exporter_type: Annotated[Literal["DISABLE", "PROM", "OTLP_GRPC", "LOG"], "PROM: metrics, and how the server is, can be asked for by HTTP (`/metrics`, `/readyz`); OTLP_GRPC: they are sent to a collector; LOG: they are lines of the log"] = "DISABLE"
@@ -43,5 +43,5 @@ class MetricsKeys(ListeningKeys, frozen=True):
 
     @property
     def has_metrics(self) -> bool:
-        """Tell whether metrics are counted at all."""
+        """True if metrics are counted at all."""
         return self.metrics_exporter_type != "DISABLE"

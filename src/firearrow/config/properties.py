@@ -1,9 +1,9 @@
 r"""Java's `.properties` text format, as `java.util.Properties` reads and writes it.
 
-A *logical line* holds one pair. It is made of natural lines (ended by ``\n``, ``\r`` or ``\r\n``);
-a natural line that ends in an odd number of backslashes goes on in the next one, whose leading
-white space is dropped. Blank lines, and lines whose first visible character is ``#`` or ``!``, say
-nothing, but neither is recognised in the continuation of a line.
+A *logical line* holds one pair. It is made of natural lines (ended by ``\n``, ``\r`` or ``\r\n``). A natural line that
+ends in an odd number of backslashes continues in the next one, whose leading white space is dropped. Blank lines, and
+lines whose first visible character is ``#`` or ``!``, are ignored, but neither is recognised in the continuation of a
+line.
 
     key = value          the key ends at the first bare ``=``, ``:`` or white space
     key : value          white space around that separator belongs to neither side
@@ -11,7 +11,7 @@ nothing, but neither is recognised in the continuation of a line.
     path=C\:\\store      ``\t \n \r \f`` and ``\uXXXX`` mean what they do in Java,
                          any other escaped character means itself
 
-White space is space, tab and form feed only. A key that comes twice has its last value.
+White space is space, tab and form feed only. Of a repeated key, the last value counts.
 """
 
 import re
@@ -40,7 +40,7 @@ def loads(text: str) -> dict[str, str]:
 
 
 def load(path: Path) -> dict[str, str]:
-    """Read a properties file: UTF-8, or Latin-1 (Java's choice) where that is not what it holds.
+    """Read a properties file: as UTF-8, or as Latin-1 (Java's choice) if it is no UTF-8.
 
     Raises `ConfigError` if the file cannot be read.
     """
@@ -55,7 +55,7 @@ def load(path: Path) -> dict[str, str]:
 
 
 def dumps(pairs: Mapping[str, str]) -> str:
-    """Write one ``key=value`` line per pair, escaped so that Java and `loads` give it back."""
+    """Write one ``key=value`` line per pair, escaped so that Java and `loads` read the same pair."""
     return "".join(f"{_escape_key(key)}={_escape_value(pairs[key])}\n" for key in pairs)
 
 
@@ -67,7 +67,7 @@ def _logical_lines(text: str) -> Iterator[str]:
             parts = []
             continue
         if _goes_on(line):
-            if line != "\\" or not parts:  # many that hold nothing must not cost anything
+            if line != "\\" or not parts:  # many empty lines must not cost anything
                 parts.append(line[:-1])
         else:
             yield "".join([*parts, line])
@@ -99,7 +99,7 @@ def _unescape(text: str) -> str:
 def _escaped_char(match: re.Match[str]) -> str:
     code = match[1]
     if code == "u":
-        # What is around it may be a secret.
+        # The text around it may be a secret.
         raise ConfigError(r"malformed \u escape: four hexadecimal digits must follow")
     if code[0] == "u":
         return chr(int(code[1:], 16))
@@ -116,7 +116,7 @@ def _escape_value(value: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Write what Latin-1 readers would misread as the UTF-16 units that Java counts in."""
+    """Escape characters that Latin-1 readers would misread, as the UTF-16 units in which Java counts."""
     if text.isascii() and text.isprintable():
         return text
     units = text.encode("utf-16-be", "surrogatepass")

@@ -1,8 +1,7 @@
-"""A server's configuration is one frozen struct: the table that everything else is read from.
+"""The configuration of a server as one frozen struct: the table from which everything else is read.
 
-A field of such a struct is a configuration key. Its name is the snake case of RocketMQ's, its type
-says which values are allowed, its default is RocketMQ's, and the text beside its type is what the
-documentation prints:
+A field of such a struct is a configuration key. Its name is the snake case of RocketMQ's, its type limits the allowed
+values, and its default is RocketMQ's. The documentation prints the text beside its type:
 
     class StoreConfig(ServerConfig, frozen=True):
         max_index_num: Annotated[PositiveInt, "entries of one IndexFile"] = 20_000_000
@@ -11,14 +10,13 @@ documentation prints:
     take(StoreConfig, {"maxIndexNum": "many"})  ->  ConfigError: maxIndexNum=many: allowed is a
                                                     whole number from 1 to 2147483647
 
-Values are text, trimmed, as in RocketMQ's files. Unlike RocketMQ, which silently keeps the default
-when a number does not parse and takes any word but `true` for false, a bad value is refused.
-A key that the struct lacks is kept in `extra`, and a `Note` says what that means: RocketMQ 5.5.0
-knows 583 keys, and the ones that have no effect here are told apart from the misspelt. Those that
-ask for more than this version can do are `firearrow.config.demands`.
+Values are text, trimmed, as in RocketMQ's files. A bad value is refused. RocketMQ silently keeps the default when a
+number does not parse, and takes any word but `true` for false. A key that the struct lacks is kept in `extra`, and a
+`Note` explains it: RocketMQ 5.5.0 knows 583 keys, and keys without effect here are told apart from misspelt ones. Keys
+that demand features which this version lacks are in `firearrow.config.demands`.
 
-A field that is marked `LIVE` takes effect as soon as a client changes it. All others take effect
-when the server starts, and no client may change them (`firearrow.config.changes`).
+A field that is marked `LIVE` takes effect as soon as a client changes it. All others take effect when the server
+starts, and no client may change them (`firearrow.config.changes`).
 """
 
 import re
@@ -60,7 +58,7 @@ PeerList = Annotated[
 ]
 KeyList = Annotated[str, Meta(pattern=r"[\w.; -]*", title="names of keys, separated by ;")]
 
-LIVE = "live"  # marks a field that is obeyed from the moment on that a client changes it
+LIVE = "live"  # marks a field that takes effect as soon as a client changes it
 
 # Where RocketMQ's spelling is not plain camel case.
 _SPELT_OTHERWISE = {
@@ -71,7 +69,7 @@ _SPELT_OTHERWISE = {
     "skip_when_ck_re_put_reach_max_times": "skipWhenCKRePutReachMaxTimes",
     "use_separate_store_path_for_rocksdb_cq": "useSeparateStorePathForRocksdbCQ",
 }
-# What a text of one of Java's types looks like; any other type takes any text of one line.
+# Patterns for texts of Java's types; any other type takes any text of one line.
 _JAVA_TEXTS = {
     "boolean": "(?i:true|false)",
     "int": INT_TEXT,
@@ -87,7 +85,7 @@ C = TypeVar("C", bound="ServerConfig")
 
 
 def java_key(field: str) -> str:
-    """Give RocketMQ's spelling of a field name: ``broker_ip1`` is ``brokerIP1``."""
+    """Return RocketMQ's spelling of a field name: ``broker_ip1`` is ``brokerIP1``."""
     if field in _SPELT_OTHERWISE:
         return _SPELT_OTHERWISE[field]
     first, *others = field.split("_")
@@ -98,16 +96,16 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=java_key):
     """The base of every configuration struct; each further field is one key."""
 
     extra: dict[str, str] = {}
-    """Pairs of the file that the struct has no field for, as they were written."""
+    """Pairs of the file without a field in the struct, as they were written."""
 
     def __repr__(self) -> str:
-        """All that is no secret, so that a message which shows a configuration has none."""
+        """Text of the configuration without secrets, as messages may show it."""
         pairs = ", ".join(f"{key}={text!r}" for key, text in public_properties(self).items())
         return f"{type(self).__name__}({pairs})"
 
 
 class Key(msgspec.Struct, frozen=True):
-    """What the table says about one key."""
+    """Row of one key in the table."""
 
     name: str
     """RocketMQ's spelling."""
@@ -120,15 +118,15 @@ class Key(msgspec.Struct, frozen=True):
     default: Any
     description: str
     pattern: str = ""
-    """What a text has to match as a whole; empty: any text will do."""
+    """Pattern that a whole text must match; empty: any text is allowed."""
     texts: str = ""
-    """Says in words which texts match (`title` of the `Meta`)."""
+    """Description of the matching texts in words (`title` of the `Meta`)."""
     is_live: bool = False
-    """Whether a client may change it while the server runs."""
+    """True if a client may change it while the server runs."""
 
     @property
     def allowed(self) -> str:
-        """Say in words which values the key takes."""
+        """Return the allowed values in words."""
         if get_origin(self.base) is Literal:
             return " or ".join(text or "nothing" for text in get_args(self.base))
         if self.base is bool:
@@ -139,7 +137,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Effect(StrEnum):
-    """What a key without a field in any struct does."""
+    """Effect of a key without a field in any struct."""
 
     UNKNOWN = "unknown"
     """RocketMQ 5.5.0 does not know it either."""
@@ -148,7 +146,7 @@ class Effect(StrEnum):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """One sentence about a key that was kept but not used; `str` gives the sentence."""
+    """One sentence about a key that was kept but not used; `str` returns the sentence."""
 
     key: str
     effect: Effect
@@ -160,8 +158,8 @@ class Note(msgspec.Struct, frozen=True):
 
 @cache
 def keys(struct_type: type[ServerConfig]) -> Mapping[str, Key]:
-    """Give the table of a struct: its keys by RocketMQ's spelling, in order of declaration; those
-    that several servers have come last."""
+    """Return the table of a struct: its keys by RocketMQ's spelling, in order of declaration. Keys of several servers
+    come last."""
     fields = [it for it in msgspec.structs.fields(struct_type) if it.name != "extra"]
     own = struct_type.__annotations__.keys()
     table = (_key(field) for field in sorted(fields, key=lambda it: it.name not in own))
@@ -169,9 +167,9 @@ def keys(struct_type: type[ServerConfig]) -> Mapping[str, Key]:
 
 
 def take(struct_type: type[C], pairs: Mapping[str, str]) -> tuple[C, dict[str, str]]:
-    """Build the struct from the pairs that are its own; give it and the pairs that are left.
+    """Build the struct from its pairs; return it and the remaining pairs.
 
-    Raises `ConfigError` that names key, value and what is allowed.
+    Raises `ConfigError` that names key, value and the allowed values.
     """
     table = keys(struct_type)
     own = {table[name].field: parse(table[name], pairs[name]) for name in pairs if name in table}
@@ -179,10 +177,10 @@ def take(struct_type: type[C], pairs: Mapping[str, str]) -> tuple[C, dict[str, s
 
 
 def load(struct_type: type[C], pairs: Mapping[str, str], *, servers: Iterable[str] = ()) -> tuple[C, list[Note]]:
-    """Build the struct and keep in its `extra` what it has no field for, with a note on each.
+    """Build the struct and keep pairs without a field in its `extra`, with a note on each.
 
-    `servers` names the groups of RocketMQ's keys that are no mistake in this place, as the table
-    of its keys calls them: broker, store, namesrv, server, client, auth.
+    `servers` names the groups of RocketMQ's keys that are no mistake in this place, as the table of its keys calls
+    them: broker, store, namesrv, server, client, auth.
     """
     config, rest = take(struct_type, pairs)
     notes = review(rest, struct_type, servers=servers)
@@ -190,7 +188,7 @@ def load(struct_type: type[C], pairs: Mapping[str, str], *, servers: Iterable[st
 
 
 def update(config: C, pairs: Mapping[str, str]) -> C:
-    """Give the struct with these pairs changed; a pair it has no field for goes to `extra`.
+    """Return the struct with these pairs changed; a pair without a field goes to `extra`.
 
     Raises `ConfigError` for a bad value; then nothing is changed.
     """
@@ -201,7 +199,7 @@ def update(config: C, pairs: Mapping[str, str]) -> C:
 
 
 def as_properties(config: ServerConfig) -> dict[str, str]:
-    """Give every key with its value in Java's spelling, then the extra pairs.
+    """Return every key with its value in Java's spelling, then the extra pairs.
 
     A key whose value is empty text is left out, as RocketMQ leaves out its nulls.
     """
@@ -211,15 +209,15 @@ def as_properties(config: ServerConfig) -> dict[str, str]:
 
 
 def public_properties(config: ServerConfig) -> dict[str, str]:
-    """Give the same, but for what is secret: for whoever asks a server for its configuration."""
+    """Return every key and extra pair except secrets: the answer to a request for the configuration."""
     pairs = as_properties(config)
     return {key: text for key, text in pairs.items() if not is_secret(key, text)}
 
 
 def review(rest: Mapping[str, str], *struct_types: type[ServerConfig], servers: Iterable[str] = ()) -> list[Note]:
-    """Say of each pair that no struct took whether RocketMQ would have.
+    """Return a note on each pair that no struct took: whether RocketMQ knows its key.
 
-    A key that RocketMQ has and that is given its default changes nothing anywhere: no note.
+    One of RocketMQ's keys with its default value has no effect anywhere: no note.
     """
     dormant = {name: text for server in servers for name, text in rocketmq_defaults(server).items()}
     candidates = [*dormant, *(name for struct in struct_types for name in keys(struct))]
@@ -239,23 +237,23 @@ def review(rest: Mapping[str, str], *struct_types: type[ServerConfig], servers: 
 
 
 def _changes_nothing(value: str, default: str | None) -> bool:
-    """Tell whether a value is the default, or takes the place of one that the machine decides."""
+    """Tell whether a value is the default, or replaces a default that depends on the machine."""
     return default is not None and (default.startswith("<") or value.strip() == default)
 
 
 @cache
 def rocketmq_defaults(server: str) -> Mapping[str, str]:
-    """Give every key of one group of RocketMQ 5.5.0's keys with its default as text.
+    """Return every key of one group of RocketMQ 5.5.0's keys with its default as text.
 
-    Empty text stands for null, too; `${user.home}` and words in angle brackets for what depends
-    on the machine. The groups are those of `load`.
+    Empty text stands for null, too. `${user.home}` and words in angle brackets stand for values that depend on the
+    machine. The groups are those of `load`.
     """
     return {name: default for group, name, _, default in _rocketmq_rows() if group == server}
 
 
 @cache
 def rocketmq_texts(server: str) -> Mapping[str, str]:
-    """Give every key of one group of RocketMQ 5.5.0's keys with a pattern of what it takes."""
+    """Return every key of one group of RocketMQ 5.5.0's keys with a pattern of its values."""
     rows = (row for row in _rocketmq_rows() if row[0] == server)
     return {name: _JAVA_TEXTS.get(kind, f"{_LINE}*") for _, name, kind, _ in rows}
 
@@ -267,7 +265,7 @@ def _rocketmq_rows() -> list[list[str]]:
 
 
 def parse(key: Key, text: str) -> Any:
-    """Read one value; raises `ConfigError` that names key, value and what is allowed."""
+    """Read one value; raises `ConfigError` that names key, value and the allowed values."""
     value = _read(key.base, text.strip())
     low = key.least is not None and value is not None and value < key.least
     high = key.most is not None and value is not None and value > key.most

@@ -1,10 +1,10 @@
-"""How servers encrypt: keys that RocketMQ has as properties of the JVM, with the same names.
+"""Encryption of servers: keys that RocketMQ has as properties of the JVM, with the same names.
 
-Here they are keys as all others (`--set tls.server.mode=enforcing`), and are looked for in the
-variables that RocketMQ's start scripts read (`JAVA_OPT_EXT="-Dtls.server.mode=enforcing"`) and in
-the file that ``tls.config.file`` names, too. The file counts first, the variables last.
+Here they are keys like all others (`--set tls.server.mode=enforcing`). They are also read from the variables that
+RocketMQ's start scripts read (`JAVA_OPT_EXT="-Dtls.server.mode=enforcing"`), and from the file that ``tls.config.file``
+names. The file counts first, the variables last.
 
-Source: upstream ``TlsSystemConfig``, ``TlsHelper``.
+Source: RocketMQ's ``TlsSystemConfig``, ``TlsHelper``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_IN_FILE: Final = frozenset({"tls.server.mode", "tls.enable", _PLACE})
 
 
 class TlsKeys(ServerConfig, frozen=True):
-    """What a server shows to its clients, and how its own calls are encrypted."""
+    """Certificate that a server shows to its clients, and encryption of its own calls."""
 
     # fmt: off
     tls_server_mode: Annotated[Literal["disabled", "permissive", "enforcing"], "whether clients may encrypt (permissive, with `tls.server.certPath` or `tls.test.mode.enable`) or must"] = field(name="tls.server.mode", default="permissive")
@@ -50,7 +50,7 @@ class TlsKeys(ServerConfig, frozen=True):
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Refuse what would leave a server that nobody can reach, or that asks for nothing."""
+        """Refuse values with which no client could connect, or with which a check would have no effect."""
         has_certificate = self.tls_server_cert_path or self.tls_test_mode_enable
         if self.tls_server_mode == "enforcing" and not has_certificate:
             # Java: TlsHelper makes a certificate of its own unless tls.test.mode.enable is false.
@@ -69,9 +69,9 @@ TLS_FIELDS: Final = tuple(key.field for key in keys(TlsKeys).values())
 
 
 def with_tls(pairs: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the pairs of a server with those on TLS from the environment and from its file.
+    """Return the pairs of a server, together with the TLS pairs from the environment and from the TLS file.
 
-    ConfigError for a file that can't be read, but for one that is not there at its usual place.
+    Raises ConfigError for a file that can't be read, except if the file at its usual place is missing.
     """
     found = {key: value for _, key, value in jvm_properties(environment)} | dict(pairs)
     path = Path(found.pop(_PLACE, "") or CONFIG_FILE)

@@ -1,1 +1,1 @@
-"""The name server: it answers which broker has which topic."""
+"""The name server: it tells clients the brokers of each topic."""

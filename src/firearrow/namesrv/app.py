@@ -1,7 +1,7 @@
-"""A name server as a whole: its tables, its socket, and the two things it does without a request.
+"""A name server as a whole: its tables, its socket, and its two periodic tasks.
 
-It looks every few seconds for brokers that went silent, and, if configured, notifies brokers when
-their smallest broker id has changed. Everything else happens when a request arrives.
+It checks every few seconds for brokers that went silent. If configured, it notifies brokers when their smallest broker
+id has changed. Everything else happens when a request arrives.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from firearrow.wire.codes import RequestCode
 
 
 class NameServer:
-    """Listens for brokers and clients; ``start`` and ``stop`` once each, in one event loop."""
+    """A name server for brokers and clients; call ``start`` and ``stop`` once each, in one event loop."""
 
     def __init__(self, config: NamesrvConfig, clock: Clock) -> None:
         self._kv = KvConfig(Path(config.kv_config_path))
@@ -59,7 +59,7 @@ class NameServer:
         """
         self._kv.load()
         bound = await self._server.start(host, port)
-        # Who asks for the configuration is told the port that was found, not that any would do.
+        # A request for the configuration gets the port in use, not 0.
         self._processor.config = structs.replace(self.config, listen_port=bound)
         seconds = self.config.scan_not_active_broker_interval / 1000
         self.services = [Every("silent brokers", seconds, self._forget_silent, asyncio.get_running_loop())]
@@ -68,7 +68,7 @@ class NameServer:
         return bound
 
     async def stop(self) -> None:
-        """Close all connections; what is known of brokers is forgotten."""
+        """Close all connections and forget all brokers."""
         for service in self.services:
             await service.stop()
         await self._notices.stop()
@@ -76,7 +76,7 @@ class NameServer:
         await self._server.stop()
 
     def _forget_silent(self) -> float:
-        """Forget brokers that have not registered in time; give the seconds until the next look."""
+        """Forget brokers that have not registered in time; return the seconds until the next check."""
         for channel in self._routes.expire():
             if isinstance(channel, Peer):
                 channel.close("the broker on it has not registered in time")

@@ -17,7 +17,7 @@ def _in_home(name: str) -> str:
 
 
 class NamesrvConfig(ListeningKeys, frozen=True):
-    """Where a name server listens, what it keeps, and how it treats brokers."""
+    """Keys of a name server: its addresses, its files, and its rules for brokers."""
 
     # --- connections ---
     # fmt: off

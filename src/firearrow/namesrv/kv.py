@@ -1,10 +1,10 @@
 """The name server's key-value configuration, on disk in kvConfig.json.
 
-The file is ``{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:8"}}}``: namespaces of pairs. It
-is replaced on each change, before the change is confirmed. The namespace ``ORDER_TOPIC_CONFIG``
-holds how many queues of a topic each broker has in order, and is also given to registering brokers.
+The file is ``{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:8"}}}``: namespaces of pairs. It is replaced on each
+change, before the change is confirmed. The namespace ``ORDER_TOPIC_CONFIG`` holds the count of ordered queues that each
+broker has of a topic. Registering brokers get it too.
 
-Source: upstream ``KVConfigManager``, ``NamesrvUtil``.
+Source: RocketMQ's ``KVConfigManager``, ``NamesrvUtil``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import Body
 from firearrow.wire.codes import ResponseCode
 
-NAME_CHARS_MAX: Final = 255  # of a namespace or a key, which is a topic as a rule
+NAME_CHARS_MAX: Final = 255  # of a namespace or a key, which is usually a topic
 VALUE_CHARS_MAX: Final = 64 * 1024  # of an ordered topic on 2,000 brokers
-PAIR_CHARS: Final = 64  # that a pair counts for besides its own
+PAIR_CHARS: Final = 64  # that a pair counts for in addition to its own
 CHARS_MAX: Final = 4 * 1024 * 1024  # of all; to write them takes some 20 ms
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
@@ -41,7 +41,7 @@ class KvConfig:
         self.version = 0
 
     def load(self) -> None:
-        """Read the file, if there is one; ConfigError when it can't be read."""
+        """Read the file, if there is one; raises ConfigError when it can't be read."""
         found = read_newest(self._path, lambda data: fastjson.decode(data, _KvFile))
         self._take(found.value.config_table if found else {})
 
@@ -53,18 +53,18 @@ class KvConfig:
         self.version += 1
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value of a key; None when there is none."""
+        """Return the value of a key; None when there is none."""
         return self._table.get(namespace, {}).get(key)
 
     def pairs(self, namespace: str) -> dict[str, str] | None:
-        """All pairs of a namespace; None when it is unknown."""
+        """Return all pairs of a namespace; None when it is unknown."""
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a key. Raises OSError, with nothing changed, when that can't be saved.
+        """Set a key. Raises OSError, with nothing changed, when the file can't be saved.
 
-        BrokerError for what is too long, or more than the file may have: all of it is written again
-        for each change.
+        Raises BrokerError for a pair that is too long, or beyond the size of the file, which is written again for each
+        change.
         """
         if max(len(namespace), len(key)) > NAME_CHARS_MAX or len(value) > VALUE_CHARS_MAX:
             raise BrokerError(
@@ -81,7 +81,7 @@ class KvConfig:
         self._replace(namespace, {**self._table.get(namespace, {}), key: value})
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove a key, if it is there. Raises OSError as ``put`` does."""
+        """Remove a key, if it exists. Raises OSError as ``put`` does."""
         pairs = self._table.get(namespace)
         if pairs is not None and key in pairs:
             self._replace(namespace, {name: pairs[name] for name in pairs if name != key})

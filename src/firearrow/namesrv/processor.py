@@ -1,10 +1,10 @@
-"""What a name server answers: one method for each request code, and the table of them.
+"""Answers of a name server: one method for each request code, and the table of them.
 
-The route of a topic (105) is what clients ask all the time: its encoded form is kept until the
-tables change. Clients since 4.9.4, and those that ask for it, get standard JSON; older ones get
-integer keys without quotes, as they always did.
+Clients request the route of a topic (105) all the time: its encoded form is kept until the tables change. Clients since
+4.9.4, and clients that request it, get standard JSON. Older clients get integer keys without quotes, as they always
+did.
 
-Source: upstream ``DefaultRequestProcessor``, ``ClientRequestProcessor``.
+Source: RocketMQ's ``DefaultRequestProcessor``, ``ClientRequestProcessor``.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _HELP: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for fu
 
 
 class Processor:
-    """Answers requests from the tables.
+    """Handlers that answer requests from the tables.
 
-    ``config`` is replaced when a client changes it. Methods are handlers: they take the peer and
-    its request, and raise BrokerError with the code and remark to refuse it.
+    ``config`` is replaced when a client changes it. A handler takes the peer and its request. It raises BrokerError
+    with the code and remark to refuse it.
     """
 
     def __init__(self, config: NamesrvConfig, clock: Clock, routes: Routes, kv: KvConfig) -> None:
@@ -105,7 +105,7 @@ class Processor:
         return Response()
 
     def query_data_version(self, peer: Peer, request: AnyCommand) -> Answer:
-        """322: has what this server knows of the broker changed? Renews the lease."""
+        """322: tell whether this server's data of the broker are outdated; it renews the lease."""
         header = fields_of(request, headers.QueryDataVersion)
         theirs = body_of(request, DataVersion)
         ours = self._routes.data_version(header.cluster_name, header.broker_addr)
@@ -267,7 +267,7 @@ class Processor:
         return Response()
 
     def _black_list(self) -> set[str]:
-        # The list itself and the paths can't be freed by changing the list.
+        # A change of the list can't free the list itself or the paths.
         always = ("configBlackList", "configStorePath", "kvConfigPath")
         return {*always, *self.config.config_black_list.split(";")}
 

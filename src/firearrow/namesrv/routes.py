@@ -1,8 +1,7 @@
-"""What a name server knows: brokers, their clusters and topics, and how long that holds.
+"""Tables of a name server: brokers, their clusters and topics, and their leases.
 
-Brokers say what there is by registering, and keep saying it (every 30 s). What a broker said is
-forgotten when its lease ends, when its connection closes or when it takes leave. Nothing of this is
-on disk.
+Brokers register their topics, and repeat that (every 30 s). A registration is forgotten when its lease ends, when its
+connection closes or when the broker unregisters. The tables are never on disk.
 
 =============== ============================================ ===============================
 table           key                                          value
@@ -12,14 +11,13 @@ brokers         broker name                                  cluster, addresses 
 clusters        cluster                                      broker names
 live            cluster, broker address                      data version, lease, channel
 filter servers  cluster, broker address                      addresses
-mappings        static topic, broker name                    which logical queues are there
+mappings        static topic, broker name                    logical queues on that broker
 =============== ============================================ ===============================
 
-All values are immutable and replaced on change. ``version`` counts the changes: what was made from
-these tables is outdated when it has changed. The tables know no sockets; a channel is any object
-that stands for a broker's connection.
+All values are immutable and replaced on change. ``version`` counts the changes: values derived from these tables are
+outdated when it has changed. The tables know no sockets; a channel is any object that stands for a broker's connection.
 
-Source of the rules: upstream ``RouteInfoManager``.
+Source of the rules: RocketMQ's ``RouteInfoManager``.
 """
 
 from __future__ import annotations
@@ -55,12 +53,12 @@ from firearrow.wire.headers import RegisterBroker
 
 LEASE_SECONDS: Final = 120.0  # Java: DEFAULT_BROKER_CHANNEL_EXPIRED_TIME; two registrations may fail
 
-STEP_TOPICS: Final = 2000  # of a registration that are taken at a time; two milliseconds
+STEP_TOPICS: Final = 2000  # of a registration that are taken in one step; two milliseconds
 NAME_CHARS_MAX: Final = 255  # of a topic, or a filter server's address
-# What is kept of a topic, of a queue of a static one, and of a broker, besides names.
+# Bytes kept for a topic, for a queue of a static one, and for a broker, in addition to names.
 TOPIC_BYTES, QUEUE_BYTES, BROKER_BYTES = 300, 100, 2000
 KEPT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of one connection: a broker with as many topics as can be registered has two thirds of that."""
+"""Limit for one connection: a broker with the maximum count of topics needs two thirds of it."""
 UNIT_FLAG: Final = 1
 UNIT_SUB_FLAG: Final = 2
 
@@ -79,14 +77,14 @@ class Live(msgspec.Struct, frozen=True):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """What a broker learns from registering: its master, if it is a slave that has one."""
+    """Answer to a registration: the master of the broker, if it is a slave that has one."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class MinBrokerIdChange(msgspec.Struct, frozen=True):
-    """The smallest broker id of a broker name is another; ``tell`` are the addresses to notify."""
+    """Change of the smallest broker id of a broker name; ``tell`` are the addresses to notify."""
 
     broker_name: str
     min_broker_id: int
@@ -102,10 +100,9 @@ _Key = tuple[str, str]
 class Routes:
     """The tables of a name server.
 
-    ``config`` is asked at each use, because it can be changed while the server runs.
-    ``on_min_broker_id`` is called when the smallest broker id changes, and ``keep`` when so many
-    bytes more (or fewer, below 0) are kept of what came over a channel; it may refuse that by a
-    BrokerError.
+    ``config`` is called at each use, because the configuration can change while the server runs. ``on_min_broker_id``
+    is called when the smallest broker id changes. ``keep`` is called with a channel and the change, in bytes, of the
+    data that are kept of it; it may refuse more by a BrokerError.
     """
 
     def __init__(
@@ -119,7 +116,7 @@ class Routes:
         self._config = config
         self._on_min_broker_id = on_min_broker_id
         self._keep = keep
-        self._kept: dict[_Key, tuple[object, int]] = {}  # of which channel, and how much
+        self._kept: dict[_Key, tuple[object, int]] = {}  # the channel and the bytes
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, dict[str, None]] = {}
@@ -128,7 +125,7 @@ class Routes:
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
         self.version = 0
 
-    # --- what brokers say -------------------------------------------------------------------
+    # --- registration -----------------------------------------------------------------------
 
     def register(self, header: RegisterBroker, body: RegisterBody, channel: object) -> Registered:
         """Do all steps of `register_in_steps` at once."""
@@ -137,15 +134,13 @@ class Routes:
     def register_in_steps(
         self, header: RegisterBroker, body: RegisterBody, channel: object
     ) -> Generator[None, None, Registered]:
-        """Take what a broker says of itself and its topics; begins or renews its lease.
+        """Register a broker and its topics; this begins or renews its lease.
 
-        A broker that is not known yet and comes with exactly one topic is refused with code 1: that
-        is an incremental registration, and what it would add to is not here. A broker whose id is
-        held by another address with a newer state is ignored. An address is one broker: if it had
-        another name, that is forgotten.
+        An unknown broker with exactly one topic is refused with code 1: that is an incremental registration, and its
+        base is missing. A broker is ignored if another address has its id with a newer state. An address is one broker:
+        if it had another name, that is forgotten.
 
-        Topics are taken some at a time. What is left of a broker that is forgotten meanwhile counts
-        for nothing.
+        Topics are taken in steps. If the broker is forgotten meanwhile, the rest has no effect.
         """
         table = body.topic_config_serialize_wrapper
         address, name, cluster = header.broker_addr, header.broker_name, header.cluster_name
@@ -172,8 +167,8 @@ class Routes:
         )
         self._put_broker(cluster, broker)
         known = None if is_new else self._live.get((cluster, address))
-        # Before the topics: all of it is forgotten if the connection ends between two steps. Its
-        # version is known when all of them are.
+        # Before the topics: the whole broker is forgotten if the connection ends between two steps. Its version is set
+        # when all topics are registered.
         self._put_live(header, body, channel, known.data_version if known else DataVersion())
         yield from self._put_tables(header, broker, table, known)
         if self._is_here(header):
@@ -183,7 +178,7 @@ class Routes:
         return self._master_of(cluster, broker, header.broker_id)
 
     def _hold(self, key: _Key, channel: object, size: int) -> None:
-        """Have a registration count for the channel that it came over, and for no other."""
+        """Count a registration for its channel, and for no other."""
         holder, held = self._kept.get(key, (channel, 0))
         if holder is channel:
             self._keep(channel, size - held)
@@ -208,7 +203,7 @@ class Routes:
     def _put_tables(
         self, header: RegisterBroker, broker: BrokerData, table: TopicConfigTable, known: Live | None
     ) -> Iterator[None]:
-        """Take over the topics of a master, or of the slave that is next to be one."""
+        """Take over the topics of a master, or of the slave that would be the next master."""
         is_master = header.broker_id == MASTER_ID
         knows_acting = header.enable_acting_master is not None
         is_prime_slave = knows_acting and not is_master and header.broker_id == min(broker.broker_addrs)
@@ -286,18 +281,17 @@ class Routes:
             self._live[cluster, address] = msgspec.structs.replace(live, expires_at=expires_at)
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The version of the topics that a broker registered last; None if it is not known."""
+        """Return the version of the topics that a broker registered last; None if the broker is unknown."""
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
-    # --- how it is forgotten ----------------------------------------------------------------
+    # --- forgetting -------------------------------------------------------------------------
 
     def unregister(self, cluster: str, broker_name: str, address: str, broker_id: int | None = None) -> None:
         """Forget an address of a broker name, and with its last one the name and its queues.
 
-        With a ``broker_id`` that the address no longer has, nothing is forgotten: what comes late
-        from a broker of the past must not remove the one that took its address. (Java:
-        RouteInfoManager#unRegisterBroker removes it.)
+        With a ``broker_id`` that the address no longer has, nothing is forgotten: a late request of an earlier broker
+        must not remove the broker that took its address. (Java: RouteInfoManager#unRegisterBroker removes it.)
         """
         known = self._brokers.get(broker_name)
         if broker_id is not None and known is not None:
@@ -338,14 +332,14 @@ class Routes:
             self._drop_queues(topic, broker_name)
 
     def expire(self) -> list[object]:
-        """Forget every broker whose lease has ended; return their channels, to be closed."""
+        """Forget every broker whose lease has ended; return their channels, which the caller must close."""
         now = self._clock.monotonic()
         dead = {key: live for key, live in self._live.items() if live.expires_at < now}
         self._forget(dead.items())
         return [live.channel for live in dead.values()]
 
     def close_channel(self, channel: object) -> None:
-        """Forget what came over a connection that has ended."""
+        """Forget all registrations of a connection that has ended."""
         self._forget([(k, live) for k, live in self._live.items() if live.channel is channel])
 
     def _forget(self, gone: Iterable[tuple[_Key, Live]]) -> None:
@@ -361,16 +355,16 @@ class Routes:
         tell = tuple(addr for key, addr in addrs.items() if tell_all or key != lowest)
         self._on_min_broker_id(MinBrokerIdChange(broker.broker_name, lowest, addrs[lowest], offline, ha_address, tell))
 
-    # --- what administrators change ---------------------------------------------------------
+    # --- changes by administrators ----------------------------------------------------------
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Take the write permission off all topics on a broker name; return how many."""
+        """Remove the write permission from all topics on a broker name; return their count."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Make all topics on a broker name readable and writable; return how many.
+        """Make all topics on a broker name readable and writable; return their count.
 
-        The inherit bit is lost with that, as it is upstream.
+        The inherit bit is lost, as in RocketMQ.
         """
         return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
@@ -395,10 +389,10 @@ class Routes:
                 return
             self._put_queues(topic, item)
 
-    # --- what is asked ----------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------
 
     def route(self, topic: str) -> Route | None:
-        """Where a topic is; None when no broker that is here has it."""
+        """Return the route of a topic; None when no registered broker has it."""
         on = self._topics.get(topic, {})
         brokers = [self._brokers[name] for name in on if name in self._brokers]
         if not brokers:
@@ -423,38 +417,38 @@ class Routes:
                         yield address, servers
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers and clusters."""
+        """Return all brokers and clusters."""
         names = {cluster: list(names) for cluster, names in self._clusters.items()}
         return ClusterInfo(dict(self._brokers), names)
 
     def member_group(self, cluster: str, broker_name: str) -> MemberGroup:
-        """The addresses of a broker name, none if it is unknown."""
+        """Return the addresses of a broker name, none if it is unknown."""
         broker = self._brokers.get(broker_name)
         return MemberGroup(cluster, broker_name, broker.broker_addrs if broker else {})
 
     def topics(self) -> list[str]:
-        """All topics."""
+        """Return all topics."""
         return list(self._topics)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The topics that are on any broker of a cluster."""
+        """Return the topics that are on any broker of a cluster."""
         names = self._clusters.get(cluster, {})
         return [topic for topic, on in self._topics.items() if not names.keys().isdisjoint(on)]
 
     def topics_with_flags(self, having: int, lacking: int = 0) -> list[str]:
-        """The topics whose system flag, as their first broker has it, fits."""
+        """Return the topics whose system flag on their first broker fits."""
         flags = {topic: next(iter(on.values())).topic_sys_flag for topic, on in self._topics.items()}
         return [topic for topic, flag in flags.items() if flag & having and not flag & lacking]
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """The topics named after clusters and brokers, and the address of some broker."""
+        """Return the topics named after clusters and brokers, and the address of some broker."""
         names = [name for cluster, on in self._clusters.items() for name in (cluster, *on)]
         addresses = (a for broker in self._brokers.values() for a in broker.broker_addrs.values())
         return list(dict.fromkeys(names)), next(addresses, None)
 
 
 def _size_of(body: RegisterBody) -> int:
-    """About how many bytes are kept of a registration; BrokerError for a name that is too long."""
+    """Return about the size in bytes that a registration takes; raises BrokerError for a name that is too long."""
     table = body.topic_config_serialize_wrapper
     mappings = table.topic_queue_mapping_info_map or {}
     names = [topic.topic_name or name for name, topic in table.topic_config_table.items()]
@@ -479,7 +473,7 @@ def _queues_of(broker_name: str, topic: TopicConfig, read_only: bool) -> QueueDa
 
 
 def _with_acting_master(broker: BrokerData, queues: QueueData) -> BrokerData:
-    """Show the lowest slave as master where there is none and only reading is allowed."""
+    """Show the slave with the lowest id as master if there is no master and only reading is allowed."""
     addrs = broker.broker_addrs
     if MASTER_ID in addrs or not broker.enable_acting_master or queues.perm & PERM_WRITE:
         return broker
