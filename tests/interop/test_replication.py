@@ -11,7 +11,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -165,7 +165,11 @@ def acked(java: JavaClient, master: Server) -> list[tuple[str, str, str]]:
 def knows_topic(slave: Server) -> bool:
     """Whether a slave has learned from its master which topics there are."""
     files = (path for path in (slave.store / "config").rglob("*") if path.is_file())
-    return any(TOPIC.encode() in path.read_bytes() for path in files)
+    for path in files:
+        with suppress(FileNotFoundError):  # RocketMQ renames the files that it has written
+            if TOPIC.encode() in path.read_bytes():
+                return True
+    return False
 
 
 def timer_offset(broker: Server) -> int:
