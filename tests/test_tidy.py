@@ -45,6 +45,8 @@ PLAIN = (
     *("broker/sending/forwarding.py", "broker/pop/revive.py", "broker/pop/kvrevive.py", "broker/pop/buffer.py"),
     "broker/pop/retrylog.py",
     *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
+    *("controller/", "replication/"),
+    *(f"store/{path.name}" for path in (SOURCE / "store").glob("*.py")),
     *(
         f"broker/{room.parent.name}/{name}"
         for room in (SOURCE / "broker").glob("*/feature.py")

@@ -230,7 +230,7 @@ def test_a_controller_is_one_of_its_group(tmp_path: Path) -> None:
         (GROUP + "controllerDLegerSelfId=n7", "controllerDLegerSelfId=n7.*has n0, n1"),
         (GROUP.replace("n0-10", "n0:10"), "controllerDLegerPeers=.*allowed is name-host:port"),
         (GROUP.replace("n1-", "".join(f"m{n}-h:{n};" for n in range(9)) + "n1-")
-         + "controllerDLegerSelfId=n1", "has 11, 9 may be"),
+         + "controllerDLegerSelfId=n1", "has 11 controllers, the limit is 9"),
         (GROUP.replace("n1-", "n0-") + "controllerDLegerSelfId=n0", "a name or an address twice"),
         (GROUP.replace("0.2", "0.1") + "controllerDLegerSelfId=n0", "a name or an address twice"),
         (GROUP + "controllerDLegerSelfId=n1\ncontrollerType=jRaft", "agree by JRaft"),

@@ -388,7 +388,7 @@ def test_a_damaged_file_is_one_sentence_and_the_way_back(tmp_path: Path) -> None
             await stage.group.start("n0")
         assert str(refused.value).startswith(f"{path} is damaged at 8: ")
         assert str(refused.value).endswith(
-            ". Stop all controllers, copy the directory of the one that led to the place of this one, and start all"
+            ". Stop all controllers, put a copy of the last leader's directory in place of this one, and start all"
         )
 
     staged(tmp_path, 3, main)

@@ -98,7 +98,7 @@ def test_a_master_that_does_not_know_the_secret_is_not_followed() -> None:
 
 @pytest.mark.parametrize("said", [report(0), report(4096), READER.encode(), b"\x16\x03\x01", b"GET"])
 def test_what_is_no_proof_is_refused_at_once(said: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="nothing of who it is"):
+    with pytest.raises(RemoteProtocolError, match="does not begin a proof"):
         Demand(SECRETS.get, b"c" * 16).receive(said)
 
 

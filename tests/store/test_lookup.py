@@ -180,7 +180,7 @@ def test_why_no_message_has_a_key(tmp_path: Path) -> None:
             "the window begins after the last indexed message (2026-11-18T11:06:45.000Z)"
         )
         assert why(store, "m", window=(NOW_MS + 1, NOW_MS + 9)) == (
-            "by this broker's clock (2026-11-20T21:31:13.741Z) the window is to come"
+            "by this broker's clock (2026-11-20T21:31:13.741Z) the window is in the future"
         )
         assert why(store, "m") == (
             "no message of topic T has it, and none is indexed from before 2026-11-18T11:06:40.000Z"

@@ -73,7 +73,11 @@ def test_what_is_no_part_of_it_is_left_alone_with_a_reason(tmp_path: Path, caplo
         segments.load()
     assert [segment.base for segment in segments.files] == [0]
     assert told(caplog) == [
-        {"event": "file is ignored: its name has not so many digits", "path": str(tmp_path / "readme"), "digits": 20}
+        {
+            "event": "file is ignored: its name has another number of digits",
+            "path": str(tmp_path / "readme"),
+            "digits": 20,
+        }
     ]
     assert (tmp_path / "readme").read_bytes() == b"hello"
     segments.close()

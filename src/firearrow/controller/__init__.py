@@ -1,8 +1,7 @@
-"""The controller: it says which broker of a name is master, and elects another when that is lost.
+"""The controller: it decides which broker of a name is master, and elects another when the master is lost.
 
-Several controllers agree on every change, by `firearrow.raft` or by an etcd. ``replicas`` is what
-they agree on, as a value and the events that change it; ``decisions`` are functions from that value
-and a request to an answer and events; ``agreement``, or ``etcd``, carries events to all and back;
-``heartbeats`` is which brokers live, which each controller sees for itself. Brokers are RocketMQ's
-in controller mode.
+Several controllers agree on every change, by `firearrow.raft` or by an etcd. ``replicas`` is the agreed state, as a
+value and the events that change it. ``decisions`` are functions from that value and a request to an answer and events.
+``agreement``, or ``etcd``, replicates the events. ``heartbeats`` are the living brokers, which each controller observes
+separately. Brokers are RocketMQ's in controller mode.
 """

@@ -1,15 +1,14 @@
-"""Has the controllers of a group agree: `firearrow.raft` on a clock, a disk and connections.
+"""Agreement among the controllers of a group: `firearrow.raft` on a clock, a disk and connections.
 
-What is proposed here comes to ``apply`` of every controller, in the same order, once most of them
-have it on their disks. The order of disk and network is that of `firearrow.raft`: while a thread
-syncs, messages and ticks reach the node, but what comes of them waits.
+A proposal reaches ``apply`` of every controller, in the same order, once most of them have it on their disks. The order
+of disk and network is that of `firearrow.raft`. While a thread syncs, the node takes messages and ticks, but their
+results wait.
 
-Controllers speak to each other on the port that brokers use, by a request of their own
-(`PEER_MESSAGES`): one-way, with the names of the group and of its members as fields and messages as
-the body. Who has other members in mind would count other majorities, and is not listened to. What
-can't be sent now is lost, and sent again by who still wants it. What comes is read as a whole, the
-entries and the state in it too, before any of it is kept: what is on the disks of a majority and
-can't be read would end the group.
+Controllers exchange messages on the port for brokers, by a separate request (`PEER_MESSAGES`). It is one-way, with the
+names of the group and of its members as fields and messages as the body. A peer with other members would count other
+majorities, so its messages are refused. A message that can't be sent now is lost, and its sender repeats it while it
+matters. A controller decodes a request completely, with its entries and its state, before it keeps any of it.
+Unreadable entries on the disks of a majority would end the group.
 """
 
 from __future__ import annotations
@@ -48,43 +47,43 @@ PEER_MESSAGES: Final = 59_001  # RocketMQ has no such request; DLedger's are 510
 GROUP_FIELD: Final = "group"
 MEMBERS_FIELD: Final = "members"
 TICK_SECONDS: Final = 0.1
-# A leader is heard every 0.2 s, and missed after 1 to 2 s: on one machine with brokers, threads and
-# other processes may take a few hundred ms.
+# A leader sends a heartbeat each 0.2 s, and is missed after 1 to 2 s. On one machine with brokers, threads and other
+# processes may take a few hundred ms.
 TIMING: Final = Timing(heartbeat=2, election=10)
-LOG_BYTES_MAX: Final = 4 << 20  # then the state takes its place; some ten thousand changes
-UNSENT_MAX: Final = 64  # messages to a controller that can't be reached
+LOG_BYTES_MAX: Final = 4 << 20  # then a snapshot replaces it; some ten thousand changes
+UNSENT_MAX: Final = 64  # messages to a controller that is out of reach
 SEND_SECONDS_MAX: Final = 1.0
-STRANGER: Final = "this is of another group of controllers, or of one with other members"
-WAY_BACK: Final = "Stop all controllers, copy the directory of the one that led to the place of this one, and start all"
+STRANGER: Final = "this controller is of another group, or its group has other members"
+WAY_BACK: Final = "Stop all controllers, put a copy of the last leader's directory in place of this one, and start all"
 
 Waiter = Callable[[bool], None]
-"""Called once: whether what was waited for is agreed on. If not, it may still come to be."""
+"""Callback, called once with True if the proposals are agreed on; after False they may still be agreed on later."""
 
 
 class Machine(Protocol):
-    """What is agreed on."""
+    """State machine that the controllers agree on."""
 
     def check(self, changes: Iterable[bytes], state: bytes) -> None:
-        """Raise MessageError for an entry that `apply`, or a state that `restore` can't take."""
+        """Raise MessageError for an entry that `apply` can't take, or a state that `restore` can't take."""
         ...
 
     def apply(self, data: bytes) -> None:
-        """Take the next entry that was agreed on."""
+        """Apply the next agreed entry."""
         ...
 
     def restore(self, data: bytes) -> None:
-        """Be as a snapshot says."""
+        """Replace the state by a snapshot."""
         ...
 
     def snapshot(self) -> bytes:
-        """Give all of it."""
+        """Return the whole state as a snapshot."""
         ...
 
 
 class Agreement:
-    """One controller's part; ``members`` are addresses by name, this one's own among them.
+    """One controller's part; ``members`` are all addresses by name, including its address.
 
-    ``on_change`` is called when this controller has begun or ceased to lead.
+    ``on_change`` is called when this controller begins or ceases to lead.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Agreement:
         self._waiters: deque[tuple[int, Waiter]] = deque()
         self._is_busy = False
         self._applied_index = self._applied_term = 0
-        self._led_in = 0  # the term in which it leads, and has said so
+        self._led_in = 0  # the term in which it leads and has announced that
         self._trouble: str | None = None
         self._writing: asyncio.Future[None] | None = None
         self._is_over = False
@@ -118,9 +117,9 @@ class Agreement:
         self._has_warned = False
 
     async def start(self) -> list[Service]:
-        """Read what was agreed on before; give what keeps it going.
+        """Read the entries and the snapshot of earlier runs; return the services that keep the agreement running.
 
-        Raises CorruptStore or OSError where that can't be read.
+        Raises CorruptStore or OSError if they can't be read.
         """
         self._loop = asyncio.get_running_loop()
         saved = self._load()
@@ -140,12 +139,12 @@ class Agreement:
         except CorruptStore as error:
             raise CorruptStore(f"{error}. {WAY_BACK}") from None
         except MessageError as error:
-            why = f"{self._file.name} has what no controller can read: {error}"
+            why = f"{self._file.name} has data that no controller can read: {error}"
             raise CorruptStore(f"{why}. {WAY_BACK}") from None
         return saved
 
     async def close(self) -> None:
-        """Close all connections to others; on return the file is used no more."""
+        """Close all connections to other controllers; on return the file is no longer used."""
         self._is_over = True
         if self._writing is not None:
             await asyncio.wait([self._writing])
@@ -153,22 +152,22 @@ class Agreement:
 
     @property
     def leads(self) -> bool:
-        """Tell whether this controller knows all that was agreed on, and is the one to ask."""
+        """Tell whether this controller knows every agreed entry, and is the right one for requests."""
         return self._led_in != 0
 
     @property
     def leader(self) -> str:
-        """The name of who leads; nothing if that is not known."""
+        """The name of the leader; empty if it is unknown."""
         return self._node.leader
 
     @property
     def role(self) -> Role:
-        """What it is among the controllers."""
+        """This controller's role in the group."""
         return self._node.role
 
     @property
     def trouble(self) -> str | None:
-        """What keeps it from working, for good."""
+        """The fault that stops this controller for good."""
         return self._trouble
 
     @property
@@ -176,14 +175,14 @@ class Agreement:
         return self._trouble is None and not self._is_over
 
     def propose(self, data: bytes, waiter: Waiter) -> None:
-        """Have something agreed on; only where this controller `leads`."""
+        """Propose an entry; only where this controller `leads`."""
         index = self._node.propose(data)
-        assert index is not None, "only who leads proposes"
+        assert index is not None, "only a leader proposes"
         self._waiters.append((index, waiter))
         self._go_on()
 
     def when_agreed(self, waiter: Waiter) -> None:
-        """Call once all that was proposed so far is agreed on, at once if it is."""
+        """Call once all earlier proposals are agreed on, at once if they are."""
         last = self._waiters[-1][0] if self._waiters else 0
         if last <= self._applied_index:
             waiter(True)
@@ -191,18 +190,18 @@ class Agreement:
             self._waiters.append((last, waiter))
 
     def tick(self) -> None:
-        """Some time has passed."""
+        """Count a tick of time."""
         if self._takes_part:
             self._node.tick()
             self._go_on()
 
     def receive(self, fields: Mapping[str, str], body: bytes) -> None:
-        """Another controller has sent something; BrokerError if it is none of the group."""
+        """Take another controller's messages; raises BrokerError if it is not of the group."""
         if any(fields.get(name) != value for name, value in self._fields.items()):
             if not self._has_warned:
                 self._has_warned = True
                 log.error(
-                    "another controller has another group in mind: nothing it says counts",
+                    "another controller is configured for another group: its messages are ignored",
                     extra={"ours": self._fields, "theirs": dict(fields)},
                 )
             raise BrokerError(ResponseCode.SYSTEM_ERROR, STRANGER)
@@ -224,22 +223,22 @@ class Agreement:
             self._go_on()
 
     def _check(self, message: Message) -> None:
-        """Raise MessageError for what could not be applied once it is agreed on."""
+        """Raise MessageError for entries or a state that could not be applied after the agreement."""
         if isinstance(message, Append):
             self._machine.check([entry.data for entry in message.entries], b"")
         elif isinstance(message, Install):
             self._machine.check((), message.snapshot.data)
 
-    # --- what comes of it ---
+    # --- results of the node ---
 
     def _elect_itself(self) -> None:
-        """Nobody else is asked, so nobody is waited for."""
+        """Become leader at once: a single controller waits for no other vote."""
         while not self._node.is_leader:
             self._node.tick()
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do what is to be done, until there is nothing or the disk takes its time."""
+        """Carry out the node's results, until there are none or a disk write is pending."""
         while not self._is_busy and self._takes_part:
             ready = self._node.take()
             if ready == _NOTHING:
@@ -256,7 +255,7 @@ class Agreement:
         self._file.sync()
 
     def _carry_out(self, ready: Ready) -> None:
-        """What was to be saved is: send, and apply."""
+        """Send and apply results whose entries are on the disk."""
         for message in ready.messages:
             self._lines[message.to].send(message)
         try:
@@ -265,7 +264,7 @@ class Agreement:
                 self._applied_index, self._applied_term = ready.snapshot.index, ready.snapshot.term
             for entry in ready.committed:
                 self._apply(entry)
-        except BaseException as error:  # an entry of a later release, say: without it all is wrong
+        except BaseException as error:  # for example an entry of a later release: without it all later state is wrong
             self._halt(error)
             raise
         if self._file.size_bytes > LOG_BYTES_MAX and self._takes_part:
@@ -299,13 +298,16 @@ class Agreement:
         self._go_on()
 
     def _halt(self, error: BaseException) -> None:
-        """Say and do nothing more: nobody knows what the disk, or the state, has."""
+        """Stop taking part: the content of the disk, or of the state, is uncertain."""
         self._trouble = f"{type(error).__name__}: {error}"
-        log.critical("controller takes no part any more: it can't keep what is agreed on", extra={"error": error})
+        log.critical("controller takes no part any more: it can't keep the agreed entries", extra={"error": error})
         self._note_whether_it_leads()
 
     def _note_whether_it_leads(self) -> None:
-        """A leader serves once an entry of its own term is applied: then so is all before."""
+        """Note whether this controller leads now.
+
+        A leader serves once it has applied an entry of its present term: then it has applied all earlier ones too.
+        """
         node = self._node
         leads = node.is_leader and self._applied_term == node.term and self._takes_part
         led_in = node.term if leads else 0
@@ -326,7 +328,7 @@ _NOTHING: Final = Ready(None, [], None, [])
 
 
 class _Ticking(Every):
-    """Has an agreement feel the time, and tells its trouble."""
+    """Service that passes time to an agreement, and reports its trouble."""
 
     def __init__(self, agreement: Agreement, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__("agreement of controllers", TICK_SECONDS, agreement.tick, loop)
@@ -334,12 +336,12 @@ class _Ticking(Every):
 
     @property
     def trouble(self) -> str | None:
-        """What keeps the controller from working."""
+        """The fault that keeps the controller from working."""
         return self._agreement.trouble or super().trouble
 
 
 class _Line(Running):
-    """The way to one other controller; what is unsent when more comes is let go of."""
+    """Connection to one other controller; the oldest unsent messages are dropped when there are too many."""
 
     def __init__(self, client: Client, address: str, fields: Mapping[str, str]) -> None:
         super().__init__(f"messages to {address}")
@@ -352,11 +354,11 @@ class _Line(Running):
 
     @property
     def trouble(self) -> str | None:
-        """Why it can't be reached."""
+        """The reason why the other controller is out of reach."""
         return super().trouble or self._why
 
     def send(self, message: Message) -> None:
-        """Have a message sent with the next ones."""
+        """Send a message with the next ones."""
         self._unsent.append(message)
         self._wanted.set()
 

@@ -1,9 +1,9 @@
-"""A controller as a whole: its part in the agreement, its socket, and what it does unasked.
+"""A controller as a whole: its part in the agreement, its socket, and its periodic tasks.
 
-It looks for brokers that went silent. If it leads, and the master of a name is lost, it has another
-one elected, and tells the brokers of that name.
+It looks for brokers that went silent. If it leads, and the master of a name is lost, it elects another master, and
+notifies the brokers of that name.
 
-Source: upstream ``ControllerManager``, ``DLedgerController``.
+Source: RocketMQ's ``ControllerManager``, ``DLedgerController``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FIRST_SCAN_SECONDS: Final = 2.0  # Java: DefaultBrokerHeartbeatManager#start
 
 
 class Controller:
-    """Listens for brokers, tools and the others; ``start`` and ``stop`` once each, in one loop."""
+    """A controller for brokers, tools and its group; call ``start`` and ``stop`` once each, in one event loop."""
 
     def __init__(self, config: ControllerConfig, clock: Clock) -> None:
         credentials = credentials_of(config.inner_client_authentication_credentials)
@@ -83,7 +83,7 @@ class Controller:
         self._client = Client(access=access)
         self._notices = Notices(self._client, "who is master")
         self._clock = clock
-        self._began = 0.0  # to lead, or ceased to
+        self._began = 0.0  # time when it began or ceased to lead
         self._has_stopped = False
         self.services: list[Service] = []
 
@@ -120,14 +120,13 @@ class Controller:
 
     @property
     def address(self) -> str:
-        """Where it listens, as the group has it."""
+        """The address where it listens, as the group's configuration has it."""
         return self._address
 
     async def start(self) -> None:
-        """Take part, and listen at the address that the group has of this controller.
+        """Join the agreement, and listen at this controller's address in the group.
 
-        Raises CorruptStore when what was agreed on before can't be read, CannotListen without the
-        port.
+        Raises CorruptStore if the agreed state can't be read, CannotListen if the port is not free.
         """
         loop = asyncio.get_running_loop()
         services = await self._agreement.start()
@@ -160,13 +159,13 @@ class Controller:
         if self._file is not None:
             self._file.close()
 
-    # --- what is told ------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------
 
     def _metrics(self) -> Metrics:
         return metrics_of(Sources(self.config, self._tally, self._agreement, self._heartbeats))
 
     def _reasons_against(self) -> list[str]:
-        """Why brokers are not served as they should be."""
+        """The reasons why brokers are not served as they should be."""
         reasons = [f"{service.name}: {service.trouble}" for service in self.services if service.trouble]
         if not self._agreement.leader:
             reasons.append("agreement: no controller is known to lead")
@@ -212,16 +211,16 @@ class Controller:
 
     def _look_for_lost_masters(self) -> float:
         seconds = self.config.scan_inactive_master_interval / 1000
-        # Who has just begun to lead may have just started, and brokers have not found it yet.
+        # A new leader may have just started, and brokers have not found it yet.
         if self._council.leads and self._clock.monotonic() - self._began >= seconds:
             for name in decisions.without_master(self._council.sets, self._heartbeats):
                 self._elect(name, self.config.elect_master_max_retry_count)
         return seconds
 
     def _elect(self, name: str, tries: int) -> None:
-        """Have a master elected, where this controller leads.
+        """Elect a master, if this controller leads.
 
-        As upstream, an election that fails is tried again at once, which costs an epoch each time.
+        As in RocketMQ, a failed election is repeated at once, which costs an epoch each time.
         """
         header = headers.ElectMaster(broker_name=name, broker_id=NOBODY_ASKED)
 
@@ -245,7 +244,7 @@ class Controller:
     # --- notices ----------------------------------------------------------------------------
 
     def _tell_brokers(self, name: str, decision: Decision) -> None:
-        """Tell all brokers of a name that live who is master."""
+        """Notify all living brokers of a name about the master."""
         fields = {key: value for key, value in decision.fields.items() if value is not None}
         log.info("master is elected", extra={"broker": name, **fields})
         found = self._council.sets.get(name)

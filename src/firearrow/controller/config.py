@@ -22,7 +22,7 @@ from firearrow.errors import ConfigError
 
 # The groups of RocketMQ's keys that belong to a controller, see `firearrow.config.table.load`.
 KEY_GROUPS = ("controller", "server", "client", "auth")
-MEMBERS_MAX: Final = 9  # more would only have each change wait for more machines
+MEMBERS_MAX: Final = 9  # with more, each change would only wait for more machines
 
 
 ControllerType = Annotated[str, Meta(pattern="(?i:DLedger|etcd)", title="DLedger or etcd")]
@@ -34,7 +34,7 @@ UrlList = Annotated[
         title="http://host:port or https://host:port, several separated by ;",
     ),
 ]
-LeaseSeconds = Annotated[int, Meta(ge=2, le=600)]  # etcd's least is 2, by its usual heartbeats
+LeaseSeconds = Annotated[int, Meta(ge=2, le=600)]  # etcd's least is 2, with its usual heartbeats
 
 
 def _at_home(*names: str) -> str:
@@ -42,7 +42,7 @@ def _at_home(*names: str) -> str:
 
 
 class ControllerConfig(MetricsKeys, frozen=True):
-    """Which controllers there are, which one this is, and how it treats brokers."""
+    """Keys of a controller: its group, its own name in it, and its rules for brokers."""
 
     # --- the group ---
     # fmt: off
@@ -66,7 +66,7 @@ class ControllerConfig(MetricsKeys, frozen=True):
     config_store_path: Annotated[FilePath, "file that a changed configuration is written to"] = field(default_factory=lambda: _at_home("controller", "controller.properties"))
     config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;configStorePath"
 
-    # --- who may speak to it ---
+    # --- access ---
     inner_client_authentication_credentials: Annotated[str, 'what the controllers of a group sign with, as `{"accessKey":"...","secretKey":"..."}`: the same in all, and as the brokers have; who does not is no controller'] = ""
     authentication_enabled: Annotated[bool, "whether brokers and tools have to sign with them, too"] = False
 
@@ -80,28 +80,28 @@ class ControllerConfig(MetricsKeys, frozen=True):
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Refuse etcd without a place, and signatures without a secret."""
+        """Refuse etcd without an endpoint, and required signatures without credentials."""
         super().__post_init__()
         if self.authentication_enabled and not self.inner_client_authentication_credentials:
             raise ConfigError(
-                "authenticationEnabled=true needs innerClientAuthenticationCredentials: what "
-                "brokers, tools and other controllers sign with"
+                "authenticationEnabled=true needs innerClientAuthenticationCredentials: the key with which "
+                "brokers, tools and other controllers sign"
             )
         if self.agrees_by_etcd and not self.etcd_endpoints():
             raise ConfigError("controllerType=etcd needs controllerEtcdEndpoints: http://host:2379")
 
     @property
     def agrees_by_etcd(self) -> bool:
-        """Tell whether it is etcd that controllers agree by."""
+        """Tell whether the controllers agree by etcd."""
         return self.controller_type.lower() == "etcd"
 
     def etcd_endpoints(self) -> list[str]:
-        """Give the members of etcd, one by one."""
+        """Return the addresses of etcd's members."""
         urls = (url.strip() for url in self.controller_etcd_endpoints.split(";"))
         return [url.rstrip("/") for url in urls if url]
 
     def members(self) -> dict[str, str]:
-        """Give the addresses of all controllers by name; ConfigError if this one has none."""
+        """Return the addresses of all controllers by name; raises ConfigError if this one has none."""
         pairs = (one.strip().partition("-") for one in self.controller_d_leger_peers.split(";"))
         named = [(name, address) for name, _, address in pairs if name]
         members = dict(named)
@@ -116,5 +116,5 @@ class ControllerConfig(MetricsKeys, frozen=True):
         if not len(named) == len(members) == len(set(members.values())):
             raise ConfigError("controllerDLegerPeers has a name or an address twice")
         if len(members) > MEMBERS_MAX:
-            raise ConfigError(f"controllerDLegerPeers has {len(members)}, {MEMBERS_MAX} may be")
+            raise ConfigError(f"controllerDLegerPeers has {len(members)} controllers, the limit is {MEMBERS_MAX}")
         return members

@@ -1,9 +1,9 @@
-"""What a controller answers, and what it has all controllers agree on before: pure functions.
+"""Answers of a controller, and the events that need agreement before them: pure functions.
 
-Each takes the state, who lives, and a request. It changes nothing: a `Decision` has the answer and
-the events that have to be agreed on before the answer may leave.
+Each function takes the state, the living brokers, and a request. It changes nothing: a `Decision` holds the answer and
+the events that must be agreed on before the answer may leave.
 
-The order in which a request is checked is upstream's ``ReplicasInfoManager``, as are the remarks.
+The order of the checks is that of RocketMQ's ``ReplicasInfoManager``, and so are the remarks.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ from firearrow.wire.command import FieldValue
 from firearrow.wire.controller_bodies import ElectedBody, Replica, Replicas, ReplicasTable, SyncStateSet
 
 ID_APPLIED_MAX: Final = INT_MAX
-# That are known, of all names. Each has a kilobyte at most, and all of them are one message to a
-# controller that was away.
+# Limit of the known brokers of all names. Each has a kilobyte at most, and all of them are one message to a controller
+# that was away.
 BROKERS_MAX: Final = 10_000
 _IDS: Final = re.compile(r"[+-]?[0-9]{1,18}(;[+-]?[0-9]{1,18})*;*")
 
 
 class Liveness(Protocol):
-    """Says which brokers live."""
+    """Source of the living brokers."""
 
     def is_alive(self, cluster: str, name: str, broker_id: int) -> bool:
-        """Tell whether a broker was heard lately."""
+        """Tell whether a broker has sent a heartbeat in time."""
         ...
 
 
 class Decision(NamedTuple):
-    """An answer, and what has to be agreed on before it may leave. Fields that are None are left
-    out."""
+    """An answer, and the events that must be agreed on before it may leave.
+
+    Fields that are None are left out.
+    """
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
@@ -125,7 +127,7 @@ def _named(
     return {"clusterName": header.cluster_name, "brokerName": header.broker_name}
 
 
-# --- the set of those in sync ----------------------------------------------------------------
+# --- the in-sync set ---------------------------------------------------------------------------
 
 
 def alter_sync_state_set(
@@ -182,7 +184,7 @@ def _not_altered(remark: str, code: ResponseCode = ResponseCode.CONTROLLER_ALTER
 
 
 def elect_master(sets: Sets, lives: Living, header: headers.ElectMaster, *, is_unclean_allowed: bool) -> Decision:
-    """1002, and what a controller asks itself when a master is lost."""
+    """1002, and a controller's own election when a master is lost."""
     name, found = header.broker_name, sets.get(header.broker_name)
     if found is None:
         return _refused(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
@@ -204,11 +206,11 @@ def elect_master(sets: Sets, lives: Living, header: headers.ElectMaster, *, is_u
                 "masterEpoch": found.master_epoch + 1,
                 "syncStateSetEpoch": found.in_sync_epoch + 1,
             },
-            # Java: with bare numbers as keys, which its own mqadmin electMaster can't read.
+            # Java: with bare numbers as keys, which RocketMQ's mqadmin electMaster can't read.
             body=fastjson.dumps_standard(ElectedBody([master], group)),
             events=[MasterElected(name, master)],
         )
-    if header.broker_id == NOBODY_ASKED:  # that the last one is lost has to be known
+    if header.broker_id == NOBODY_ASKED:  # the loss of the last master must become known
         return _refused(
             ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, "Old master has down and failed to elect a new broker master"
         )._replace(events=[MasterElected(name, None)])
@@ -216,7 +218,7 @@ def elect_master(sets: Sets, lives: Living, header: headers.ElectMaster, *, is_u
 
 
 def without_master(sets: Sets, lives: Liveness) -> list[str]:
-    """The names whose master does not live, but another broker does.
+    """Return the names whose master is dead while another broker lives.
 
     Java: ReplicasInfoManager#scanNeedReelectBrokerSets.
     """
@@ -229,7 +231,7 @@ def without_master(sets: Sets, lives: Liveness) -> list[str]:
     ]
 
 
-# --- what only asks --------------------------------------------------------------------------
+# --- queries -----------------------------------------------------------------------------------
 
 
 def replica_info(sets: Sets, header: headers.BrokerNameHeader) -> Decision:
@@ -267,7 +269,7 @@ def _replicas(name: str, found: BrokerSet, lives: Liveness) -> Replicas:
 
 
 def clean_broker_data(sets: Sets, lives: Liveness, header: headers.CleanBrokerData) -> Decision:
-    """1011. With ``clean_living_broker`` all of the name are forgotten, whichever ids it names."""
+    """1011. With ``clean_living_broker`` all brokers of the name are forgotten, whichever ids it has."""
     name, ids = header.broker_name, (header.broker_controller_ids_to_clean or "").strip()
     found = sets.get(name)
     broker_ids: frozenset[int] = frozenset()

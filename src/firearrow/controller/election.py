@@ -1,12 +1,12 @@
-"""Who becomes master.
+"""Choice of the next master.
 
-Candidates are the brokers in sync that live: nobody else has all that was acknowledged. Only where
-that is allowed (``enableElectUncleanMaster``), and none of them lives, all that live are. A master
-that lives stays, unless another one is named; who is named must be a candidate. Else the one with
-the most data is elected: the latest epoch, then the highest offset, then the smallest priority
-number. The first master of all is whoever asks first, as nobody has any data yet.
+Candidates are the living brokers in sync: no other broker is sure to have every acknowledged message. If none of them
+lives, and ``enableElectUncleanMaster`` allows it, all living brokers are candidates. A living master stays, unless the
+request names another broker; a named broker must be a candidate. Otherwise the candidate with the most data wins: the
+latest epoch, then the highest offset, then the smallest priority number. The very first master is the first broker that
+asks, because none has data yet.
 
-Source: upstream ``DefaultElectPolicy``, ``ReplicasInfoManager#electMaster``.
+Source: RocketMQ's ``DefaultElectPolicy``, ``ReplicasInfoManager#electMaster``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, NamedTuple, Protocol
 from firearrow.controller.replicas import BrokerSet
 from firearrow.wire.headers import ElectMaster
 
-NOBODY_ASKED: Final = -1  # the broker id of an election that a controller begins itself
+NOBODY_ASKED: Final = -1  # the broker id of an election that a controller begins on its own
 
 
 class Standing(NamedTuple):
-    """What a broker says in its heartbeats that it has."""
+    """Position of a broker's log and its priority, from its heartbeats."""
 
     epoch: int
     max_offset: int
@@ -29,19 +29,19 @@ class Standing(NamedTuple):
 
 
 class Living(Protocol):
-    """Knows which brokers live, and how they stand."""
+    """Source of the living brokers and their standings."""
 
     def is_alive(self, cluster: str, name: str, broker_id: int) -> bool:
-        """Tell whether a broker was heard lately."""
+        """Tell whether a broker has sent a heartbeat in time."""
         ...
 
     def standing(self, cluster: str, name: str, broker_id: int) -> Standing:
-        """How a broker that lives stands."""
+        """Return the standing of a living broker."""
         ...
 
 
 def elected(name: str, found: BrokerSet, lives: Living, header: ElectMaster, *, is_unclean_allowed: bool) -> int | None:
-    """The id of who is to be master, which may be who it is; None: nobody can be."""
+    """Return the id of the master to be, which may be the present one; None if there is no candidate."""
     is_first = found.master_epoch == 0 and header.broker_id != NOBODY_ASKED
     if is_first and header.broker_id in found.members:
         return header.broker_id
@@ -62,7 +62,7 @@ def _chosen(name: str, found: BrokerSet, lives: Living, group: Iterable[int], wa
         return wanted if wanted in candidates else None
     if found.master in candidates:
         return found.master
-    # Java: DefaultElectPolicy compares offsets by an int, so that one more than 2 GiB ahead loses.
+    # Java: DefaultElectPolicy compares offsets by an int, so a broker more than 2 GiB ahead loses.
     return min(candidates, key=lambda one: _rank(lives.standing(found.cluster, name, one)), default=None)
 
 

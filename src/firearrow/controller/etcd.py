@@ -1,22 +1,22 @@
-"""Has the controllers of a group agree by an etcd that is there anyway, in place of Raft.
+"""Agreement among the controllers of a group by an existing etcd, in place of Raft.
 
 Below ``<controllerEtcdPrefix>/<group>/`` are these keys:
 
 ============== ================================================================================
 key            value
 ============== ================================================================================
-leader         who leads, ``n0-10.0.0.1:9878``; it has the lease of that controller, and ends
+leader         the leader, ``n0-10.0.0.1:9878``; it has the lease of that controller, and ends
                with it
 brokers/<name> the brokers of a name: a `BrokerSet` in JSON
 ============== ================================================================================
 
-Who finds no leader makes that key, if nobody has before; then it reads all others. Each change is
-one transaction. It compares when the leader's key was made, and how often it was changed since; and
-it changes that key as well. So who has lost its lease can change nothing, and a change that was
-not answered can be tried again: it is made once, and the key tells whether it was.
+A controller that finds no leader creates that key, unless another has created it before; then it reads all other keys.
+Each change is one transaction. It compares the creation revision of the leader's key and the count of changes since,
+and changes that key as well. So a controller that has lost its lease can change nothing. A change without an answer may
+be repeated: it happens once, and the key tells whether it has happened.
 
-The leader counts its lease from before it asked for it, and etcd from later. So it has ceased to
-answer before another one can lead.
+The leader counts its lease from before its request, and etcd from later. So the leader has stopped answering before
+another one can lead.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.5  # between looks for who leads
-RETRY_SECONDS: Final = 0.1  # a leader's, when no endpoint has answered
-PARTS_OF_LEASE: Final = 4  # it is renewed after one, and that is how long an endpoint may take
+LOOK_SECONDS: Final = 0.5  # between looks for the leader
+RETRY_SECONDS: Final = 0.1  # wait of a leader when no endpoint has answered
+PARTS_OF_LEASE: Final = 4  # the lease is renewed after one part, which is also an endpoint's time to answer
 PROPOSALS_MAX: Final = 100  # in one transaction: etcd has a limit of 128 operations
 UNREACHED: Final = "etcd is out of reach, or refuses"
 NO_LEADER: Final = KeyValue()
@@ -52,7 +52,7 @@ _brokers: Final = msgspec.json.Decoder(BrokerSet)
 
 
 class EtcdAgreement:
-    """One controller's part, as `Agreement` is by Raft; ``seconds`` is what its lease has."""
+    """One controller's part, as `Agreement` is by Raft; ``seconds`` is the duration of its lease."""
 
     def __init__(
         self,
@@ -83,59 +83,59 @@ class EtcdAgreement:
         self._trouble: str | None = None
 
     async def start(self) -> list[Service]:
-        """Give what keeps it going. etcd need not be there yet."""
+        """Return the service that keeps the agreement running; etcd may start later."""
         return [_Standing(self)]
 
     async def close(self) -> None:
-        """Have another controller lead at once, if this one does."""
+        """Give up the lease, so that another controller can lead at once."""
         if self._lease:
-            with suppress(OSError):  # without etcd, the lease ends by itself
+            with suppress(OSError):  # without etcd, the lease ends automatically
                 await self._etcd.call("lease/revoke", {"ID": self._lease}, Nothing)
 
     @property
     def leads(self) -> bool:
-        """Tell whether this controller knows all that was agreed on, and is the one to ask."""
+        """Tell whether this controller knows every agreed change, and is the right one for requests."""
         return self._leads and self._monotonic() < self._until
 
     @property
     def leader(self) -> str:
-        """The name of who leads; nothing if that is not known."""
+        """The name of the leader; empty if it is unknown."""
         name, _, address = self._found.value.decode(errors="replace").partition("-")
         return name if self._members.get(name) == address else ""
 
     @property
     def role(self) -> Role:
-        """What it is among the controllers."""
+        """This controller's role in the group."""
         if self.leads:
             return Role.LEADER
         return Role.FOLLOWER if self.leader else Role.CANDIDATE
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with etcd, or with what it holds."""
+        """A fault of etcd, or of its content."""
         return self._trouble
 
     def propose(self, data: bytes, waiter: Waiter) -> None:
-        """Have something agreed on; only where this controller `leads`."""
-        assert self._leads, "only who leads proposes"
+        """Propose events; only where this controller `leads`."""
+        assert self._leads, "only a leader proposes"
         self._waiting.append((data, waiter))
         self._wanted.set()
 
     def when_agreed(self, waiter: Waiter) -> None:
-        """Call once all that was proposed so far is agreed on, at once if it is."""
+        """Call once all earlier proposals are agreed on, at once if they are."""
         if self._waiting:
             self._waiting.append((None, waiter))
         else:
             waiter(True)
 
     def receive(self, fields: Mapping[str, str], body: bytes) -> None:
-        """Another controller has sent something, as those do that agree by Raft: BrokerError."""
+        """Refuse messages of a controller that agrees by Raft: raises BrokerError."""
         raise BrokerError(ResponseCode.SYSTEM_ERROR, "this controller agrees by etcd")
 
-    # --- who leads ---
+    # --- leadership ---
 
     async def run(self) -> None:
-        """Follow who leads, and lead when nobody does."""
+        """Follow the leader, and lead when there is none."""
         while True:
             try:
                 await self._look()
@@ -148,7 +148,7 @@ class EtcdAgreement:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
-        """Learn who leads, and what is agreed on if that may have changed since."""
+        """Learn the leader, and the agreed state if it may have changed since."""
         before = self._found.mod_revision
         answer = await self._etcd.call("kv/range", {"key": self._leader_key}, Range)
         found = answer.kvs[0] if answer.kvs else NO_LEADER
@@ -176,7 +176,7 @@ class EtcdAgreement:
         return f"{who} leads by {self._leader_key.decode()}: controllerDLegerPeers does not have it"
 
     async def _stand(self) -> None:
-        """Try to lead, and do it as long as that works."""
+        """Try to lead, and lead until that fails."""
         since = self._monotonic()
         lease = await self._etcd.call("lease/grant", {"TTL": self._seconds}, Lease)
         self._lease, self._until = lease.id, since + lease.ttl
@@ -184,7 +184,7 @@ class EtcdAgreement:
         change = {"compare": [self._compared("CREATE", 0)], "success": [self._own_key()]}
         try:
             await self._etcd.call("kv/txn", change, Transaction)
-            await self._look()  # behind the last change of who led before
+            await self._look()  # behind the last change of the previous leader
             if self._found.lease == lease.id:
                 await self._lead()
         finally:
@@ -201,7 +201,7 @@ class EtcdAgreement:
         value = f"{self._name}-{self._members[self._name]}".encode()
         return {"requestPut": {"key": self._leader_key, "value": value, "lease": str(self._lease)}}
 
-    # --- what a leader does ---
+    # --- the leader's work ---
 
     async def _lead(self) -> None:
         self._leads, self._change = True, None
@@ -225,9 +225,9 @@ class EtcdAgreement:
             self._on_change()
 
     async def _go_on(self) -> None:
-        """Renew the lease when it is time, and make changes until then.
+        """Renew the lease when it is time, and make changes in between.
 
-        Who can't make a change does not renew it: nobody is to wait for longer than that.
+        A controller that can't make a change does not renew the lease, so that no client waits any longer.
         """
         self._wanted.clear()
         if not self._waiting:
@@ -249,7 +249,7 @@ class EtcdAgreement:
         self._renew_at = since + kept.ttl / PARTS_OF_LEASE
 
     async def _write(self) -> None:
-        """Have what waits agreed on; what was tried before is tried again as it was."""
+        """Write the waiting proposals; a change that failed before is repeated unchanged."""
         change = self._change = self._change or self._next_change()
         found = self._found
         request = {
@@ -269,7 +269,7 @@ class EtcdAgreement:
             asyncio.get_running_loop().call_soon(waiter, True)
 
     def _was_made(self, answer: Transaction) -> bool:
-        """Tell whether the same change, which was not answered, is what has changed the key since."""
+        """Tell whether the key's change since is this same change, whose answer was lost."""
         kvs = answer.responses[0].response_range.kvs
         found = self._found
         made = (found.create_revision, found.version + 1)
@@ -299,7 +299,7 @@ class EtcdAgreement:
 
 
 class _Change(NamedTuple):
-    """What answers so many of those that wait, and the state then."""
+    """A transaction: the count of proposals that it answers, the state after it, and its operations."""
 
     answered: int
     sets: Sets
@@ -307,7 +307,7 @@ class _Change(NamedTuple):
 
 
 class _Standing(Running):
-    """Has an agreement follow or lead, and tells its trouble."""
+    """Service that follows or leads by an agreement, and reports its trouble."""
 
     def __init__(self, agreement: EtcdAgreement) -> None:
         super().__init__("agreement of controllers by etcd")
@@ -315,7 +315,7 @@ class _Standing(Running):
 
     @property
     def trouble(self) -> str | None:
-        """What keeps the controller from working."""
+        """The fault that keeps the controller from working."""
         return super().trouble or self._agreement.trouble
 
     async def _run(self) -> None:

@@ -1,7 +1,7 @@
-"""Asks etcd, version 3, by HTTP and JSON: what it calls its gRPC gateway, on the same port.
+"""Client of etcd, version 3, by HTTP and JSON: etcd's gRPC gateway, on the same port.
 
-Numbers of 64 bits are text in JSON, keys and values base64. Whether a change that was not answered
-was made is not known, and whoever asks for one says so that it can be made twice.
+Numbers of 64 bits are text in JSON, keys and values base64. If a change gets no answer, its outcome is unknown.
+Therefore every caller phrases a change so that it may be made twice.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 from firearrow.net.httprequest import ask
 
 ANSWER_BYTES_MAX: Final = 64 << 20  # all brokers of some 100,000 names
-WHY_CHARS_MAX: Final = 300  # of what answers, but is no etcd
+WHY_CHARS_MAX: Final = 300  # of an answer that is not etcd's
 
 T = TypeVar("T")
 
 
 class KeyValue(msgspec.Struct, frozen=True):
-    """A key; ``version`` counts its changes since the revision in which it was made."""
+    """A key; ``version`` counts its changes since the revision that created it."""
 
     key: bytes = b""
     value: bytes = b""
@@ -40,33 +40,33 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one request of a transaction was answered with."""
+    """Answer to one request of a transaction."""
 
     response_range: Range = Range()
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """Whether all was as it was compared with, and the answers to what was asked for then."""
+    """Answer to a transaction: the result of its comparisons, and the answers to the chosen requests."""
 
     succeeded: bool = False
     responses: list[Part] = []
 
 
 class Lease(msgspec.Struct, frozen=True, rename="upper"):
-    """A lease, and the seconds that it has; none: it is over."""
+    """A lease and its duration in seconds; without seconds it is over."""
 
     id: int = 0
     ttl: int = 0
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A lease that is kept alive; None: etcd can't say at present."""
+    """A renewed lease; None if etcd can't tell at present."""
 
     result: Lease | None = None
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """An answer that says no more than that it is done."""
+    """An answer without content: the request is done."""
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -78,11 +78,11 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 class EtcdRefused(ConnectionError):
-    """An etcd that was reached does not do what it was asked for."""
+    """Refusal of a request by an etcd that was reached."""
 
 
 class Etcd:
-    """An etcd; each of its ``endpoints`` has so many seconds to answer, one after another."""
+    """An etcd; ``seconds`` is the time of each of its ``endpoints`` to answer, one after another."""
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class Etcd:
         self._token = ""
 
     async def call(self, path: str, request: Mapping[str, Any], answer: type[T]) -> T:
-        """Give the answer of the first endpoint that has one, which is asked first from then on.
+        """Return the first endpoint's answer; that endpoint is the first to try from then on.
 
-        ConnectionError says why none has.
+        Raises ConnectionError with the reasons if none answers.
         """
         whys: list[str] = []
         for _ in range(len(self._endpoints)):
@@ -119,7 +119,7 @@ class Etcd:
         try:
             return await self._authenticated(endpoint, path, request, answer)
         except EtcdRefused:
-            self._token = ""  # etcd forgets those of before its start, and old ones
+            self._token = ""  # etcd forgets tokens at its start, and old ones
             if not had_token:
                 raise
         return await self._authenticated(endpoint, path, request, answer)

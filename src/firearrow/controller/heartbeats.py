@@ -1,9 +1,9 @@
-"""Which brokers live: those that were heard within the time that they gave themselves.
+"""Living brokers: each was heard within the timeout that it has announced.
 
-Each controller sees for itself, by request 904; nothing of it is agreed on. A broker is lost when
-its connection closes, or when it has been silent for too long.
+Each controller observes them separately, by request 904; no agreement covers this. A broker is lost when its connection
+closes, or when it has been silent for too long.
 
-Source: upstream ``DefaultBrokerHeartbeatManager``.
+Source: RocketMQ's ``DefaultBrokerHeartbeatManager``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers import BrokerHeartbeat
 
 TIMEOUT_MS: Final = 10_000  # Java: BrokerHeartbeatManager DEFAULT_BROKER_CHANNEL_EXPIRED_TIME
-BROKERS_MAX: Final = 100_000  # any client may say that it is one; each takes some 500 bytes
+BROKERS_MAX: Final = 100_000  # any client may claim to be a broker; each takes some 500 bytes
 
 
 class Identity(NamedTuple):
-    """What tells brokers apart."""
+    """Key of a broker."""
 
     cluster: str
     name: str
@@ -31,7 +31,7 @@ class Identity(NamedTuple):
 
 
 class _Pulse:
-    """A broker that was heard."""
+    """Last heartbeat of a broker."""
 
     __slots__ = ("channel", "heard_at", "standing", "timeout_ms")
 
@@ -43,10 +43,10 @@ class _Pulse:
 
 
 class Heartbeats:
-    """The brokers that live. A ``channel`` is the connection that a broker was heard on last.
+    """The living brokers. A ``channel`` is the connection of a broker's last heartbeat.
 
-    Java: DefaultBrokerHeartbeatManager keeps the first one, so that a broker which has reconnected
-    is lost for a moment when the old connection ends.
+    Java: DefaultBrokerHeartbeatManager keeps the first connection. There a broker which has reconnected is lost for a
+    moment when the old connection ends.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -54,7 +54,7 @@ class Heartbeats:
         self._pulses: dict[Identity, _Pulse] = {}
 
     def beat(self, header: BrokerHeartbeat, channel: object) -> None:
-        """A broker was heard; BrokerError if there are too many."""
+        """Note a heartbeat; raises BrokerError if there are too many brokers."""
         assert header.broker_id is not None, "a heartbeat without an id is refused before"
         identity = Identity(header.cluster_name, header.broker_name, header.broker_id)
         pulse = self._pulses.get(identity)
@@ -66,31 +66,31 @@ class Heartbeats:
         pulse.heard_at = self._clock.monotonic()
         pulse.timeout_ms = _or(header.heartbeat_timeout_millis, TIMEOUT_MS)
         told = Standing(_or(header.epoch, -1), _or(header.max_offset, -1), _or(header.election_priority, INT_MAX))
-        # What a broker has does not become less: an older heartbeat may come later.
+        # A broker's data never shrink: an older heartbeat may come later.
         epoch, offset = max(pulse.standing[:2], told[:2])
         pulse.standing = Standing(epoch, offset, told.priority)
 
     def is_alive(self, cluster: str, name: str, broker_id: int) -> bool:
-        """Tell whether a broker was heard lately."""
+        """Tell whether a broker has sent a heartbeat in time."""
         pulse = self._pulses.get(Identity(cluster, name, broker_id))
         return pulse is not None and not self._is_silent(pulse)
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Count those that were heard lately, by cluster and name."""
+        """Count the living brokers, by cluster and name."""
         alive = (one for one, pulse in self._pulses.items() if not self._is_silent(pulse))
         return Counter((one.cluster, one.name) for one in alive)
 
     def standing(self, cluster: str, name: str, broker_id: int) -> Standing:
-        """How a broker that lives stands."""
+        """Return the standing of a living broker."""
         return self._pulses[Identity(cluster, name, broker_id)].standing
 
     def expire(self) -> list[tuple[Identity, object]]:
-        """Forget those that have been silent for too long; give them and their channels."""
+        """Forget brokers that have been silent for too long; return them and their channels."""
         silent = [one for one, pulse in self._pulses.items() if self._is_silent(pulse)]
         return [(one, self._pulses.pop(one).channel) for one in silent]
 
     def close(self, channel: object) -> list[Identity]:
-        """Forget those that were heard on a connection, which has ended; give them."""
+        """Forget the brokers of a connection that has ended; return them."""
         lost = [one for one, pulse in self._pulses.items() if pulse.channel is channel]
         for one in lost:
             del self._pulses[one]

@@ -1,15 +1,14 @@
-"""What monitoring is told of a controller, under RocketMQ's names.
+"""Metrics of a controller, under RocketMQ's names.
 
-Names, labels and bounds are those of a scrape of the original. What a value means where it is not
-the same:
+Names, labels and bounds are as in a scrape of the original. These values differ in meaning:
 
-* ``role`` is 1 for a candidate, 2 for a follower and 3 for the leader. Java: RoleChangeHandler adds
-  up changes from 0 on, so that a leader has 1, and 0 is a follower;
-* ``request_latency`` ends when the answer is made, also where that waits for the agreement;
-* ``dledger_op`` is an entry that the controllers agree on. ``failed`` says that this one ceased to
-  lead before it knew.
+* ``role`` is 1 for a candidate, 2 for a follower and 3 for the leader. Java: RoleChangeHandler adds up changes from 0
+  on, so that a leader has 1, and 0 is a follower;
+* ``request_latency`` ends when the answer is made, also if that waits for the agreement;
+* ``dledger_op`` is an entry that the controllers agree on. ``failed`` says that this controller ceased to lead before
+  it knew the result.
 
-Source: upstream ``ControllerMetricsManager``, ``ControllerRequestProcessor``.
+Source: RocketMQ's ``ControllerMetricsManager``, ``ControllerRequestProcessor``.
 """
 
 from __future__ import annotations
@@ -44,33 +43,33 @@ _PREFIX: Final = "CONTROLLER_"
 
 
 class Tally:
-    """What is counted as it happens; ``monotonic`` gives seconds."""
+    """Counters of requests, entries and elections; ``monotonic`` returns seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self.requests: Counts[tuple[int, bool]] = Counts()  # code, whether it went well
+        self.requests: Counts[tuple[int, bool]] = Counts()  # code, True if no fault happened
         self.latency: Histograms[int] = Histograms(BOUNDS_US)
-        self.agreed: Counts[bool] = Counts()  # whether it is
+        self.agreed: Counts[bool] = Counts()  # True if agreed on
         self.agreed_latency: Histograms[None] = Histograms(BOUNDS_US)
         self.elections: Counts[tuple[str, str, str]] = Counts()  # cluster, name, result
 
     def now(self) -> float:
-        """Give a time to count from."""
+        """Return a start time for `answered` and `agreed_on`."""
         return self._monotonic()
 
     def answered(self, code: int, since: float) -> None:
-        """A request is answered that came at a time."""
+        """Count a request that arrived at a time and is answered now."""
         self.requests.add((code, True))
         self.latency.add(code, self._took_us(since))
 
     def agreed_on(self, is_agreed: bool, since: float) -> None:
-        """It is known what became of an entry that was proposed at a time."""
+        """Count an entry that was proposed at a time and whose result is known now."""
         self.agreed.add(is_agreed)
         if is_agreed:
             self.agreed_latency.add(None, self._took_us(since))
 
     def elected(self, cluster: str, name: str, code: int) -> None:
-        """An election was decided, with an answer of a code."""
+        """Count an election by the code of its answer."""
         result = _RESULTS.get(code)
         if result is not None:
             self.elections.add((cluster, name, result))
@@ -79,7 +78,7 @@ class Tally:
         return int((self._monotonic() - since) * 1_000_000)
 
     def measured(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """Give handlers that count what they answer at once, or refuse."""
+        """Wrap handlers so that they count immediate answers and refusals."""
         return {code: self._measured(int(code), handler) for code, handler in handlers.items()}
 
     def _measured(self, code: int, handler: Handler) -> Handler:
@@ -105,7 +104,7 @@ class Tally:
 
 
 class Sources(NamedTuple):
-    """What metrics are read from."""
+    """Sources of the metrics."""
 
     config: ControllerConfig
     tally: Tally
@@ -181,7 +180,7 @@ ROWS: Final[tuple[tuple[Family, Reading], ...]] = (
 
 
 def metrics_of(sources: Sources) -> Metrics:
-    """Give what a controller tells."""
+    """Return the metrics of a controller."""
     config = sources.config
     labels = common_labels(
         config.metrics_label,

@@ -1,6 +1,6 @@
-"""What a controller answers: one method for each request code, and the table of them.
+"""Answers of a controller: one method for each request code, and the table of them.
 
-Source: upstream ``ControllerRequestProcessor``.
+Source: RocketMQ's ``ControllerRequestProcessor``.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import ACCESS_KEY, Credentials, is_signed
 
 H = TypeVar("H", bound=headers.Header)
-NAME_CHARS_MAX: Final = 255  # as of names in a configuration
+NAME_CHARS_MAX: Final = 255  # as for names in a configuration
 _NAMES_MAX: Final = 10_000  # in one request 1006; each takes some µs
 
 
 class Processor:
-    """Answers requests; ``config`` is replaced when a client changes it.
+    """Handlers of requests; ``config`` is replaced when a client changes it.
 
-    ``on_elected`` hears of each master that a request has elected. With ``credentials`` other
-    controllers have to sign by them; with ``authenticationEnabled`` everybody has to.
+    ``on_elected`` is called for each master that a request has elected. With ``credentials`` other controllers must
+    sign by them; with ``authenticationEnabled`` every client must.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Processor:
         self._tally = tally
 
     def handlers(self) -> Mapping[int, Handler]:
-        """The table: request code to handler."""
+        """Return the table: request code to handler."""
         handlers = dict(self._handlers())
         if self._credentials is not None:
             is_for_all = self.config.authentication_enabled
@@ -156,7 +156,7 @@ class Processor:
         return self._decided(peer, request, lambda sets: decisions.clean_broker_data(sets, lives, header))
 
     def get_metadata(self, peer: Peer, request: AnyCommand) -> Answer:
-        """1005: whom to ask; also those tell it who do not lead."""
+        """1005: the address of the leader; every controller answers."""
         leader = self._agreement.leader
         fields: dict[str, str | bool] = {
             "group": self.config.controller_d_leger_group,
@@ -167,7 +167,7 @@ class Processor:
             fields |= {"controllerLeaderId": leader, "controllerLeaderAddress": self._members[leader]}
         return Response(fields=fields)
 
-    # --- the controller's own configuration -------------------------------------------------
+    # --- the controller's configuration -----------------------------------------------------
 
     def get_config(self, peer: Peer, request: AnyCommand) -> Answer:
         """1010: all keys, sorted, one ``key=value`` a line."""
@@ -175,7 +175,7 @@ class Processor:
 
     def update_config(self, peer: Peer, request: AnyCommand) -> Answer:
         """1009: change keys and save the configuration, all or none."""
-        # The list itself and the paths can't be freed by changing the list.
+        # A change of the list can't free the list itself or the paths.
         always = ("configBlackList", "configStorePath", "rocketmqHome")
         black_list = {*always, *self.config.config_black_list.split(";")}
         config = changed(request, self.config, black_list, servers=KEY_GROUPS)
@@ -187,14 +187,14 @@ class Processor:
     # --- other controllers ------------------------------------------------------------------
 
     def peer_messages(self, peer: Peer, request: AnyCommand) -> Answer:
-        """What another controller of the group says."""
+        """Take messages of another controller of the group."""
         self._agreement.receive(request.ext or {}, request.body)
         return Response()
 
-    # --- how all of them are answered -------------------------------------------------------
+    # --- the common way of answering --------------------------------------------------------
 
     def _asked(self, peer: Peer, request: AnyCommand, decide: Callable[[Sets], Decision]) -> Answer:
-        """Answer what only asks; as upstream, it is agreed on by itself only if configured."""
+        """Answer a query; as in RocketMQ, it needs its own agreement only if configured."""
         return self._decided(peer, request, decide, is_agreed_on=self.config.process_read_event)
 
     def _decided(
@@ -206,7 +206,7 @@ class Processor:
         *,
         is_agreed_on: bool = False,
     ) -> Answer:
-        """Answer at once if that is possible, else later."""
+        """Answer at once if possible, otherwise later."""
         answers: list[Response] = []
         is_open, since = False, self._tally.now()
 
@@ -229,13 +229,13 @@ class Processor:
 
 
 def _signed(handler: Handler, credentials: Credentials) -> Handler:
-    """Give a handler of requests that are signed by the credentials, and refuses others."""
+    """Wrap a handler so that it refuses requests which the credentials have not signed."""
 
     @wraps(handler)
     def handle(peer: Peer, request: AnyCommand) -> Answer:
         ext = request.ext or {}
         if ext.get(ACCESS_KEY) != credentials.access_key:
-            raise no_permission("the controllers' credentials are asked for.")
+            raise no_permission("the controllers' credentials are required.")
         if not is_signed(ext, request.body, credentials.secret_key, request.version):
             raise no_permission("check signature failed.")
         return handler(peer, request)
@@ -244,7 +244,7 @@ def _signed(handler: Handler, credentials: Credentials) -> Handler:
 
 
 def _named(header: H) -> H:
-    """Give a header whose names and addresses are kept; BrokerError for one that is too long."""
+    """Return a header whose texts will be kept; raises BrokerError for a text that is too long."""
     for name, text in msgspec.structs.asdict(header).items():
         if isinstance(text, str) and len(text) > NAME_CHARS_MAX:
             raise BrokerError(

@@ -1,10 +1,10 @@
-"""What controllers agree on: the brokers of each name, their master, and who has all it has.
+"""The state that controllers agree on: the brokers of each name, their master, and the in-sync set.
 
-It is a value, from name to `BrokerSet`, and changes by events, one after another. ``after`` makes
-the next value of an event, the same on every controller. Epochs count changes of the master and of
-the set of those in sync. They only rise, so that a broker can tell old news from new.
+The state is a value, from name to `BrokerSet`, and changes by events, one after another. ``after`` computes the next
+value from an event, the same on every controller. Epochs count changes of the master and of the in-sync set. They only
+rise, so that a broker can tell old news from new.
 
-Source: upstream ``ReplicasInfoManager#applyEvent``, ``BrokerReplicaInfo``, ``SyncStateInfo``.
+Source: RocketMQ's ``ReplicasInfoManager#applyEvent``, ``BrokerReplicaInfo``, ``SyncStateInfo``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Epoch = Annotated[int, Meta(ge=0, le=ID_MAX)]
 
 
 class Member(msgspec.Struct, array_like=True, frozen=True):
-    """A broker: where it listens, and the code by which it knows its id for its own."""
+    """A broker: its address, and the check code that proves to it that an id is its own."""
 
     address: str
     check_code: str
@@ -46,7 +46,7 @@ class BrokerSet(msgspec.Struct, array_like=True, frozen=True):
     in_sync_epoch: Epoch = 0
 
     def address_of(self, broker_id: int | None) -> str | None:
-        """Where a broker listens; None for one that there is not."""
+        """Return the address of a broker; None if it is unknown."""
         member = None if broker_id is None else self.members.get(broker_id)
         return None if member is None else member.address
 
@@ -56,13 +56,13 @@ NO_SETS: Final[Sets] = {}
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True, tag=True):
-    """Base of the events; all are about one name."""
+    """Base of the events; each is about one name."""
 
     broker: str
 
 
 class IdApplied(Event, frozen=True, tag=True):
-    """A broker has got an id."""
+    """A broker has received an id."""
 
     cluster: str
     broker_id: Id
@@ -71,26 +71,26 @@ class IdApplied(Event, frozen=True, tag=True):
 
 
 class AddressChanged(Event, frozen=True, tag=True):
-    """A broker listens elsewhere."""
+    """A broker listens at another address."""
 
     broker_id: Id
     address: str
 
 
 class MasterElected(Event, frozen=True, tag=True):
-    """There is a new master, which alone is in sync; None: the last is lost, and none follows."""
+    """A new master, which alone is in sync; None: the last one is lost, without a successor."""
 
     master: Id | None
 
 
 class InSyncChanged(Event, frozen=True, tag=True):
-    """The master has told who else has all its messages."""
+    """A new in-sync set, as the master has announced it."""
 
     in_sync: frozenset[Id]
 
 
 class Cleaned(Event, frozen=True, tag=True):
-    """Brokers are forgotten; none named: all of the name."""
+    """Brokers are forgotten; an empty set means all brokers of the name."""
 
     broker_ids: frozenset[Id]
 
@@ -102,8 +102,10 @@ _sets: Final = msgspec.msgpack.Decoder(dict[str, BrokerSet])
 
 
 def after(sets: Sets, event: AnyEvent) -> Sets:
-    """Give the state after an event; one about a name, or the election of a broker, that is not
-    there changes nothing."""
+    """Return the state after an event.
+
+    An event about an unknown name changes nothing, and neither does the election of an unknown broker.
+    """
     found = sets.get(event.broker)
     if found is None:
         if not isinstance(event, IdApplied):
@@ -115,12 +117,12 @@ def after(sets: Sets, event: AnyEvent) -> Sets:
 
 
 def after_all(sets: Sets, events: Iterable[AnyEvent]) -> Sets:
-    """Give the state after several events."""
+    """Return the state after several events."""
     return reduce(after, events, sets)
 
 
 def _changed(found: BrokerSet, event: AnyEvent) -> BrokerSet | None:
-    """The set after an event; None: there is none any more."""
+    """Return the set after an event; None if nothing is left of it."""
     match event:
         case IdApplied():
             return _with_member(found, event)
@@ -146,7 +148,7 @@ def _with_member(found: BrokerSet, event: IdApplied) -> BrokerSet:
     if event.broker_id in found.members:
         return found
     members = {**found.members, event.broker_id: Member(event.address, event.check_code)}
-    # Java: BrokerReplicaInfo#addBroker adds one, also for an id beyond: its turn never passes then.
+    # Java: BrokerReplicaInfo#addBroker adds one, also for an id beyond the next: its turn never passes then.
     next_id = min(max(found.next_id, event.broker_id) + 1, ID_MAX)
     return replace(found, members=members, next_id=next_id)
 
@@ -163,8 +165,8 @@ def _without(found: BrokerSet, broker_ids: frozenset[int]) -> BrokerSet | None:
     members = {one: member for one, member in found.members.items() if one not in broker_ids}
     if not broker_ids or not members:
         return None
-    # Java: ReplicasInfoManager#handleCleanBrokerDataEvent keeps a master that is not there any
-    # more, and forgets who is left if none of them is in sync: the name then begins at epoch 0.
+    # Java: ReplicasInfoManager#handleCleanBrokerDataEvent keeps a forgotten broker as master. It forgets the remaining
+    # brokers if none of them is in sync: the name then begins at epoch 0.
     is_lost = found.master in broker_ids
     in_sync = found.in_sync - broker_ids
     found = replace(found, members=members)
@@ -176,45 +178,45 @@ def _without(found: BrokerSet, broker_ids: frozenset[int]) -> BrokerSet | None:
 
 
 def encode_events(events: list[AnyEvent]) -> bytes:
-    """Give the bytes of events, for an entry of the log."""
+    """Return the bytes of events, for an entry of the log."""
     return _encoder.encode(events)
 
 
 def decode_events(data: bytes) -> list[AnyEvent]:
-    """Read the events of an entry, none in one that is empty; MessageError for other bytes."""
+    """Read the events of an entry, none if it is empty; raises MessageError for other bytes."""
     return readable(_events.decode, data) if data else []
 
 
 def encode_sets(sets: Sets) -> bytes:
-    """Give the bytes of a whole state, for a snapshot."""
+    """Return the bytes of a whole state, for a snapshot."""
     return _encoder.encode(dict(sets))
 
 
 def decode_sets(data: bytes) -> Sets:
-    """Read a whole state; MessageError for other bytes."""
+    """Read a whole state; raises MessageError for other bytes."""
     return readable(_sets.decode, data) if data else {}
 
 
 class ReplicaState:
-    """The state machine of an `Agreement`: ``sets`` are what is agreed on."""
+    """The state machine of an `Agreement`; ``sets`` is the agreed state."""
 
     def __init__(self) -> None:
         self.sets: Sets = NO_SETS
 
     def check(self, changes: Iterable[bytes], state: bytes) -> None:
-        """Raise MessageError for what can't be applied, or restored."""
+        """Raise MessageError for data that can't be applied, or restored."""
         for data in changes:
             decode_events(data)
         decode_sets(state)
 
     def apply(self, data: bytes) -> None:
-        """Take the next entry that was agreed on."""
+        """Apply the next agreed entry."""
         self.sets = after_all(self.sets, decode_events(data))
 
     def restore(self, data: bytes) -> None:
-        """Be as a snapshot says."""
+        """Replace the state by a snapshot."""
         self.sets = decode_sets(data)
 
     def snapshot(self) -> bytes:
-        """Give all of it."""
+        """Return the whole state as a snapshot."""
         return encode_sets(self.sets)

@@ -1,9 +1,8 @@
-"""What a controller knows: what all have agreed on, and what this one has proposed beyond.
+"""Knowledge of a controller: the agreed state, and its own pending proposals.
 
-A request is decided by the state that will be once all that was proposed is agreed on: entries are
-applied in the order in which they were proposed, so that it will be exactly this. Its answer waits
-until all of it is: an election that others do not know of yet must not be told to anybody, as
-another leader could elect another master for the same epoch.
+A decision uses the state as it will be once all pending proposals are agreed on. Entries are applied in the order of
+the proposals, so that it will be exactly this. The answer waits until the agreement covers that state. An election that
+other controllers do not know yet must not become public: another leader could elect another master for the same epoch.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ NOT_LEADER: Final = Decision(ResponseCode.CONTROLLER_NOT_LEADER, "The controller
 
 
 class Council:
-    """Decides requests where this controller leads, and gives each its answer in time.
+    """Decides requests where this controller leads, and releases each answer when it may leave.
 
-    ``on_known`` hears whether what was proposed at a time, by ``now``, is agreed on.
+    ``on_known`` is called with the result of each proposal and its time by ``now``.
     """
 
     def __init__(
@@ -42,16 +41,16 @@ class Council:
 
     @property
     def leads(self) -> bool:
-        """Tell whether requests are decided here."""
+        """Tell whether this controller decides requests."""
         return self._agreement.leads
 
     @property
     def sets(self) -> Sets:
-        """What is agreed on, and was proposed."""
+        """The agreed state, and on the leader its pending proposals."""
         return self._ahead if self.leads else self._state.sets
 
     def begin(self) -> None:
-        """This controller has begun, or ceased, to lead."""
+        """Start from the agreed state, because this controller has begun, or ceased, to lead."""
         self._ahead = self._state.sets
 
     def decide(
@@ -59,7 +58,7 @@ class Council:
     ) -> None:
         """Decide a request, and call ``then`` once its answer may leave.
 
-        What changes nothing is not agreed on by itself, unless it is to be.
+        A decision without events is agreed on only with ``is_agreed_on``.
         """
         if not self.leads:
             then(NOT_LEADER)

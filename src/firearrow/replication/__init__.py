@@ -1,5 +1,5 @@
 """Replication: a master sends the bytes of its CommitLog to slaves, which append them to their own.
 
-`firearrow.replication.stream` is both sides of a connection without a socket or a clock,
-`firearrow.replication.master` and `firearrow.replication.slave` are what runs them.
+`firearrow.replication.stream` has both sides of a connection without a socket or a clock;
+`firearrow.replication.master` and `firearrow.replication.slave` run them.
 """

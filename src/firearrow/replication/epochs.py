@@ -1,22 +1,22 @@
-"""Which master wrote which part of the log: the file ``epochFileCheckpoint``.
+"""Epochs of the log, the part that each master wrote: the file ``epochFileCheckpoint``.
 
-The controller gives each master a number that is larger than all before, its *epoch*. What a master
-writes belongs to its epoch, from where the log ended when it became master to where it ended under
-the next one. Two logs in which the same epoch begins at the same place are the same up to where the
-first of the two epochs ends: so a slave finds what its master does not have (`Epochs.common_end`).
+The controller gives each master a number that is larger than all earlier ones, its *epoch*. The bytes that a master
+writes belong to its epoch. It begins at the end of the log when the broker became master, and ends where the next epoch
+begins. If two logs have the same epoch with the same start, they are equal up to the end of the shorter of the two
+epochs. So a slave finds the part of its log that its master does not have (`Epochs.common_end`).
 
 The file is text, as RocketMQ's broker writes it, each line ended by a line feed:
 
 ====== ============================================================================
-line   what
+line   content
 ====== ============================================================================
-1      how many epochs follow
+1      count of the epochs that follow
 2      the CRC-32 of all lines after this one, decimal; 0 is not checked
 3...   ``epoch-offset``: an epoch, which is larger than the one before, and the
-       physical offset at which it begins, which is no smaller
+       physical offset of its first byte, which is no smaller
 ====== ============================================================================
 
-What it held before is in ``epochFileCheckpoint.bak``, which is read where the file can't be.
+The file's previous content is in ``epochFileCheckpoint.bak``, which is read if the file is unreadable.
 
 Worked example, a first master and one that took over at 3641::
 
@@ -25,7 +25,7 @@ Worked example, a first master and one that took over at 3641::
     1-0
     2-3641
 
-Source: upstream ``EpochFileCache``, ``CheckpointFile``.
+Source: RocketMQ's ``EpochFileCache``, ``CheckpointFile``.
 """
 
 from __future__ import annotations
@@ -42,19 +42,21 @@ from firearrow.javanumbers import LONG_MAX
 
 _ENTRY: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,19})")
 END_OF_TIME: Final = LONG_MAX
-"""Where the epoch of the present ends."""
+"""End of the present epoch."""
 
 
 class Epoch(NamedTuple):
-    """An epoch, and the physical offset at which it begins."""
+    """An epoch and the physical offset of its first byte."""
 
     epoch: int
     start: int
 
 
 class Epochs:
-    """The epochs of a log, in their order. ``changed`` is whether the file, if there is one, is
-    behind (`save`)."""
+    """The epochs of a log, in their order.
+
+    ``changed`` is true while the file is older than the entries (`save`); without a path there is no file.
+    """
 
     def __init__(self, entries: Iterable[Epoch] = (), path: Path | None = None) -> None:
         self.entries: list[Epoch] = []
@@ -74,12 +76,12 @@ class Epochs:
 
     @staticmethod
     def load(path: Path) -> Epochs:
-        """Read the file; ConfigError where there is something and nothing of it can be read."""
+        """Read the file; raises ConfigError if a file exists but neither it nor its backup is readable."""
         found = read_newest(path, parse)
         return Epochs(found.value if found is not None else (), path)
 
     def save(self) -> None:
-        """Write the file if it is behind; it is on the disk on return. Raises OSError."""
+        """Write the file if it is older than the entries; it is durable on return. Raises OSError."""
         if not self.changed or self._path is None:
             return
         if self.entries:
@@ -97,15 +99,15 @@ class Epochs:
 
     @property
     def last_epoch(self) -> int:
-        """Its number, -1 without any."""
+        """Number of the latest epoch, -1 without any."""
         return self.entries[-1].epoch if self.entries else -1
 
     def begin(self, epoch: int, start: int) -> None:
-        """Have an epoch begin at a physical offset, instead of later ones and those behind it.
+        """Begin an epoch at a physical offset, in place of epochs with a higher number or a later start.
 
-        One of which nothing was written before the next began stays: a log that has something of
-        it has this one in common up to there. Java: EpochFileCache#appendEntry loses the second of
-        the two, and such a slave then finds nothing in common (apache/rocketmq#6505).
+        An earlier epoch stays even if nothing was written in it: a log that has some of its bytes shares it up to its
+        start. Java: EpochFileCache#appendEntry loses the second of the two. Such a slave then finds no common epoch
+        (apache/rocketmq#6505).
         """
         assert epoch >= 0
         assert start >= 0
@@ -113,15 +115,15 @@ class Epochs:
         self._become([*kept, Epoch(epoch, start)])
 
     def follow(self, others: Epochs, end: int) -> None:
-        """Have the epochs of another log, to which this one is the same up to its end."""
+        """Take over the epochs of another log that this log equals up to its end."""
         self._become([it for it in others.entries if it.start <= end])
 
     def cut_behind(self, log_end: int) -> None:
-        """Forget the epochs that begin behind the end of the log, of which nothing came."""
+        """Forget the epochs that begin behind the end of the log; none of their bytes arrived."""
         self._become([it for it in self.entries if it.start <= log_end])
 
     def cut_start(self, log_start: int) -> None:
-        """Forget the epochs of which the log has nothing left."""
+        """Forget the epochs whose bytes the log no longer has."""
         self._become([it for it in self.entries[:-1] if self.end_of(it) >= log_start] + self.entries[-1:])
 
     def _become(self, entries: list[Epoch]) -> None:
@@ -130,19 +132,19 @@ class Epochs:
             self.changed = True
 
     def end_of(self, entry: Epoch) -> int:
-        """Where an epoch ends: where the next one begins."""
-        at = self.entries.index(entry)  # no epoch is there twice
+        """End of an epoch, which is the start of the next one."""
+        at = self.entries.index(entry)  # no epoch occurs twice
         return self.entries[at + 1].start if at + 1 < len(self.entries) else END_OF_TIME
 
     def at(self, physical_offset: int) -> Epoch | None:
-        """The epoch that a byte belongs to; the first one for what is before that."""
+        """Return the epoch of a byte; the first epoch for a byte before it."""
         before = [it for it in self.entries if it.start <= physical_offset]
         return before[-1] if before else next(iter(self.entries), None)
 
     def common_end(self, own_end: int, others: Epochs, other_end: int) -> int | None:
-        """Up to where this log, which ends at ``own_end``, is the same as another.
+        """Return the end of the part that this log, which ends at ``own_end``, shares with another, a physical offset.
 
-        None if no epoch of one is in the other.
+        None if the two share no epoch.
         """
         for entry in reversed(self.entries):
             if entry in others.entries:
@@ -151,18 +153,18 @@ class Epochs:
         return None
 
     def with_ends(self) -> list[tuple[Epoch, int]]:
-        """Each epoch with its end."""
+        """Return each epoch with its end."""
         return [(it, self.end_of(it)) for it in self.entries]
 
 
 def encode(entries: Sequence[Epoch]) -> bytes:
-    """Give the bytes of the file."""
+    """Return the bytes of the file."""
     lines = "".join(f"{epoch}-{start}\n" for epoch, start in entries).encode()
     return b"%d\n%d\n%s" % (len(entries), _java_crc(lines), lines)
 
 
 def parse(data: bytes) -> list[Epoch]:
-    """Read the bytes of the file; ValueError for anything else."""
+    """Read the bytes of the file; raises ValueError for any other bytes."""
     lines = data.decode("ascii").splitlines()
     count, crc = int(lines[0]), int(lines[1]) if len(lines) > 1 else 0
     content = "".join(f"{line}\n" for line in lines[2:]).encode()
@@ -176,5 +178,5 @@ def parse(data: bytes) -> list[Epoch]:
 
 
 def _java_crc(data: bytes) -> int:
-    """Java: UtilAll#crc32, which drops the sign."""
+    """Return the CRC-32 without its sign. Java: UtilAll#crc32."""
     return crc32(data) & 0x7FFFFFFF

@@ -1,13 +1,13 @@
-"""Bytes of the log from a broker that sends it to slaves, without being one.
+"""Reads bytes of the log from a broker's port for slaves, without being a slave.
 
-Whoever connects and reports up to where it has the log gets what follows. So to report the place of
-some bytes is to ask for them: each call is a connection, which ends when they are there. The place
-0 can't be asked for, as a report of 0 is that of an empty log; but the byte there is the upper one
-of a record's size, which is zero. It blocks: for tools, and for a thread of a broker.
+A peer that connects and reports the end of its log gets the bytes that follow. So a report of a place requests the
+bytes there; each call is one connection, which ends when they have arrived. Place 0 can't be requested, because a
+report of 0 means an empty log. But the byte there is the upper byte of a record's size, which is zero. The calls block:
+they are for tools, and for a thread of a broker.
 
-A broker in controller mode is asked by who shakes hands as a learner of no number, for whom nobody
-waits. What it sends counts as far as its log and the asker's have the same epochs. One that says
-nothing to that has a fixed role, and is asked as such: a store may have epochs of earlier days.
+For a broker in controller mode, the caller shakes hands as a learner without a number, so no send waits for it. Bytes
+count while the two logs have the same epochs. A broker without an answer to the handshake is in a fixed role, and is
+asked again by the plain protocol. A store may have epochs from an earlier time in controller mode.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from firearrow.replication.switching import READER, MasterLog, Piece, SwitchRece
 
 CONNECT_SECONDS_MAX: Final = 3.0
 SILENCE_SECONDS_MAX: Final = 3.0
-"""A broker that has the bytes sends them at once; beyond, it has no more."""
+"""A broker that has the bytes sends them at once; after that time it has no more."""
 RECEIVE_BYTES: Final = 256 * 1024
 _CLOCK: Final = SystemClock()
 
@@ -38,32 +38,31 @@ class NoReplica(FirearrowError):
 
 
 class History(NamedTuple):
-    """The epochs of the asker's log, and where that ends."""
+    """The epochs of the caller's log, and the end of that log."""
 
     epochs: Epochs
     end: int
 
 
 class Source(NamedTuple):
-    """A broker with the same log: where it takes slaves, and if it is in controller mode, what to
-    compare."""
+    """A broker with the same log: its address for slaves, and the history to compare if it is in controller mode."""
 
     address: str
     history: History | None = None
     access: HaAccess = OPEN
 
     def fetch(self, physical_offset: int, size: int) -> bytes:
-        """Give bytes of the log, see `fetch`."""
+        """Return bytes of the log, see `fetch`."""
         return fetch(self.address, physical_offset, size, self.history, self.access)
 
 
 def fetch(
     address: str, physical_offset: int, size: int, history: History | None = None, access: HaAccess = OPEN
 ) -> bytes:
-    """Give bytes of the log that the broker with this port for slaves has; fewer, if its log ends
-    before or begins behind. NoReplica if it can't be asked, or has another log.
+    """Return bytes of the log of the broker with this address for slaves.
 
-    ``history`` is to be given where that broker may be in controller mode.
+    There are fewer if its log ends before, none if it begins behind. Raises NoReplica if the broker does not answer, or
+    has another log. ``history`` must be given if that broker may be in controller mode.
     """
     if not physical_offset:
         more = fetch(address, 1, size - 1, history, access) if size > 1 else b""
@@ -85,20 +84,20 @@ def fetch(
 
 
 class _Plain:
-    """A broker that sends what is asked for at once."""
+    """A broker that sends the requested bytes at once."""
 
     def __init__(self, line: socket.socket, physical_offset: int) -> None:
         self._receiving = Receiving(physical_offset)
         line.sendall(stream.report(physical_offset))
 
     def pieces(self, data: bytes) -> Iterator[memoryview]:
-        """The bytes of the log in what came."""
+        """Return the bytes of the log in the received data."""
         for _, piece in self._receiving.receive(data):
             yield piece
 
 
 class _Switched:
-    """A broker in controller mode, which tells its epochs first."""
+    """A broker in controller mode, which sends its epochs first."""
 
     def __init__(self, line: socket.socket, physical_offset: int, history: History) -> None:
         self._history = history
@@ -109,7 +108,7 @@ class _Switched:
         line.sendall(READER.encode())
 
     def pieces(self, data: bytes) -> Iterator[memoryview]:
-        """The bytes of the log in what came, as far as the two logs are one."""
+        """Return the bytes of the log in the received data, up to the end of the part that both logs share."""
         for it in self._receiving.receive(data):
             match it:
                 case MasterLog():
@@ -128,7 +127,7 @@ class _Switched:
 
     @property
     def has_met(self) -> bool:
-        """Tell whether it has answered the handshake."""
+        """Tell whether the broker has answered the handshake."""
         return self._receiving.is_ready
 
 
@@ -137,14 +136,14 @@ def _received(line: socket.socket, asking: _Plain | _Switched, size: int) -> byt
     quiet_at = _CLOCK.monotonic() + SILENCE_SECONDS_MAX
     while len(found) < size:
         left = quiet_at - _CLOCK.monotonic()
-        if left <= 0:  # heartbeats come all the while
+        if left <= 0:  # heartbeats keep coming
             break
         line.settimeout(left)
         try:
             data = line.recv(RECEIVE_BYTES)
         except TimeoutError:
             break
-        if not data:  # it was told of a place that its log does not have
+        if not data:  # the reported place is not in its log
             break
         before = len(found)
         for piece in asking.pieces(data):

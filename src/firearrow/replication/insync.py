@@ -1,13 +1,13 @@
-"""Who has all that was acknowledged: the set that a master agrees on with the controller.
+"""The in-sync set, agreed on between master and controller: the brokers that have every acknowledged message.
 
-The next master is one of this set, so a message is safe when its members have it. A change is
-proposed, sent to the controller, and decided there. While nobody knows whether it was adopted, both
-sets count: a broker that may be in the set must have a message before that is acknowledged, and one
-that may have left still must. So does a *candidate*, which is to be proposed when it has what was
-acknowledged before: else it would never have all of a log that grows all the time.
+The next master is a member of this set, so a message is safe when all members have it. The master proposes a change to
+the controller, which decides. Until the master knows the decision, both sets count. A broker that may have joined must
+have a message before its acknowledgement, and so must a broker that may have left. The same holds for a *candidate*: it
+will be proposed once its log contains every message that was acknowledged before. Otherwise it would never catch up
+with a log that keeps growing.
 
-Java: AutoSwitchHAService#removeConnection leaves a lost slave out before the controller has agreed;
-a master that is killed then has acknowledged what its successor may not have.
+Java: AutoSwitchHAService#removeConnection drops a lost slave before the controller has agreed. If the master is killed
+then, it has acknowledged messages that its successor may not have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Ids = frozenset[int]
 
 
 class InSync:
-    """The set of the master ``own_id``; ``version`` is the how manieth it is."""
+    """The in-sync set of the master ``own_id``; ``version`` counts its changes."""
 
     def __init__(self, own_id: int, members: Iterable[int], version: int) -> None:
         self.own_id = own_id
@@ -26,29 +26,29 @@ class InSync:
         self.version = version
         self.wanted: Ids | None = None
         self.candidates: set[int] = set()
-        self._proposed: Ids = frozenset()  # whoever is in a set that may have been adopted
+        self._proposed: Ids = frozenset()  # members of any set that may have been adopted
 
     @property
     def in_force(self) -> Ids:
-        """Whose copies count."""
+        """The brokers whose copies count."""
         return self.members | self._proposed | self.candidates
 
     @property
     def others(self) -> Ids:
-        """The same without the master."""
+        """The same brokers without the master."""
         return self.in_force - {self.own_id}
 
     @property
     def next_members(self) -> Ids:
-        """The members as they will be if all goes well."""
+        """The members once all proposals are adopted."""
         return self.members if self.wanted is None else self.wanted
 
     def join(self, broker_id: int) -> bool:
-        """Propose a further member; say if that is new."""
+        """Propose a further member; return True if the proposal is new."""
         return self._propose(self.next_members | {broker_id})
 
     def leave(self, broker_ids: Iterable[int]) -> bool:
-        """Propose to go on without some; say if that is new."""
+        """Propose to remove members; return True if the proposal is new."""
         return self._propose(self.next_members - frozenset(broker_ids) | {self.own_id})
 
     def _propose(self, members: Ids) -> bool:
@@ -59,7 +59,7 @@ class InSync:
         return True
 
     def decided(self, members: Iterable[int], version: int) -> bool:
-        """Take over what the controller says; say if it is news. An earlier set is none."""
+        """Adopt the controller's decision, unless its version is older; return True if other copies count now."""
         if version < self.version:
             return False
         before = self.in_force

@@ -1,14 +1,13 @@
-"""The master's side: it sends the log to whoever connects.
+"""The master's side: it sends the log to every slave that connects.
 
-A slave is served from the files of the log, whatever it lacks, in the same way whether it is far
-behind or not. ``wake`` is called when there is something new: by dispatch, which is woken by the
-first message after a rest, and by who waits for slaves. As long as messages come and are not
-dispatched, the log is looked at again every few milliseconds. So an append does nothing for slaves,
-and no message is a task, a future or a call of its own. A slave that reads slowly is sent no more
-than its socket takes, and others are served meanwhile.
+A slave gets the missing bytes from the files of the log, in the same way whether it is far behind or not. Dispatch
+calls ``wake`` for new messages, because the first message after an idle time wakes dispatch; sends that wait for slaves
+call it too. While messages arrive that are not dispatched, the log is checked again every few milliseconds. So an
+append does nothing for slaves, and no message costs a task, a future or a call. A slow slave gets no more than its
+socket takes, and the master serves the others meanwhile.
 
-RocketMQ has two threads for each slave, one of which looks every 100 ms or when a message was put.
-Source: upstream ``DefaultHAService``, ``DefaultHAConnection``, ``GroupTransferService``.
+RocketMQ has two threads for each slave; one of them looks every 100 ms or when a message was put. Source: RocketMQ's
+``DefaultHAService``, ``DefaultHAConnection``, ``GroupTransferService``.
 """
 
 from __future__ import annotations
@@ -34,30 +33,35 @@ from firearrow.wire.admin_bodies import HaConnection, HaStatus
 log = logging.getLogger(__name__)
 
 SLAVES_MAX: Final = 64
-"""Connections of slaves; each may hold what is in `UNSENT_BYTES_MAX`. Java: no limit."""
+"""Limit of slaves' connections; each may hold `UNSENT_BYTES_MAX` unsent. Java: no limit."""
 SILENT_SECONDS: Final = 20.0
-"""A connection that has not told its offset by then is no slave: RocketMQ's tell it in 5 s."""
+"""A connection without a report in this time is no slave: RocketMQ's slaves report within 5 s."""
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 TURN_BYTES: Final = 512 * 1024
-"""What a slave is sent in one turn of the event loop: some 100 µs. It is twice what batches make in
-a turn, or a slave that was held up would not catch up before they end."""
+"""Limit for one slave in one turn of the event loop: some 100 µs.
+
+It is twice the bytes that batches append in a turn. Otherwise a slave that was held up would not catch up before they
+end.
+"""
 LOOK_SECONDS: Final = 0.005
 LOOK_SECONDS_LEAST: Final = 0.001
 LOOK_BYTES: Final = 256 * 1024
-"""So much is to have come between two looks at the log, if it comes that fast. Single sends at full
-rate bring less in 5 ms, so they pay nothing; the median lag of batches fell from 1.0 to 0.4 MB."""
+"""Aim for the bytes that arrive between two looks at a log that grows fast.
+
+Single sends at full rate bring less in 5 ms, so they pay nothing. The median lag of batches fell from 1.0 to 0.4 MB.
+"""
 TICK_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 3.0
-"""So long a stop waits for slaves to get the last messages."""
+"""Time that a stop waits for slaves to receive the last messages."""
 
 
 class Master(Service):
-    """Sends the log to slaves; ``config`` has how often, how much and how fast.
+    """Sender of the log to slaves; ``config`` has the intervals and limits.
 
-    ``server``, which `listen` gives, is to make its connections by `connection`; without one no
-    slave can come. ``sending`` makes the state of a connection that is new. ``joined`` is told when
-    a slave begins to follow, ``acked`` when one has more of the log than before, ``refused`` when
-    one has another log: of ``unfit_hosts``.
+    ``server``, which `listen` returns, must make its connections by `connection`; without a server no slave can
+    connect. ``sending`` makes the state of a new connection. ``joined`` fires when a slave begins to follow, ``acked``
+    when a slave has more of the log than before, ``refused`` when a slave has another log. ``unfit_hosts`` are the
+    hosts of such slaves.
     """
 
     def __init__(
@@ -84,30 +88,30 @@ class Master(Service):
         self._is_planned = False
         self._look = Alarm(loop, self.wake)
         self._look_seconds = LOOK_SECONDS
-        self._looked_to = 0  # where the log ended then
+        self._looked_to = 0  # end of the log at the last look
         self._tick = Alarm(loop, self._beat)
         self._tick_seconds = min(TICK_SECONDS, config.ha_send_heartbeat_interval / 1000)
         self._said: set[str] = set()
         self.stop_seconds = STOP_SECONDS
         self._hosts: dict[str, _Host] = {}
-        self._turns = 0  # connections that came
+        self._turns = 0  # count of connections since the start
 
     def connection(self) -> Connection:
-        """Make the protocol of a connection that is new."""
+        """Make the protocol of a new connection."""
         return Connection(self)
 
     @property
     def trouble(self) -> str | None:
-        """Why no slave can come."""
+        """The reason why no slave can connect."""
         return None if self._server is not None else "its port is taken: no slave can connect"
 
     async def start(self) -> None:
-        """Take slaves."""
+        """Accept slaves."""
         if self._server is not None:
             await self._server.start_serving()
 
     async def stop(self) -> None:
-        """Let slaves have the last messages, for a few seconds at most, and let go of them."""
+        """Wait until slaves have the last messages, a few seconds at most, and close their connections."""
         end = self._loop.time() + self.stop_seconds
         while self._loop.time() < end and any(it.is_behind for it in self.slaves):
             self.wake()
@@ -120,10 +124,10 @@ class Master(Service):
             slave.close()
         self._server = None
 
-    # --- what is sent ---
+    # --- sending ---
 
     def wake(self) -> None:
-        """Send what is new soon."""
+        """Send new bytes soon."""
         if self.slaves and not self._is_planned:
             self._is_planned = True
             self._loop.call_soon(self._send)
@@ -146,7 +150,7 @@ class Master(Service):
         self._look.set_earlier(self._look_seconds)
 
     def send_in(self, seconds: float) -> None:
-        """Send what a slave may not be sent now."""
+        """Send bytes later that exceed a slave's present rate limit."""
         self._look.set_earlier(seconds)
 
     def _beat(self) -> None:
@@ -155,10 +159,10 @@ class Master(Service):
         if self.slaves:
             self._tick.set(self._tick_seconds)
 
-    # --- slaves that come and go ---
+    # --- slaves that connect and leave ---
 
     def came(self, slave: Connection) -> None:
-        """A slave is connected."""
+        """Add a slave that has connected."""
         self.slaves.append(slave)
         self._turns += 1
         if len(self._hosts) >= SLAVES_MAX:
@@ -170,9 +174,10 @@ class Master(Service):
             self._tick.set(self._tick_seconds)
 
     def makes_room(self) -> bool:
-        """Close a connection that has not said what it has, if there are too many; False if all
-        have. It is the oldest of the host that has most of them: not that of a slave, if one host
-        comes again and again.
+        """Close one silent connection if there are too many; return False if all have reported.
+
+        It is the oldest silent one of the host with the most of them. So a host that connects again and again costs no
+        slave its connection.
         """
         if len(self.slaves) < SLAVES_MAX:
             return True
@@ -185,14 +190,14 @@ class Master(Service):
         return True
 
     def went(self, slave: Connection) -> None:
-        """A slave is gone."""
+        """Remove a slave that has left."""
         if slave in self.slaves:
             self.slaves.remove(slave)
-        if not self.slaves:  # then it costs a message nothing
+        if not self.slaves:  # then a message costs nothing more
             self.store.dispatching.woken = None
 
     def is_news(self, what: str, address: str) -> bool:
-        """Tell whether what keeps a slave from following was not logged yet of its host."""
+        """Tell whether this fault of a slave was not logged before for its host."""
         key = f"{what} {address.rpartition(':')[0]}"
         if key in self._said or len(self._said) >= SLAVES_MAX:
             return False
@@ -200,31 +205,32 @@ class Master(Service):
         return True
 
     def refuse(self, slave: Connection) -> None:
-        """A slave has another log."""
+        """Note that a slave has another log."""
         if len(self.unfit_hosts) < SLAVES_MAX:
             self.unfit_hosts.add(slave.address.rpartition(":")[0])
         self.refused(None)
 
     def began(self, slave: Connection) -> None:
-        """A slave says for the first time what it has. That confirms nothing, however often it says
-        so: whether it is of this log, a slave that compares knows when it has got all of that."""
+        """Note a slave's first report, which confirms nothing, however often it is repeated.
+
+        A slave that compares knows only later, when it has received all of that, whether its bytes are of this log.
+        """
         host = self._hosts[slave.host]
         host.begins_at = max(host.begins_at, slave.sending.began_at)
         self.joined(None)
 
     def reported(self, slave: Connection) -> None:
-        """A slave says what it has, after what it was sent."""
+        """Note a slave's report of bytes that it was sent."""
         slave.reported_in = self._turns
         self.acked(None)
 
-    # --- what is known of them ---
+    # --- slaves' progress ---
 
     def copied_offset(self, count: int, first_offset: int) -> int:
-        """Up to which physical offset so many slaves have the log, for one who waits for all from
-        ``first_offset`` on; 0 if there are not so many.
+        """Return the physical offset that ``count`` slaves have reached; 0 if there are fewer slaves.
 
-        Java: GroupTransferService counts connections, which may be of one slave, and those that
-        began behind what is waited for.
+        The caller waits for the bytes from ``first_offset`` on. Java: GroupTransferService counts connections, also
+        several of one slave, and those that began behind the bytes in question.
         """
         if not count:
             return self.store.log_end_offset
@@ -233,10 +239,9 @@ class Master(Service):
         return max(acked[count - 1], 0) if len(acked) >= count else 0
 
     def _counts(self, slave: Connection, first_offset: int) -> bool:
-        """Tell whether a slave is still there, has got something, and was not empty when what is waited
-        for was put.
+        """Tell whether a slave is connected, has received bytes, and was not empty when the message was put.
 
-        A connection of the same host that is newer may be the same slave's.
+        A newer connection of the same host may be the same slave's.
         """
         host, sending = self._hosts[slave.host], slave.sending
         has_got = sending.acked > sending.said_first
@@ -244,16 +249,16 @@ class Master(Service):
 
     @property
     def following(self) -> list[Connection]:
-        """Those of which it is known what they have."""
+        """The slaves that have reported their offset."""
         return [it for it in self.slaves if it.sending.acked >= 0]
 
     def is_in_sync(self, slave: Connection) -> bool:
-        """Tell whether a slave has nearly all."""
+        """Tell whether a slave has nearly all of the log."""
         gap = self.store.log_end_offset - slave.sending.acked
         return gap < self.config.ha_max_gap_not_in_sync
 
     def status(self) -> HaStatus:
-        """What 907 is answered."""
+        """Return the answer to request 907."""
         end = self.store.log_end_offset
         known = self.following
         found = [
@@ -272,8 +277,7 @@ class Master(Service):
 
 @dataclass
 class _Host:
-    """What is known of the slaves of a host: the number of the newest connection, and from where on
-    at least they have the log for sure."""
+    """State of one host: the number of its newest connection, and the latest start of its slaves' logs."""
 
     newest: int = 0
     begins_at: int = 0
@@ -295,13 +299,13 @@ class Connection(asyncio.Protocol):
         self._bytes_at = self._heard_at
         self.bytes_a_second = 0
         self.address = self.host = ""
-        self.reported_in = 0  # how many connections had come
+        self.reported_in = 0  # count of the master's connections at that time
         self.sending = master.sending()
 
-    # --- what the event loop calls ---
+    # --- called by the event loop ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A slave has connected."""
+        """Add the slave, or refuse it if there are too many."""
         self._transport = connected = cast(asyncio.Transport, transport)
         self.address, _ = remote_of(connected.get_extra_info("peername"))
         self.host = self.address.rpartition(":")[0]
@@ -314,7 +318,7 @@ class Connection(asyncio.Protocol):
         self._master.came(self)
 
     def data_received(self, data: bytes) -> None:
-        """A slave says up to where it has the log."""
+        """Take the slave's report of the end of its log."""
         self._heard_at = self._monotonic()
         sending, is_first = self.sending, self.sending.next_offset is None
         try:
@@ -342,32 +346,32 @@ class Connection(asyncio.Protocol):
         self._master.reported(self)
 
     def pause_writing(self) -> None:
-        """The slave reads no faster."""
+        """Pause, because the slave does not read any faster."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """It has read what it was sent."""
+        """Go on, because the slave has read its bytes."""
         self._is_paused = False
         self._master.wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The slave is gone."""
+        """Note that the slave has left."""
         if self in self._master.slaves:
             log.warning("slave is gone", extra={"address": self.address, "error": error})
         self._transport = None
         self._master.went(self)
 
-    # --- what the master calls ---
+    # --- called by the master ---
 
     @property
     def is_behind(self) -> bool:
-        """Tell whether it follows and lacks something that is here."""
+        """Tell whether the slave follows and lacks bytes that this log has."""
         at = self.sending.next_offset
         lacks = self.sending.acked < self._store.log_end_offset
         return at is not None and at >= self._store.log_start_offset and lacks
 
     def send(self) -> bool:
-        """Send what is to be sent in this turn; say whether there is more for the next."""
+        """Send the bytes for this turn; return True if there are more for the next."""
         sending, transport = self.sending, self._transport
         if sending.next_offset is None or self._is_paused or transport is None:
             return False
@@ -392,7 +396,7 @@ class Connection(asyncio.Protocol):
     def _say_deleted(self, physical_offset: int) -> None:
         if self._master.is_news("deleted", self.address):
             log.error(
-                "slave lacks messages that are deleted here: set it up anew",
+                "slave lacks messages that are deleted here: set it up again",
                 extra={
                     "address": self.address,
                     "physical_offset": physical_offset,
@@ -401,7 +405,7 @@ class Connection(asyncio.Protocol):
             )
 
     def _allowance(self) -> int:
-        """How many bytes it may be sent now."""
+        """Return the count of bytes that the slave may get now."""
         if not self._config.ha_flow_control_enable:
             return TURN_BYTES
         now = self._monotonic()
@@ -413,7 +417,7 @@ class Connection(asyncio.Protocol):
         return left
 
     def beat(self) -> None:
-        """Send a heartbeat if it is time, or give it up; called about once a second."""
+        """Send a heartbeat if it is due, or close a silent connection; called about once a second."""
         now, config = self._monotonic(), self._config
         if now > self._bytes_at:
             self.bytes_a_second = int(self._bytes / (now - self._bytes_at))
@@ -429,7 +433,7 @@ class Connection(asyncio.Protocol):
             self.tell()
 
     def tell(self) -> None:
-        """Send a heartbeat, if the slave gets anything now."""
+        """Send a heartbeat, unless the slave can't get one now."""
         if self.sending.next_offset is None or self._transport is None or self._is_paused:
             return
         self._wrote_at = self._monotonic()

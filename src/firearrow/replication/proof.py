@@ -1,8 +1,8 @@
-"""Proof of both sides of a replication, before the first report.
+"""Proof of identity on both sides of a replication, before the first report.
 
-RocketMQ's protocol has nothing for that: whoever connects gets the log, and is believed what it has
-of it. Brokers with access control therefore speak first, on the same port, in both forms of the
-protocol; what follows is the one or the other as ever:
+RocketMQ's protocol has none: every peer that connects gets the log, and the master trusts its reports. Therefore
+brokers with access control prove their identity first, on the same port, in both forms of the protocol. After that, the
+one or the other form follows unchanged:
 
 ====== ==== ====================================================================
 from   size
@@ -10,17 +10,16 @@ from   size
 slave  8    ``ff 46 41 48 41 00 00 01``
 master 8+16 ``ff 46 41 48 41 00 00 02``, and a challenge: random bytes
 slave  1+n  the name of a user: its length, UTF-8
-       16   random bytes of its own
+       16   random bytes of the slave
        32   HMAC-SHA256, whose key is the user's secret: ``slave``, the challenge,
             the slave's random bytes, the name
 master 32   the same of ``master``
 ====== ==== ====================================================================
 
-The user must be one that the master takes for a super user, enabled, with the same secret; who is
-that no more is let go. What the slave says first would be a report of a negative offset, of which
-RocketMQ's master makes nothing; in controller mode it closes the connection. Each proof is of one
-connection, and the bytes that follow are not covered: who can change them on their way is kept out
-by TLS.
+The user must be an enabled super user at the master, with the same secret; a connection ends when its user no longer
+is. To RocketMQ's master the slave's first bytes are a report of a negative offset, which it ignores; in controller mode
+it closes the connection. Each proof is of one connection and does not cover the bytes that follow: TLS protects them
+from changes on their way.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from firearrow.wire.signature import Credentials
 log = logging.getLogger(__name__)
 
 HELLO: Final = b"\xffFAHA\x00\x00\x01"
-# RocketMQ's heartbeats repeat what it takes for an offset: so it must not be the same.
+# RocketMQ's heartbeats repeat the bytes that they take for an offset, so the answer must differ.
 ANSWER: Final = b"\xffFAHA\x00\x00\x02"
 RANDOM_BYTES: Final = 16
 PROOF_BYTES: Final = 32
 PROOF_SECONDS_MAX: Final = 2.0
 STRANGERS_MAX: Final = 64
-"""Connections without a proof; with one more the oldest is closed."""
+"""Limit of connections without a proof; one more closes the oldest."""
 _CHALLENGE_BYTES: Final = len(ANSWER) + RANDOM_BYTES
 NOT_ASKED: Final = (
     "the master asks for no proof, as RocketMQ's and one without access control: with "
@@ -64,9 +63,9 @@ def _proof(side: bytes, secret: str, challenge: bytes, own: bytes, name: bytes) 
 
 
 class Demand:
-    """The master's side; ``secret_of`` gives the secret of a user who may follow, None of others.
+    """The master's side; ``secret_of`` returns the secret of a user that may follow, None for any other.
 
-    ``user`` has met it by ``secret``, and ``rest`` is what came behind.
+    ``user`` has proved its identity by ``secret``; ``rest`` has the bytes that came behind the proof.
     """
 
     def __init__(self, secret_of: SecretOf, challenge: bytes) -> None:
@@ -78,12 +77,12 @@ class Demand:
         self.rest = b""
 
     def receive(self, data: bytes) -> bytes:
-        """Take what has come; give what is to be answered. RemoteProtocolError: it is no proof."""
+        """Take received bytes; return the answer. Raises RemoteProtocolError if they are no proof."""
         self.rest += data
         reply = b""
         if not self._has_greeted:
             if not HELLO.startswith(self.rest[: len(HELLO)]):
-                raise RemoteProtocolError("it says nothing of who it is")
+                raise RemoteProtocolError("it does not begin a proof of its identity")
             if len(self.rest) < len(HELLO):
                 return b""
             self._has_greeted, self.rest = True, self.rest[len(HELLO) :]
@@ -106,8 +105,10 @@ class Demand:
 
 
 class Proof:
-    """The slave's side; ``own`` are random bytes. ``challenge`` is the master's, once it has asked,
-    ``rest`` what came behind all."""
+    """The slave's side; ``own`` are random bytes.
+
+    ``challenge`` is the master's, empty before it has sent one; ``rest`` has the bytes that came behind the proof.
+    """
 
     def __init__(self, credentials: Credentials, own: bytes) -> None:
         self._secret = credentials.secret_key
@@ -118,7 +119,7 @@ class Proof:
         self.rest = b""
 
     def receive(self, data: bytes) -> bytes:
-        """Take what has come; give what is to be answered. RemoteProtocolError for a stranger."""
+        """Take received bytes; return the answer. Raises RemoteProtocolError for a stranger."""
         self.rest += data
         reply = b""
         if not self.challenge:
@@ -140,27 +141,29 @@ class Proof:
 
     @property
     def why_closed(self) -> str:
-        """The reason for which the master has closed the connection."""
+        """The likely reason why the master has closed the connection."""
         return _REFUSED if self.challenge else NOT_ASKED
 
 
 def _nobody(_: str) -> None:
-    """The secret of a user where there are none."""
+    """Return no secret, because there are no users."""
 
 
 class Loop(Protocol):
-    """Opens connections."""
+    """Event loop that opens connections."""
 
     async def create_connection(self, *args: Any, **named: Any) -> Any:
-        """Open one."""
+        """Open a connection."""
         ...
 
 
 @dataclass(frozen=True)
 class HaAccess:
-    """The way in at the port for slaves of other brokers: as RocketMQ's, without proof and plain,
-    unless it says otherwise. ``is_asked``: for a proof, of both sides. ``is_left_open``: though
-    clients are asked for more. ``changed`` is told of users that are others by now."""
+    """Access to the port for slaves of other brokers; the default is RocketMQ's: without proof and without TLS.
+
+    With ``is_asked`` both sides must prove their identity. ``is_left_open``: the port demands nothing though clients
+    must authenticate or encrypt. ``changed`` fires for a user whose secret or rights may have changed.
+    """
 
     is_asked: bool = False
     credentials: Credentials | None = None
@@ -173,14 +176,16 @@ class HaAccess:
     def _new_proof(self) -> Proof:
         if self.credentials is None:
             raise RemoteProtocolError(
-                "authenticationEnabled=true has brokers prove who they are, and there are no "
+                "authenticationEnabled=true makes brokers prove their identity, but there are no "
                 "innerClientAuthenticationCredentials here"
             )
         return Proof(self.credentials, os.urandom(RANDOM_BYTES))
 
     async def connect(self, loop: Loop, following: asyncio.Protocol, host: str, port: int) -> None:
-        """Connect, and prove; ``following`` hears of the connection then. Raises OSError, or
-        RemoteProtocolError if one side does not."""
+        """Connect and prove; ``following`` gets the connection afterwards.
+
+        Raises OSError, or RemoteProtocolError if one side does not prove its identity.
+        """
         more = {} if self.tls is None else {"ssl": self.tls, "server_hostname": host}
         if not self.is_asked:
             await loop.create_connection(lambda: following, host, port, **more)
@@ -196,7 +201,7 @@ class HaAccess:
             proving.end()
 
     def enter(self, line: socket.socket, host: str) -> socket.socket:
-        """Encrypt a connection, and prove, as `connect`; it blocks."""
+        """Encrypt a connection and prove, as `connect`; it blocks."""
         if self.tls is not None:
             line = self.tls.wrap_socket(line, server_hostname=host)
         if not self.is_asked:
@@ -222,7 +227,7 @@ _REFUSED: Final = (
 
 
 class _Proving(asyncio.Protocol):
-    """A connection until both have proved who they are; ``following`` has it then."""
+    """A connection until both sides have proved their identity; then ``following`` gets it."""
 
     def __init__(self, following: asyncio.Protocol, proof: Proof) -> None:
         self._following = following
@@ -231,7 +236,7 @@ class _Proving(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Begin the proof."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.write(HELLO)
 
@@ -251,7 +256,7 @@ class _Proving(asyncio.Protocol):
             _hand_over(transport, self._following, self._proof.rest)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The master has gone, or does not believe it."""
+        """Fail, because the master has left or does not accept the proof."""
         self._fail(error or ConnectionError(self._proof.why_closed))
 
     def _fail(self, error: Exception) -> None:
@@ -260,7 +265,7 @@ class _Proving(asyncio.Protocol):
         self.end()
 
     def end(self) -> None:
-        """Close a connection that nobody has taken over."""
+        """Close the connection, unless ``following`` has it by now."""
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -274,7 +279,7 @@ def _hand_over(transport: asyncio.Transport, protocol: asyncio.Protocol, rest: b
 
 
 class Gate:
-    """Lets in who proves who it is; ``inside`` makes the connection of one who has."""
+    """Gate that admits peers with a proof of their identity; ``inside`` makes the protocol of an admitted peer."""
 
     def __init__(self, access: HaAccess, inside: Callable[[], asyncio.Protocol]) -> None:
         self._access = access
@@ -285,7 +290,7 @@ class Gate:
         access.changed.listen(self._recheck)
 
     def _recheck(self, user: str) -> None:
-        """Let go of those that this user let in, if that is another one by now."""
+        """Close the connections of a user whose secret or right to follow has changed."""
         for transport, demand in self._inside_by.items():
             if demand.user == user and self._access.secret_of(user) != demand.secret:
                 transport.abort()
@@ -296,42 +301,42 @@ class Gate:
         self._inside_by = {it: demand for it, demand in there if not it.is_closing()}
 
     def connection(self) -> asyncio.Protocol:
-        """Make the protocol of a connection that is new."""
+        """Make the protocol of a new connection."""
         return _Stranger(self) if self._access.is_asked else self._inside()
 
     def demand(self) -> Demand:
-        """Make what a stranger has to answer."""
+        """Make the demand that a stranger has to meet."""
         return Demand(self._access.secret_of, os.urandom(RANDOM_BYTES))
 
     def came(self, stranger: _Stranger) -> None:
-        """Somebody has connected."""
+        """Add a new stranger, in place of the oldest if there are too many."""
         if len(self._strangers) >= STRANGERS_MAX:
             next(iter(self._strangers)).close("others came")
         self._strangers[stranger] = None
 
     def went(self, stranger: _Stranger) -> None:
-        """That is no stranger any more, or gone."""
+        """Remove a stranger that has proved its identity or has left."""
         self._strangers.pop(stranger, None)
 
     def let_in(self, transport: asyncio.Transport, demand: Demand) -> None:
-        """Have one who has met a demand follow."""
+        """Admit a peer that has met its demand."""
         self._forget_closed()
         self._inside_by[transport] = demand
         _hand_over(transport, self._inside(), demand.rest)
 
     def say(self, address: str, why: str) -> None:
-        """Have the log say whom the port does not take, once of each host."""
+        """Log a refused peer and the reason, once for each host."""
         host = address.rpartition(":")[0]
         if host not in self._said and len(self._said) < STRANGERS_MAX:
             self._said.add(host)
             log.error(
-                "slave is refused: it has to prove who it is, unless haAllowUnauthenticated=true",
+                "slave is refused: it must prove its identity, unless haAllowUnauthenticated=true",
                 extra={"address": address, "reason": why},
             )
 
 
 class _Stranger(asyncio.Protocol):
-    """A connection that has not proved anything yet."""
+    """A connection that has not proved its identity yet."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -349,7 +354,7 @@ class _Stranger(asyncio.Protocol):
         self._gate.came(self)
 
     def data_received(self, data: bytes) -> None:
-        """Look at what it says."""
+        """Check the received bytes."""
         transport = self._transport
         if transport is None:
             return
@@ -363,7 +368,7 @@ class _Stranger(asyncio.Protocol):
             self._gate.let_in(transport, self._demand)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone."""
+        """Forget the connection."""
         self._leave()
 
     def _leave(self) -> None:
@@ -373,7 +378,7 @@ class _Stranger(asyncio.Protocol):
         self._gate.went(self)
 
     def close(self, why: str) -> None:
-        """Close the connection, and say why."""
+        """Close the connection, and log the reason."""
         transport = self._transport
         self._leave()
         if transport is not None:

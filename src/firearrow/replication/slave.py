@@ -1,18 +1,17 @@
-"""The slave's side: it appends what its master sends.
+"""The slave's side: it appends the bytes that its master sends.
 
-What comes is appended as it is read, without waiting for the end of a frame, and dispatched by the
-usual way. The slave then reports up to where it has the log, once for each read. Whatever goes
-wrong ends the connection, and the next one begins a second later (RocketMQ waits for five): a slave
-that does not fit its master's log, or has no room, tries again and again without changing anything.
+The slave appends bytes as it reads them, without waiting for the end of a frame; dispatch is as usual. It then reports
+the end of its log, once for each read. Any fault ends the connection, and the next one begins a second later (RocketMQ
+waits for five). A slave that does not fit its master's log, or has no room, tries again and again without changing
+anything.
 
-A connection begins some 64 KiB before the end of the log (`LogEnd`): what comes up to there must be
-what is here, but for a message of which one side has lost its topic or properties. A master that
-has lost the end of its log, by a loss of power, has other messages in its place before long. Until
-all is compared, the slave reports no more than where that began: records of two logs may begin
-alike. Java: DefaultHAClient reports the end of its log, and from then on has half of a record of
-the one and half of the other.
+A connection begins some 64 KiB before the end of the log (`LogEnd`). The bytes up to the end must equal the local ones,
+except for a message that has lost its topic or properties on one side. A master that has lost the end of its log, by a
+loss of power, soon has other messages in its place. Until all is compared, the slave reports no more than the start of
+that part, because records of two logs may begin alike. Java: DefaultHAClient reports the end of its log, and from then
+on has half of a record of the one and half of the other.
 
-Source: upstream ``DefaultHAClient``.
+Source: RocketMQ's ``DefaultHAClient``.
 """
 
 from __future__ import annotations
@@ -41,8 +40,10 @@ TICK_SECONDS: Final = 1.0
 
 
 class Slave(Running):
-    """Follows the master at ``master_address``; while that is empty, it waits for one.
-    ``connected`` is told when there is a connection."""
+    """Follower of the master at ``master_address``; while that is empty, it waits.
+
+    ``connected`` fires for each new connection.
+    """
 
     def __init__(
         self,
@@ -73,32 +74,32 @@ class Slave(Running):
         await super().start()
 
     async def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         await super().stop()
         if self._following is not None:
             self._following.close()
 
     @property
     def trouble(self) -> str | None:
-        """Why it does not follow."""
+        """The reason why the slave does not follow."""
         return super().trouble or self._trouble or None
 
     @property
     def is_following(self) -> bool:
-        """Tell whether the master sends it the log."""
+        """Tell whether the master sends the log to this slave."""
         return not self._trouble
 
     def connection(self) -> Following:
-        """Make the protocol of a connection that is new."""
+        """Make the protocol of a new connection."""
         return Following(self, self._loop)
 
     @property
     def is_connected(self) -> bool:
-        """Tell whether there is a connection to the master, who may have said nothing yet."""
+        """Tell whether there is a connection to the master; the master may not have answered yet."""
         return self._following is not None
 
     def follow(self, address: str) -> None:
-        """Follow the master whose port for slaves is there, instead of the present one."""
+        """Follow the master with this address for slaves, instead of the present one."""
         if address != self.master_address:
             log.info("master is elsewhere", extra={"address": address})
             self.master_address = address
@@ -127,7 +128,7 @@ class Slave(Running):
             await asyncio.sleep(RETRY_SECONDS)
 
     def fail(self, reason: object) -> None:
-        """Note what keeps it from following, and log it if it was well before."""
+        """Note the fault that prevents following, and log it if it is new."""
         text = str(reason) or type(reason).__name__
         if self._trouble != text:
             log.error(
@@ -137,7 +138,7 @@ class Slave(Running):
         self._trouble = text
 
     def well(self) -> None:
-        """Note that it follows."""
+        """Note that the slave follows."""
         if self._trouble:
             log.info(
                 "slave follows its master",
@@ -146,7 +147,7 @@ class Slave(Running):
         self._trouble = ""
 
     def status(self) -> HaStatus:
-        """What 907 is answered."""
+        """Return the answer to request 907."""
         end = self.store.log_end_offset
         rate = self.bytes_a_second
         client = HaClient(
@@ -182,13 +183,13 @@ class Following(asyncio.Protocol):
         self.ended = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The master is there: it begins when it knows what is here."""
+        """Report to the master, which begins to send then."""
         self._transport = cast(asyncio.Transport, transport)
         self._begin()
         self._tick.set(self._tick_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Append what the master sends."""
+        """Append the bytes that the master sends."""
         if self.ended.is_set() or self._transport is None:
             return
         slave = self._slave
@@ -211,28 +212,28 @@ class Following(asyncio.Protocol):
             self._report()
 
     def _begin(self) -> None:
-        """Say what is here, as the first thing on a connection."""
+        """Report the end of the log, first of all on a connection."""
         self._own_end = LogEnd(self._store.log)
         self._receiving = Receiving(self._own_end.start)
         self._report()
 
     def _take(self, data: bytes) -> None:
-        """Append what the master sends. Raises RemoteProtocolError or StoreError."""
+        """Append the bytes that the master sends. Raises RemoteProtocolError or StoreError."""
         for at, piece in self._receiving.receive(data):
             self._put(at, piece)
 
     @property
     def _end_there(self) -> int:
-        """Up to where the master has sent the log."""
+        """End of the bytes that the master has sent, a physical offset."""
         return self._receiving.end_offset
 
     @property
     def _is_ahead(self) -> bool:
-        """Tell whether the log here goes on behind what the master has sent."""
+        """Tell whether the local log goes on behind the bytes that the master has sent."""
         return self._end_there < self._store.log_end_offset
 
     def _put(self, physical_offset: int, piece: memoryview) -> None:
-        """Append what is new of a piece; raises Mismatch if the log has something else there."""
+        """Append the new part of a piece; raises Mismatch if the log has other bytes in its place."""
         store = self._store
         known = max(store.log_end_offset - physical_offset, 0)
         if known:
@@ -245,7 +246,7 @@ class Following(asyncio.Protocol):
             store.put_raw(physical_offset + known, piece[known:])
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The master is gone."""
+        """Note that the master has left."""
         if not self.ended.is_set():
             self._slave.fail(error or "the master has closed the connection")
         self._end()
@@ -257,7 +258,7 @@ class Following(asyncio.Protocol):
         self._transport.write(self._said())
 
     def _said(self) -> bytes:
-        """What is said of the log, again and again."""
+        """Return the report about the log, which is repeated."""
         return report(self._own_end.start if self._is_ahead else self._end_there)
 
     def _beat(self) -> None:

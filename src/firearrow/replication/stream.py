@@ -1,29 +1,29 @@
 """The bytes between a master and its slave, as two state machines without a socket or a clock.
 
-A slave connects, and says again and again up to which physical offset it has the log: eight bytes,
-a signed big-endian number. It does so when it is connected, whenever it has appended something, and
-every five seconds. The master sends nothing before the first of these *reports*, and then frames:
+A slave connects, and repeatedly reports the end of its log: eight bytes, a physical offset as a signed big-endian
+number. It reports on connecting, after each append, and every five seconds. The master sends nothing before the first
+of these *reports*, and then frames:
 
 ====== ==== ====================================================================
 offset size field
 ====== ==== ====================================================================
 0      8    physical offset of the first byte that follows
-8      4    how many bytes of the log follow; 0 in a *heartbeat*, which only says
-            that the master is there, and its offset is where the next frame begins
+8      4    count of the log's bytes that follow; 0 in a *heartbeat*, which only says
+            that the master lives, and its offset is where the next frame begins
 12     n    bytes of the CommitLog, cut anywhere: within a record, a blank included
 ====== ==== ====================================================================
 
-A report of 0 comes from a log that is empty; such a slave gets the log from the start of the
-master's last file on. Of what a read gives, the master looks at the last whole report only. For
-example, the report of a slave that has 4096 bytes, and the frame of the next two, ``AB``::
+A report of 0 comes from an empty log; such a slave gets the log from the start of the master's last file on. The master
+uses only the last whole report of a read. For example, the report of a slave that has 4096 bytes, and the frame of the
+next two, ``AB``::
 
     00 00 00 00 00 00 10 00
     00 00 00 00 00 00 10 00 00 00 00 02 41 42
 
-RocketMQ's slave keeps a frame in a buffer of 4 MiB until it is whole, so no larger ones are sent;
-ours appends what is there of it.
+RocketMQ's slave keeps a frame in a buffer of 4 MiB until it is whole, so no larger frames are sent. Firearrow's slave
+appends a frame's bytes as they arrive.
 
-Source: upstream ``DefaultHAConnection``, ``DefaultHAClient``.
+Source: RocketMQ's ``DefaultHAConnection``, ``DefaultHAClient``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FRAME_DATA_BYTES_MAX: Final = 4 * 1024 * 1024 - FRAME_HEAD.size
 
 
 def report(physical_offset: int) -> bytes:
-    """Say up to where a slave has the log."""
+    """Return the report of a slave whose log ends at an offset."""
     assert physical_offset >= 0, "a log has a length"
     return REPORT.pack(physical_offset)
 
@@ -52,9 +52,9 @@ class Mismatch(RemoteProtocolError):
 class Sending:
     """The master's side of a connection.
 
-    ``next_offset`` is where the next frame begins, None before the first report; ``acked`` up to
-    where the slave has the log, -1 before; ``said_first`` what its first report says; ``began_at``
-    where its log begins, 0 if that is long before. ``file_bytes`` is the size of the files.
+    ``next_offset`` is the start of the next frame, None before the first report. ``acked`` is the end of the slave's
+    log, -1 before; ``said_first`` is its first report. ``began_at`` is the start of the slave's log, 0 if it began
+    earlier. ``file_bytes`` is the size of the files.
     """
 
     def __init__(self, file_bytes: int) -> None:
@@ -65,11 +65,10 @@ class Sending:
         self.next_offset: int | None = None
 
     def receive(self, data: bytes, log_end: int, log_start: int = 0) -> bool:
-        """Take what the slave has sent, while the log goes from ``log_start`` to ``log_end``; say
-        if that was a report.
+        """Take the slave's bytes, while the log goes from ``log_start`` to ``log_end``; return True for a report.
 
-        Raises Mismatch for a report of what the slave can't have from here. Java: a slave that is
-        ahead is believed, and gets what comes behind that as if it were the same log.
+        Raises Mismatch for a report of bytes that the slave can't have from here. Java: the master trusts a slave that
+        is ahead, and sends it the bytes behind that as if it were the same log.
         """
         data = self._rest + data
         whole = len(data) - len(data) % REPORT.size
@@ -83,7 +82,7 @@ class Sending:
         return True
 
     def _reported(self, acked: int, log_end: int, first_offset: int) -> None:
-        """Note a report; an empty log is to get what is here from ``first_offset`` on."""
+        """Note a report; an empty log gets the bytes from ``first_offset`` on."""
         known = log_end if self.next_offset is None else self.next_offset
         if acked > known:
             raise Mismatch(
@@ -99,15 +98,15 @@ class Sending:
 
     @property
     def room(self) -> int:
-        """How many bytes the next frame may have."""
+        """Limit of the next frame's data, in bytes."""
         return FRAME_DATA_BYTES_MAX
 
     def take_reply(self) -> bytes:
-        """Give what is to be written besides frames, once: there is nothing."""
+        """Return the bytes that must be sent apart from frames, once; there are none."""
         return b""
 
     def frame(self, data: bytes) -> tuple[bytes, bytes]:
-        """Give the next frame, as head and data; without ``data`` a heartbeat."""
+        """Return the next frame, as head and data; without ``data`` a heartbeat."""
         at = self.next_offset
         assert at is not None, "nothing is sent before the first report"
         assert len(data) <= FRAME_DATA_BYTES_MAX, "RocketMQ's slave takes no more at once"
@@ -116,18 +115,18 @@ class Sending:
 
 
 class Receiving:
-    """The slave's side of a connection; ``end_offset`` is up to where it has the log."""
+    """The slave's side of a connection; ``end_offset`` is the end of its log."""
 
     def __init__(self, end_offset: int) -> None:
         self.end_offset = end_offset
         self._head = b""
-        self._missing = 0  # bytes of the frame that is coming
+        self._missing = 0  # bytes missing of the present frame
 
     def receive(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
-        """Give the pieces of the log in what the master has sent, with their physical offsets.
+        """Yield the pieces of the log in the received bytes, with their physical offsets.
 
-        A piece counts as appended when the next one is asked for. Raises Mismatch if a frame does
-        not follow on what the slave has, RemoteProtocolError for what is no frame.
+        A piece counts as appended when the next one is requested. Raises Mismatch if a frame does not continue the
+        slave's log, RemoteProtocolError for bytes that are no frame.
         """
         view, at = memoryview(data), 0
         while at < len(data):
@@ -150,6 +149,6 @@ class Receiving:
             raise RemoteProtocolError(f"no frame of a log has {size} bytes at {physical_offset}")
         if self.end_offset and physical_offset != self.end_offset:
             raise Mismatch(f"the master sends the log from {physical_offset} on, it ends at {self.end_offset} here")
-        if size:  # the first one of an empty log says where that begins
+        if size:  # the first frame for an empty log gives its start
             self.end_offset = physical_offset
         self._missing = size

@@ -1,64 +1,64 @@
-"""The bytes between a master and its slave where a controller decides who is master.
+"""The bytes between a master and its slave in controller mode, where a controller decides the roles.
 
-Both sides are state machines without a socket or a clock, as in `firearrow.replication.stream`. All
-numbers are signed and big-endian. First comes a *handshake*: the slave says who it is, and the
-master which epochs (`firearrow.replication.epochs`) its log has:
+Both sides are state machines without a socket or a clock, as in `firearrow.replication.stream`. All numbers are signed
+and big-endian. First comes a *handshake*: the slave gives its number, and the master the epochs
+(`firearrow.replication.epochs`) of its log:
 
 ====== ==== ====================================================================
 offset size field of the slave's handshake, 16 bytes
 ====== ==== ====================================================================
 0      4    1
-4      2    1: an empty log is to begin with the master's last file
-6      2    1: the slave is never to be master, nobody waits for it (a *learner*); 2: it is none,
-            and says what it has of its master's state beside the log. RocketMQ's says 0, and takes
-            2 for that
-8      8    the number that the controller has given it
+4      2    1: an empty log begins with the master's last file
+6      2    1: the slave can never be master, no send waits for it (a *learner*); 2: it is no
+            learner, and says how much it has of its master's state beside the log. RocketMQ's
+            slave says 0, and its master treats 2 as 0
+8      8    the number that the controller has given the slave
 ====== ==== ====================================================================
 
 ====== ==== ====================================================================
 offset size field of the master's handshake
 ====== ==== ====================================================================
 0      4    1
-4      4    how many bytes of epochs follow, 12 for each
-8      8    where its log ends
+4      4    count of the epochs' bytes that follow, 12 for each
+8      8    end of its log
 16     4    its last epoch, -1 without any
-20     12   an epoch (4), and the physical offset where it begins (8); and so on
+20     12   an epoch (4), and the physical offset of its start (8); and so on
 ====== ==== ====================================================================
 
-The slave cuts off what its log has beyond the master's. Then it reports, as often as in the plain
-stream, and the master sends the log in frames, none of which has bytes of two epochs:
+The slave cuts off the part of its log that the master does not have. Then it reports at the same times as in the plain
+stream. The master sends the log in frames, and never puts bytes of two epochs into one:
 
 ====== ==== ====================================================================
 offset size field of a report, 12 bytes
 ====== ==== ====================================================================
 0      4    2
-4      8    up to which physical offset the slave has the log
+4      8    end of the slave's log, a physical offset
 ====== ==== ====================================================================
 
 ====== ==== ====================================================================
 offset size field of a frame
 ====== ==== ====================================================================
 0      4    2
-4      4    how many bytes of the log follow; 0 in a heartbeat
-8      8    physical offset of the first of them; where the next frame begins
-16     4    the epoch that they belong to
-20     8    where that begins
-28     8    up to where all brokers that must have it have the log
+4      4    count of the log's bytes that follow; 0 in a heartbeat
+8      8    physical offset of the first of them; in a heartbeat, of the next frame
+16     4    their epoch
+20     8    start of that epoch
+28     8    the confirmed offset: all brokers that must have the log have it up to there
 36     n    bytes of the CommitLog, cut anywhere
 ====== ==== ====================================================================
 
-A first report of 0 asks for the log from its start. Examples, broker 2 and a master with 4098 bytes
-of epoch 1; the report of 4096, and the frame that follows on it, ``AB``::
+A first report of 0 asks for the log from its start. Examples, broker 2 and a master with 4098 bytes of epoch 1; the
+report of 4096, and the frame that follows on it, ``AB``::
 
     00000001 0000 0000 0000000000000002
     00000001 0000000c 0000000000001002 00000001  00000001 0000000000000000
     00000002 0000000000001000
     00000002 00000002 0000000000001000 00000001 0000000000000000 0000000000001000 4142
 
-RocketMQ's master may put the next epoch into the frame with the last bytes of one. Its heartbeat
-has the offset -1 while its log is empty.
+RocketMQ's master may put the next epoch into the frame with the last bytes of one. Its heartbeat has the offset -1
+while its log is empty.
 
-Source: upstream ``AutoSwitchHAConnection``, ``AutoSwitchHAClient``.
+Source: RocketMQ's ``AutoSwitchHAConnection``, ``AutoSwitchHAClient``.
 """
 
 from __future__ import annotations
@@ -82,35 +82,35 @@ EPOCH: Final = struct.Struct(">iq")
 REPORT: Final = struct.Struct(">iq")
 FRAME_HEAD: Final = struct.Struct(">iiqiqq")
 FRAME_DATA_BYTES_MAX: Final = 4 * 1024 * 1024 - FRAME_HEAD.size
-EPOCHS_MAX: Final = 100_000  # that a handshake may have; RocketMQ sends 1000 at most
+EPOCHS_MAX: Final = 100_000  # limit for a handshake; RocketMQ sends 1000 at most
 
 
 class Greeting(NamedTuple):
-    """What a slave says of itself."""
+    """A slave's handshake."""
 
     broker_id: int
     is_learner: bool = False
     from_last_file: bool = False
     has_state: bool = False
-    """Tell whether it says what it has of the state beside the log."""
+    """The slave says how much it has of the state beside the log."""
 
     def encode(self) -> bytes:
-        """Give the bytes of its handshake."""
+        """Return the bytes of the handshake."""
         kind = LEARNER if self.is_learner else STATEFUL if self.has_state else 0
         return SLAVE_HANDSHAKE.pack(HANDSHAKE, self.from_last_file, kind, self.broker_id)
 
     @property
     def is_reader(self) -> bool:
-        """Tell whether it only wants some bytes of the log, see `firearrow.replication.fetching`."""
+        """Tell whether the peer only reads some bytes of the log, see `firearrow.replication.fetching`."""
         return self.broker_id < 0
 
 
 READER: Final = Greeting(-1, is_learner=True)
-"""What one says of itself that only wants some bytes; controllers give numbers from 1 on."""
+"""Handshake of a peer that only reads some bytes; controllers give numbers from 1 on."""
 
 
 def report(physical_offset: int) -> bytes:
-    """Say up to where a slave has the log."""
+    """Return the report of a slave whose log ends at an offset."""
     assert physical_offset >= 0, "a log has a length"
     return REPORT.pack(TRANSFER, physical_offset)
 
@@ -118,9 +118,8 @@ def report(physical_offset: int) -> bytes:
 class SwitchSending(Sending):
     """The master's side of a connection.
 
-    ``epochs`` are those of the log; ``confirmed`` gives up to where all that must have it have it.
-    ``greeting`` is what the slave has said of itself, None before. ``for_readers``: whoever wants
-    to follow is refused, as this log is a slave's.
+    ``epochs`` belong to the log; ``confirmed`` returns the confirmed offset. ``greeting`` is the slave's handshake,
+    None before. ``for_readers``: this log is a slave's, so a peer that wants to follow is refused.
     """
 
     def __init__(
@@ -134,8 +133,10 @@ class SwitchSending(Sending):
         self._reply = b""
 
     def receive(self, data: bytes, log_end: int, log_start: int = 0) -> bool:
-        """Take what the slave has sent; say if it reports something. Raises as `Sending.receive`,
-        and RemoteProtocolError for what belongs to no handshake and is no report."""
+        """Take the slave's bytes; return True for a report.
+
+        Raises as `Sending.receive`, and RemoteProtocolError for bytes that are neither handshake nor report.
+        """
         data = self._rest + data
         at, acked = 0, -1
         while len(data) - at >= _STATE.size:
@@ -179,13 +180,13 @@ class SwitchSending(Sending):
         self._reply = MASTER_HANDSHAKE.pack(HANDSHAKE, len(entries), log_end, last) + entries
 
     def take_reply(self) -> bytes:
-        """Give what is to be written besides frames, once."""
+        """Return the bytes that must be sent apart from frames, once."""
         reply, self._reply = self._reply, b""
         return reply
 
     @property
     def room(self) -> int:
-        """How many bytes the next frame may have."""
+        """Limit of the next frame's data, in bytes."""
         assert self.next_offset is not None, "nothing is sent before the first report"
         return min(self._end_of_epoch(self.next_offset) - self.next_offset, FRAME_DATA_BYTES_MAX)
 
@@ -194,7 +195,7 @@ class SwitchSending(Sending):
         return next(later, physical_offset + FRAME_DATA_BYTES_MAX)
 
     def frame(self, data: bytes) -> tuple[bytes, bytes]:
-        """Give the next frame, as head and data; without ``data`` a heartbeat."""
+        """Return the next frame, as head and data; without ``data`` a heartbeat."""
         at = self.next_offset
         assert at is not None, "nothing is sent before the first report"
         assert len(data) <= FRAME_DATA_BYTES_MAX, "RocketMQ's slave takes no more at once"
@@ -206,14 +207,14 @@ class SwitchSending(Sending):
 
 
 class MasterLog(NamedTuple):
-    """The master's handshake: where its log ends, and its epochs."""
+    """The master's handshake: the end of its log, and its epochs."""
 
     end: int
     epochs: Epochs
 
 
 class FrameHead(NamedTuple):
-    """A frame begins: the epoch that it is of, and up to where the log is confirmed."""
+    """Head of a frame: its epoch, and the confirmed offset."""
 
     epoch: Epoch
     confirmed: int
@@ -227,23 +228,22 @@ class Piece(NamedTuple):
 
 
 class SwitchReceiving:
-    """The slave's side of a connection; ``end_offset`` is up to where it has the log.
+    """The slave's side of a connection; ``end_offset`` is the end of its log.
 
-    ``is_ready`` is set by its owner when the log has been cut to what the master has: only then
-    there are frames.
+    The owner sets ``is_ready`` when it has cut the log to the master's: frames come only then.
     """
 
     def __init__(self, end_offset: int) -> None:
         self.end_offset = end_offset
         self.is_ready = False
         self._head = b""
-        self._missing = 0  # bytes of the frame that is coming
+        self._missing = 0  # bytes missing of the present frame
 
     def receive(self, data: bytes) -> Iterator[MasterLog | FrameHead | Piece]:
-        """Give what the master has sent.
+        """Yield the messages in the master's bytes.
 
-        A piece counts as appended when the next one is asked for. Raises Mismatch if a frame does
-        not follow on what the slave has, RemoteProtocolError for what is neither of the two.
+        A piece counts as appended when the next one is requested. Raises Mismatch if a frame does not continue the
+        slave's log, RemoteProtocolError for bytes that are neither handshake nor frame.
         """
         view, at = memoryview(data), 0
         while at < len(data):
@@ -262,7 +262,7 @@ class SwitchReceiving:
                 yield self._begin(head) if self.is_ready else _master_log(head)
 
     def _wanted(self) -> int:
-        """How many bytes of a head there must be, as far as they tell it."""
+        """Return the size of the head, as its first bytes give it."""
         if self.is_ready:
             return FRAME_HEAD.size
         if len(self._head) < MASTER_HANDSHAKE.size:
@@ -282,7 +282,7 @@ class SwitchReceiving:
             raise RemoteProtocolError(f"there is no byte of a log at {physical_offset}, of epoch {epoch} from {start}")
         if size and self.end_offset and physical_offset != self.end_offset:
             raise Mismatch(f"the master sends the log from {physical_offset} on, it ends at {self.end_offset} here")
-        if size:  # the first one of an empty log says where that begins
+        if size:  # the first frame for an empty log gives its start
             self.end_offset = physical_offset
         self._missing = size
         return FrameHead(Epoch(epoch, start), confirmed)

@@ -1,12 +1,11 @@
-"""The master's side where a controller decides: who has all that was acknowledged, who may join.
+"""The master's side in controller mode: it decides which slaves may join the in-sync set, and which must leave it.
 
-Sends the log as `firearrow.replication.master` does, in the frames of
-`firearrow.replication.switching`. A slave is *caught up* as long as it has what the log had some
-seconds ago (``haMaxTimeSlaveNotCatchup``). One that is, and has all that was acknowledged, is to
-join the set of `firearrow.replication.insync`; one that is not, or is gone, is to leave it.
-``wants`` is told when such a change is to be agreed on with the controller.
+Sends the log as `firearrow.replication.master` does, in the frames of `firearrow.replication.switching`. A slave is
+*caught up* while it has the log up to its end some seconds ago (``haMaxTimeSlaveNotCatchup``). A slave that is caught
+up, and has every acknowledged message, joins the set of `firearrow.replication.insync`. A slave that is not, or has
+left, leaves it. ``wants`` fires when the master must agree on such a change with the controller.
 
-Source: upstream ``AutoSwitchHAService``, ``AutoSwitchHAConnection``, ``GroupTransferService``.
+Source: RocketMQ's ``AutoSwitchHAService``, ``AutoSwitchHAConnection``, ``GroupTransferService``.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from firearrow.store.config import StoreConfig
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS_MAX: Final = 1.0
-"""How far behind a slave may be that is about to join; sends wait for it so long at most."""
-TELL_SECONDS: Final = 0.005  # after which slaves hear what is confirmed, if no data says it
+"""Limit of a joining slave's delay; sends wait for such a slave at most for this time."""
+TELL_SECONDS: Final = 0.005  # delay until slaves learn the confirmed offset, if no data carries it
 ROLE_STOP_SECONDS: Final = 0.2
-"""So long a master that was replaced waits for slaves: they follow another one."""
+"""Time that a replaced master waits for its slaves: they follow another one."""
 
 
 class SwitchMaster(Master):
-    """Sends the log to the slaves of a name; ``in_sync`` are those that have it."""
+    """Sender of the log to the slaves of a broker name; ``in_sync`` is the in-sync set."""
 
     def __init__(
         self,
@@ -57,32 +56,32 @@ class SwitchMaster(Master):
         self.in_sync = in_sync
         self.wants: Event[None] = Event()
         self.counted: Event[None] = Event()
-        """Told when others than before are waited for."""
+        """Fires when sends wait for other brokers than before."""
         self.stateless: set[int] = set()
-        """The brokers that do not say what they have of the state beside the log, RocketMQ's."""
+        """The brokers that do not report the state beside the log: RocketMQ's."""
         self._with_state: AbstractSet[int] = frozenset()
         self.copies = Copies(self, loop)
-        self._began_at = store.log_end_offset  # any of it may have been acknowledged before
+        self._began_at = store.log_end_offset  # any byte of it may have been acknowledged before
         self._confirmed = 0
         self._telling = Alarm(loop, self._tell)
         self._stops = False
-        # Of each slave: what it must have to be caught up, since when, and when it was last.
+        # By slave: the offset that it must reach to be caught up, since when, and the time when it last was.
         self._goals: dict[int, tuple[int, float]] = {}
         self._caught_up_at: dict[int, float] = {}
-        # Those that join as soon as they have the log up to there, and since when.
+        # Slaves that will join as soon as they have the log up to an offset, and since when.
         self._candidates: dict[int, tuple[int, float]] = {}
 
     async def stop(self) -> None:
-        """Let slaves have the last messages; who is in sync stays as it is."""
+        """Wait until slaves have the last messages; the in-sync set does not change."""
         self._stops = True
         self._telling.cancel()
         await super().stop()
 
-    # --- what slaves have ---
+    # --- slaves' progress ---
 
     @property
     def copied(self) -> dict[int, int]:
-        """Up to where each slave that is connected has the log, by its number."""
+        """The end of each connected slave's log, by the slave's number."""
         found: dict[int, int] = {}
         for slave in self.following:
             greeting = greeting_of(slave)
@@ -92,7 +91,7 @@ class SwitchMaster(Master):
 
     @property
     def confirmed_offset(self) -> int:
-        """Up to where all that must have the log have it, which never goes back.
+        """The confirmed offset: all brokers that must have the log have it up to there. It never goes back.
 
         Java: AutoSwitchHAService#computeConfirmOffset.
         """
@@ -111,8 +110,10 @@ class SwitchMaster(Master):
         return greeting is not None and greeting.broker_id in self.in_sync.members
 
     def began(self, slave: Connection) -> None:
-        """A slave says for the first time what it has, which counts: epochs were compared. What it
-        said on an earlier connection it may have lost by now."""
+        """Note a slave's first report, which counts because epochs were compared.
+
+        Its reports on an earlier connection count no longer: it may have lost those bytes by now.
+        """
         super().began(slave)
         greeting = greeting_of(slave)
         if greeting is None:
@@ -128,7 +129,7 @@ class SwitchMaster(Master):
         self.reported(slave)
 
     def reported(self, slave: Connection) -> None:
-        """A slave says what it has."""
+        """Note a slave's report."""
         greeting = greeting_of(slave)
         if greeting is None:
             return
@@ -144,8 +145,10 @@ class SwitchMaster(Master):
             self._may_join(greeting.broker_id, acked, is_close=is_close)
 
     def know_states(self, broker_ids: AbstractSet[int]) -> None:
-        """Know which slaves have all of the state beside the log: else one may be in sync, and
-        elected, that lacks a topic which was made before."""
+        """Note which slaves have the complete state beside the log.
+
+        Otherwise a slave might be in sync, and elected, that lacks a topic which was created before.
+        """
         came, self._with_state = broker_ids - self._with_state, broker_ids
         for slave in self.following if came else ():
             greeting = greeting_of(slave)
@@ -153,7 +156,7 @@ class SwitchMaster(Master):
                 self._look_at(greeting, slave.sending.acked)
 
     def show_confirmed(self) -> None:
-        """Have consumers see what all have that must have it, here and soon at slaves."""
+        """Make the confirmed part of the log visible to consumers, here and soon at slaves."""
         if not self.config.all_ack_in_sync_state_set:
             return
         before = self._confirmed
@@ -168,7 +171,7 @@ class SwitchMaster(Master):
                 slave.tell()
 
     def _note(self, broker_id: int, acked: int) -> bool:
-        """Note what a slave has; say if it has what the log had shortly before."""
+        """Note a slave's offset; return True if it is the end of the log, present or of shortly before."""
         now, end = self.clock.monotonic(), self.store.log_end_offset
         goal, since = self._goals.setdefault(broker_id, (end, now))
         if acked < goal:
@@ -179,10 +182,10 @@ class SwitchMaster(Master):
         return acked >= end or now - since <= CLOSE_SECONDS_MAX
 
     def _may_join(self, broker_id: int, acked: int, *, is_close: bool) -> None:
-        """Have a slave join once it has all that was acknowledged, and something of this master's.
+        """Add a slave to the set once it has every acknowledged message, and a byte of this master's epoch.
 
-        Java: AutoSwitchHAService#maybeExpandInSyncStateSet compares with the end of the log, which
-        a slave of a master that is alone and busy hardly ever reaches.
+        Java: AutoSwitchHAService#maybeExpandInSyncStateSet compares with the end of the log. The only slave of a busy
+        master hardly ever reaches it.
         """
         last = self.epochs.last
         assert last is not None, "a master has an epoch"
@@ -214,7 +217,7 @@ class SwitchMaster(Master):
             self._drop_candidate(broker_id)
 
     def went(self, slave: Connection) -> None:
-        """A slave is gone."""
+        """Remove a slave that has left."""
         super().went(slave)
         greeting = greeting_of(slave)
         if greeting is None or greeting.broker_id in self.copied:
@@ -226,7 +229,7 @@ class SwitchMaster(Master):
             self._leave([greeting.broker_id])
 
     def check(self) -> None:
-        """Have those leave the set that are gone or not caught up; called again and again."""
+        """Remove slaves from the set that have left or are not caught up; called repeatedly."""
         copied, now = self.copied, self.clock.monotonic()
         for broker_id, acked in copied.items():
             self._note(broker_id, acked)
@@ -246,7 +249,7 @@ class SwitchMaster(Master):
         self.wants(None)
 
     def decided(self, members: Iterable[int], version: int) -> None:
-        """The controller says who is in sync; others may have come meanwhile."""
+        """Adopt the controller's decision about the set; further slaves may have caught up meanwhile."""
         if self.in_sync.decided(members, version):
             self.copies.changed()
         for slave in self.following:
@@ -256,18 +259,18 @@ class SwitchMaster(Master):
 
 
 def greeting_of(slave: Connection) -> Greeting | None:
-    """What a slave has said of itself; None of one that only reads some bytes."""
+    """Return a slave's handshake; None for a peer that only reads some bytes."""
     sending = slave.sending
     greeting = sending.greeting if isinstance(sending, SwitchSending) else None
     return None if greeting is None or greeting.is_reader else greeting
 
 
 class Copies:
-    """That enough of those in sync have a message; a condition of its acknowledgement.
+    """Condition of an acknowledgement: enough in-sync brokers have the message.
 
-    ``answer`` is called when it may hold for more. With ``allAckInSyncStateSet`` all of the set
-    must have it, else ``inSyncReplicas`` of it. Java: GroupTransferService counts any slave then,
-    also one that can't be elected.
+    ``answer`` is called when the condition may hold for more messages. With ``allAckInSyncStateSet`` all members must
+    have a message, otherwise ``inSyncReplicas`` of them. Java: GroupTransferService then counts any slave, also one
+    that can't be elected.
     """
 
     is_broken = False
@@ -281,13 +284,13 @@ class Copies:
 
     @property
     def are_wanted(self) -> bool:
-        """Tell whether a send ever waits for another broker."""
+        """Tell whether sends wait for other brokers at all."""
         config = self._master.config
         return config.all_ack_in_sync_state_set or config.in_sync_replicas > 1
 
     @property
     def reached(self) -> int:
-        """Up to where enough brokers have the log."""
+        """The end of the part of the log that enough brokers have."""
         master = self._master
         others, config = master.in_sync.others, master.config
         copied = master.copied
@@ -301,17 +304,17 @@ class Copies:
 
     @property
     def acknowledged(self) -> int:
-        """Up to where messages may have been acknowledged."""
+        """The end of the part of the log whose messages may have been acknowledged."""
         return self._highest if self.are_wanted else self._master.store.log_end_offset
 
     def ask(self) -> None:
-        """Send slaves what they lack; where none is needed, answer soon."""
+        """Send slaves the missing bytes; if no slave is needed, answer soon."""
         self._master.wake()
         if not self._master.in_sync.others:
             self.changed()
 
     def changed(self) -> None:
-        """Answer soon, as others than before are to have the log."""
+        """Answer soon, because other brokers than before must have the log."""
         if not self._is_planned:
             self._is_planned = True
             self._loop.call_soon(self._answer)
@@ -323,6 +326,6 @@ class Copies:
         self._master.show_confirmed()
 
     def give_up(self) -> None:
-        """Confirm nothing more: the broker is no master any longer."""
+        """Confirm nothing more: the broker is no longer master."""
         self.is_broken = True
         self.answer()

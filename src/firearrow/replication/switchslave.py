@@ -1,13 +1,12 @@
-"""The slave's side where a controller decides who is master.
+"""The slave's side in controller mode, where a controller decides the roles.
 
-It follows as `firearrow.replication.slave` does, in the frames of
-`firearrow.replication.switching`. When the two have shaken hands, it compares its epochs with the
-master's. What its log has beyond the last epoch that both have in common, the master does not have:
-``ahead`` is told where the log is to be cut, which its owner does with the store closed. Without
-any common epoch nothing is changed, and it is tried again. Consumers see of its log what the master
-says that all have who must have it.
+It follows as `firearrow.replication.slave` does, in the frames of `firearrow.replication.switching`. After the
+handshake it compares its epochs with the master's. The master does not have the part of the slave's log behind the last
+common epoch. Then ``ahead`` fires with the offset where the log must be cut, which its owner does with the store
+closed. Without a common epoch nothing changes, and the slave tries again. Consumers see its log up to the master's
+confirmed offset.
 
-Source: upstream ``AutoSwitchHAClient``.
+Source: RocketMQ's ``AutoSwitchHAClient``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from firearrow.store.config import StoreConfig
 
 
 class SwitchSlave(Slave):
-    """Follows the master at ``master_address``; while that is empty, it waits for one."""
+    """Follower of the master at ``master_address``; while that is empty, it waits."""
 
     def __init__(
         self,
@@ -46,11 +45,11 @@ class SwitchSlave(Slave):
         self.confirmed_offset = 0
 
     def connection(self) -> Following:
-        """Make the protocol of a connection that is new."""
+        """Make the protocol of a new connection."""
         return SwitchFollowing(self, self._loop)
 
     def confirm(self, physical_offset: int) -> None:
-        """Note up to where all that must have the log have it: it is dispatched so far."""
+        """Note the confirmed offset; dispatch stops there."""
         self.confirmed_offset = min(physical_offset, self.store.log_end_offset)
         self.store.dispatching.limit_to(self.confirmed_offset)
 
@@ -91,7 +90,7 @@ class SwitchFollowing(Following):
             slave.confirm(confirmed)
 
     def _fits(self, master: MasterLog) -> bool:
-        """Tell whether the log goes on where it ends; else it is given up, and cut elsewhere."""
+        """Tell whether the master's log continues this one; otherwise close the connection and request a cut."""
         own, end = self._switch_slave.epochs, self._store.log_end_offset
         own.cut_behind(end)
         if end and own.entries:
@@ -112,7 +111,7 @@ class SwitchFollowing(Following):
         return True
 
     def _enter(self, epoch: Epoch) -> None:
-        """Note which epoch the bytes belong to that come next, before they are there."""
+        """Note the epoch of the next bytes before they arrive."""
         epochs = self._switch_slave.epochs
         if epoch.epoch > epochs.last_epoch and epoch.start >= 0:
             epochs.begin(*epoch)

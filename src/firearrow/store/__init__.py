@@ -1,7 +1,7 @@
 """The message store: RocketMQ's files, byte for byte.
 
-Callers see ``MessageStore`` and the values that it takes and gives; what the files look like is
-nobody else's business.
+Callers see ``MessageStore`` and the values that it takes and returns. The layout of the files is private to this
+package.
 """
 
 from importlib import import_module
@@ -123,7 +123,7 @@ _MODULES: Final = (
 if not TYPE_CHECKING:  # a wrong name stays an error of types
 
     def __getattr__(name: str) -> Any:
-        """Import all of it when any is asked for first: who only reads files needs no engine."""
+        """Import all modules when the first name is needed: code that only reads files works without the engine."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         for module in _MODULES:

@@ -1,19 +1,18 @@
 """Senders that wait until their messages are safe.
 
-A message is safe once all conditions hold for it: the disk has it, or a number of replicas have it.
-Each condition knows up to which offset of the log it holds. Without conditions a message is safe at
+A message is safe once all conditions hold for it: the disk has it, or a number of replicas have it. Each condition
+knows the log offset up to which it holds. Without conditions a message is safe at once.
+
+The waiters belong to the event loop alone. The first waiter asks the conditions to hold. Once they do, one call answers
+all waiters up to that offset. It then asks again if other waiters have come meanwhile. Asking before the answers are
+out was slower with one request at a time on each connection: the senders fell into two groups that waited for each
+other's flushes. With many waiters (``MANY_WAITERS``) the loop is busy enough, and the next flush follows the last at
 once.
 
-The waiters belong to the event loop alone. The first waiter asks the conditions to hold. Once they
-do, one call answers all waiters up to that offset, and then asks again if others have come
-meanwhile. To ask before the answers are out was slower with one request at a time on each
-connection: the senders fell into two groups that waited for each other's flushes. Where many wait
-(``MANY_WAITERS``), the loop has enough to do, and the next flush follows the last at once.
+A sender that has waited for ``syncFlushTimeout`` (5 s) or ``slaveTimeout`` (3 s) gets an error; its message stays
+stored.
 
-A sender that has waited for ``syncFlushTimeout`` (5 s) or ``slaveTimeout`` (3 s) gets an error; its
-message stays stored.
-
-Source: upstream ``GroupCommitService``, ``FlushDiskWatcher``, ``GroupTransferService``.
+Source: RocketMQ's ``GroupCommitService``, ``FlushDiskWatcher``, ``GroupTransferService``.
 """
 
 from __future__ import annotations
@@ -43,30 +42,30 @@ class Outcome(Enum):
     NOT_COPIED = auto()
 
 
-# Called once a physical offset is safe, or when that is not to be had.
+# Called once a physical offset is safe, or once it is known that it will not become safe.
 OnSafe = Callable[[Outcome], object]
 
 
 class Condition(Protocol):
-    """Conditions that a message must meet before its sender gets an answer."""
+    """A condition that a message must meet before its sender gets an answer."""
 
     @property
     def reached(self) -> int:
-        """Up to which physical offset it holds."""
+        """Physical offset up to which the condition holds."""
         ...
 
     @property
     def is_broken(self) -> bool:
-        """Tell whether it will not hold for anything more."""
+        """Tell whether the condition will not hold for any further message."""
         ...
 
     def ask(self) -> None:
-        """Have it hold soon for all that is there now."""
+        """Ask that the condition soon holds for everything in the log now."""
         ...
 
 
 class Needed(NamedTuple):
-    """A condition, for how long it is waited for, and what a message lacks then."""
+    """A condition, the time limit of a wait for it, and the outcome of a message that still lacks it then."""
 
     condition: Condition
     seconds_max: float
@@ -74,8 +73,7 @@ class Needed(NamedTuple):
 
 
 class Acknowledging(Service):
-    """Answers the waiters. Call ``answer``, in the event loop, when a condition may hold for more
-    than before."""
+    """Answers the waiters. Call ``answer``, in the event loop, when a condition may hold for more messages."""
 
     def __init__(
         self, needed: Sequence[Needed], monotonic: Callable[[], float], scheduler: Scheduler | None = None
@@ -83,12 +81,12 @@ class Acknowledging(Service):
         super().__init__("acknowledging")
         self._needed = needed
         self._monotonic = monotonic
-        self._waiters: deque[tuple[int, float, OnSafe]] = deque()  # the offset, and since when
-        # While nobody waits there is no sweep: of a broker that is idle, it would be most wake-ups.
+        self._waiters: deque[tuple[int, float, OnSafe]] = deque()  # the offset, and the start of the wait
+        # Without waiters there is no sweep: in an idle broker it would cause most wake-ups.
         self._sweep = None if scheduler is None else Alarm(scheduler, self._look)
 
     async def stop(self) -> None:
-        """Return once nobody waits any more."""
+        """Return once there are no more waiters."""
         if self._waiters:
             told = asyncio.Event()
             self.wait_for(self._waiters[-1][0], lambda _: told.set())
@@ -97,22 +95,22 @@ class Acknowledging(Service):
                     await told.wait()
             except TimeoutError:
                 log.error("the last messages are not confirmed: their senders get no answer")
-        await asyncio.sleep(0)  # who was told just now has something to send
+        await asyncio.sleep(0)  # the senders that were just answered still write to their connections
         if self._sweep is not None:
             self._sweep.cancel()
 
     @property
     def has_waiters(self) -> bool:
-        """Tell whether anybody waits."""
+        """Tell whether there are waiters."""
         return bool(self._waiters)
 
     @property
     def first_offset(self) -> int:
-        """Physical offset that the first waiter waits for; without a waiter, beyond any log."""
+        """Physical offset that the first waiter waits for; without a waiter, greater than any log offset."""
         return self._waiters[0][0] if self._waiters else OFFSET_MAX
 
     def wait_for(self, physical_offset: int, on_safe: OnSafe) -> None:
-        """Have ``on_safe`` called once the log is safe up to an offset."""
+        """Call ``on_safe`` once the log is safe up to an offset."""
         waiting = len(self._waiters)
         self._waiters.append((physical_offset, self._monotonic(), on_safe))
         if not waiting or waiting >= MANY_WAITERS:
@@ -121,12 +119,12 @@ class Acknowledging(Service):
                 self._sweep.set_earlier(SWEEP_SECONDS)
 
     def ask(self) -> None:
-        """Have all conditions hold soon."""
+        """Ask that all conditions hold soon."""
         for condition, _, _ in self._needed:
             condition.ask()
 
     def answer(self) -> None:
-        """Answer the waiters for whom all conditions hold, and all if one never will."""
+        """Answer the waiters for which all conditions hold, and all waiters if a condition never will."""
         waiters = self._waiters
         reached = min(condition.reached for condition, _, _ in self._needed)
         while waiters and waiters[0][0] <= reached:
@@ -137,7 +135,7 @@ class Acknowledging(Service):
         elif waiters:
             last = waiters[-1][0]
             for condition, _, _ in self._needed:
-                if condition.reached < last:  # who has it all would be asked again and again
+                if condition.reached < last:  # a condition that holds for everything would be asked again and again
                     condition.ask()
 
     def _look(self) -> None:
@@ -146,7 +144,7 @@ class Acknowledging(Service):
         self.expire()
 
     def expire(self) -> None:
-        """Answer those who have waited too long: their message is not confirmed."""
+        """Answer the waiters whose time is over: their messages are not confirmed."""
         waiters, now = self._waiters, self._monotonic()
         before = len(waiters)
         while waiters:
@@ -156,17 +154,17 @@ class Acknowledging(Service):
                 break
             waiters.popleft()
             on_safe(lacking)
-        if 0 < len(waiters) < before:  # a copy may not have counted for those alone
+        if 0 < len(waiters) < before:  # a slave that was empty at these waiters' messages may count now
             self.answer()
 
     def _lacking(self, physical_offset: int, seconds: float) -> Outcome | None:
-        """Give the condition that a message has lacked for too long, the copies before the disk, as RocketMQ."""
+        """Return the condition that a message has lacked for too long: replicas before the disk, as RocketMQ does."""
         for condition, seconds_max, lacking in reversed(self._needed):
             if seconds >= seconds_max and condition.reached < physical_offset:
                 return lacking
         return None
 
     def refuse(self, lacking: Outcome = Outcome.NOT_FLUSHED) -> None:
-        """Answer all waiters that their messages are not confirmed."""
+        """Tell all waiters that their messages are not confirmed."""
         while self._waiters:
             self._waiters.popleft()[2](lacking)

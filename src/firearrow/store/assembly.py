@@ -1,4 +1,4 @@
-"""The parts of a store, made as its configuration wants them."""
+"""The parts of a store, built from its configuration."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def log_of(config: StoreConfig, store_host: bytes, fs: FileSystem, clock: Clock)
 
 
 def in_files(queues: ConsumeQueues) -> FileConsumeQueues | None:
-    """The queues, if they are kept in files."""
+    """The queues, if they are in files."""
     return queues if isinstance(queues, FileConsumeQueues) else None
 
 
 def patience(queues: ConsumeQueues) -> AbstractContextManager[None]:
-    """Have new queues get their files all at once."""
+    """Context that gives new queues in files their files all at once."""
     return queues.patience() if isinstance(queues, FileConsumeQueues) else nullcontext()
 
 
 def queues_of(
     config: StoreConfig, fs: FileSystem, monotonic: Callable[[], float], wants_batches: Callable[[str], bool]
 ) -> ConsumeQueues:
-    """The queues, kept as the configuration wants it."""
+    """The queues, in files or in RocksDB, as configured."""
     if config.store_type == "defaultRocksDB":
         directory, elsewhere = config.rocks_queue_paths
         return RocksConsumeQueues(directory, elsewhere, config.rocksdb_compression_type)
@@ -50,13 +50,13 @@ def queues_of(
 
 
 def lmqs_of(config: StoreConfig, queues: ConsumeQueues) -> Lmqs | None:
-    """The LMQs, if there are to be any."""
+    """The LMQs, if the configuration enables them."""
     quota = config.max_lmq_consume_queue_num if config.enable_lmq_quota else None
     return Lmqs(queues, quota) if config.dispatches_lmqs else None
 
 
 def index_of(config: StoreConfig, clock: Clock, fs: FileSystem) -> Index | None:
-    """The index, if there is to be one."""
+    """The index, if the configuration enables it."""
     if not config.message_index_enable:
         return None
     sizes = config.max_hash_slot_num, config.max_index_num

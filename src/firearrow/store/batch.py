@@ -1,17 +1,17 @@
 """Batch-send bodies as stored records, by columns.
 
-The members of a batch (``firearrow.message.batch``) become one record each, side by side, with
-consecutive queue offsets. A record is its member with another head and the topic put in between, so
-its size is the member's plus a constant, and all heads can be written as one array. When all
-members have the same head, which is what load looks like, the records too are one array, whose
-fields are copied for all of them at once; else they are joined from pieces. For 32 members that is
-24 µs against 83; one by one, as `CommitLog.append` does it, it is 30 besides taking them apart.
+The members of a batch (``firearrow.message.batch``) become one record each, side by side, with consecutive queue
+offsets. A record is its member with another head and the topic in between. So its size is the member's plus a constant,
+and one array holds all heads. Under load, all members usually have the same head. Then the records are one array too,
+and each field is copied for all of them at once. Otherwise the records are joined from pieces. For 32 members this
+takes 24 µs instead of 83. Appending them one by one (`CommitLog.append`) takes 30 µs, and taking the batch apart comes
+on top.
 
-An array operation has its price before it has touched a byte, and for one batch that is what most
-of the time goes into. So batches that came together and look alike are appended together: the
-members of each are a ``Part`` of them all. Four batches of 32 then take 44 µs instead of 96.
+Array operations cost a fixed time, which is most of the time for one batch. So batches that come together and look
+alike are appended together: the members of each are one ``Part`` of the whole. Four batches of 32 then take 44 µs
+instead of 96.
 
-Source: upstream ``CommitLog#asyncPutMessages``, ``MessageExtEncoder#encode(MessageExtBatch)``.
+Source: RocketMQ's ``CommitLog#asyncPutMessages``, ``MessageExtEncoder#encode(MessageExtBatch)``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MEMBER_STRUCT: Final = struct.Struct(">iiiii")
 assert _MEMBER_STRUCT.size == _MEMBER_HEAD.itemsize
 _MEMBER_HEAD_BYTES: Final = 20
 _PROPERTIES_SIZE: Final = np.dtype(">i2")
-# Nearly all batches are of a few shapes; one that is not known costs some microseconds.
+# Nearly all batches have one of a few shapes; an unknown shape costs some microseconds.
 _SHAPES_KEPT: Final = 64
 _BODIES_TOGETHER: Final = 32
 
@@ -50,9 +50,8 @@ _BODIES_TOGETHER: Final = 32
 class RegularMembers:
     """Members that are in ``body`` one after another and have the same head.
 
-    ``records`` takes the heads of all records as far as they don't depend on the member: with the
-    physical offset of the first record and, as queue offset, what the member's number is to be
-    added to.
+    ``records`` takes the heads of all records, with every field that does not depend on the member. They hold the
+    physical offset of the first record. Their queue offset is a base for the member's number.
     """
 
     body: bytes
@@ -68,7 +67,7 @@ class RegularMembers:
         return self.size + added, self.flag, self.body_size
 
     def texts(self) -> bytes:
-        """The properties of all members, each behind its size."""
+        """The properties of all members, each after its size."""
         rows = np.frombuffer(self.body, _member_dtype(self.size, self.body_size))
         return rows["properties"].tobytes()
 
@@ -92,7 +91,7 @@ class RegularMembers:
         return new.view(np.uint8).data, physical_offsets
 
     def _bodies(self) -> Iterator[bytes]:
-        """The bodies, cut out some dozens at a time."""
+        """The bodies, cut out ``_BODIES_TOGETHER`` at a time at most."""
         together = math.gcd(len(self), _BODIES_TOGETHER)
         cut = _bodies_struct(self.size, self.body_size, together)
         return chain.from_iterable(cut.iter_unpack(self.body))
@@ -100,7 +99,7 @@ class RegularMembers:
 
 @dataclass(slots=True)
 class IrregularMembers:
-    """Members of any kind: columns of where each starts in ``body`` and of its head.
+    """Members of any kind: columns of their starts in ``body`` and of the fields of their heads.
 
     ``records`` is as that of ``RegularMembers``.
     """
@@ -115,11 +114,11 @@ class IrregularMembers:
         return len(self.start)
 
     def shared(self, added: int) -> tuple[int, int, int]:
-        """Nothing is known to be the same for all."""
+        """Zeros: no field is known to be the same for all."""
         return 0, 0, 0
 
     def texts(self) -> bytes:
-        """The properties of all members, each behind its size."""
+        """The properties of all members, each after its size."""
         starts = self.start + _MEMBER_HEAD_BYTES + self.body_size
         spans = zip(starts.tolist(), (self.start + self.size).tolist(), strict=True)
         return b"".join([self.body[start:end] for start, end in spans])
@@ -155,9 +154,9 @@ Members = RegularMembers | IrregularMembers
 
 
 class Part(NamedTuple):
-    """The next ``members`` of all: their queue, and what the request says of them.
+    """The next ``members`` of all members: their queue, and the fields that their request has.
 
-    ``sys_flag`` has no address bits, as in ``CommitLog.append``; ``born_host`` is as it is stored.
+    ``sys_flag`` has no address bits, as in ``CommitLog.append``; ``born_host`` is in its stored form.
     """
 
     queue: ConsumeQueue
@@ -176,13 +175,12 @@ class Appended(NamedTuple):
 
 
 def members_of(body: bytes) -> Members:
-    """Take a batch apart; MessageError names what is wrong with it and where."""
+    """Take a batch apart; MessageError names the fault and its place."""
     return _regular_members(body) or _irregular_members(body)
 
 
 def members_alike(bodies: Sequence[bytes]) -> RegularMembers | None:
-    """The members of several batches, each with as many as the others, if all have the same head;
-    else None."""
+    """Members of several batches of the same number of members each, or None if their heads differ."""
     length = len(bodies[0])
     if not all(len(body) == length for body in bodies):
         return None
@@ -200,7 +198,7 @@ def _regular_members(body: bytes) -> RegularMembers | None:
     if size < MEMBER_BYTES_MIN or end % size or body_size < 0 or not 0 <= properties_size < 1 << 15:
         return None
     rows = np.frombuffer(body, _member_dtype(size, body_size))
-    # Bytes are compared faster than rows.
+    # Comparing bytes is faster than comparing rows.
     if rows["properties_size"].tobytes() != properties_size.to_bytes(2, "big") * len(rows) or rows[
         "head"
     ].tobytes() != body[:_MEMBER_HEAD_BYTES] * len(rows):
@@ -210,7 +208,7 @@ def _regular_members(body: bytes) -> RegularMembers | None:
 
 @lru_cache(maxsize=_SHAPES_KEPT)
 def _member_dtype(size: int, body_size: int) -> np.dtype[Any]:
-    """A member; ``properties`` are what follows the body, with their size."""
+    """A member; ``properties`` are its properties with their size."""
     properties_at = _MEMBER_HEAD_BYTES + body_size
     return _overlapping(
         size,
@@ -222,7 +220,7 @@ def _member_dtype(size: int, body_size: int) -> np.dtype[Any]:
 
 
 def _overlapping(size: int, /, **fields: tuple[str, int]) -> np.dtype[Any]:
-    """``size`` bytes with fields, by their formats and offsets, some of which are in others."""
+    """``size`` bytes with fields, by their formats and offsets; fields may overlap."""
     formats, offsets = zip(*fields.values(), strict=True)
     names = list(fields)
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
@@ -251,7 +249,7 @@ def _irregular_members(body: bytes) -> IrregularMembers:
 
 
 def _fault(body: bytes) -> MessageError:
-    """The error of the reader that goes member by member."""
+    """The error that the reader by members (``split_batch``) raises."""
     try:
         split_batch(body)
     except MessageError as error:
@@ -260,8 +258,7 @@ def _fault(body: bytes) -> MessageError:
 
 
 def append_batch(log: CommitLog, members: Members, parts: Sequence[Part], now_ms: int) -> Appended:
-    """Append members side by side in one file; all their parts are of one topic, and born at
-    addresses of one kind.
+    """Append members side by side in one file. All parts must be of one topic, and of one kind of born host.
 
     Raises DiskFull or MessageError, having written nothing.
     """

@@ -1,8 +1,7 @@
-"""The BatchConsumeQueue: where the records of a topic with ``queue.type=BatchCQ`` are in the log.
+"""The BatchConsumeQueue: places of the records of a topic with ``queue.type=BatchCQ`` in the log.
 
-A batch send to such a topic is one record with all its messages (an inner batch), which takes as
-many queue offsets as it has messages. So an entry says which ones it stands for. 46 bytes,
-big-endian:
+A batch send to such a topic is one record with all its messages (an inner batch). It takes one queue offset for each of
+its messages. So an entry also says which messages it stands for. 46 bytes, big-endian:
 
 ====== ==== ==================================================================
 offset size field
@@ -12,22 +11,20 @@ offset size field
 12     8    tag code: hash of TAGS, sign-extended; 0 without tags
 20     8    store time, ms
 28     8    queue offset of the record's first message
-36     2    number of its messages: INNER_NUM of an inner batch, else 1
+36     2    number of its messages: INNER_NUM of an inner batch, or 1
 38     4    place in a compacted log; -1, as nothing is compacted
 42     4    0
 ====== ==== ==================================================================
 
-Worked example, the second record of a queue: 641 bytes at 898, three messages from 1 on:
-``0000000000000382 00000281 0000000000000000 000001a1fcd0ee7d 0000000000000001 0003 ffffffff
-00000000``.
+Worked example, the second record of a queue: 641 bytes at 898, three messages from 1 on: ``0000000000000382 00000281
+0000000000000000 000001a1fcd0ee7d 0000000000000001 0003 ffffffff 00000000``.
 
-Files are in ``batchconsumequeue/TOPIC/QUEUE_ID/`` and named by the byte offset of their first
-entry, which says nothing of queue offsets: these are found by bisection. So the first file made is
-always 0, and where the log has lost records nothing stands in for them. The rest of the last file
-is zero.
+Files are in ``batchconsumequeue/TOPIC/QUEUE_ID/`` and named by the byte offset of their first entry. That offset does
+not show queue offsets: bisection finds these. So the first file made is always 0, and no entry stands in for records
+that the log has lost. The rest of the last file is zero.
 
-Source: upstream ``BatchConsumeQueue``, ``CommitLog#setBatchSizeIfNeeded``; proven on the store
-``batch-queues`` that RocketMQ 5.5.0 wrote.
+Source: RocketMQ's ``BatchConsumeQueue``, ``CommitLog#setBatchSizeIfNeeded``; proven on the store ``batch-queues`` that
+RocketMQ 5.5.0 wrote.
 """
 
 from __future__ import annotations
@@ -66,13 +63,13 @@ UNIT_DTYPE: Final = np.dtype(
 )
 assert UNIT_DTYPE.itemsize == UNIT_BYTES == 46
 MESSAGES_MAX: Final = 0x7FFF
-"""How many messages a record may have."""
+"""Largest number of messages in a record."""
 _NOT_COMPACTED: Final = -1
 _NOWHERE: Final = 1 << 62
 
 
 class Unit(NamedTuple):
-    """An entry: a record, and the ``messages`` from ``queue_offset`` on that it holds."""
+    """An entry: a record, and its ``messages`` from ``queue_offset`` on."""
 
     physical_offset: int
     size: int
@@ -83,14 +80,14 @@ class Unit(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The queue offset behind its last message."""
+        """The queue offset after its last message."""
         return self.queue_offset + self.messages
 
 
 def inner_count(properties: dict[str, str], sys_flag: int) -> int:
-    """Count the messages in a record by its properties: an inner batch says it, others are one.
+    """Count the messages in a record by its properties. An inner batch states the count; other records have one.
 
-    A number that can't be counts as 1.
+    A number that can't be a count is taken as 1.
     """
     if not sys_flag & INNER_BATCH:
         return 1
@@ -112,7 +109,7 @@ def inner_counts(columns: Columns) -> Ints | None:
 
 
 def units_of(entries: Entries, start: int, end: int) -> npt.NDArray[Any]:
-    """Some rows of what dispatch has as units of a batch queue."""
+    """Some rows of the entries of dispatch, as units of a batch queue."""
     units: npt.NDArray[Any] = np.zeros(end - start, UNIT_DTYPE)
     units["physical_offset"] = entries.physical_offset[start:end]
     units["size"] = entries.size[start:end]
@@ -125,7 +122,7 @@ def units_of(entries: Entries, start: int, end: int) -> npt.NDArray[Any]:
 
 
 def messages_end(entries: Entries, run: Run) -> int:
-    """The queue offset behind a run, in a queue of either kind."""
+    """The queue offset after a run, in a queue of either kind."""
     last = 1 if entries.messages is None else int(entries.messages[run.end - 1])
     return int(entries.queue_offset[run.end - 1]) + last
 
@@ -141,14 +138,14 @@ class Units(ABC):
     @property
     @abstractmethod
     def numbers(self) -> range:
-        """The units that there are, counted by bytes of the queue's files."""
+        """Numbers of the existing units: byte position in the queue's files, divided by the unit size."""
 
     @abstractmethod
     def unit(self, number: int) -> Unit:
-        """A unit; IndexError where there is no file for it."""
+        """A unit; IndexError where no file holds it."""
 
     def number_of(self, queue_offset: int) -> int:
-        """The unit of a message; where the log has lost it, the one behind."""
+        """Number of the unit that holds a message; if the log has lost the message, number of the next unit."""
         units = self.numbers
         number = self._begun_before(queue_offset) - 1
         if number >= 0 and self.unit(units[number]).end > queue_offset:
@@ -156,11 +153,11 @@ class Units(ABC):
         return units.start + number + 1
 
     def _begun_before(self, queue_offset: int) -> int:
-        """Count the units that begin at a queue offset or before it."""
+        """Count the units that begin at or before a queue offset."""
         return bisect_right(self.numbers, queue_offset, key=lambda n: self.unit(n).queue_offset)
 
     def number_at_or_after(self, physical_offset: int) -> int:
-        """The first unit whose record is at or after a physical offset.
+        """Number of the first unit whose record is at or after a physical offset.
 
         Bytes that are clearly no unit, which a loss of power may leave, count as a later unit.
         """
@@ -173,11 +170,11 @@ class Units(ABC):
         return unit.physical_offset if whole else _NOWHERE
 
     def units_from(self, queue_offset: int) -> Iterator[Unit]:
-        """The units from that of a message on, at least to the end of its file."""
+        """The units from the unit of a message on, at least to the end of its file."""
         return map(self.unit, range(self.number_of(queue_offset), self.numbers.stop))
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Up to ``count`` entries from an offset on; empty where none are."""
+        """Up to ``count`` entries from an offset on; empty where there are none."""
         parts: list[bytes] = []
         at, end = queue_offset, queue_offset + count
         for unit in self.units_from(queue_offset):
@@ -198,11 +195,11 @@ class FileBatchQueue(Units, FileQueue):
 
     def _forget(self) -> None:
         super()._forget()
-        self._end = 0  # the number behind the last unit
+        self._end = 0  # the number after the last unit
 
     @property
     def numbers(self) -> range:
-        """From the first file on."""
+        """Numbers of the units from the first file on."""
         return range(self.segments.first_offset // UNIT_BYTES, self._end)
 
     @property
@@ -231,7 +228,7 @@ class FileBatchQueue(Units, FileQueue):
     # --- units ---
 
     def unit(self, number: int) -> Unit:
-        """A unit; IndexError where there is no file for it."""
+        """A unit; IndexError where no file holds it."""
         at = number * UNIT_BYTES
         segment = self.segments.find(at)
         if segment is None:
@@ -239,7 +236,7 @@ class FileBatchQueue(Units, FileQueue):
         return Unit._make(UNIT.unpack_from(segment.map, at - segment.base)[:6])
 
     def units_from(self, queue_offset: int) -> Iterator[Unit]:
-        """The units from that of a message on, up to the end of its file."""
+        """The units from the unit of a message on, up to the end of its file."""
         number = self.number_of(queue_offset)
         segment = self.segments.find(number * UNIT_BYTES)
         if segment is None:
@@ -250,13 +247,13 @@ class FileBatchQueue(Units, FileQueue):
             yield Unit._make(UNIT.unpack_from(segment.map, at)[:6])
 
     def at_time(self, time_ms: int, *, last: bool = False) -> int:
-        """The first message stored at or after a time; of several records with that very time the
-        first, or the ``last``.
+        """Queue offset of the first message stored at or after a time. Of several records with exactly that time, the
+        first counts, or the ``last``.
 
-        Java: BatchConsumeQueue#getOffsetInQueueByTime first chooses a file: the last one that does
-        not begin after the time, else the first. After the last record of that file it gives this
-        record (here too), and also of several at its time (here the first: none is missed). For
-        UPPER its bisection may give nothing, that is the queue's first message.
+        Java: BatchConsumeQueue#getOffsetInQueueByTime first chooses a file: the last one that does not begin after the
+        time, or the first one. After the last record of that file it returns this record, as here. It also does so for
+        several records of that time; here it is the first, so that no message is missed. For UPPER its bisection may
+        find nothing, which means the queue's first message.
         """
         files = [segment for segment in self.segments.files if self._written_in(segment)]
         if not files:
@@ -289,15 +286,15 @@ class FileBatchQueue(Units, FileQueue):
         return self.unit(self.number_of(queue_offset)).store_ms
 
     def gap_end(self, queue_offset: int) -> int:
-        """Give the offset at which to go on when ``read`` has nothing at an offset: the next record."""
+        """Queue offset of the next record, where reading goes on when ``read`` has nothing at an offset."""
         number = self.number_of(queue_offset)
         return self.unit(number).queue_offset if number in self.numbers else self.max_offset
 
     def put(self, units: npt.NDArray[Any], *, complete: bool = False) -> None:
-        """Write consecutive units (``UNIT_DTYPE``); what the queue has already is skipped.
+        """Write consecutive units (``UNIT_DTYPE``); units that the queue already has are skipped.
 
-        Raises CorruptStore where messages would be missing before them, unless the queue is to be
-        made ``complete``, see ``ConsumeQueues.put``, and OSError when the disk is full.
+        Raises CorruptStore if messages before them would be missing, unless ``complete`` (see ``ConsumeQueues.put``).
+        Raises OSError when the disk is full.
         """
         units = units[units["physical_offset"] > self.max_physical_offset]
         if not len(units):
@@ -312,7 +309,7 @@ class FileBatchQueue(Units, FileQueue):
         assert not self.numbers or self._end_bytes <= self.segments.end_offset
         at, data = self._end_bytes, units.tobytes()
         if not self.segments.files:
-            self._min_offset = -1  # it need not begin at 0
+            self._min_offset = -1  # unknown: the queue may begin after 0
         while data:
             segment = self._segment_for(at)
             start = at - segment.base
@@ -327,23 +324,23 @@ class FileBatchQueue(Units, FileQueue):
         self.next_offset = max(self.next_offset, self.max_offset)
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The first message of the first record at or after a physical offset."""
+        """Queue offset of the first message of the first record at or after a physical offset."""
         number = self.number_at_or_after(physical_offset)
         return self.unit(number).queue_offset if number in self.numbers else self.max_offset
 
     def last_before(self, physical_offset: int) -> int:
-        """Give the start of the queue's last record before a physical offset, -1 for none."""
+        """Start of the queue's last record before a physical offset, -1 for none."""
         before = self.number_at_or_after(physical_offset) - 1
         return self.unit(before).physical_offset if before in self.numbers else -1
 
 
 def is_written(fields: tuple[int, ...]) -> bool:
-    """Tell whether the fields of a unit say something: in the rest of a file they are zero."""
+    """Tell whether a unit is written: in the rest of a file its fields are zero."""
     return fields[0] >= 0 and fields[1] > 0 and fields[4] >= 0 and fields[5] > 0
 
 
 def are_written(units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Give the units (``UNIT_DTYPE``) for which ``is_written`` holds."""
+    """Mask of the written units (``UNIT_DTYPE``), see ``is_written``."""
     written: npt.NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["size"] > 0)
     written &= (units["queue_offset"] >= 0) & (units["messages"] > 0)
     return written

@@ -1,13 +1,13 @@
-"""Lets what was left out catch up with the log, in small steps, while everything else goes on.
+"""Catch-up of queues and index that were left out, in small steps between other work.
 
-A queue is left out when it can't be written (``laggingqueues``), the index when it can't be. Both are
-tried again after a second, then after longer and longer waits, up to a minute. Where the files are
-still as they were, dispatch is repeated from the first missing record. Else the queue's files go to
-the quarantine, and it is rebuilt from the start of the log. Readers keep the old files meanwhile:
-the queue takes the new ones over once they have everything that dispatch has passed.
+A queue is left out when it can't be written (``laggingqueues``), and so is the index. Both are tried again after a
+second, then after longer and longer waits, up to a minute. If the files are unchanged, dispatch is repeated from the
+first missing record. Otherwise the queue's files go to the quarantine, and the queue is rebuilt from the start of the
+log. Readers keep the old files meanwhile. The queue takes over the new files once they have everything that dispatch
+has passed.
 
-Java has no such thing: ConsumeQueue#putMessagePositionInfoWrapper retries for 150 s, in which no
-queue gets entries, and then gives the queue up until the store is opened again.
+Java has no such thing: ConsumeQueue#putMessagePositionInfoWrapper retries for 150 s. No queue gets entries in that
+time. Then it gives up the queue until the store is opened again.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from firearrow.store.queues import Entries, WritableQueues
 
 log = logging.getLogger(__name__)
 
-_PAUSE_SECONDS: Final = 0.01  # between steps: the event loop has other things to do
+_PAUSE_SECONDS: Final = 0.01  # between steps: the event loop has other work
 _RETRY_SECONDS: Final = 1.0
 _RETRY_SECONDS_MAX: Final = 60.0
 
 
 class Targets:
-    """Queues that are catching up, as far as a ``Dispatcher`` knows queues.
+    """Queues that are catching up, as the queues of a ``Dispatcher``.
 
-    ``queues`` are those that are still on the way, ``failed`` says why others are not.
+    ``queues`` are still catching up; ``failed`` has the errors of the others.
     """
 
     def __init__(self, queues: dict[Key, AnyQueue], is_batch: Callable[[str], bool]) -> None:
@@ -47,8 +47,9 @@ class Targets:
         self.failed: dict[Key, OSError | CorruptStore] = {}
 
     def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
-        """Write each run to its queue; one that can't be written is given up. Nothing counts as
-        arrived before a queue has everything."""
+        """Write each run to its queue, and give up a queue that can't be written. No message counts as arrived before a
+        queue is complete.
+        """
         data = rows_of(entries)
         for run in entries.each_run():
             key = run.topic, run.queue_id
@@ -66,7 +67,7 @@ class Targets:
 
 
 class CatchUp:
-    """Takes the steps, until all queues and the index are as far as ``main``.
+    """Takes the steps, until all queues and the index have caught up with ``main``.
 
     ``dispatcher`` makes another dispatcher, for some queues and perhaps the index.
     """
@@ -113,7 +114,7 @@ class CatchUp:
             else:
                 self._finish()
         except (OSError, StoreError) as error:
-            log.warning("what was left out can't catch up now", extra={"error": error})
+            log.warning("queues or index that were left out can't catch up now", extra={"error": error})
             if isinstance(error, StoreError) or not concerns_all(error):
                 self.stop()
             self._put_off()
@@ -126,7 +127,7 @@ class CatchUp:
         return lacking or self._main.index_left_out
 
     def _put_off(self) -> None:
-        """Wait for longer than the last time."""
+        """Wait longer than the last time."""
         self._wait_seconds = min(max(2 * self._wait_seconds, _RETRY_SECONDS), _RETRY_SECONDS_MAX)
         self._retry_at = self._monotonic() + self._wait_seconds
 
@@ -144,7 +145,7 @@ class CatchUp:
         if index is not None:
             index.forget_missing()
             begins.append(max(index.end_physical_offset, start))
-        self._put_off()  # the next try, if this one fails
+        self._put_off()  # time of the next try, if this one fails
         if not begins:
             return
         assert self._run is None, "one try at a time"
@@ -154,7 +155,7 @@ class CatchUp:
         self._run.complete = self._run.offset == start
 
     def _run_on(self) -> bool:
-        """Dispatch some more; False once there is no more that the others have."""
+        """Dispatch a step; return False once everything is dispatched that ``main`` has dispatched."""
         run = self._run
         assert run is not None
         if run.offset < self._log.start_offset:  # retention was faster
@@ -176,7 +177,7 @@ class CatchUp:
                 MessagesArrived(self._queues.take_over(key, targets.queues.pop(key)) for key in list(targets.queues))
             )
         left = bool(targets.queues or run.index)
-        assert not left or run.offset >= self._main.offset, "who goes on lacks nothing"
+        assert not left or run.offset >= self._main.offset, "the remaining targets have everything"
         if run.index is not None:
             self._main.index, self._main.index_left_out = run.index, False
             log.info("index has all keys again")
@@ -187,7 +188,7 @@ class CatchUp:
         return self._targets is not None and bool(self._targets.queues)
 
     def stop(self) -> None:
-        """Give up what is under way; it begins again later."""
+        """Give up the catch-up in progress; it begins again later."""
         if self._targets is not None:
             for queue in self._targets.queues.values():
                 queue.close()

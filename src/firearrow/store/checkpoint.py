@@ -1,4 +1,4 @@
-"""The small files that say how a store was left: ``checkpoint``, ``abort``, ``lock``, ``settled``.
+"""The small files that record how the last run ended: ``checkpoint``, ``abort``, ``lock``, ``settled``.
 
 ``checkpoint`` is 4096 bytes, six i64, big-endian, the rest zero:
 
@@ -13,16 +13,15 @@ offset field
 40     physical offset of the last record whose ConsumeQueue entry is on the disk
 ====== ====================================================================
 
-``abort`` exists while a broker serves and holds its pid: a start that finds it is an abnormal one.
-``lock`` is locked for as long as the store is open; its bytes are ``lock``, and the holder's pid is
-in ``abort``. The directory is locked, too, by ``flock``, which RocketMQ does not know: after
-somebody has deleted ``lock``, no second Firearrow gets in.
+``abort`` exists while a broker serves and holds its pid: a start that finds it is an abnormal one. ``lock`` is locked
+while the store is open; its bytes are ``lock``, and the holder's pid is in ``abort``. Firearrow, unlike RocketMQ, also
+locks the directory by ``flock``: even if somebody deletes ``lock``, no second Firearrow can open the store.
 
-``settled`` is Firearrow's own. It is there from the end of recovery on, and names the process, the
-boot of the machine and the directory: if all three are still the same at the next start, then only
-the process has ended, and everything that it wrote is in the page cache or on the disk.
+``settled`` is Firearrow's own file. It exists from the end of recovery on, and names the process, the boot of the
+machine and the directory. If all three are the same at the next start, only the process has ended. Then everything that
+it wrote is in the page cache or on the disk.
 
-Source: upstream ``StoreCheckpoint``, ``DefaultMessageStore#createTempFile``.
+Source: RocketMQ's ``StoreCheckpoint``, ``DefaultMessageStore#createTempFile``.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">6q")
-# Of what is written in place, no more than a sector is there whole or not at all.
+# A write in place is atomic for one sector at most.
 assert _FIELDS.size <= 512
 _LOCK_TEXT: Final = b"lock"
-# File locks hold between processes only; this one holds between the stores of this process.
+# File locks exclude other processes only; this set excludes other stores of this process.
 _held: set[Path] = set()
 
 
@@ -81,8 +80,8 @@ class Checkpoint:
     def save(self, path: Path, fs: FileSystem = OS_FILES) -> None:
         """Write all fields in place and return once they are on the disk.
 
-        The fields are in one sector, so they need no new file and no rename, which would cost the
-        sync of a directory each time.
+        The fields are in one sector. So no new file and no rename is necessary, which would cost the sync of a
+        directory each time.
         """
         fields = _FIELDS.pack(
             self.log_ms,
@@ -104,14 +103,14 @@ class End(Enum):
 
 
 def _boot_id() -> str:
-    """The machine's id of its last boot."""
+    """The id of the machine's last boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class StoreGuard:
     """Holds a store directory for this process: its lock, and the mark of an unclean end.
 
-    ``boot_id`` tells one run of the machine from the next.
+    ``boot_id`` distinguishes one boot of the machine from the next.
     """
 
     def __init__(self, root: Path, fs: FileSystem = OS_FILES, boot_id: Callable[[], str] = _boot_id) -> None:
@@ -123,7 +122,7 @@ class StoreGuard:
         self._fd = self._directory_fd = -1
 
     def take(self) -> End:
-        """Lock the store; return how the last run ended.
+        """Lock the store; return the end of the last run.
 
         Raises StoreLocked, naming the holder's pid, when another process has it.
         """
@@ -133,8 +132,7 @@ class StoreGuard:
             raise StoreLocked(f"store {self._lock.parent} is open in this process already")
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            # The same range as upstream's FileChannel.tryLock(0, 1, false), so the two exclude
-            # each other.
+            # The same range as RocketMQ's FileChannel.tryLock(0, 1, false), so the two exclude each other.
             with naming(self._lock):
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
                 os.pwrite(fd, _LOCK_TEXT, 0)
@@ -173,12 +171,12 @@ class StoreGuard:
     def _let_go(self, fd: int) -> None:
         os.close(fd)
         if self._directory_fd >= 0:
-            fcntl.flock(self._directory_fd, fcntl.LOCK_UN)  # children may have the descriptor, too
+            fcntl.flock(self._directory_fd, fcntl.LOCK_UN)  # children may also have the descriptor
             os.close(self._directory_fd)
             self._directory_fd = -1
 
     def _facts(self, pid: str) -> str:
-        """Give the facts of a run in ``settled``; nothing where a machine can't tell its boots apart."""
+        """The facts of a run for ``settled``; empty where a machine can't tell its boots apart."""
         try:
             boot_id = self._boot_id()
         except OSError:
@@ -197,12 +195,12 @@ class StoreGuard:
         return f"process {pid}" if pid else "another process"
 
     def mark(self) -> None:
-        """Leave the mark that only ``release(clean=True)`` takes away.
+        """Leave the mark that only ``release(clean=True)`` removes.
 
-        It is on the disk, with its name, before recovery writes anything. What an earlier run has
-        settled goes first: in a container this one may have the same pid.
+        It is on the disk, with its name, before recovery writes anything. The ``settled`` of an earlier run is removed
+        first: in a container this process may have the same pid.
         """
-        assert self._fd >= 0, "who marks a store holds it"
+        assert self._fd >= 0, "only the holder marks a store"
         if self._settled.exists():
             self._fs.remove(self._settled)
         pid = str(os.getpid()).encode()
@@ -210,12 +208,12 @@ class StoreGuard:
         self._fs.sync_directory(self._abort.parent)
 
     def settle(self) -> None:
-        """Note that recovery is done: from here on the end of this process alone loses nothing.
+        """Note that recovery is done: from now on the end of only this process loses nothing.
 
-        Its name need not be on the disk: only after another boot would it be missing, and then it
-        would not count.
+        The file's name may be missing on the disk: that can happen only after another boot, and then the file would not
+        count.
         """
-        assert self._fd >= 0, "who settles a store holds it"
+        assert self._fd >= 0, "only the holder settles a store"
         facts = self._facts(str(os.getpid())).encode()
         if facts:
             self._fs.replace_head(self._settled, facts, len(facts))
@@ -225,7 +223,7 @@ class StoreGuard:
         if self._fd < 0:
             return
         try:
-            # `abort` last: until it is gone, the next start takes the end for an unclean one.
+            # `abort` last: while it exists, the next start takes the end for an unclean one.
             for mark in (self._settled, self._abort):
                 if clean and mark.exists():
                     self._fs.remove(mark)

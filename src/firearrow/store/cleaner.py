@@ -1,12 +1,11 @@
-"""Deletes what ``retention`` finds may go, and refuses sends while the disk is too full.
+"""Deletes the files that ``retention`` allows, and refuses sends while the disk is too full.
 
-A round takes files out of the log, and with them what queues and index have of their records; from
-then on nobody reads there. The files themselves are removed by a thread, one after the other in the
-order of the log: a crash at any moment leaves a log without a gap. For the same reason nothing
-overtakes a file that can't be removed: it is tried again in each round, and until it is gone no
-other leaves the store.
+A round takes files out of the log, and their records' entries out of queues and index; from then on nobody reads there.
+A thread removes the files, one after the other in the order of the log: a crash at any moment leaves a log without a
+gap. For the same reason a file that can't be removed is not overtaken. It is tried again in each round, and no later
+file leaves the store before it.
 
-Source: upstream ``DefaultMessageStore.CleanCommitLogService``, ``CleanConsumeQueueService``.
+Source: RocketMQ's ``DefaultMessageStore.CleanCommitLogService``, ``CleanConsumeQueueService``.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ _ROUNDS_ON_REQUEST: Final = 20
 
 
 class _Leaving(NamedTuple):
-    """A file that is no part of the store any more and is to be removed.
+    """A file that no longer belongs to the store and must be removed.
 
-    ``of_log``: that it is gone must be on the disk before the next one goes.
+    ``of_log``: its removal must be on the disk before the next file is removed.
     """
 
     path: Path
@@ -59,11 +58,11 @@ class _Leaving(NamedTuple):
 
 
 class Cleaner:
-    """One round is `clean`; it is called in the store's own thread.
+    """One round is `clean`; the store's own thread calls it.
 
-    ``settled_offset`` gives where the log is on the disk and in the queues up to, ``progress``
-    where the consumer groups are, ``kept_from`` from where on the log is still needed (None:
-    nowhere). ``config`` may be replaced.
+    ``settled_offset`` returns the end of the log that is on the disk and in the queues. ``progress`` returns the
+    progress of the consumer groups, ``kept_from`` the start of the log that is still needed (None: no part). ``config``
+    may be replaced.
     """
 
     def __init__(
@@ -93,11 +92,11 @@ class Cleaner:
         self.kept_from: Callable[[], int | None] = lambda: None
 
     def ask(self) -> None:
-        """Delete what may go at this hour too, in this round and the next nineteen."""
+        """Delete files whatever the hour, in this round and the next nineteen."""
         self._rounds_on_request = _ROUNDS_ON_REQUEST
 
     def clean(self, *, aside: bool) -> None:
-        """Take out of the store what may go; the files are removed ``aside``, or here and now."""
+        """Take deletable files out of the store; a thread removes them if ``aside``, otherwise this call."""
         if self._removing is not None and self._removing.is_alive():
             return
         circumstances = self._circumstances()
@@ -113,7 +112,7 @@ class Cleaner:
         self._removing.start()
 
     def _take_out(self, going: list[Verdict]) -> None:
-        """Make files no part of the log, and what is derived of them no part of the store."""
+        """Take files out of the log, and everything derived from them out of the store."""
         if not going:
             return
         gone = [self._log.segments.shift().path for _ in going]
@@ -130,9 +129,9 @@ class Cleaner:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Remove nothing within; what is gone at the end need not be removed any more.
+        """Remove nothing inside this context; files that are gone at its end are forgotten.
 
-        For who deletes whole queues: new ones may give their files the same names.
+        For the deletion of whole queues: new queues may give their files the same names.
         """
         with self._leaving_lock:
             try:
@@ -141,7 +140,7 @@ class Cleaner:
                 self._leaving = deque(file for file in self._leaving if file.path.exists())
 
     def stop(self) -> None:
-        """Have a removal that is under way end without its pauses, and wait for that."""
+        """End a running removal without its pauses, and wait for that."""
         self._stopping.set()
         if self._removing is not None:
             self._removing.join()
@@ -159,7 +158,7 @@ class Cleaner:
         )
 
     def _heed(self, used: float) -> None:
-        """Refuse sends on a disk that is too full, and take them again when it is well below."""
+        """Refuse sends on a disk that is too full; accept them again when usage is well below."""
         pressure = pressure_of(self.config, used)
         full = self._log.refused_by_owner
         if pressure is Pressure.FULL and not full:
@@ -180,7 +179,7 @@ class Cleaner:
             self._log.refuse(None)
 
     def _going(self, circumstances: Circumstances) -> list[Verdict]:
-        """The oldest files that may all go now."""
+        """The oldest files that may all be deleted now."""
         going: list[Verdict] = []
         verdicts = retention_verdicts(self._log.segments.files, self.config, circumstances, self._unconsumed_in)
         for verdict in islice(verdicts, self.config.delete_file_batch_max):
@@ -202,11 +201,11 @@ class Cleaner:
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         try:
             return self._queues.find(topic, queue_id)
-        except CorruptStore:  # nobody can consume of it
+        except CorruptStore:  # nobody can consume from it
             return None
 
     def _remove(self) -> None:
-        """Remove what leaves, with pauses in between, until nothing is left or the disk refuses."""
+        """Remove the files, with pauses in between, until none is left or the disk refuses."""
         while (file := self._remove_next()) is not None:
             config = self.config
             pause_ms = (
@@ -221,13 +220,13 @@ class Cleaner:
                 return None
             file = self._leaving[0]
             try:
-                if file.path.exists():  # the last try may have failed behind the removal
+                if file.path.exists():  # the last try may have failed after the removal
                     self._fs.remove(file.path)
                 if file.of_log:
                     self._fs.sync_directory(file.path.parent)
             except OSError as error:
                 if self._refused != file.path:
-                    log.error("file whose time is over can't be removed", extra={"path": file.path, "error": error})
+                    log.error("expired file can't be removed", extra={"path": file.path, "error": error})
                 self._refused = file.path
                 return None
             self._leaving.popleft()

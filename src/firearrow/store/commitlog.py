@@ -1,25 +1,24 @@
 """The CommitLog: every message of a broker, one record after another.
 
-``append`` gives a record its physical offset and its queue offset and copies it into the mapped
-file; when it returns, the record is the kernel's and outlives the process. Nothing is durable
-against the loss of the machine before ``firearrow.store.flush`` has seen to it. The parts are
-joined and assigned once, in 0.9 µs. To pack the head into the map and to assign the parts one by
-one copies less and takes 1.6; so does ``os.pwrite``, for its system call.
+``append`` gives a record its physical offset and its queue offset and copies it into the mapped file. When it returns,
+the kernel has the record, which outlives the process. A record is durable against the loss of the machine only after a
+flush (``firearrow.store.flush``). The parts are joined and assigned once, in 0.9 µs. Packing the head into the map and
+assigning the parts one by one copies less and takes 1.6 µs; so does ``os.pwrite``, because of its system call.
 
-A record never spans two files. Where it does not fit, eight bytes of blank (remaining size, magic)
-mark the rest of the file as unused, and the record starts the next one, which a background thread
-has made ready by then (``prepare_next``), so that a roll costs a pointer.
+A record never spans two files. Where it does not fit, eight bytes of blank (remaining size, magic) mark the rest of the
+file as unused. The record then starts the next file. A background thread has already made that file (``prepare_next``),
+so that a roll costs a pointer.
 
-On a full disk a record that needs a new file is refused (``no_room``), and the disk is asked again
-once a second at most: its refusals are slow. A log can also be told to refuse everything
-(``refuse``), which costs an append nothing: the limit of the current file becomes zero. That of a
-slave (``follow``) takes only what its master's log has (``append_raw``).
+On a full disk a record that needs a new file is refused (``no_room``). The disk is asked again at most once a second,
+because its refusals are slow. A log can also refuse everything on request (``refuse``). This costs an append nothing:
+the limit of the current file becomes zero. The log of a slave (``follow``) takes only bytes of its master's log
+(``append_raw``).
 
-Store times don't fall when the clock is set back by no more than ``CLOCK_BACK_MS_MAX``: they wait
-for the clock. If it is set back further, it was wrong before, so store times follow it.
+If the clock is set back by no more than ``CLOCK_BACK_MS_MAX``, store times don't fall: they wait for the clock. If it
+is set back further, it was wrong before, so store times follow it.
 
-Record layout: ``firearrow.message.record``. Source: upstream ``CommitLog#asyncPutMessage``,
-``MessageExtEncoder``, ``AllocateMappedFileService``.
+Record layout: ``firearrow.message.record``. Source: RocketMQ's ``CommitLog#asyncPutMessage``, ``MessageExtEncoder``,
+``AllocateMappedFileService``.
 """
 
 from __future__ import annotations
@@ -48,46 +47,46 @@ from firearrow.store.segments import Segment, Segments
 
 log = logging.getLogger(__name__)
 
-# The next file is made ready once this share of the current one is used.
+# The next file is made once this share of the current one is used.
 PREPARE_NEXT_AT: Final = 0.5
-# One scan takes no more of the log: what is derived from it may need a multiple in memory.
+# Limit of one scan: data derived from it may need a multiple of this in memory.
 SCAN_BYTES_MAX: Final = 8 * 1024 * 1024
 CLOCK_BACK_MS_MAX: Final = 10_000
-"""What store times wait for when the clock is set back; a time server corrects by less."""
+"""Largest setback of the clock for which store times wait; a time server corrects by less."""
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _PLACE: Final = struct.Struct(">Ii20xQ")  # size, magic and physical offset of a record
 _PLACE_BYTES: Final = _PLACE.size
-_NOWHERE: Final = 1 << 62  # behind every record
+_NOWHERE: Final = 1 << 62  # after every record
 _TAIL_BYTES: Final = 2  # length of the properties
 _NOTED_MAX: Final = 65_536  # some 2 MB, and far more than a round of dispatch takes
-# A file system that is full takes up to tens of ms to say so: it flushes what might give room.
+# A full file system takes up to tens of ms to refuse: it first flushes data that might free some room.
 _ASK_AGAIN_SECONDS: Final = 1.0
 
 
 FOLLOWS: Final = "the broker is a slave: only its master takes messages"
 
 NewMessage: TypeAlias = tuple[ConsumeQueue, bytes, bytes, int, int, int, bytes, int, int]
-"""What is appended with others: the arguments of `CommitLog.append` in their order, but for the
-time. A named tuple takes three times as long to make."""
+"""A message to append with others: the arguments of `CommitLog.append` in their order, without the time. A named tuple
+takes three times as long to make.
+"""
 
 
 def _no_time() -> float:
-    """The time for a log without a clock: every wait is over."""
+    """The time of a log without a clock: every wait is over."""
     return math.inf
 
 
 def _ignore_clock(now_ms: int) -> None:
-    """Ignore a clock that was set back, where no times are kept."""
+    """Ignore a clock that was set back, in a store that keeps no times."""
 
 
 class CommitLog:
-    """The log as one address space; ``end_offset`` is where the next record goes.
+    """The log as one address space; ``end_offset`` is the offset of the next record.
 
-    Records from ``own_from`` on go out without a check (``recordchecks``): this process itself has
-    written them, since it was last in doubt. The system keeps what was just written in memory, so
-    no disk can have damaged it. What another process writes over them is not noticed until the next
-    doubt; to look for it would make all that the store does for a pull of 32 records half as much
-    again.
+    Records from ``own_from`` on are read without a check (``recordchecks``): this process has written them since the
+    last doubt. The system keeps recent writes in memory, so no disk can have damaged them. Writes of another process
+    over them are not noticed until the next doubt. Checking for these would make the store's work for a pull of 32
+    records half as much again.
     """
 
     def __init__(
@@ -109,28 +108,28 @@ class CommitLog:
         self._map: mmap.mmap | None = None
         self._long_writes = LongWrites(fs)
         self._base = 0
-        self._limit = 0  # no record may end behind it: room for the blank is kept
+        self._limit = 0  # no record may end after it: the room for the blank stays free
         self._refusal: str | None = None
-        self.follows = False  # whether it is that of a slave
+        self.follows = False  # whether this is the log of a slave
         self.failed_appends = 0  # since the start
         self._no_room: str | None = None
         self._ask_again_at = 0.0
         self._follow_clock_from = -math.inf
         self._prepare_at = 0
-        # Where the latest records begin. To find them again by their sizes, as a scan has to, costs
-        # 0.3 µs a record, more than half of what dispatch takes for it.
+        # Starts of the latest records. Finding them again by their sizes, as a scan must, costs 0.3 µs a record. That
+        # is more than half of the time that dispatch takes for it.
         self._noted: list[int] = []
         self._next: Segment | None = None
-        self.prepares_aside = True  # whether the next file is made by a thread, or here and now
+        self.prepares_aside = True  # whether a thread makes the next file, or the calling code itself
         self._preparing: threading.Thread | None = None
 
     def load(self) -> None:
-        """Map the files that are there; ``resume`` says where the log ends."""
+        """Map the existing files; ``resume`` then sets the end of the log."""
         ensure_directory(self._fs, self.segments.directory)
         self.segments.load()
 
     def resume(self, end_offset: int, last_store_ms: int) -> None:
-        """Go on writing at ``end_offset``, behind a record that was stored at ``last_store_ms``."""
+        """Continue writing at ``end_offset``, after a record that was stored at ``last_store_ms``."""
         assert end_offset >= 0
         self.end_offset = self.own_from = end_offset
         self.last_store_ms = last_store_ms
@@ -139,10 +138,10 @@ class CommitLog:
             try:
                 self._enter_reserved(segment)
             except DiskFull as error:
-                self._found_full(error)  # what is there can be read; sends will try again
+                self._found_full(error)  # existing records can be read; sends will try again
 
     def _enter_reserved(self, segment: Segment) -> None:
-        """Go on in a file that was found; one that upstream made is sparse."""
+        """Continue in an existing file; one that RocketMQ made is sparse."""
         try:
             self.segments.reserve(segment, segment.size_bytes)
         except OSError as error:
@@ -150,12 +149,12 @@ class CommitLog:
         self._enter(segment)
 
     def doubt(self, physical_offset: int) -> None:
-        """Have records before a physical offset checked before they go out."""
+        """Check records before a physical offset again before they are read."""
         self.own_from = max(self.own_from, physical_offset)
 
     @property
     def start_offset(self) -> int:
-        """The lowest physical offset that the log still holds; its end, if it holds nothing."""
+        """Lowest physical offset that the log still holds; its end, if it is empty."""
         return self.segments.first_offset if self.segments.files else self.end_offset
 
     def append(
@@ -173,9 +172,9 @@ class CommitLog:
     ) -> int:
         """Append one message to a queue and return its physical offset.
 
-        ``sys_flag`` has no address bits: they follow from the hosts. Its store time is ``now_ms``,
-        or the one before if that is a little later. Its queue offset is ``queue.next_offset`` as
-        before the call. Raises DiskFull or MessageError, having written nothing.
+        ``sys_flag`` has no address bits: they follow from the hosts. The store time is ``now_ms``, or the previous
+        store time if that is a little later. The queue offset is ``queue.next_offset`` as it was before the call.
+        Raises DiskFull or MessageError, having written nothing.
         """
         head, address_flags = _HEADS[len(born_host), len(self.store_host)]
         body_bytes = len(body)
@@ -195,7 +194,7 @@ class CommitLog:
         )  # fmt: skip
         parts = packed, body, queue.topic_field, len(properties).to_bytes(2, "big"), properties
         start = at - self._base
-        if size < LONG_BYTES:  # as `_put`, of which the call would be felt
+        if size < LONG_BYTES:  # like `_put`, whose call would cost noticeable time here
             self._map[start : start + size] = b"".join(parts)  # type: ignore[index]
         else:
             self._long_writes.write(start, b"".join(parts))
@@ -205,11 +204,11 @@ class CommitLog:
         return at
 
     def append_several(self, messages: Sequence[NewMessage], now_ms: int) -> list[int] | None:
-        """Append messages side by side, as `append` does one by one, and return their physical
-        offsets and the offset behind the last; a message takes 1.0 µs so instead of 1.5.
+        """Append messages side by side, as `append` does one by one. Return their physical offsets and the offset after
+        the last.
 
-        None, with nothing written, where they don't fit into the current file or the clock was set
-        back far: then `append` finds out what is to be done.
+        A message takes 1.0 µs in this way instead of 1.5. Returns None, having written nothing, if they don't fit into
+        the current file or the clock was set back far. Then `append` must handle them.
         """
         if now_ms < self.last_store_ms:
             if now_ms < self.last_store_ms - CLOCK_BACK_MS_MAX:
@@ -252,8 +251,7 @@ class CommitLog:
     def make_room(self, size: int, now_ms: int) -> tuple[int, int]:
         """Find room for ``size`` bytes of records in one file.
 
-        Returns their physical offset and their store time; ``write`` is to follow before anything
-        else is appended.
+        Returns their physical offset and their store time; ``write`` must follow before anything else is appended.
         """
         at = self.end_offset
         if at + size > self._limit:
@@ -275,7 +273,7 @@ class CommitLog:
         try:
             self.on_clock_back(now_ms)
         except OSError as error:
-            # The checkpoint on the disk must hold for what is to come: till then they wait.
+            # The checkpoint on the disk must hold for later records: until it does, store times wait.
             self.last_store_ms = before_ms
             self._follow_clock_from = self._monotonic() + _ASK_AGAIN_SECONDS
             log.warning("clock was set back: store times can't follow it yet", extra={"error": error})
@@ -287,14 +285,14 @@ class CommitLog:
         )
 
     def write(self, at: int, records: bytes | memoryview) -> None:
-        """Write records, for which ``make_room`` found the room; their queues move on after it."""
+        """Write records into the room that ``make_room`` found; the caller then moves their queues on."""
         assert at == self.end_offset
         self._put(at, records)
         self.end_offset = at + len(records)
         self._noted.clear()
 
     def _put(self, at: int, data: bytes | memoryview) -> None:
-        """Write into the current file, in which there is room."""
+        """Write into the current file, which must have the room."""
         start = at - self._base
         if len(data) < LONG_BYTES:
             self._map[start : start + len(data)] = data  # type: ignore[index]
@@ -302,7 +300,7 @@ class CommitLog:
             self._long_writes.write(start, data)
 
     def put_right(self, physical_offset: int, data: bytes) -> None:
-        """Write bytes over those that are there; they are not on the disk by then."""
+        """Write bytes over existing ones; they are not on the disk on return."""
         segment = self.segments.find(physical_offset)
         assert segment is not None, "they are in the log"
         assert physical_offset + len(data) <= min(segment.end, self.end_offset)
@@ -312,32 +310,32 @@ class CommitLog:
     def append_raw(self, at: int, data: bytes | memoryview) -> None:
         """Append the bytes that another log has at an offset: any part of it, blanks included.
 
-        The files of both logs must be of one size. Raises StoreError if this log ends elsewhere,
-        DiskFull without room for all of it: then it has what there was room for.
+        The files of both logs must be of one size. Raises StoreError if this log ends elsewhere. Raises DiskFull
+        without room for all bytes: then the log ends at the last byte with room.
         """
         if at != self.end_offset:
             raise StoreError(f"the CommitLog ends at {self.end_offset}, {at} is not its next byte")
         file_size, end_offset = self.segments.file_size_bytes, at + len(data)
         while data:
             if self._map is None or self.end_offset == self._base + file_size:
-                self._roll(0)  # for any byte, while a record must fit into its file
+                self._roll(0)  # room for any byte is enough here; only a record must fit into its file
             piece = data[: self._base + file_size - self.end_offset]
-            # Short ones, too: a page fault has megabytes read ahead, for which no slave has time.
+            # Short pieces, too: after a page fault the system reads megabytes ahead, which takes too long for a slave.
             self._long_writes.write(self.end_offset - self._base, piece)
             self.end_offset += len(piece)
-            self.doubt(self.end_offset)  # this process knows nothing of what it holds
+            self.doubt(self.end_offset)  # this process knows nothing of the content of these bytes
             data = data[len(piece) :]
-        assert self.end_offset == end_offset, "all of it is there, and nothing else"
+        assert self.end_offset == end_offset, "all bytes are there, and nothing else"
         self._noted.clear()
 
     def begin_at(self, physical_offset: int) -> None:
-        """Have an empty log begin at an offset, where a file must start."""
+        """Begin an empty log at an offset, which must be the start of a file."""
         assert not self.segments.files, "only an empty log begins elsewhere"
         assert not physical_offset % self.segments.file_size_bytes
         self.end_offset = self.own_from = physical_offset
 
     def drop_end(self, end_offset: int) -> None:
-        """Take back what is behind an offset in the last file; on the disk, when this returns."""
+        """Take back everything after an offset in the last file; durable on return."""
         assert self.base_of(self.end_offset - 1) <= end_offset <= self.end_offset
         self.end_offset = end_offset
         self.segments.cut_durably(end_offset)
@@ -347,23 +345,23 @@ class CommitLog:
         self.last_store_ms = max(self.last_store_ms, store_ms)
 
     def follow(self, on: bool) -> None:
-        """Refuse all but raw bytes from now on, or take records again."""
+        """Refuse everything but raw bytes from now on, or accept records again."""
         self.follows = on
         self._set_limit()
 
     @property
     def refused(self) -> str | None:
-        """Reason why records are refused at present, None while they are taken."""
+        """Reason why records are refused at present, None while they are accepted."""
         return self.without_room or (FOLLOWS if self.follows else None)
 
     @property
     def without_room(self) -> str | None:
-        """The reason why there is no room for records, in a slave's log as well, or None."""
+        """Reason why there is no room for records, in a slave's log as well, or None."""
         return self._refusal or self._no_room
 
     @property
     def refused_by_owner(self) -> bool:
-        """Tell whether it was told to refuse."""
+        """Tell whether ``refuse`` is in effect."""
         return self._refusal is not None
 
     def refuse(self, reason: str | None) -> None:
@@ -378,9 +376,9 @@ class CommitLog:
     def _roll(self, size: int) -> int:
         """Find ``size`` bytes that the current file does not have; return their offset.
 
-        Raises DiskFull, or MessageError for what no file has room for.
+        Raises DiskFull, or MessageError for a record that no file has room for.
         """
-        self.failed_appends += 1  # until it is known that it did not
+        self.failed_appends += 1  # until it is known that the append did not fail
         if self._refusal is not None:
             raise DiskFull(self._refusal)
         if self.follows and size:
@@ -405,7 +403,7 @@ class CommitLog:
         self._ask_again_at = self._monotonic() + _ASK_AGAIN_SECONDS
 
     def _enter_next(self, size: int) -> int:
-        """Enter the file that has room for ``size`` bytes; return the offset where it starts."""
+        """Enter the file that has room for ``size`` bytes; return the offset of its start."""
         file_size = self.segments.file_size_bytes
         if size + BLANK_BYTES > file_size:
             raise MessageError(f"a record of {size} bytes does not fit a CommitLog file of {file_size}", "record")
@@ -429,7 +427,7 @@ class CommitLog:
         return base
 
     def _enter_following(self) -> int:
-        """Enter the file that the next raw byte goes to."""
+        """Enter the file of the next raw byte."""
         at = self.end_offset
         found = self.segments.find(at)
         if found is not None:
@@ -472,7 +470,7 @@ class CommitLog:
         return segment
 
     def prepare_next(self) -> None:
-        """Make the next file ready if it will be needed soon; cheap to call often."""
+        """Make the next file if it will be needed soon; frequent calls are cheap."""
         if self.end_offset < self._prepare_at or self._preparing is not None or self._next:
             return
         if self._map is None or self._refusal or self._no_room:
@@ -509,7 +507,7 @@ class CommitLog:
         end = min(end_offset - segment.base, segment.size_bytes)
         noted = self._noted
         if len(noted) > _NOTED_MAX:
-            noted.clear()  # who scans is far behind
+            noted.clear()  # the reader is far behind
         del noted[: bisect_left(noted, physical_offset)]
         if noted and noted[0] == physical_offset:
             upto = segment.base + min(end, start + SCAN_BYTES_MAX)
@@ -525,8 +523,9 @@ class CommitLog:
         return columns
 
     def noted(self, physical_offset: int, count_max: int) -> list[int]:
-        """Give the starts of the records from an offset on, if they are the latest of all, were put one by one, and do
-        not exceed a count; else nothing."""
+        """Starts of the records from an offset on, if these are the latest of all. Empty if they were not put one by
+        one, or exceed a count.
+        """
         noted = self._noted
         del noted[: bisect_left(noted, physical_offset)]
         if len(noted) > count_max or not noted or noted[0] != physical_offset:
@@ -534,25 +533,26 @@ class CommitLog:
         return noted.copy()
 
     def has_noted(self, physical_offset: int) -> bool:
-        """Tell whether one of the latest records, those that may not be dispatched yet, is known to
-        begin at an offset."""
+        """Tell whether one of the latest records is known to begin at an offset. These may not be dispatched yet."""
         noted = self._noted
         at = bisect_left(noted, physical_offset)
         return at < len(noted) and noted[at] == physical_offset
 
     def base_of(self, physical_offset: int) -> int:
-        """The offset at which the file of a byte starts."""
+        """Offset of the start of the file that holds a byte."""
         return physical_offset - physical_offset % self.segments.file_size_bytes
 
     def after(self, physical_offset: int, columns: Columns) -> int:
-        """Give the offset at which a scan that began at ``physical_offset`` goes on: the next file after a blank."""
+        """Offset where a scan that began at ``physical_offset`` continues: after a blank, the start of
+        the next file.
+        """
         base = self.base_of(physical_offset)
         if columns.stop is Stop.BLANK:
             return base + self.segments.file_size_bytes
         return base + columns.end
 
     def stretch(self, physical_offset: int, bytes_max: int) -> bytes:
-        """Give the bytes of the log from an offset on, within one file; nothing where the log has none."""
+        """The bytes of the log from an offset on, within one file; empty where the log has none."""
         segment = self.segments.find(physical_offset)
         if segment is None:
             return b""
@@ -561,7 +561,7 @@ class CommitLog:
         return segment.map[start:end]
 
     def record(self, physical_offset: int, size: int) -> bytes | None:
-        """The bytes of a stretch that is within one file; None where the log doesn't hold it."""
+        """The bytes of a stretch within one file; None where the log doesn't hold it."""
         segment = self.segments.find(physical_offset)
         if segment is None or physical_offset + size > min(segment.end, self.end_offset):
             return None
@@ -585,8 +585,9 @@ class CommitLog:
         return mapped[start : start + size]
 
     def contents_at(self, physical_offsets: Sequence[int]) -> list[Content]:
-        """Give the contents of the records that begin at some offsets. It ends at the first where `record_at` has none,
-        and leaves out records of which `contents_in` gives none."""
+        """Contents of the records that begin at some offsets. The list ends at the first offset where `record_at` has
+        none, and lacks records that `contents_in` can't return.
+        """
         found: list[Content] = []
         while len(found) < len(physical_offsets):
             left = physical_offsets[len(found) :]
@@ -605,13 +606,13 @@ class CommitLog:
         self.segments.cut(end_offset)
 
     def advise(self, *, read_ahead: bool) -> None:
-        """Have the system read more of the log than what is touched, or not."""
+        """Tell the system to read ahead in the log, or not."""
         self.segments.advise(read_ahead=read_ahead)
         if self._next is not None:
             self._next.advise(read_ahead=read_ahead)
 
     def close(self) -> None:
-        """Unmap the files; the one made ready in advance is deleted."""
+        """Unmap the files, and delete the file that was made in advance."""
         if self._preparing is not None:
             self._preparing.join()
         if self._next is not None:

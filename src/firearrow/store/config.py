@@ -21,7 +21,7 @@ from firearrow.javanumbers import INT_MAX
 CONSUME_QUEUE_UNIT_BYTES = 20
 BATCH_UNIT_BYTES = 46
 BATCH_FILE_BYTES = 300_000 * BATCH_UNIT_BYTES
-FLUSH_PAGE_BYTES = 4096  # what least pages are pages of
+FLUSH_PAGE_BYTES = 4096  # the pages of the least-pages keys
 
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
@@ -42,14 +42,14 @@ RocksCompression = Literal["none", "lz4", "lz4hc", "snappy", "zlib", "bz2", "zst
 
 
 class StoreConfig(ServerConfig, frozen=True):
-    """Configuration of a store: its directory, the sizes of its files, and the times of their flushes."""
+    """Configuration of a store: its directory, the sizes of its files, and the intervals of its flushes."""
 
-    # --- where ---
+    # --- directories ---
     # fmt: off
     store_path_root_dir: Annotated[FilePath, "directory of the store"] = field(default_factory=lambda: str(Path.home() / "store"))
     store_path_commit_log: Annotated[OptionalPath, "directory of the CommitLog; empty: `commitlog` in the store"] = ""
 
-    # --- how queues are kept ---
+    # --- kinds of queues ---
     store_type: Annotated[
         StoreType,
         "how queues are kept: `default` in files of their own, `defaultRocksDB` in one database, "
@@ -64,7 +64,7 @@ class StoreConfig(ServerConfig, frozen=True):
     enable_lmq_quota: Annotated[bool, "whether maxLmqConsumeQueueNum applies"] = False
     max_lmq_consume_queue_num: Annotated[PositiveInt, "largest number of LMQs; a send that needs one more is refused"] = 20_000
 
-    # --- how large ---
+    # --- sizes ---
     mapped_file_size_commit_log: Annotated[PositiveInt, "bytes of one CommitLog file"] = 1024 * 1024 * 1024
     mapped_file_size_consume_queue: Annotated[PositiveInt, "bytes of one ConsumeQueue file, rounded up to whole entries of 20"] = 300_000 * CONSUME_QUEUE_UNIT_BYTES
     mapper_file_size_batch_consume_queue: Annotated[
@@ -76,22 +76,22 @@ class StoreConfig(ServerConfig, frozen=True):
     max_index_num: Annotated[PositiveInt, "entries of one IndexFile"] = 20_000_000
     max_message_size: Annotated[BodyBytes, "bytes of the largest body; a larger one is refused with code 13"] = 4 * 1024 * 1024
 
-    # --- what is indexed ---
+    # --- index ---
     message_index_enable: Annotated[bool, "whether keys and ids are indexed"] = True
 
-    # --- when it is on disk ---
+    # --- flushes ---
     flush_disk_type: Annotated[FlushDiskType, "whether a send is answered before or after its bytes are on disk"] = "ASYNC_FLUSH"
     sync_flush_timeout: Annotated[PositiveInt, "ms that a send waits for the disk before it is answered with code 10"] = 5000
     flush_interval_commit_log: Annotated[PositiveInt, "ms between flushes of the CommitLog under ASYNC_FLUSH"] = 500
     flush_commit_log_least_pages: Annotated[CountInt, "pages of 4 KiB below which such a flush is left out; 0: none is"] = 4
-    flush_commit_log_thorough_interval: Annotated[PositiveInt, "ms after which the CommitLog is flushed however little has come"] = 10_000
+    flush_commit_log_thorough_interval: Annotated[PositiveInt, "ms after which the CommitLog is flushed even if little has come"] = 10_000
     flush_interval_consume_queue: Annotated[PositiveInt, "ms between flushes of the ConsumeQueues"] = 1000
     flush_consume_queue_least_pages: Annotated[CountInt, "pages of 4 KiB below which a queue is left out of such a flush"] = 2
     flush_consume_queue_thorough_interval: Annotated[PositiveInt, "ms after which all ConsumeQueues are flushed and the checkpoint advances"] = 60_000
 
     os_page_cache_busy_time_out_mills: Annotated[PositiveLong, "ms that a put may take before sends that came meanwhile are refused with code 2", LIVE] = 1000
 
-    # --- how long it is kept ---
+    # --- retention ---
     file_reserved_time: Annotated[CountInt, "hours since its last message for which a CommitLog file is kept", LIVE] = 72
     delete_when: Annotated[Hours, "hours of the day (local time) in which older files are deleted", LIVE] = "04"
     unconsumed_policy: Annotated[
@@ -121,16 +121,16 @@ class StoreConfig(ServerConfig, frozen=True):
     clean_file_forcibly_enable: Annotated[bool, "whether files are deleted before their time when the disk gets full", LIVE] = True
 
     # --- messages with a delivery time ---
-    timer_wheel_enable: Annotated[bool, "whether messages can have a delivery time; else such a send is refused"] = True
-    timer_precision_ms: Annotated[PositiveInt, "ms to which delivery times are rounded up; not to be changed while messages wait"] = 1000
+    timer_wheel_enable: Annotated[bool, "whether messages can have a delivery time; otherwise such a send is refused"] = True
+    timer_precision_ms: Annotated[PositiveInt, "ms to which delivery times are rounded up; must not change while messages wait"] = 1000
     timer_max_delay_sec: Annotated[PositiveInt, "seconds ahead that a delivery time may be; a send with a later one is refused", LIVE] = 259_200
-    timer_roll_window_slot: Annotated[CountInt, "slots of timerPrecisionMs after which a message that still waits is stored again; less than 2 means the most, 604740"] = 172_800
+    timer_roll_window_slot: Annotated[CountInt, "slots of timerPrecisionMs after which a message that still waits is stored again; less than 2 means the maximum, 604740"] = 172_800
     timer_congest_num_each_slot: Annotated[PositiveInt, "messages of one slot above which sends for it are refused now and then, and above twice as many always", LIVE] = INT_MAX
     timer_flush_interval_ms: Annotated[PositiveInt, "ms between flushes of the timer's files"] = 1000
-    timer_stop_enqueue: Annotated[bool, "whether what comes for the timer stays in its topic for now", LIVE] = False
+    timer_stop_enqueue: Annotated[bool, "whether new messages for the timer stay in its topic for now", LIVE] = False
     timer_stop_dequeue: Annotated[bool, "whether nothing is delivered by the timer for now", LIVE] = False
-    mapped_file_size_timer_log: Annotated[PositiveInt, "bytes of one file of the timer log; files that are there keep their size"] = 100 * 1024 * 1024
-    append_topic_for_timer_delete_key: Annotated[bool, "whether a recall names the topic besides the message's id; not to be changed while messages wait"] = False
+    mapped_file_size_timer_log: Annotated[PositiveInt, "bytes of one file of the timer log; existing files keep their size"] = 100 * 1024 * 1024
+    append_topic_for_timer_delete_key: Annotated[bool, "whether a recall names the topic as well as the message's id; must not change while messages wait"] = False
 
     # --- start ---
     check_crc_on_recover: Annotated[bool, "whether recovery checks the CRC of every body that it reads"] = True
@@ -138,7 +138,7 @@ class StoreConfig(ServerConfig, frozen=True):
     # --- reading ---
     check_crc_on_read: Annotated[
         bool,
-        "whether pulls and look-ups check the CRC of every body and withhold what doesn't match "
+        "whether pulls and look-ups check the CRC of every body and withhold bodies that don't match "
         "it, which takes 0.4 to 0.8 µs for 1 KiB. Bodies that clients decode further (compressed "
         "ones, inner batches) are always checked. RocketMQ has no such key, and its clients "
         "don't check",
@@ -153,32 +153,32 @@ class StoreConfig(ServerConfig, frozen=True):
 
     # --- delayed messages ---
     message_delay_level: Annotated[DelayLevelList, "the delay levels, shortest first", LIVE] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    flush_delay_offset_interval: Annotated[PositiveInt, "ms between writes of how far each delay level is delivered"] = 10_000
+    flush_delay_offset_interval: Annotated[PositiveInt, "ms between writes of the delivery progress of each delay level"] = 10_000
 
     # --- other brokers ---
-    broker_role: Annotated[BrokerRole, "whether it is a master, which has copies of its messages made by slaves, or a `SLAVE`; `SYNC_MASTER` answers a send once inSyncReplicas brokers have the message"] = "ASYNC_MASTER"
+    broker_role: Annotated[BrokerRole, "whether it is a master, whose messages slaves copy, or a `SLAVE`; `SYNC_MASTER` answers a send once inSyncReplicas brokers have the message"] = "ASYNC_MASTER"
     ha_listen_port: Annotated[Port, "port for slaves; 0: listenPort + 1, or a free one if listenPort is 0, too"] = 0
-    heal_from: Annotated[OptionalServer, "another broker with the same log, as `host:haListenPort`, from which a damaged record is had when a read meets it; empty: a slave's master (not in RocketMQ)"] = ""
-    ha_master_address: Annotated[OptionalServer, "where a slave finds its master's haListenPort, as `host:port`; empty: name servers say it"] = ""
-    ha_send_heartbeat_interval: Annotated[PositiveInt, "ms without a word after which master and slave send one to the other"] = 5000
-    ha_housekeeping_interval: Annotated[PositiveInt, "ms without a word after which one takes the other for gone"] = 20_000
+    heal_from: Annotated[OptionalServer, "another broker with the same log, as `host:haListenPort`, from which the broker gets a sound copy when a read meets a damaged record; empty: a slave's master (not in RocketMQ)"] = ""
+    ha_master_address: Annotated[OptionalServer, "where a slave finds its master's haListenPort, as `host:port`; empty: the name servers tell it"] = ""
+    ha_send_heartbeat_interval: Annotated[PositiveInt, "ms of silence after which master and slave send each other a heartbeat"] = 5000
+    ha_housekeeping_interval: Annotated[PositiveInt, "ms of silence after which each counts the other as gone"] = 20_000
     ha_transfer_batch_size: Annotated[TransferBytes, "bytes of the CommitLog that are sent to a slave in one frame"] = 32 * 1024
     ha_flow_control_enable: Annotated[bool, "whether maxHaTransferByteInSecond applies"] = False
-    max_ha_transfer_byte_in_second: Annotated[PositiveLong, "bytes that each slave is sent in a second at most"] = 100 * 1024 * 1024
-    ha_max_gap_not_in_sync: Annotated[PositiveInt, "bytes from which on a slave that is so far behind does not count as in sync"] = 256 * 1024 * 1024
+    max_ha_transfer_byte_in_second: Annotated[PositiveLong, "largest number of bytes that each slave is sent in a second"] = 100 * 1024 * 1024
+    ha_max_gap_not_in_sync: Annotated[PositiveInt, "bytes by which a slave is behind when it no longer counts as in sync"] = 256 * 1024 * 1024
     in_sync_replicas: Annotated[CountInt, "brokers that must have a message before a `SYNC_MASTER` answers its sender, itself among them; up to 1 it waits for none"] = 1
     total_replicas: Annotated[PositiveInt, "brokers that have one name, when slaves act for their master"] = 1
     slave_timeout: Annotated[PositiveInt, "ms that a send waits for slaves before it is answered with code 12"] = 3000
-    enable_auto_in_sync_replicas: Annotated[bool, "whether, where slaves act for their master, a send waits for no more brokers than are in sync, but for `minInSyncReplicas` at least"] = False
+    enable_auto_in_sync_replicas: Annotated[bool, "whether, where slaves act for their master, a send waits for at most the number of brokers in sync, and for at least `minInSyncReplicas`"] = False
     min_in_sync_replicas: Annotated[PositiveInt, "brokers that must be in sync with a master in controller mode, or with `enableAutoInSyncReplicas`, itself among them, or it refuses sends"] = 1
-    all_ack_in_sync_state_set: Annotated[bool, "whether in controller mode all brokers that are in sync must have a message before its sender is answered, however many inSyncReplicas wants"] = False
+    all_ack_in_sync_state_set: Annotated[bool, "whether in controller mode all brokers that are in sync must have a message before its sender is answered, whatever inSyncReplicas is"] = False
     ha_max_time_slave_not_catchup: Annotated[PositiveInt, "ms after which a slave that does not have what the log had then is no longer in sync"] = 15_000
     async_learner: Annotated[bool, "whether this broker is never in sync in controller mode, so never master"] = False
-    sync_master_flush_offset_when_startup: Annotated[bool, "whether a slave that may act for its master, and knows of no flushed offset of it, asks for that and notes it in its checkpoint; 907 tells it"] = False
-    sync_from_last_file: Annotated[bool, "whether an empty slave in controller mode begins with the last file of the log; else with the first"] = False
+    sync_master_flush_offset_when_startup: Annotated[bool, "whether a slave that may act for its master, and does not know its flushed offset, asks for it and notes it in its checkpoint; 907 reports it"] = False
+    sync_from_last_file: Annotated[bool, "whether an empty slave in controller mode begins with the last file of the log; otherwise with the first"] = False
     store_path_epoch_file: Annotated[OptionalPath, "file of the epochs of the log; empty: `epochFileCheckpoint` in the store"] = ""
     store_path_broker_identity: Annotated[OptionalPath, "file of the number that the controller has given the broker; empty: `brokerIdentity` in the store"] = ""
-    offset_check_in_slave: Annotated[bool, "whether a slave moves consumers that ask for what it does not have; else it sends them to the master"] = False
+    offset_check_in_slave: Annotated[bool, "whether a slave corrects the offsets of consumers that ask for messages that it does not have; otherwise it sends them to the master"] = False
     # fmt: on
 
     @property
@@ -218,21 +218,21 @@ class StoreConfig(ServerConfig, frozen=True):
     @property
     def dispatches_lmqs(self) -> bool:
         """Tell whether messages go to LMQs."""
-        # Java: RocksDBConsumeQueueStore#dispatchLMQ does not ask for enableMultiDispatch.
+        # Java: RocksDBConsumeQueueStore#dispatchLMQ does not check enableMultiDispatch.
         in_rocksdb = self.store_type == "defaultRocksDB"
         return self.enable_lmq and (self.enable_multi_dispatch or in_rocksdb)
 
     @property
     def consume_queue_file_bytes(self) -> int:
         """Bytes of one ConsumeQueue file: whole units only."""
-        # Java: MessageStoreConfig#getMappedFileSizeConsumeQueue rounds up likewise.
+        # Java: MessageStoreConfig#getMappedFileSizeConsumeQueue also rounds up.
         units = -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_BYTES)
         return units * CONSUME_QUEUE_UNIT_BYTES
 
     @property
     def batch_queue_file_bytes(self) -> int:
         """Bytes of one file of a queue of batches: whole units only."""
-        # Java: no rounding, and a broker that stops writing queues where a file is not full.
+        # Java: no rounding, and a broker that stops writing queues when a file is not full.
         units = -(-self.mapper_file_size_batch_consume_queue // BATCH_UNIT_BYTES)
         return units * BATCH_UNIT_BYTES
 

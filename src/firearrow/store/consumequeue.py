@@ -1,12 +1,11 @@
-"""Queues in files: what all have in common, and the ConsumeQueue, which says of each message where
-it is in the log.
+"""Queues in files: their common base, and the ConsumeQueue, which holds the place of each message in the log.
 
-A queue is a directory of files of one size, which together are one space of bytes: unit ``n`` is at
-``n * unit_bytes``, and all bytes behind the last unit are zero. The units of a ConsumeQueue are its
-entries, those of a queue of batches are in ``batchqueue``.
+A queue is a directory of files of one size. Together they are one space of bytes: unit ``n`` is at ``n * unit_bytes``,
+and all bytes after the last unit are zero. The units of a ConsumeQueue are its entries. The units of a queue of batches
+are in ``batchqueue``.
 
-After a loss of power, a sector that was not flushed has its old bytes, zeros, or its new bytes. So
-a part of a unit on two sectors may be zero, and such a unit can look as good as any.
+After a loss of power, a sector that was not flushed has its old bytes, zeros, or its new bytes. So a part of a unit on
+two sectors may be zero, and such a unit can look like a sound one.
 
 An entry, 20 bytes, big-endian; entry number = queue offset:
 
@@ -18,16 +17,15 @@ offset size field
 12     8    tag code: hash of TAGS, sign-extended; 0 without tags
 ====== ==== ==============================================================
 
-Worked example, a record of 300 bytes at 4096 with tag ``TagA``:
-``0000000000001000 0000012c 000000000027a807``.
+Worked example, a record of 300 bytes at 4096 with tag ``TagA``: ``0000000000001000 0000012c 000000000027a807``.
 
-Files are named by the byte offset of their first entry. Where a queue's first file starts before
-its first message, the entries up to that are (0, 0x7FFFFFFF, 0). Where the records of some messages
-are lost, and the log has earlier ones of the queue, their entries repeat that of the next message:
-it is then delivered more than once, which consumers must bear anyway, and none behind it is missed.
-The rest of the last file is zero; as entries are written in order, the end is found by bisection.
+Files are named by the byte offset of their first entry. Where a queue's first file starts before its first message, the
+entries up to that message are (0, 0x7FFFFFFF, 0). If the records of some messages are lost, and the log has earlier
+records of the queue, their entries repeat the entry of the next message. That message is then delivered more than once,
+which consumers must tolerate anyway, and no message after it is missed. The rest of the last file is zero. Entries are
+written in order, so bisection finds the end.
 
-Source: upstream ``ConsumeQueue``.
+Source: RocketMQ's ``ConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -56,13 +54,14 @@ from firearrow.store.segments import Maps, Segment, Segments
 log = logging.getLogger(__name__)
 
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes fewer blocks
-HEAD_BYTES: Final = 4096  # of a file; where its units end in them, it is not mapped at a start
-_beginning: Final = Lock()  # again of a queue, against a flush of what it was; rare, so one for all
+HEAD_BYTES: Final = 4096  # of a file: if its units end within them, a start does not map it
+_beginning: Final = Lock()  # a new beginning of a queue, against a flush of its former units; rare, so one lock for all
 
 
 class Unflushed(NamedTuple):
-    """The part of a queue that the disk lacks: ``files`` up to a place, of which the
-    names are ``new``; ``lives`` is how often the queue had begun."""
+    """The part of a queue that the disk lacks: the ``files`` up to a place. The names of some are ``new``; ``lives`` is
+    the number of the queue's beginnings at that time.
+    """
 
     lives: int
     end: int
@@ -71,7 +70,7 @@ class Unflushed(NamedTuple):
 
 
 class FileQueue(ABC):
-    """One queue; a subclass says what its units are. ``maps`` is who has its files mapped."""
+    """One queue; a subclass defines its units. ``maps`` limits the number of mapped files."""
 
     __slots__ = (
         "_lives",
@@ -123,33 +122,33 @@ class FileQueue(ABC):
 
     @abstractmethod
     def _find_end(self) -> None:
-        """Find in the files where the units end, and what the last one says."""
+        """Find the end of the units in the files, and the offsets of the last unit."""
 
     @abstractmethod
     def _place(self, number: int) -> int:
-        """The physical offset that a unit has."""
+        """Physical offset of a unit's record."""
 
     @abstractmethod
     def _place_of(self, number: int) -> Place:
-        """Give the place of a unit's record."""
+        """Place of a unit's record."""
 
     @abstractmethod
     def _bytes_before(self, physical_offset: int) -> int:
-        """Give the position of the first unit of a record at or after a physical offset."""
+        """Byte position of the first unit whose record is at or after a physical offset."""
 
     @abstractmethod
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first message whose record is at or after a physical offset."""
+        """Queue offset of the first message whose record is at or after a physical offset."""
 
     @property
     def min_offset(self) -> int:
-        """The first message whose record the log still holds; looked up when it is asked for."""
+        """Offset of the first message whose record the log still holds; looked up on first use."""
         if self._min_offset < 0:
             self._min_offset = self.first_at_or_after(self._log_start_offset)
         return self._min_offset
 
     def load(self, *, on_disk: bool = False) -> None:
-        """Take up the files and find the end; ``on_disk`` says that all of it is on the disk."""
+        """Load the files and find the end; ``on_disk`` tells that all units are on the disk."""
         self.segments.load()
         self._find_end()
         self.flushed_bytes = self._end_bytes if on_disk else 0
@@ -162,7 +161,7 @@ class FileQueue(ABC):
         self._drop_files()
 
     def _drop_files(self) -> None:
-        """Have no units, and nothing that says where they begin."""
+        """Drop all units, and every trace of their beginning."""
         self.segments.cut(0)
         assert not self.segments.files, "nothing is left"
         with _beginning:
@@ -177,7 +176,7 @@ class FileQueue(ABC):
         return segment
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Take out the files, but the last, that have only records before a physical offset."""
+        """Take out the files, except the last, that have only records before a physical offset."""
         gone: list[Path] = []
         files = self.segments.files
         while len(files) > 1:
@@ -188,36 +187,36 @@ class FileQueue(ABC):
         return gone
 
     def correct_min(self, log_start_offset: int) -> None:
-        """Have ``min_offset`` be the first message that the log still holds.
+        """Make ``min_offset`` the first message that the log still holds.
 
-        It is looked up later: a round of cleaning may not stop at each of very many queues.
+        It is looked up later, so that a round of cleaning does not stop at each of very many queues.
         """
         self._log_start_offset = log_start_offset
         self._min_offset = -1
 
     def cut(self, log_end_offset: int, has_record: HasRecord | None = None) -> bool:
-        """Forget the units of records at or after a physical offset; say whether there were any.
+        """Forget the units of records at or after a physical offset; tell whether there were any.
 
-        With ``has_record`` also forget torn units and all behind a gap, which a loss of power may
-        leave. The units of records before that offset must be whole.
+        With ``has_record`` also forget torn units and all units after a gap, which a loss of power may leave. The units
+        of records before that offset must be whole.
         """
         before = self._end_bytes, len(self.segments.files)
-        # An empty queue keeps its first file: it says the offset, and most get units again.
+        # An empty queue keeps its first file: its name holds the offset, and most such queues get units again.
         while self.max_physical_offset >= log_end_offset or self._last_is_torn(has_record):
             last = self._end_bytes - self.unit_bytes
             self.segments.cut(min(self._bytes_before(log_end_offset), last), keep_first=True)
             self._find_end()
             assert self._end_bytes <= last, "each turn forgets a unit, so this ends"
-            # The zeros behind the end must reach the disk, too, also where nothing is before them.
+            # The zeros after the end must reach the disk, too, even if there are no units before them.
             is_empty = self._end_bytes == self.segments.first_offset
             self.flushed_bytes = min(self.flushed_bytes, self.segments.files[-1].base - is_empty)
         if has_record is not None:
-            # What power left behind a gap must not be found once the queue has grown up to it.
+            # Units that a loss of power left after a gap must not appear once the queue has grown up to them.
             self.segments.cut(self._end_bytes, keep_first=True)
         return (self._end_bytes, len(self.segments.files)) != before
 
     def _last_is_torn(self, has_record: HasRecord | None) -> bool:
-        """Tell whether the last unit may be a part of one, and the log has no such record."""
+        """Tell whether the last unit may be torn, and the log has no such record."""
         if has_record is None or self.max_physical_offset < 0:
             return False
         at = self._end_bytes - self.unit_bytes
@@ -230,12 +229,12 @@ class FileQueue(ABC):
             return False
         number = at // self.unit_bytes
         found = has_record(self._place_of(number))
-        if found is None:  # places rise along a queue; nobody reads what is before the log
+        if found is None:  # places rise along a queue; nobody reads entries from before the log
             return self._place(number - 1) >= self.max_physical_offset
         return not found
 
     def unflushed(self, least_pages: int) -> Unflushed | None:
-        """The part that is not on the disk, if it has as many pages. Any thread may ask."""
+        """The part that is not on the disk, if it has at least ``least_pages`` pages. Any thread may call this."""
         lives, start, end = self._lives, self.flushed_bytes, self._end_bytes
         if end <= start or end // FLUSH_PAGE_BYTES - start // FLUSH_PAGE_BYTES < least_pages:
             return None
@@ -246,16 +245,16 @@ class FileQueue(ABC):
     def flushed(self, what: Unflushed) -> None:
         """Note that these units are on the disk."""
         with _beginning:
-            if self._lives == what.lives:  # else other units have come to these places
+            if self._lives == what.lives:  # otherwise other units are now at these places
                 self.flushed_bytes = what.end
 
     def begin_at(self, queue_offset: int) -> None:
-        """Have the first message of an empty queue get that offset; OSError where it can't be."""
+        """Give the first message of an empty queue that offset; OSError if that is impossible."""
         if self.max_offset in (0, queue_offset):
             self.next_offset = max(self.next_offset, queue_offset)
 
     def take_over(self, other: FileQueue) -> None:
-        """Take the files of another object of this queue; ``next_offset`` stays."""
+        """Take the files of another object of this queue; ``next_offset`` does not fall."""
         assert (other.topic, other.queue_id) == (self.topic, self.queue_id)
         next_offset, earlier = self.next_offset, self.segments
         with _beginning:
@@ -286,7 +285,7 @@ class FileConsumeQueue(FileQueue):
 
     def _forget(self) -> None:
         super()._forget()
-        self._extension: extension.Extension | None = None  # opened when an entry leads there
+        self._extension: extension.Extension | None = None  # opened at the first entry that refers to it
 
     @property
     def _end_bytes(self) -> int:
@@ -315,7 +314,7 @@ class FileConsumeQueue(FileQueue):
                 break
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """Physical offset, size and tag code; IndexError where there is no file for it."""
+        """Physical offset, size and tag code; IndexError where no file holds the entry."""
         segment = self.segments.find(queue_offset * ENTRY_BYTES)
         if segment is None:
             raise IndexError(queue_offset)
@@ -323,7 +322,7 @@ class FileConsumeQueue(FileQueue):
         return entry
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Up to ``count`` entries from an offset on, within one file; empty where none are."""
+        """Up to ``count`` entries from an offset on, within one file; empty where there are none."""
         at = queue_offset * ENTRY_BYTES
         segment = self.segments.find(at)
         if segment is None:
@@ -332,7 +331,7 @@ class FileConsumeQueue(FileQueue):
         return segment.map[at - segment.base : max(end - segment.base, 0)]
 
     def extended_tag_code(self, address: int) -> int | None:
-        """The tag code in a file of the original's, see ``extension``."""
+        """The tag code in a file that RocketMQ wrote, see ``extension``."""
         return self._known_extension().tag_code(address)
 
     def _known_extension(self) -> extension.Extension:
@@ -342,15 +341,16 @@ class FileConsumeQueue(FileQueue):
         return self._extension
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Take out the files that have only records before a physical offset, and what of the
-        extension no entry leads to any more."""
+        """Take out the files that have only records before a physical offset, and the files of the extension that
+        entries no longer refer to.
+        """
         gone = super().delete_expired(log_start_offset)
         if gone and self._known_extension().is_there:
             gone += self._known_extension().before(self._first_address())
         return gone
 
     def _first_address(self) -> int | None:
-        """The first address that an entry has in place of a tag code."""
+        """The first address that stands in an entry in place of a tag code."""
         for segment in self.segments.files:
             codes = np.frombuffer(segment.map, _CODE)["tag_code"]
             addressed = (codes <= extension.ADDRESS_MAX).nonzero()[0]
@@ -363,15 +363,15 @@ class FileConsumeQueue(FileQueue):
         return None
 
     def gap_end(self, queue_offset: int) -> int:
-        """Give the offset at which to go on when ``read`` has nothing at an offset: the start of the next file."""
+        """Start of the next file, where reading goes on when ``read`` has nothing at an offset."""
         per_file = self.segments.file_size_bytes // ENTRY_BYTES
         return (queue_offset // per_file + 1) * per_file
 
     def put(self, queue_offset: int, entries: bytes, *, complete: bool = False) -> None:
-        """Write consecutive entries; what the queue has already is skipped.
+        """Write consecutive entries; entries that the queue already has are skipped.
 
-        Raises CorruptStore if that would leave a hole, unless it is to be made ``complete``, see
-        ``ConsumeQueues.put``, and OSError when the disk is full.
+        Raises CorruptStore if that would leave a hole, unless ``complete`` (see ``ConsumeQueues.put``). Raises OSError
+        when the disk is full.
         """
         physical = int.from_bytes(entries[:8], "big")
         if queue_offset != self.max_offset or physical <= self.max_physical_offset:
@@ -390,11 +390,11 @@ class FileConsumeQueue(FileQueue):
         self.next_offset = max(self.next_offset, self.max_offset)
 
     def _fit(self, queue_offset: int, entries: bytes, complete: bool) -> tuple[int, bytes]:
-        """The entries that the queue lacks, and where they go.
+        """The entries that the queue lacks, and the offset of the first.
 
-        Physical offsets rise along a queue: a record at or before the last one is there already, or
-        belongs to an earlier topic of the same name. A record behind it that has the number 0 opens
-        a later topic of the name, whose messages are the ones that count.
+        Physical offsets rise along a queue. So a record at or before the last one is already there, or belongs to an
+        earlier topic of the same name. A later record with the number 0 opens a later topic of that name, and the
+        messages of that topic count.
         """
         known = 0
         for physical, _, _ in ENTRY.iter_unpack(entries):
@@ -408,7 +408,7 @@ class FileConsumeQueue(FileQueue):
             self._begin_again()
             assert self.max_offset == 0, "it begins at 0 again"
         elif complete and self.max_physical_offset < self._log_start_offset:
-            # Nothing that it has can be read: entries for what is lost would only repeat messages.
+            # None of its entries can be read: entries for lost messages would only repeat others.
             self._drop_files()
             self._jump(queue_offset)
         elif complete and 0 < (lost := queue_offset - self.max_offset) <= self._room_for(entries):
@@ -420,7 +420,7 @@ class FileConsumeQueue(FileQueue):
         return queue_offset, entries
 
     def _room_for(self, entries: bytes) -> int:
-        """Give the greatest count of records between the last one and the first of some entries."""
+        """Largest possible number of records between the last one and the first of some entries."""
         physical = int.from_bytes(entries[:8], "big")
         return (physical - self.max_physical_offset) // RECORD_BYTES_MIN
 
@@ -441,13 +441,13 @@ class FileConsumeQueue(FileQueue):
         self.max_offset = self._min_offset = queue_offset
 
     def begin_at(self, queue_offset: int) -> None:
-        """Have the first message of an empty queue get that offset; OSError where it can't be."""
+        """Give the first message of an empty queue that offset; OSError if that is impossible."""
         if not self.segments.files and queue_offset:
             self._jump(queue_offset)
             super().begin_at(queue_offset)
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record is at or after a physical offset."""
+        """Queue offset of the first entry whose record is at or after a physical offset."""
         low, high = self.segments.first_offset // ENTRY_BYTES, self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -459,7 +459,7 @@ class FileConsumeQueue(FileQueue):
         return low
 
     def last_before(self, physical_offset: int) -> int:
-        """Give the start of the queue's last record before a physical offset, -1 for none."""
+        """Start of the queue's last record before a physical offset, -1 for none."""
         if self.max_physical_offset < physical_offset:
             return self.max_physical_offset
         before = self.first_at_or_after(physical_offset) - 1
@@ -472,9 +472,9 @@ class FileConsumeQueue(FileQueue):
 def last_written(
     segment: Segment, unit: Struct, is_written: Callable[[tuple[int, ...]], bool]
 ) -> tuple[int, tuple[int, ...]]:
-    """Count the written units of a file, and give the last: the first that is not ends them.
+    """Count the written units of a file, and return the last one: the first unwritten unit ends them.
 
-    A file that has no more than its head is not mapped for it, and no page behind is made.
+    A file whose units end within its head is not mapped for this, and no page after the head is made.
     """
 
     def is_missing(number: int) -> bool:
@@ -489,5 +489,5 @@ def last_written(
 
 
 def _is_entry(fields: tuple[int, ...]) -> bool:
-    """Tell whether the fields of an entry say something: in the rest of a file they are zero."""
+    """Tell whether an entry is written: in the rest of a file its fields are zero."""
     return fields[0] >= 0 and fields[1] > 0

@@ -1,9 +1,10 @@
 """Delay levels: ``1s 5s 10s 30s 1m ... 2h``, level 1 first.
 
-The ConsumeQueue of ``SCHEDULE_TOPIC_XXXX`` holds, in place of a tag code, the time at which each
-message is due: its store time plus the delay of its level; a level that the table lacks counts as
-one second, one above the highest as the highest.
-Source: upstream ``ScheduleMessageService#parseDelayLevel``, ``#computeDeliverTimestamp``.
+In the ConsumeQueue of ``SCHEDULE_TOPIC_XXXX``, the due time of each message stands in place of a tag code: its store
+time plus the delay of its level. A level that the table lacks counts as one second. A level above the highest counts as
+the highest.
+
+Source: RocketMQ's ``ScheduleMessageService#parseDelayLevel``, ``#computeDeliverTimestamp``.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ class DelayLevels:
         self.change(text)
 
     def change(self, text: str) -> None:
-        """Have another table from now on."""
+        """Use another table from now on."""
         self._delays_ms = [_parse(word) for word in text.split()]
         self.highest = len(self._delays_ms)
 
     def due_ms(self, level: int, store_ms: int) -> int:
-        """Give the time at which a message stored at ``store_ms`` with a level (>= 1) is due."""
+        """Time when a message that was stored at ``store_ms`` with a level (>= 1) is due."""
         return store_ms + self.delay_ms(level)
 
     def delay_ms(self, level: int) -> int:
-        """Give the delay of a level (>= 1)."""
+        """Delay of a level (>= 1)."""
         level = min(level, self.highest)
         return self._delays_ms[level - 1] if level > 0 else _UNKNOWN_LEVEL_MS
 

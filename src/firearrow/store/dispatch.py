@@ -1,16 +1,17 @@
-"""Follows the log and writes what is derived from it: ConsumeQueue entries and index keys.
+"""Follows the log and writes the data derived from it: ConsumeQueue entries and index keys.
 
-The first message after a rest is dispatched at once; under load they gather into batches, which
-cost less and disturb fewer sends: shortly while somebody waits for messages, longer while nobody
-does. Readers do not wait for the long interval (``Dispatching.catch_up``).
+The first message after a rest is dispatched at once. Under load, messages gather into batches, which cost less and
+disturb fewer sends: for a short time while a consumer waits for messages, otherwise for longer. Readers do not wait for
+the long interval (``Dispatching.catch_up``).
 
-A batch of records is read as columns (``scan``), turned into one array of queue entries sorted by
-queue, in which each queue has its runs, and into one array of index keys. Recovery feeds the same
-function from an earlier offset: queues and index skip what they have.
+A batch of records is read as columns (``scan``). It becomes one array of queue entries sorted by queue, with runs for
+each queue, and one array of index keys. Recovery calls the same function from an earlier offset: queues and index skip
+the entries that they have.
 
-Only records outside transactions and commit records have a queue entry; some have entries in LMQs
-too (``lmq``); an inner batch is several messages of its queue (``batchqueue``).
-Source: upstream ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue``.
+Only records outside transactions and commit records have a queue entry. Some also have entries in LMQs (``lmq``). An
+inner batch is several messages of its queue (``batchqueue``).
+
+Source: RocketMQ's ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties
 log = logging.getLogger(__name__)
 
 NO_LIMIT: Final = LONG_MAX
-STEP_RECORDS: Final = 4096  # some 4 ms: sends wait for no longer at a time
-SLAVE_STEP_RECORDS: Final = 1024  # shared with its master's, a core stretches them to 4 ms
-# While somebody waits: what a batch costs beside its messages, some 0.2 ms, is not much where few
-# messages come, and where many come more of them are to share it.
+STEP_RECORDS: Final = 4096  # some 4 ms, the longest time that sends wait for one step
+SLAVE_STEP_RECORDS: Final = 1024  # on a core that it shares with its master, these take 4 ms
+# While a consumer waits: a batch costs some 0.2 ms beside its messages. That is little where few messages come. Where
+# many come, more of them must share it.
 WAITED_FOR_SECONDS: Final = 0.0004
 WAITED_FOR_SECONDS_A_RECORD: Final = 25e-6
 WAITED_FOR_SECONDS_MAX: Final = 0.002
-# While nobody does: at full rate some 3,000 records come meanwhile, among which those 0.2 ms are
-# nothing. Five times as long was no cheaper, and as a slave, a broker fell behind by its stops.
+# While none waits: at full rate some 3,000 records come meanwhile, compared with which 0.2 ms are nothing. Five times
+# as long was no cheaper, and a broker as a slave fell behind because of its pauses.
 UNWAITED_SECONDS: Final = 0.02
-RETRY_SECONDS: Final = 1.0  # how soon a full disk is tried again
+RETRY_SECONDS: Final = 1.0  # wait before a full disk is tried again
 
-# Records of a step after one that met too many new queues, and for what is left of that one. Such a
-# step makes files for 16 queues at most, so it need not read many more records than that.
+# Record limits of a step after one that met too many new queues, and of the rest of that step. Such a step makes files
+# for 16 queues at most, so it need not read many more records than that.
 _NEW_QUEUES_RECORDS: Final = 24
 _NEW_QUEUES_RECORDS_LEAST: Final = 1
 
@@ -68,12 +69,12 @@ _NAMES: Final = ByTopic(lambda topic: topic.decode("utf-8", "replace"))
 
 
 class Dispatcher:
-    """Dispatches the log from ``offset`` on; with ``only``, to these queues. ``arrived`` is the
-    event that queues have new messages.
+    """Dispatches the log from ``offset`` on; with ``only``, to these queues only. ``arrived`` is the event that queues
+    have new messages.
 
-    With ``lmq``, LMQs get their entries too. With ``index_may_wait``, an index that can't be
-    written is left out until it has caught up (``catchup``). ``one_by_one`` are the same queues,
-    where few records at a time may be put into them so (``fewrecords``).
+    With ``lmq``, LMQs get their entries too. With ``index_may_wait``, an index that can't be written is left out until
+    it has caught up (``catchup``). ``one_by_one`` are the same queues, if they accept a few records one by one
+    (``fewrecords``).
     """
 
     def __init__(
@@ -96,15 +97,15 @@ class Dispatcher:
         self._log = log
         self.queues = queues
         self.index = index
-        self.index_left_out = False  # whether it is gone because it could not be written
+        self.index_left_out = False  # whether the index is left out because it could not be written
         self._delays = delays
         self._arrived = arrived
         self.offset = 0
-        self.limit = NO_LIMIT  # nothing is dispatched from there on
-        self.queues_offset = 0  # queues have what they are to have of the records before
+        self.limit = NO_LIMIT  # nothing from this offset on is dispatched
+        self.queues_offset = 0  # queues have all their entries of the records before
         self.shortened = False  # whether the last step ended sooner because of new queues
         self.complete = False  # whether ``offset`` began at the start of the log
-        self.lacks_rest = False  # whether all is dispatched but the beginning of a last record
+        self.lacks_rest = False  # whether everything but the beginning of a last record is dispatched
         self.last_store_ms = 0
         self.last_physical_offset = 0
 
@@ -114,11 +115,10 @@ class Dispatcher:
         return max(min(self._log.end_offset, self.limit) - self.offset, 0)
 
     def run(self, records_max: int = RECORDS_MAX, end_offset: int | None = None) -> int:
-        """Dispatch up to ``records_max`` records, none from ``end_offset`` on; return how many
-        there were.
+        """Dispatch up to ``records_max`` records, none from ``end_offset`` on; return their number.
 
-        It ends sooner where many queues are new. Raises OSError when the disk is full: the next
-        call goes on where this one could not.
+        It ends sooner where many queues are new. Raises OSError when the disk is full: the next call then continues at
+        the same place.
         """
         if self.shortened:
             records_max = min(records_max, _NEW_QUEUES_RECORDS)
@@ -134,14 +134,13 @@ class Dispatcher:
         while True:
             try:
                 return self._run(records_max, end) + few
-            except ManyNewQueues as some:  # each time, some of them have become old
+            except ManyNewQueues as some:  # each time, some of them are no longer new
                 self._tell(some.arrived)
                 self.shortened = True
                 records_max = _NEW_QUEUES_RECORDS_LEAST
 
     def _dispatch_few(self, queues: FileConsumeQueues) -> int:
-        """Dispatch the latest records one by one, as long as they are few and usual; return how
-        many there were."""
+        """Dispatch the latest records one by one, if they are few and usual; return their number."""
         positions = self._log.noted(self.offset, fewrecords.RECORDS_MAX)
         if not positions or positions[0] < self.queues_offset:
             return 0
@@ -155,7 +154,7 @@ class Dispatcher:
                     segment.map, at - segment.base, end - segment.base, queues, self.index, lmq=self._lmq
                 )
             except OSError:
-                break  # the columns meet it, too, and know what to do
+                break  # the dispatch by columns meets the error, too, and handles it
             if found is None:
                 break
             topic, record = found
@@ -212,7 +211,7 @@ class Dispatcher:
             except OSError as error:
                 if not self._index_may_wait:
                     raise
-                log.error("index gets no further keys for now: all else goes on", extra={"error": error})
+                log.error("index gets no further keys for now: everything else goes on", extra={"error": error})
                 self.index, self.index_left_out = None, True
 
     def _put_entries(
@@ -267,7 +266,7 @@ class Dispatcher:
             self._arrived(arrived)
 
     def _messages(self, columns: Columns, topics: list[bytes], topic_number: Ints) -> Ints | None:
-        """Count the messages in records, where their queues count that; None: one each."""
+        """Count the messages in records whose queues count them; None if each record counts as one."""
         counts = inner_counts(columns)
         if counts is None:
             return None
@@ -276,17 +275,17 @@ class Dispatcher:
         return np.where(counted[topic_number], counts, 1)
 
     def _keys_of(self, topics: list[bytes]) -> list[int]:
-        """The group numbers of the queues that are dispatched."""
+        """Group numbers of the queues that are dispatched."""
         numbers = {_NAMES[topic]: n for n, topic in enumerate(topics)}
         return [numbers[name] << 32 | q for name, q in self._only or () if name in numbers]
 
 
 class Dispatching(Service):
-    """Has the log dispatched by ``dispatcher`` when it is time for that.
+    """Runs ``dispatcher`` over the log at the right times.
 
-    Without a scheduler its owner calls ``step``. ``has_undispatched`` is whether something waits to
-    be dispatched, ``watchers`` the number of those who wait for messages at present. ``woken`` is
-    called at the first message after a rest, and may be at others.
+    Without a scheduler its owner calls ``step``. ``has_undispatched`` tells whether records wait to be dispatched.
+    ``watchers`` is the number of clients that wait for messages at present. ``woken`` is called at the first message
+    after a rest, and may be called at others.
     """
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher, scheduler: Scheduler | None) -> None:
@@ -313,27 +312,28 @@ class Dispatching(Service):
         return self._stuck or None
 
     def follow(self, on: bool) -> None:
-        """Dispatch the log of a slave from now on, or that of a master.
+        """Dispatch the log of a slave from now on, or of a master.
 
-        What the queues of the master lack is missing in those of the slave, too.
+        Entries that the queues of the master lack are missing in the slave's queues, too.
         """
         self._dispatcher.complete = on
         self._step_records = SLAVE_STEP_RECORDS if on else STEP_RECORDS
 
     def limit_to(self, physical_offset: int | None) -> None:
-        """Dispatch nothing from an offset on, as others may lack it; None ends that."""
+        """Dispatch nothing from an offset on, because other brokers may lack it; None ends that."""
         limit = NO_LIMIT if physical_offset is None else physical_offset
         before, self._dispatcher.limit = self._dispatcher.limit, limit
         if limit > before and self._dispatcher.behind_bytes and not self.has_undispatched:
             self.wake()
 
     def begin_at(self, physical_offset: int) -> None:
-        """Dispatch a log that begins there; there was none yet."""
+        """Begin to dispatch at the offset of an empty log's begin."""
         self._dispatcher.offset = self._dispatcher.queues_offset = physical_offset
 
     def wake(self) -> None:
-        """Dispatch the first new message: now if the last batch is long enough ago, else when the
-        interval is over."""
+        """Dispatch the first new message: now if the last batch is long enough ago, otherwise at the end of the
+        interval.
+        """
         self.has_undispatched = True
         if self.woken is not None:
             self.woken()
@@ -343,41 +343,41 @@ class Dispatching(Service):
 
     @property
     def _interval(self) -> float:
-        """Give the time for which messages gather, in seconds."""
+        """Time that messages gather, in seconds."""
         if not self.watchers:
             return UNWAITED_SECONDS
         longer = WAITED_FOR_SECONDS + self._last_count * WAITED_FOR_SECONDS_A_RECORD
         return min(longer, WAITED_FOR_SECONDS_MAX)
 
     def watch(self) -> None:
-        """Somebody waits for messages from now on: they are dispatched sooner under load."""
+        """Note one more client that waits for messages: they are dispatched sooner under load."""
         self.watchers += 1
         if self.watchers == 1 and self._planned is not None:
             self.cancel()
             self.wake()
 
     def unwatch(self) -> None:
-        """One of those who wait for messages waits no longer."""
+        """Note that a client no longer waits for messages."""
         self.watchers -= 1
 
     def cancel(self) -> None:
-        """Dispatch nothing more unless it is woken again."""
+        """Dispatch nothing more until the next call of ``wake``."""
         if self._planned is not None:
             self._planned.cancel()
             self._planned = None
 
     def _plan(self, seconds: float) -> None:
-        assert self._scheduler is not None, "only then something is planned"
+        assert self._scheduler is not None, "nothing is planned without a scheduler"
         self._planned = self._scheduler.call_later(seconds, self._run)
 
     def _run(self) -> None:
         self._planned = None
         before = self._dispatcher.behind_bytes
-        more = True  # whatever happens, it will be tried again
+        more = True  # in case of an error, it will be tried again
         try:
             more = self.step()
         finally:
-            assert self._scheduler is not None, "it has called this"
+            assert self._scheduler is not None, "the scheduler has called this"
             self._last = self._scheduler.time()
             if more:
                 stuck = self._dispatcher.behind_bytes >= before
@@ -386,8 +386,8 @@ class Dispatching(Service):
     def step(self) -> bool:
         """Dispatch a batch; return whether there is more.
 
-        On a full disk it returns True and nothing is lost: messages stay in the log, invisible to
-        consumers until there is room. Why it is stuck is logged once.
+        On a full disk it returns True and nothing is lost: messages stay in the log, invisible to consumers until there
+        is room. The reason is logged once.
         """
         try:
             self._last_count = self._dispatcher.run(self._step_records)
@@ -400,16 +400,16 @@ class Dispatching(Service):
             log.info("messages are dispatched again")
             self._stuck = ""
         self._log.prepare_next()
-        lacks_rest = self._dispatcher.lacks_rest  # then it is of no use before more has come
+        lacks_rest = self._dispatcher.lacks_rest  # then another step is useless before more bytes have come
         self.has_undispatched = self._dispatcher.behind_bytes > 0 and not lacks_rest
         return self.has_undispatched
 
     def catch_up(self) -> bool:
-        """Dispatch what still waits for its batch: who reads now sees what was answered before.
-        Return whether there was anything.
+        """Dispatch the records that still wait for their batch, so that a reader sees all messages acknowledged before.
+        Return whether there were any.
 
-        Not all where very many queues are new: that takes too long for one turn, and whoever reads
-        wants nothing of most of them.
+        If very many queues are new, only some of the records are dispatched. All of them would take too long for one
+        turn, and most are of no use to the reader.
         """
         if not self.has_undispatched:
             return False

@@ -1,7 +1,7 @@
-"""The message store: CommitLog, ConsumeQueues, index, checkpoint, in one.
+"""The message store: CommitLog, ConsumeQueues, index and checkpoint together.
 
-One process, one event loop, one writer. Messages come in by the ``doors``; ``dispatch`` makes them
-visible to consumers, in the time that it finds right; a thread brings both to the disk.
+One process, one event loop, one writer. Messages come in through the ``doors``. ``dispatch`` makes them visible to
+consumers at times that it chooses. A thread brings both to the disk.
 """
 
 from __future__ import annotations
@@ -53,24 +53,23 @@ from firearrow.store.writer import Writer
 log = logging.getLogger(__name__)
 
 CHECK_AGAIN_SECONDS: Final = 600.0
-"""For so long it is remembered which records were sound (``recordchecks``)."""
+"""Time for which the store remembers that a record was sound (``recordchecks``)."""
 _run_here: Final = operator.call
 
 
 class MessageStore(Writer):
     """A store directory, open.
 
-    ``store_host`` is the broker's advertised address as records hold it (see
-    ``firearrow.message.hosts.pack_host``). ``scheduler`` is the event loop that the store runs in;
-    without one its owner calls ``dispatch``. ``events`` get what ``store.events`` has.
-    ``wants_batches`` says which topics have the attribute ``queue.type=BatchCQ``; it is asked from
-    ``open`` on. ``counters`` gives what counts the messages that are put into a topic.
+    ``store_host`` is the broker's advertised address as records hold it (see ``firearrow.message.hosts.pack_host``).
+    ``scheduler`` is the event loop that the store runs in; without one its owner calls ``dispatch``. ``events`` get the
+    events of ``store.events``. ``wants_batches`` tells which topics have the attribute ``queue.type=BatchCQ``; it is
+    called from ``open`` on. ``counters`` returns the counters of the messages that are put into a topic.
     """
 
     _background = True
-    _end: End | None = None  # how the last run ended, once the directory is locked
-    may_have_lost = False  # known once it is open
-    was_closed = True  # by whoever had it before; the same
+    _end: End | None = None  # end of the last run, once the directory is locked
+    may_have_lost = False  # known once the store is open
+    was_closed = True  # by the last process that had it open; known once the store is open
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class MessageStore(Writer):
         self._check_again_at = monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
         self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged, monotonic)
-        # These are the parts' own: they are called too often for a layer in between.
+        # These methods of the parts are called too often for a layer in between.
         self.find_queue, self.catch_up = queues.find, dispatching.catch_up
         self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
         self._lookup = lookup = Lookup(
@@ -143,26 +142,25 @@ class MessageStore(Writer):
     # --- life ---
 
     def lock(self) -> None:
-        """Take the directory, so that what is beside the store there can be read before ``open``.
+        """Lock the directory, so that files beside the store's can be read before ``open``.
 
         Raises StoreError or OSError.
         """
         self._end = self._guard.take()
 
     def release(self) -> None:
-        """Let go of the directory, which was locked but not opened."""
+        """Release the directory, which was locked but not opened."""
         if self._end is not None:
             self.queues.close()
             self._guard.release(clean=False)
             self._end = None
 
     def open(self, *, background: bool = True, cut_at: int | None = None) -> None:
-        """Lock, recover and dispatch what is missing; from here on the store can be used.
+        """Lock, recover and dispatch missing entries; from now on the store can be used.
 
-        Without ``background`` there are no threads: nothing is flushed but by ``flush_step`` and
-        ``close``, and files are made where they are needed. What the log has from the physical
-        offset ``cut_at`` on is given up before (``truncation``). Raises StoreError or
-        OSError; the directory is then released again.
+        Without ``background`` there are no threads: only ``flush_step`` and ``close`` flush, and files are made when
+        they are needed. The log from the physical offset ``cut_at`` on is given up before (``truncation``). Raises
+        StoreError or OSError; the directory is then released again.
         """
         if self._end is None:
             self.lock()
@@ -182,7 +180,7 @@ class MessageStore(Writer):
                 f"served with storeType=defaultRocksDB: topics {', '.join(batch)}; nothing was "
                 "changed"
             )
-        self.may_have_lost = end is End.LOST  # what was not synced may be gone
+        self.may_have_lost = end is End.LOST  # records that were not synced may be gone
         self.was_closed = end is End.CLEAN
         self._guard.mark()
         self.checkpoint = Checkpoint.load(self.root / "checkpoint")
@@ -229,21 +227,21 @@ class MessageStore(Writer):
         self._start_flusher(flushed_offset, background=background)
 
     def _resume(self, recovered: Recovered) -> None:
-        """Go on where the log ends, and dispatch what is missing."""
+        """Continue at the end of the log, and dispatch missing entries."""
         self.log.resume(recovered.log_end_offset, recovered.last_store_ms or self.checkpoint.log_ms)
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
         self._dispatcher.complete = recovered.queues_offset == self.log.start_offset
         if self.config.broker_role == "SLAVE" and (torn := first_torn(self.log)) is not None:
-            self.dispatching.limit_to(torn)  # until it is compared with the master's
+            self.dispatching.limit_to(torn)  # until the log is compared with the master's
         self._dispatch_all()
         self._dispatcher.complete = False
 
     def _expect(self, noted: Inventory) -> None:
-        """Compare what is there with what the store had when it was closed.
+        """Compare the files with the note of the last close.
 
-        Raises CorruptStore where the end of the log is gone: to go on would give the places of
-        acknowledged messages to others.
+        Raises CorruptStore where the end of the log is gone: continuing would give the places of acknowledged messages
+        to others.
         """
         start, end = self.log.start_offset, self.log.segments.end_offset
         if self.log.segments.files and end < noted.log[1]:
@@ -254,8 +252,7 @@ class MessageStore(Writer):
             )
         if start > noted.log[0]:
             log.error(
-                "CommitLog begins behind the place where it began when the store was closed: the "
-                "files between are gone",
+                "CommitLog begins after the place where it began when the store was closed: the files between are gone",
                 extra={"physical_offset": start, "noted_physical_offset": noted.log[0]},
             )
         if self._index is not None:
@@ -273,13 +270,13 @@ class MessageStore(Writer):
         looking.offset = max(before, self.log.start_offset)
         try:
             self._dispatch_all(looking)
-        except CorruptStore as error:  # an entry led to no record
+        except CorruptStore as error:  # an entry refers to no record
             log.warning("queues can't be compared with the end of the log", extra={"error": error})
             return
         self.queues.expect_records(last.by_key, self.log.start_offset)
 
     def _note(self) -> None:
-        """Note what the next start must find."""
+        """Note the files that the next start must find."""
         noted = Inventory(
             inventory.checkpoint_sum(self.root),
             (self.log.start_offset, self.log.end_offset),
@@ -295,18 +292,18 @@ class MessageStore(Writer):
             )
 
     def _settled_offset(self) -> int:
-        """Up to where the log is on the disk, and the queues know of it there."""
+        """End of the log that is on the disk and in the queues there."""
         in_queues = self.queues.dispatched_offset
         if in_queues is None:
             in_queues = self.checkpoint.queues_physical_offset
         return min(self._log_flush.flushed_offset, in_queues)
 
     def keep_from(self, offset: Callable[[], int | None]) -> None:
-        """Delete no file of the log from the physical offset on that is asked for there."""
+        """Delete no file of the log from the physical offset on that ``offset`` returns."""
         self._cleaner.kept_from = offset
 
     def flush_log(self) -> None:
-        """Return once all that the log holds is on the disk, in any thread; OSError if it can't."""
+        """Return once everything in the log is on the disk, in any thread; OSError if that is impossible."""
         self._log_flush.flush()
 
     def _start_flusher(self, flushed_offset: int, *, background: bool) -> None:
@@ -329,7 +326,7 @@ class MessageStore(Writer):
         self._flusher.moved.listen(lambda _: self.acknowledging.answer())
         self.log.on_clock_back = derived_flush.go_back
         if self.checkpoint.log_ms > self.log.last_store_ms > 0:  # the clock was set back, then
-            derived_flush.go_back(self.log.last_store_ms)  # the power was lost, or Java was here
+            derived_flush.go_back(self.log.last_store_ms)  # the power was lost, or RocketMQ had the store
         self.log.prepares_aside = self._background = background
         if background and self._scheduler is None:
             self._flusher.begin()
@@ -343,8 +340,9 @@ class MessageStore(Writer):
         return Needed(self._flusher, self.config.sync_flush_timeout / 1000, Outcome.NOT_FLUSHED)
 
     def copy_by(self, copies: Condition, seconds_max: float) -> Acknowledging:
-        """Have sends confirmed by copies, too, from now on; what is given answers those that
-        wait, and is to be told when there are more."""
+        """Confirm sends by copies, too, from now on. The result answers the waiting senders: call its ``answer`` when
+        there are more copies.
+        """
         needed = Needed(copies, seconds_max, Outcome.NOT_COPIED)
         if not self.sync_flush:
             self.confirming = self._acknowledging(needed)
@@ -379,7 +377,7 @@ class MessageStore(Writer):
             try:
                 step()
             except (OSError, StoreError) as error:
-                clean = False  # the next start looks at everything again
+                clean = False  # the next start checks everything again
                 log.error(
                     "store can't be closed cleanly: the next start will look at everything again",
                     extra={"error": error},
@@ -395,7 +393,7 @@ class MessageStore(Writer):
         self._guard.release(clean=clean)
 
     def _dispatch_all(self, dispatcher: Dispatcher | None = None) -> None:
-        """Dispatch all there is; a step over the blank of a file has no records but goes on."""
+        """Dispatch the whole log; a step over the blank of a file has no records but is no end."""
         dispatcher = dispatcher or self._dispatcher
         progress = Progress("writing queues and index", self._clock.monotonic)
         start, end = dispatcher.offset, self.log.end_offset
@@ -407,8 +405,7 @@ class MessageStore(Writer):
                 progress(dispatcher.offset - start, end - start)
 
     def _rebuild_left_out(self) -> bool:
-        """Rebuild the queues from the log whose files can't be used or lack something; return
-        whether there were any."""
+        """Rebuild from the log the queues whose files are unusable or incomplete; return whether there were any."""
         aside = self.queues.set_aside(self.root / "quarantine")
         if not aside:
             return False
@@ -434,26 +431,26 @@ class MessageStore(Writer):
         return self.sync_flush or self.confirming is not self.acknowledging
 
     def when_confirmed(self, physical_offset: int, on_safe: OnSafe) -> None:
-        """Have ``on_safe`` called, in the event loop, once the log is up to there what a send has
-        to wait for."""
+        """Call ``on_safe``, in the event loop, once the log meets the conditions of a send up to an offset."""
         self.confirming.wait_for(physical_offset, on_safe)
 
     def when_safe(self, physical_offset: int, on_safe: Callable[[bool], object]) -> None:
-        """Have ``on_safe`` called, in the event loop, with whether the log is on the disk up to
-        there, once that is known."""
+        """Call ``on_safe``, in the event loop, once it is known whether the disk has the log up to an offset. Its
+        argument tells that.
+        """
         self.acknowledging.wait_for(physical_offset, lambda it: on_safe(it is Outcome.SAFE))
 
     def flush_soon(self) -> None:
-        """Have the log flushed before its interval is over."""
+        """Flush the log before its interval is over."""
         self.acknowledging.ask()
 
     @property
     def flushed_offset(self) -> int:
-        """Up to which physical offset the log is on the disk."""
+        """End of the flushed log, as a physical offset."""
         return self._log_flush.flushed_offset
 
     def flush_step(self) -> None:
-        """Flush what is due by the clock, here and now; OSError if the disk refuses.
+        """Flush everything that is due by the clock, in this thread; OSError if the disk refuses.
 
         For a store that was opened without ``background``.
         """
@@ -469,7 +466,7 @@ class MessageStore(Writer):
         return self.dispatching.step()
 
     def catch_up_left_out(self) -> float | None:
-        """Have queues and index that were left out catch up by a step (``catchup``).
+        """Take a step of the catch-up of queues and index that were left out (``catchup``).
 
         Returns the seconds until the next step; None if nothing is left out.
         """
@@ -478,15 +475,16 @@ class MessageStore(Writer):
     # --- reading ---
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """The first offset of a queue that can be read; 0 where there is no queue, -1 for one of
-        batches that has never had any (upstream ``BatchConsumeQueue#minOffsetInQueue``)."""
+        """First offset of a queue that can be read; 0 where there is no queue. For a queue of batches that has never
+        had any it is -1 (RocketMQ's ``BatchConsumeQueue#minOffsetInQueue``).
+        """
         queue = self.queues.find(topic, queue_id)
         if queue is None:
             return -1 if self._wants_batches(topic) else 0
         return -1 if isinstance(queue, FileBatchQueue) and not queue.numbers else queue.min_offset
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next message of a queue will be seen at."""
+        """Offset of the next message that becomes visible in a queue."""
         self.catch_up()
         queue = self.queues.find(topic, queue_id)
         return queue.max_offset if queue else 0
@@ -496,7 +494,7 @@ class MessageStore(Writer):
         return tag_codes(self.queues.open(topic, queue_id), queue_offset, end, self.log)
 
     def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time (ms) of a message, -1 if it is not there."""
+        """Store time (ms) of a message, -1 if the queue does not have it."""
         queue = self.queues.find(topic, queue_id)
         return self._reader.store_ms(queue, queue_offset) if queue else -1
 
@@ -542,13 +540,13 @@ class MessageStore(Writer):
         return self._lookup.query(topic, key, kind, begin_ms, end_ms, count_max)
 
     def explain_query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
-        """Explain, in one clause, why ``query`` gave nothing for these arguments."""
+        """Explain, in one clause, why ``query`` returned nothing for these arguments."""
         if self.behind_bytes:
             return f"the last {self.behind_bytes} bytes of the CommitLog are not indexed yet"
         return self._lookup.explain_query(topic, key, kind, begin_ms, end_ms)
 
     def explain_offset(self, physical_offset: int) -> str:
-        """Explain, in one clause, why ``record_at`` gave nothing for an offset."""
+        """Explain, in one clause, why ``record_at`` returned nothing for an offset."""
         return self._lookup.explain_offset(physical_offset)
 
     @property
@@ -561,36 +559,38 @@ class MessageStore(Writer):
     # --- retention ---
 
     def clean(self) -> None:
-        """Delete what may go, refuse sends if the disk is too full; see ``cleaner``. To be called
-        every ``cleanResourceInterval``."""
+        """Delete files whose time is over, and refuse sends if the disk is too full; see ``cleaner``. The owner calls
+        it every ``cleanResourceInterval``.
+        """
         if self._clock.monotonic() >= self._check_again_at:
             self.check_again()
         self._cleaner.clean(aside=self._background)
 
     def check_again(self) -> None:
-        """Check records again before they go out, whether they were checked or written by us."""
+        """Check records again before they are read, even those that were checked or written by this process."""
         self.log.doubt(self.log.end_offset)
         self._reader.forget_checked()
         self._check_again_at = self._clock.monotonic() + CHECK_AGAIN_SECONDS
 
     def clean_on_request(self) -> None:
-        """Delete what may go whatever the hour, in this round and those that follow."""
+        """Delete files whose time is over whatever the hour, in this round and those that follow."""
         self._cleaner.ask()
         self.clean()
 
     def retain_by(self, config: StoreConfig) -> None:
-        """Go by the retention keys of a changed configuration from now on."""
+        """Use the retention keys of a changed configuration from now on."""
         self._cleaner.config = config
 
     def know_progress(self, progress: Callable[[], Iterable[Consumed]]) -> None:
-        """Have the retention policy ask there how far consumer groups are."""
+        """Set the retention policy's source for the progress of consumer groups."""
         self._cleaner.progress = progress
 
     def delete_expired_queues(self) -> Iterator[QueueRange]:
-        """Delete the queues of which the log holds no message any more, but those of system
-        topics, one for each that is taken. Their next message will have the queue offset 0.
+        """Delete the queues that have no message in the log any more, except queues of system topics. Each step of the
+        iterator deletes one.
 
-        Who keeps what ``queue`` gave is told by `QueuesDeleted` to ask for it again.
+        Their next message will have the queue offset 0. The event `QueuesDeleted` tells the code that keeps results of
+        ``queue`` to get them again.
         """
         for topic, queue_id, _, _ in list(filter(self._is_expired, self.queues.ranges())):
             self.catch_up()
@@ -598,7 +598,7 @@ class MessageStore(Writer):
             if queue is None:
                 continue
             now = QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
-            if self._is_expired(now):  # others may have done something meanwhile
+            if self._is_expired(now):  # the queue may have changed meanwhile
                 self._catch_up.stop()
                 with self._cleaner.paused():
                     self.queues.delete_queues({(topic, queue_id)})
@@ -612,10 +612,11 @@ class MessageStore(Writer):
         return self.queue(queue.topic, queue.queue_id).next_offset == queue.max_offset
 
     def delete_unused_topics(self, kept: Collection[str]) -> Iterator[str]:
-        """Delete the queues of topics that are neither ``kept``, of the system nor lmq ones, of
-        one topic for each that is taken."""
+        """Delete the queues of all topics except the ``kept`` ones, system topics and LMQs. Each step of the iterator
+        deletes the queues of one topic.
+        """
         for topic in sorted({queue.topic for queue in self._unused(kept)}):
-            if topic not in kept:  # it may have come to be meanwhile
+            if topic not in kept:  # it may have been created meanwhile
                 self.delete_topic(topic)
                 yield topic
 
@@ -625,13 +626,13 @@ class MessageStore(Writer):
                 yield queue
 
     def topics_from(self, prefix: str) -> Iterator[str | None]:
-        """The topics with messages whose names begin so, and None now and then while others are
-        passed over; other things may be done between two."""
+        """The topics with messages whose names begin with a prefix. Between them the iterator returns None now and then
+        while it passes over others, so that other work can be done.
+        """
         return self.queues.topics_from(prefix)
 
     def queues_left(self, kept: Collection[str]) -> list[QueuesLeft]:
-        """The queues with messages of topics that are neither ``kept``, of the system nor lmq
-        ones, by topic."""
+        """The queues with messages of all topics except the ``kept`` ones, system topics and LMQs, by topic."""
         left: dict[str, QueuesLeft] = {}
         for topic, queue_id, first, after in self._unused(kept):
             if first < after:
@@ -661,11 +662,11 @@ class MessageStore(Writer):
     # --- administration ---
 
     def advise(self, *, read_ahead: bool) -> None:
-        """Have the system read the log ahead, for who reads it in order, or not, for all others."""
+        """Tell the system to read the log ahead, for a reader in order, or not, for all other readers."""
         self.log.advise(read_ahead=read_ahead)
 
     def dispatch_in_steps(self) -> Iterator[None]:
-        """Dispatch what the log has by now, a batch for each that is taken, as far as it can be."""
+        """Dispatch everything that is in the log now, one batch for each step of the iterator. An error ends it."""
         end = self.log.end_offset
         before = -1
         while before < self._dispatcher.offset < end:
@@ -677,10 +678,10 @@ class MessageStore(Writer):
             yield
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic's queues; its records stay in the log until retention takes them.
+        """Delete a topic's queues; its records stay in the log until retention deletes them.
 
-        What is not dispatched yet is dispatched first: it must not come to a later topic of the
-        same name. Raises DiskFull, having deleted nothing, where that can't be.
+        Pending records are dispatched first: they must not come to a later topic of the same name. Raises DiskFull,
+        having deleted nothing, if that is impossible.
         """
         self._dispatch_before_deletion(f"topic {topic}")
         self._catch_up.stop()
@@ -689,7 +690,7 @@ class MessageStore(Writer):
         self.queues_deleted(QueuesDeleted(topic))
 
     def delete_lmqs(self, names: Collection[str]) -> None:
-        """Delete LMQs, as `delete_topic` does each, at the cost of one."""
+        """Delete LMQs, each as `delete_topic` does, at the cost of one."""
         if not names:
             return
         self._dispatch_before_deletion(f"{len(names)} LMQs")
@@ -708,7 +709,7 @@ class MessageStore(Writer):
     def admit_batches(self, topic: str) -> bool:
         """Tell whether a new topic can have ``queue.type=BatchCQ``, see ``ConsumeQueues.admit_batches``.
 
-        Where it can't, ``delete_topic`` makes way.
+        If it can't, ``delete_topic`` makes it possible.
         """
         self._catch_up.stop()
         with self._cleaner.paused():
@@ -721,7 +722,7 @@ class MessageStore(Writer):
 
     @property
     def dispatched_offset(self) -> int:
-        """Up to which physical offset the log is dispatched."""
+        """End of the dispatched log, as a physical offset."""
         return self._dispatcher.offset
 
     @property
@@ -731,11 +732,11 @@ class MessageStore(Writer):
         return decode_record(first).store_timestamp_ms if first else -1
 
     def asked_for(self, record: RecordDamaged) -> Asked | None:
-        """Give the request to a replica that repairs a damaged record; None if the record is gone."""
+        """The request to a replica that repairs a damaged record; None if the record is gone."""
         return asked_for(self.log, record)
 
     def mend(self, record: RecordDamaged, asked: Asked, data: bytes) -> str | None:
-        """Put a damaged record right by what a replica has; give the reason if that is of no use.
+        """Overwrite a damaged record with a replica's copy; return the reason if that copy is of no use.
 
         `flush_mended` brings it to the disk.
         """
@@ -751,7 +752,7 @@ class MessageStore(Writer):
         self.log.segments.flush(at, at + record.size)
 
     def runtime_facts(self) -> dict[str, str]:
-        """Facts that request 28 reports of the store, under RocketMQ's names."""
+        """The facts about the store that request 28 reports, under RocketMQ's names."""
         usage = os.statvfs(self.root)
         log_used = f"{self._fs.used_ratio(self.config.commit_log_path):.2f}"
         earliest = self.earliest_store_ms

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class MessagesArrived(list[tuple[str, int, int, int]]):
-    """Queues have new messages: topic, queue id, first new offset and max offset of each. A queue
-    may occur more than once."""
+    """Queues have new messages: topic, queue id, first new offset and max offset of each. A queue may occur more than
+    once.
+    """
 
 
 class QueuesDeleted(NamedTuple):
-    """Queues are deleted, all of a topic or (``queue_id``) one: whoever keeps one has to ask the
-    store for it again."""
+    """The queues of a topic are deleted, or one (``queue_id``). Code that keeps one must get it again."""
 
     topic: str
     queue_id: int | None = None
@@ -25,7 +25,7 @@ class FlushRefused(NamedTuple):
 
 
 class RecordDamaged(NamedTuple):
-    """A read has met a damaged record; ``size`` is what its entry says, or it says itself."""
+    """A read has met a damaged record; ``size`` is from its entry, or from the record itself."""
 
     physical_offset: int
     size: int

@@ -1,9 +1,9 @@
-"""The extension of a ConsumeQueue: what the original keeps of a message that an entry can't hold.
+"""The extension of a ConsumeQueue: RocketMQ's data about messages that does not fit into an entry.
 
-With ``enableConsumeQueueExt`` an entry of ``consumequeue/TOPIC/QUEUE_ID/`` has an address in place
-of its tag code, and ``consumequeue_ext/TOPIC/QUEUE_ID/`` has a unit at that address. Only the
-original writes them; here they are read, and deleted with the entries that lead there. Where a unit
-is missing, the record says what its tag is. A unit, big-endian:
+With ``enableConsumeQueueExt`` an entry of ``consumequeue/TOPIC/QUEUE_ID/`` has an address in place of its tag code, and
+``consumequeue_ext/TOPIC/QUEUE_ID/`` has a unit at that address. Only RocketMQ writes such units. Firearrow reads them,
+and deletes them with the entries that refer to them. Where a unit is missing, the tag is read from the record. A unit,
+big-endian:
 
 ====== ==== ==============================================================
 offset size field
@@ -15,13 +15,13 @@ offset size field
 20     n    bits of the SQL filters that the message passes
 ====== ==== ==============================================================
 
-An address is the byte offset of the unit plus -2**63, so it is below every tag code, which is a
-32-bit number. Files are named by the byte offset of their first unit.
+An address is the byte offset of the unit plus -2**63, so it is below every tag code, which is a 32-bit number. Files
+are named by the byte offset of their first unit.
 
-Worked example, the first unit of a queue, a message with tag ``Tag2`` (2598904): address
-8000000000000000, unit ``0014 000000000027a7f8 000001a1fcd01f37 0000``.
+Worked example, the first unit of a queue, a message with tag ``Tag2`` (2598904): address 8000000000000000, unit ``0014
+000000000027a7f8 000001a1fcd01f37 0000``.
 
-Source: upstream ``ConsumeQueueExt``.
+Source: RocketMQ's ``ConsumeQueueExt``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 DIRECTORY: Final = "consumequeue_ext"
 ADDRESS_MAX: Final = INT_MIN - 1
-"""What is no more than this, in place of a tag code, is an address. Java: isExtAddr."""
+"""Largest value that is an address when it stands in place of a tag code. Java: isExtAddr."""
 _FIRST_ADDRESS: Final = LONG_MIN
 _UNIT: Final = struct.Struct(">hqqh")
 assert _UNIT.size == 20
@@ -52,12 +52,12 @@ _tags: Final = properties.finder(properties.TAGS)
 
 
 def place_of(address: int) -> int:
-    """The byte offset of the unit at an address."""
+    """Byte offset of the unit at an address."""
     return address - _FIRST_ADDRESS
 
 
 def tag_code_in(data: bytes | memoryview, at: int) -> int | None:
-    """The tag code of the unit that begins at a byte; None if none does."""
+    """Tag code of the unit that begins at a byte; None if none does."""
     if len(data) < at + _UNIT.size:
         return None
     size, code, _, bits = _UNIT.unpack_from(data, at)
@@ -65,7 +65,7 @@ def tag_code_in(data: bytes | memoryview, at: int) -> int | None:
 
 
 class Extension:
-    """The extension files of one queue, as they are when they are first asked for."""
+    """The extension files of one queue; their list is read at the first use."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -96,7 +96,7 @@ class Extension:
         return tag_code_in(data, 0)
 
     def before(self, address: int | None) -> list[Path]:
-        """Take out the files that have only units before an address; without one, all files."""
+        """Take out the files that have only units before an address; without an address, all files."""
         files = self._files
         count = len(files)
         if address is not None:
@@ -108,9 +108,9 @@ class Extension:
 
 
 def tag_code_behind(queue: ConsumeQueue, log: CommitLog, address: int, physical_offset: int) -> int | None:
-    """The tag code of a message whose entry has an address in its place: by the extension, or where
-    that lacks it, by the record. None if neither says it: of a delayed message, the entry has the
-    time at which it is due."""
+    """Tag code of a message whose entry has an address in its place: from the extension, or from the record if the
+    extension lacks it. None if neither has it: the entry of a delayed message has its due time instead.
+    """
     found = queue.extended_tag_code(address)
     if found is not None or queue.topic == SCHEDULE_TOPIC:
         return found

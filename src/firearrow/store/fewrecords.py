@@ -1,12 +1,11 @@
-"""Dispatches records one by one, where they are few.
+"""Dispatches records one by one when they are few.
 
-Columns take 0.2 ms for a batch, however small it is: that are forty operations on arrays. A record
-by itself takes 15 µs, with the same result. So who waits for messages that come one at a time has
-them sooner, and the broker has less to do. From a dozen records on columns are cheaper.
+Columns take 0.2 ms for a batch, however small it is: the price of forty operations on arrays. A single record takes 15
+µs here, with the same result. So consumers get messages that come one at a time sooner, and the broker has less work.
+From a dozen records on columns are cheaper.
 
-Only usual records are dispatched here: outside of transactions, not delayed, in no LMQ, not
-compressed, and next in a queue that has files. Whatever takes more care is left to the columns
-(``dispatch``), the one place that knows all rules.
+Only usual records are dispatched here: outside of transactions, not delayed, in no LMQ, not compressed, and next in a
+queue that has files. All other records are left to the columns (``dispatch``), the one place that knows all rules.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ _tags_in: Final = properties.finder(properties.TAGS)
 def dispatched(
     buffer: mmap.mmap, at: int, end: int, queues: FileConsumeQueues, index: Index | None, *, lmq: bool
 ) -> tuple[str, Located] | None:
-    """Dispatch the record from ``at`` to ``end``; give its topic and what was read of it.
+    """Dispatch the record from ``at`` to ``end``; return its topic and its fields.
 
-    None if it is not for here: then nothing was done, or its queue has it and the index lacks its
-    keys, as after a step that a full disk has cut short. Raises OSError likewise.
+    None if the record must be left to the columns: then nothing was done, or its queue has it and the index lacks its
+    keys. The latter also happens in a step that a full disk ends. Raises OSError in the same state.
     """
     record = locate(buffer, at, end)
     if record is None or record.sys_flag & _SPECIAL:
@@ -60,7 +59,7 @@ def dispatched(
 
 
 def index_keys(topic: str, stored: bytes, tags: str) -> list[int]:
-    """The index keys of a record, in the order in which they are put (``scan.Properties``)."""
+    """Index keys of a record, in the order of their puts (``scan.Properties``)."""
     keys: list[str] = []
     unique_key = _text(_unique_key_in(stored))
     if unique_key:

@@ -1,12 +1,12 @@
-"""Brings what was written to the disk, in an order that recovery can rely on.
+"""Brings written data to the disk, in an order that recovery can rely on.
 
-First the log, then the files derived from it and the directories that name them, then the
-checkpoint that says how far they are. When each is flushed: ``firearrow.store.flushservice``.
+First the log, then the files derived from it and the directories that name them, then the checkpoint, which holds their
+progress. For the times of the flushes see ``firearrow.store.flushservice``.
 
-A flush that failed is not repeated: the kernel drops the pages that it could not write and says so
-once. From there on nothing more is confirmed, and the next start looks at everything again.
+A failed flush is not repeated: the kernel drops the pages that it could not write and reports that once. From then on
+nothing more is confirmed, and the next start checks everything again.
 
-Source: upstream ``MappedFileQueue#flush``, ``FlushConsumeQueueService``, ``StoreCheckpoint``.
+Source: RocketMQ's ``MappedFileQueue#flush``, ``FlushConsumeQueueService``, ``StoreCheckpoint``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from firearrow.store.fs import UNREACHABLE, FileSystem
 from firearrow.store.index import Index
 from firearrow.store.queues import ConsumeQueues
 
-# What keeps a file from being opened says nothing of its pages; any other error does.
+# These errors keep a file from being opened and tell nothing about its pages; any other error does.
 PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -42,7 +42,7 @@ class LogFlush:
 
     @property
     def error(self) -> OSError | None:
-        """Error by which the disk has refused the log, None as long as it has not."""
+        """Error of the disk when it refused the log, None if it has not."""
         return self._failed.error
 
     @property
@@ -55,10 +55,10 @@ class LogFlush:
         return self._log.end_offset // FLUSH_PAGE_BYTES - self.flushed_offset // FLUSH_PAGE_BYTES
 
     def flush(self) -> None:
-        """Return once all that the log holds now is on the disk; OSError if it can't be."""
+        """Return once everything that the log holds now is on the disk; OSError if that is impossible."""
         with self._lock:
             self._failed.check()
-            # In this order the time is at most that of the one append that is under way.
+            # In this order the time is not later than that of the one append in progress.
             stored_ms = self._log.last_store_ms
             end = self._log.end_offset
             if end <= self.flushed_offset:
@@ -72,7 +72,7 @@ class LogFlush:
             self._checkpoint.log_ms = stored_ms
 
     def go_back(self, now_ms: int) -> None:
-        """Have log and checkpoint go on at an earlier time, while no flush is under way."""
+        """Continue log and checkpoint at an earlier time, while no flush is in progress."""
         with self._lock:
             self._failed.check()
             known = self._checkpoint
@@ -82,7 +82,7 @@ class LogFlush:
             self._log.last_store_ms = now_ms
 
     def not_after(self, stored_ms: int) -> int:
-        """A store time, but none that the log has gone back from."""
+        """A store time, limited to the log's last store time, as the log may have gone back from later ones."""
         return min(stored_ms, self._log.last_store_ms)
 
 
@@ -107,12 +107,12 @@ class DerivedFlush:
         self._checkpoint = checkpoint
         self._fs = fs
         self._saved: Checkpoint | None = None
-        self._index_counts: dict[Path, int] = {}  # entries that are on the disk
-        self._failed = Failed(PASSING | UNREACHABLE)  # what is gone of a queue is rebuilt
+        self._index_counts: dict[Path, int] = {}  # number of entries that are on the disk
+        self._failed = Failed(PASSING | UNREACHABLE)  # a queue without its files is rebuilt
         self._saving = threading.Lock()
 
     def flush_queues(self, least_pages: int) -> None:
-        """Flush the queues that have so many pages to flush; OSError if the disk refuses."""
+        """Flush the queues that have at least ``least_pages`` pages to flush; OSError if the disk refuses."""
         self._failed.check()
         try:
             self._queues.flush(least_pages)
@@ -121,15 +121,15 @@ class DerivedFlush:
             raise
 
     def flush_all(self, *, last: bool) -> None:
-        """Flush the log, all queues and all full IndexFiles, and let the checkpoint say so.
+        """Flush the log, all queues and all full IndexFiles, and advance the checkpoint.
 
-        ``last`` takes the IndexFile that is being filled as well. Raises OSError if the disk
-        refuses; the checkpoint stays where it is, now and later.
+        ``last`` also flushes the IndexFile that is being filled. Raises OSError if the disk refuses; the checkpoint
+        stays where it is, now and later.
 
-        How far dispatch is, is noted first and said last. A record before what the checkpoint says
-        of queues counts as one that was on the disk: a start that misses it stops
-        (``Recovery._was_on_disk``) instead of cutting the log there. So the log comes before the
-        queues, and both before the checkpoint. A database of queues says itself how far it is.
+        The progress of dispatch is noted before the flushes and written after them. A record before the checkpoint's
+        place of queues counts as one that was on the disk: a start that misses it stops (``Recovery._was_on_disk``)
+        instead of cutting the log there. So the log comes before the queues, and both before the checkpoint. A database
+        of queues holds its own progress.
         """
         self._failed.check()
         stored_ms = self._dispatcher.last_store_ms
@@ -148,19 +148,19 @@ class DerivedFlush:
             raise
 
     def save_checkpoint(self) -> None:
-        """Write the checkpoint if it has moved; OSError if that fails, it may be tried again."""
-        with self._saving:  # `go_back` comes from the event loop, all else from the thread
+        """Write the checkpoint if it has moved; OSError if that fails. It may be tried again."""
+        with self._saving:  # `go_back` comes from the event loop, all other calls from the thread
             current = replace(self._checkpoint)
             if current != self._saved and not self._log_flush.is_broken:
                 current.save(self._root / "checkpoint", self._fs)
                 self._saved = current
 
     def go_back(self, now_ms: int) -> None:
-        """Have the log go on at an earlier time; OSError if the checkpoint can't be written.
+        """Continue the log at an earlier time; OSError if the checkpoint can't be written.
 
-        Recovery takes what was stored before the times of the checkpoint for flushed. So what is on
-        the disk must not name one that records to come may be before: without this, simulated
-        losses of power lost messages.
+        Recovery takes records that were stored before the times of the checkpoint for flushed. So the checkpoint on the
+        disk must not hold a time later than that of a record to come. Without this rule, simulated losses of power lost
+        messages.
         """
         self._log_flush.go_back(now_ms)
         self.save_checkpoint()
@@ -184,7 +184,7 @@ class DerivedFlush:
 
 
 class Failed:
-    """Failure of a flush that no later flush makes good: its error is not among the ``passing``."""
+    """Failure of a flush that no later flush repairs: its error is not among the ``passing`` ones."""
 
     def __init__(self, passing: frozenset[int]) -> None:
         self._passing = passing
@@ -196,6 +196,6 @@ class Failed:
             self.error = error
 
     def check(self) -> None:
-        """Raise what happened before."""
+        """Raise the error of an earlier flush."""
         if self.error is not None:
             raise self.error

@@ -1,16 +1,16 @@
-"""Decides when the disk gets what.
+"""Decides the times of flushes.
 
-The log is flushed every ``flushIntervalCommitLog`` (500 ms); where less than
-``flushCommitLogLeastPages`` (4) has come since, after ``flushCommitLogThoroughInterval`` (10 s).
-Queues likewise have their interval (1 s), their least pages (2) and a thorough flush of all (60 s),
-which alone moves the checkpoint. Under SYNC_FLUSH a send is answered once its bytes are on the
-disk (``acknowledging``): one fdatasync answers all that came before it (group commit).
+The log is flushed every ``flushIntervalCommitLog`` (500 ms), or after ``flushCommitLogThoroughInterval`` (10 s) if
+fewer than ``flushCommitLogLeastPages`` (4) pages have come since. Queues also have their interval (1 s), their least
+pages (2) and a thorough flush of all queues (60 s). Only the thorough flush moves the checkpoint. Under SYNC_FLUSH a
+send is answered once its bytes are on the disk (``acknowledging``): one fdatasync answers all sends that came before it
+(group commit).
 
-In a running store two threads take the steps, one for the log and one for the rest, so that no send
-waits for the flush of many queues. Without threads the event loop takes them, or ``step``: a
-simulation decides then when the disk gets what.
+In a running store two threads take the steps, one for the log and one for the rest, so that no send waits for the flush
+of many queues. Without threads the event loop takes them, or ``step``: a simulation then decides the times of the
+flushes.
 
-Source: upstream ``FlushManager``, ``FlushRealTimeService``, ``FlushConsumeQueueService``.
+Source: RocketMQ's ``FlushManager``, ``FlushRealTimeService``, ``FlushConsumeQueueService``.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from firearrow.store.flush import DerivedFlush, LogFlush
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
-FAULTS_MAX: Final = 100  # logged causes: what fails in ever new ways needs no more lines
+FAULTS_MAX: Final = 100  # limit of logged causes: a flush that always fails in new ways needs no more lines
 
 
 class FlushService(Service):
-    """Takes the steps of a store's flushing in their time; a condition of acknowledgement.
+    """Takes the steps of a store's flushing at their times; a condition of acknowledgement.
 
-    ``run_in_loop`` hands a callback from a thread to the event loop, in which all methods are to be
-    called; ``worker`` makes what takes the steps. Where somebody waits, ``moved`` tells, in the
-    event loop, that more of the log is on the disk, or the disk has refused it, which ``refused``
-    is told once.
+    ``run_in_loop`` hands a callback from a thread to the event loop, where all methods must be called. ``worker`` makes
+    the object that takes the steps. If senders wait, ``moved`` tells, in the event loop, that more of the log is on the
+    disk, or that the disk has refused it. ``refused`` is called once in the latter case.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class FlushService(Service):
         self.moved: Event[int] = Event()
         self._asked = False
         now = monotonic()
-        self._log_at = self._log_thorough_at = now  # when the log was last flushed so
+        self._log_at = self._log_thorough_at = now  # time of the last such flush of the log
         self._derived_at = self._derived_thorough_at = now
         self._log_worker = worker("firearrow-flush-log", self._log_turn)
         self._derived_worker = worker("firearrow-flush-queues", self._derived_step)
@@ -73,7 +72,7 @@ class FlushService(Service):
     # --- in the event loop ---
 
     async def start(self) -> None:
-        """Have the steps taken from here on."""
+        """Begin to take the steps."""
         self.begin()
 
     async def stop(self) -> None:
@@ -81,12 +80,12 @@ class FlushService(Service):
         self.end()
 
     def begin(self) -> None:
-        """Have the steps taken from here on."""
+        """Begin to take the steps."""
         self._log_worker.start()
         self._derived_worker.start()
 
     def end(self) -> None:
-        """Take no further step; returns when none is under way."""
+        """Take no further step; returns when none is in progress."""
         self._log_worker.stop()
         self._derived_worker.stop()
 
@@ -97,7 +96,7 @@ class FlushService(Service):
 
     @property
     def reached(self) -> int:
-        """Up to where the log is on the disk."""
+        """End of the flushed log, as a physical offset."""
         return self._log_flush.flushed_offset
 
     @property
@@ -106,13 +105,13 @@ class FlushService(Service):
         return self._log_flush.is_broken
 
     def ask(self) -> None:
-        """Have the log flushed without waiting for its interval."""
+        """Flush the log without waiting for its interval."""
         if not self._asked:
             self._asked = True
             self._log_worker.wake()
 
     def _tell(self) -> None:
-        """More of the log is on the disk, or will never be."""
+        """Tell that more of the log is on the disk, or will never be."""
         error = self._log_flush.error
         if error is not None and not self._has_told:
             self._has_told = True
@@ -120,7 +119,7 @@ class FlushService(Service):
         self.moved(self.reached)
 
     def step(self) -> None:
-        """Flush what is due now, here, and tell of it; OSError if the disk refuses.
+        """Flush everything that is due now, in this thread, and tell of it; OSError if the disk refuses.
 
         For a store without threads.
         """
@@ -131,7 +130,7 @@ class FlushService(Service):
         self._derived_step()
 
     def finish(self) -> None:
-        """Flush everything there is; the checkpoint then says so. OSError if the disk refuses."""
+        """Flush everything, and then the checkpoint. OSError if the disk refuses."""
         try:
             self._log_flush.flush()
         finally:
@@ -145,7 +144,7 @@ class FlushService(Service):
         try:
             seconds = self._log_step()
         except OSError:
-            self._asked = True  # the next turn tries again, if that is of use
+            self._asked = True  # the next turn tries again, unless the log is broken
             if self._log_flush.is_broken:
                 self._run_in_loop(self._tell)
             raise
@@ -154,10 +153,10 @@ class FlushService(Service):
         return seconds
 
     def _log_step(self) -> float:
-        """Flush the log if it is time or was asked for; return the seconds until the next time."""
+        """Flush the log if it is due or requested; return the seconds until the next time."""
         config, now = self._config, self._monotonic()
         asked = self._asked
-        if asked:  # whoever asks from here on asks for the next step
+        if asked:  # a request from here on is for the next step
             self._asked = False
         assert now >= self._log_at, "its clock never goes back"
         interval = config.flush_interval_commit_log / 1000
@@ -173,7 +172,7 @@ class FlushService(Service):
         return max(self._log_at + interval - self._monotonic(), 0.0)
 
     def _derived_step(self) -> float:
-        """Flush queues and index if it is time; return the seconds until the next time."""
+        """Flush queues and index if they are due; return the seconds until the next time."""
         config, now = self._config, self._monotonic()
         assert now >= self._derived_at, "its clock never goes back"
         interval = config.flush_interval_consume_queue / 1000
@@ -190,9 +189,9 @@ class FlushService(Service):
 
 
 class Worker:
-    """Takes a step when it is woken, and when the seconds are over that the step before asked for.
+    """Takes a step when it is woken, and after the number of seconds that the last step returned.
 
-    Whatever a step raises is logged, once per cause, and the next one is taken all the same.
+    Any error of a step is logged, once per cause, and the next step is taken all the same.
     """
 
     def __init__(self, step: Callable[[], float]) -> None:
@@ -200,21 +199,21 @@ class Worker:
         self._faults: set[str] = set()
 
     def start(self) -> None:
-        """Take the first step, and go on."""
+        """Take the first step, and continue."""
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Have a step taken now, or after the one that is under way."""
+        """Take a step now, or after the step in progress."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Take no step after the one that is under way."""
+        """Take no step after the one in progress."""
         raise NotImplementedError
 
     def _take_step(self) -> float:
         try:
             return self._step()
-        except Exception as error:  # the boundary: nobody else would ever flush again
+        except Exception as error:  # the boundary: without it nothing would ever be flushed again
             fault = f"{type(error).__name__}: {error}"
             if fault not in self._faults and len(self._faults) < FAULTS_MAX:
                 self._faults.add(fault)
@@ -227,7 +226,7 @@ MakeWorker = Callable[[str, Callable[[], float]], Worker]
 
 
 class ThreadWorker(Worker):
-    """Takes the steps in a thread of its own."""
+    """Takes the steps in a separate thread."""
 
     def __init__(self, name: str, step: Callable[[], float]) -> None:
         super().__init__(step)
@@ -235,15 +234,15 @@ class ThreadWorker(Worker):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread, with a step at once."""
+        """Start the thread, which takes a step at once."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Have a step taken now, or after the one that is under way."""
+        """Take a step now, or after the step in progress."""
         self._calls.put(True)
 
     def stop(self) -> None:
-        """End the thread after the step that is under way."""
+        """End the thread after the step in progress."""
         if self._thread.is_alive():
             self._calls.put(False)
             self._thread.join()
@@ -272,7 +271,7 @@ class LoopWorker(Worker):
         self._timer = self._scheduler.call_soon(self._run)
 
     def wake(self) -> None:
-        """Have a step taken soon."""
+        """Take a step soon."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = self._scheduler.call_soon(self._run)

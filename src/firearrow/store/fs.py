@@ -1,13 +1,13 @@
 """The store's operations on the file system, in one place.
 
-Files are mapped shared and written through their map: a write is in the page cache, and so outlives
-the process, as soon as the assignment is done; it outlives the machine once ``sync_file`` has
-returned, and the name of a file once ``sync_directory`` has. A hole in a mapped file would kill
-the process by SIGBUS when the disk is full, so blocks are reserved (``posix_fallocate``) before
-anything is written there, and a full disk is an OSError that the caller can answer.
+Files are mapped shared and written through their map. A write is in the page cache as soon as the assignment is done,
+and so outlives the process. It outlives the machine once ``sync_file`` has returned, and the name of a file once
+``sync_directory`` has. A hole in a mapped file would kill the process by SIGBUS when the disk is full. So blocks are
+reserved (``posix_fallocate``) before anything is written there, and a full disk is an OSError that the caller can
+answer.
 
-Everything that makes, changes, syncs or removes a file goes through a ``FileSystem``, which is a
-constructor argument all the way down: ``firearrow.testing.fs`` has one that loses power.
+Everything that makes, changes, syncs or removes a file goes through a ``FileSystem``, which is a constructor argument
+at every level: ``firearrow.testing.fs`` has one that loses power.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from firearrow.files import (
 
 log = logging.getLogger(__name__)
 
-# A map needs no descriptor: each file of very many queues would hold one.
+# A map needs no descriptor: otherwise each file of very many queues would hold one.
 MAP_HAS_DESCRIPTOR: Final = sys.version_info < (3, 13)
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {} if MAP_HAS_DESCRIPTOR else {"trackfd": False}
 
 UNREACHABLE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP})
-"""Errors that keep a file from being found or opened; of its pages they say nothing."""
+"""Errors that keep a file from being found or opened; they tell nothing about its pages."""
 
-# From 5.17 on, syncfs says all that fsync would (since 5.8 of pages, since then of the rest).
+# From 5.17 on, syncfs reports every error that fsync would (since 5.8 for pages, since 5.17 for the rest).
 _SYNCFS_LINUX: Final = (5, 17)
-# These note a failed write of a page for the whole file system; overlayfs, for one, does not.
+# These note a failed write of a page for the whole file system; overlayfs, for example, does not.
 _SYNCFS_TYPES: Final = frozenset({"ext3", "ext4", "xfs"})
 
 FOREIGN_BYTES: Final = 64 * 1024
@@ -57,14 +57,14 @@ class FileSystem:
     """The file system of the machine."""
 
     many_files: ClassVar[int] = 64
-    """From so many on, files are not synced one after another, see ``ManyFiles``."""
+    """Number of files from which on they are not synced one after another, see ``ManyFiles``."""
     sync_threads: ClassVar[int] = 16
-    """That sync files side by side: the journal of a file system commits for all at once."""
+    """Number of threads that sync files side by side: the journal of a file system commits for all at once."""
 
     def create_file(self, path: Path, size_bytes: int, reserved_bytes: int) -> None:
         """Create a zero-filled file whose first ``reserved_bytes`` have blocks.
 
-        Raises OSError if it can't; nothing is left then.
+        Raises OSError if that fails; then no file is left.
         """
         make_directories(path.parent)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -81,11 +81,11 @@ class FileSystem:
             os.close(fd)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory in one that is there, or do nothing if it exists."""
+        """Make a directory in an existing one, or do nothing if it exists."""
         path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     def reserve(self, path: Path, start_bytes: int, size_bytes: int) -> None:
-        """Give a stretch of an existing file its blocks; what is there already stays as it is."""
+        """Give a stretch of an existing file its blocks; its content stays as it is."""
         fd = os.open(path, os.O_RDWR)
         try:
             with naming(path):
@@ -98,7 +98,7 @@ class FileSystem:
         return _map(path, os.O_RDWR, mmap.ACCESS_WRITE)
 
     def open_to_write(self, path: Path) -> int:
-        """Open a file that is there, to write into it beside its mapping."""
+        """Open an existing file, to write into it beside its mapping."""
         return os.open(path, os.O_WRONLY)
 
     def resize(self, path: Path, size_bytes: int) -> None:
@@ -108,7 +108,7 @@ class FileSystem:
     def replace_head(self, path: Path, data: bytes, size_bytes: int) -> None:
         """Write the first bytes of a small file of fixed size, which is made if it is missing.
 
-        Up to 512 bytes, one disk sector, are there whole or not at all. Durable on return.
+        A write of up to 512 bytes, one disk sector, is atomic. Durable on return.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
@@ -140,14 +140,13 @@ class FileSystem:
         path.unlink()
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and all in it."""
+        """Remove a directory and everything in it."""
         shutil.rmtree(path)
 
     def used_ratio(self, path: Path) -> float:
-        """Give the used share of a path's disk, in hundredths, rounded up; 0 where that has no meaning.
+        """Used share of a path's disk, in hundredths, rounded up; 0 for a file system without blocks.
 
-        What only root may write is neither used nor free.
-        Java: UtilAll#getDiskPartitionSpaceUsedPercent.
+        The space that only root may write is neither used nor free. Java: UtilAll#getDiskPartitionSpaceUsedPercent.
         """
         disk = os.statvfs(path)
         used = disk.f_blocks - disk.f_bfree
@@ -155,7 +154,7 @@ class FileSystem:
         return -(-used * 100 // total) / 100 if total else 0.0
 
     def sync_file(self, path: Path) -> None:
-        """Return once all that was written to the file, also through maps, is on the disk."""
+        """Return once everything that was written to the file, also through maps, is on the disk."""
         if is_thrown_away(path):
             return
         fd = os.open(path, os.O_RDONLY)
@@ -170,8 +169,9 @@ class FileSystem:
         sync_directory(path)
 
     def hold_whole(self, directory: Path) -> int | None:
-        """Open a directory for ``sync_whole``, which tells of what fails from here on; None where
-        the machine does not tell all that ``sync_file`` would."""
+        """Open a directory for ``sync_whole``, which reports failures from now on. None where the machine does not
+        report every error that ``sync_file`` would.
+        """
         if _SYNCFS is None or is_thrown_away(directory):
             return None
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -181,17 +181,18 @@ class FileSystem:
         return None
 
     def sync_whole(self, held: int) -> None:
-        """Return once all that was written to the file system of a held directory, and all names
-        there, are on the disk."""
-        assert _SYNCFS is not None, "else nothing is held"
+        """Return once everything that was written to the file system of a held directory, and all names there, are on
+        the disk.
+        """
+        assert _SYNCFS is not None, "otherwise nothing is held"
         if _SYNCFS(held):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        if os.fstatvfs(held).f_flag & os.ST_RDONLY:  # after an error it may be: nothing was written
+        if os.fstatvfs(held).f_flag & os.ST_RDONLY:  # after an error it may be read-only: nothing was written
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     def unwritten_bytes(self) -> int:
-        """The bytes that the machine has yet to write to its disks; 0 where it does not tell."""
+        """Bytes that the machine has yet to write to its disks; 0 where it does not tell."""
         try:
             lines = Path("/proc/meminfo").read_text().splitlines()
         except OSError:
@@ -200,7 +201,7 @@ class FileSystem:
         return 1024 * sum(map(int, kib))
 
     def let_go(self, held: int) -> None:
-        """Close what ``hold_whole`` has opened."""
+        """Close a directory that ``hold_whole`` has opened."""
         os.close(held)
 
 
@@ -208,9 +209,9 @@ OS_FILES: Final = FileSystem()
 
 
 class ReadOnlyFiles(FileSystem):
-    """The files of a store that is looked at only, perhaps while a broker has it open.
+    """The files of a store that is only read, perhaps while a broker has it open.
 
-    Maps can't be written to. What an owner would clean up on the way is left as it is.
+    Maps can't be written to. Files that an owner would clean up stay as they are.
     """
 
     def map_file(self, path: Path) -> mmap.mmap:
@@ -227,12 +228,12 @@ class ReadOnlyFiles(FileSystem):
 class ManyFiles:
     """Brings files of one store to the disk, also very many at once.
 
-    To sync one file after another is a commit of the file system's journal for each: 3.5 ms on a
-    usual disk, so 35 s for ten thousand queues. So many are synced with the whole file system in
-    one call (``syncfs``). That waits for what others have written there, too, so it is done only
-    while the machine has no more to write than the files would have taken (`FOREIGN_BYTES`). Else,
-    and where the call is missing, threads sync the files side by side. An error of the call may be
-    about anybody's file, and is told once: from there on each file is asked for its own.
+    Syncing files one after another takes a commit of the file system's journal for each: 3.5 ms on a usual disk, so 35
+    s for ten thousand queues. Large numbers are synced with the whole file system in one call (``syncfs``). That also
+    waits for the writes of other processes. So it is done only while the machine has no more to write than the files
+    would have taken (`FOREIGN_BYTES`). Otherwise, and where the call is missing, threads sync the files side by side.
+    An error of the call may concern any file of the file system, and is reported once: from then on each file is synced
+    separately.
     """
 
     def __init__(self, root: Path, fs: FileSystem) -> None:
@@ -242,21 +243,22 @@ class ManyFiles:
         self._device = -1
 
     def open(self) -> None:
-        """Have what fails from here on be told by the next sync."""
+        """Begin to collect failures: the next sync reports them."""
         self.close()
         with suppress(FileNotFoundError):
             self._device = self._root.stat().st_dev
             self._held = self._fs.hold_whole(self._root)
 
     def close(self) -> None:
-        """Let go of the file system."""
+        """Release the file system."""
         if self._held is not None:
             self._fs.let_go(self._held)
             self._held = None
 
     def sync_files(self, paths: Sequence[Path]) -> dict[Path, OSError]:
-        """Return once all that was written to some files is on the disk; give those that can't be
-        reached with the reason. Any other OSError is raised."""
+        """Return once everything that was written to some files is on the disk. The result has the unreachable files
+        with their errors; any other OSError is raised.
+        """
         missing: dict[Path, OSError] = {}
 
         def sync(path: Path) -> None:
@@ -275,9 +277,9 @@ class ManyFiles:
         self._each(self._fs.sync_directory, self._left_by_whole(paths))
 
     def _left_by_whole(self, paths: Sequence[Path]) -> Sequence[Path]:
-        """Sync the file system, if that is sooner done; give what has yet to be synced by itself.
+        """Sync the file system, if that is faster; return the files that must still be synced separately.
 
-        That is what is gone, so that somebody says so, or leads to another file system.
+        These are the missing files, so that their errors are reported, and the ones on another file system.
         """
         if not self._synced_whole(len(paths)):
             return paths
@@ -334,7 +336,7 @@ _SYNCFS: Final = _syncfs()
 
 
 def _type_of(descriptor: int) -> str:
-    """The type of the file system that an open file is on; empty where that is not known."""
+    """Type of the file system that an open file is on; empty where that is unknown."""
     device = os.fstat(descriptor).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
@@ -349,7 +351,7 @@ def _type_of(descriptor: int) -> str:
 
 
 class NewNames:
-    """Directories below a root in which names may be that are not on the disk yet."""
+    """Directories below a root that may hold names that are not on the disk yet."""
 
     def __init__(self, root: Path, many: ManyFiles) -> None:
         self._root = str(root)
@@ -357,18 +359,18 @@ class NewNames:
         self._grown: set[str] = set()
 
     def note(self, directory: Path) -> None:
-        """Note that something was made in a directory; those up to the root may be as new."""
+        """Note that something was made in a directory; the directories up to the root may also be new."""
         grown, name = self._grown, str(directory)
         while name not in grown and name.startswith(self._root):
             grown.add(name)
             name = name.rpartition("/")[0]
 
     def sync(self) -> None:
-        """Bring them to the disk; those that an OSError leaves are taken by the next call."""
+        """Sync the noted directories; after an OSError the next call syncs the rest."""
         grown = sorted(self._grown, reverse=True)
-        self._grown.difference_update(grown)  # what comes to be from here on needs another sync
+        self._grown.difference_update(grown)  # names that are made from now on need another sync
         try:
-            present = [path for path in map(Path, grown) if path.is_dir()]  # or it was deleted
+            present = [path for path in map(Path, grown) if path.is_dir()]  # otherwise it was deleted
             self._many.sync_directories(present)
         except OSError:
             self._grown.update(grown)
@@ -383,7 +385,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def ensure_directory(fs: FileSystem, path: Path) -> None:
-    """Make a directory and those above it where they are missing, durably."""
+    """Make a directory and those above it if they are missing, durably."""
     if not path.is_dir():
         ensure_directory(fs, path.parent)
         fs.make_directory(path)
@@ -391,7 +393,7 @@ def ensure_directory(fs: FileSystem, path: Path) -> None:
 
 
 def replace_file(fs: FileSystem, path: Path, pieces: Iterable[bytes]) -> None:
-    """Make ``pieces`` the content of a file, old or new at any moment. Durable on return."""
+    """Make ``pieces`` the content of a file, which is old or new at any moment. Durable on return."""
     fresh = path.with_name(f"{path.name}.tmp")
     if fresh.exists():
         fs.remove(fresh)
@@ -401,7 +403,7 @@ def replace_file(fs: FileSystem, path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def keep_aside(fs: FileSystem, source: Path, root: Path, directory: Path) -> None:
-    """Move something below ``directory``, where it gets the place that it has below ``root``."""
+    """Move something below ``directory``, to the same relative path that it has below ``root``."""
     target = free_path(directory / source.relative_to(root))
     ensure_directory(fs, target.parent)
     fs.rename(source, target)
@@ -411,8 +413,7 @@ def keep_aside(fs: FileSystem, source: Path, root: Path, directory: Path) -> Non
 
 
 def clear_way(fs: FileSystem, place: Path, root: Path, directory: Path) -> None:
-    """Keep aside what is in the place of a directory, or of one between it and ``root``, and is
-    none."""
+    """Keep aside anything that is no directory in the place of a directory, or of one between it and ``root``."""
     for path in (*reversed(place.parents), place):
         if path.is_relative_to(root) and os.path.lexists(path) and not path.is_dir():
             keep_aside(fs, path, root, directory)
@@ -428,7 +429,7 @@ def _map(path: Path, flags: int, access: int) -> mmap.mmap:
 
 
 def unmap(mapped: mmap.mmap) -> None:
-    """Let go of a map; one that a reader still views is freed when that reader is done."""
+    """Close a map; if a reader still views it, it is freed when that reader is done."""
     try:
         mapped.close()
     except BufferError:

@@ -15,18 +15,17 @@ offset    size field
 40+4s     20 n entries
 ========= ==== =================================================================
 
-An entry: i32 hash of the key (>= 0), i64 physical offset, i32 seconds since the first key's store
-time, i32 the slot's entry before this one. Slot of a key = hash mod s.
+An entry: i32 hash of the key (>= 0), i64 physical offset, i32 seconds since the first key's store time, i32 the slot's
+entry before this one. Slot of a key = hash mod s.
 
-Worked example, the first entry for hash 2539445 at physical offset 4096:
-``0026bfb5 0000000000001000 00000000 00000000``.
+Worked example, the first entry for hash 2539445 at physical offset 4096: ``0026bfb5 0000000000001000 00000000
+00000000``.
 
-A batch of keys is put at once: its entries are one column write, and the chains inside the batch
-come out of one stable sort by slot: a key's predecessor is the one before it in that order, if it
-has the same slot, and else what the slot held. A loop over the keys would need the slot that each
-has just written.
+A batch of keys is put at once. Its entries are one column write, and one stable sort by slot gives the chains inside
+the batch. A key's predecessor is the one before it in that order, if it has the same slot, otherwise the former value
+of the slot. A loop over the keys would need the slot that each has just written.
 
-Source: upstream ``IndexFile``, ``IndexService``.
+Source: RocketMQ's ``IndexFile``, ``IndexService``.
 """
 
 from __future__ import annotations
@@ -56,10 +55,10 @@ _SLOT: Final = struct.Struct(">i")
 assert _ENTRY_STRUCT.size == INDEX_ENTRY.itemsize
 NAME_DIGITS: Final = 17
 _RESERVE_STEP_BYTES: Final = 4 * 1024 * 1024
-_KEYS_OF_A_PAGE: Final = 16  # with so many on average, hardly a page of slots has none
+_KEYS_OF_A_PAGE: Final = 16  # at this number on average, hardly any page of slots has none
 _ALWAYS_MS: Final = 1 << 62
 _CHAIN_STEPS_MAX: Final = 200_000  # some 0.1 s: a tag that every message has is one long chain
-_CHECK_STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
+_CHECK_STEP: Final = 1 << 20  # entries of one step of a check: some 50 MB
 
 
 class IndexFile:
@@ -91,14 +90,14 @@ class IndexFile:
     ) -> IndexFile:
         """Make a new file; it starts with the end of the one before it.
 
-        Its name is on the disk before it has a key: where a later file is, no earlier is missing.
+        Its name is on the disk before it has a key: so before a later file, no earlier one is missing.
         """
         at = HEADER.size + 4 * slots
         fs.create_file(path, at + INDEX_ENTRY.itemsize * entries, at)
         try:
             fs.sync_directory(path.parent)
             file = IndexFile(path, slots, entries, fs)
-        except OSError:  # an empty one would hide those before it
+        except OSError:  # an empty file would hide those before it
             fs.remove(path)
             raise
         if previous is not None:
@@ -116,7 +115,7 @@ class IndexFile:
         return room
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
-        """Put as many keys as there are, in order; the caller has looked at ``room``."""
+        """Put keys in order; there must be ``room`` for them."""
         count = len(hashes)
         assert 0 < count <= self.room
         self._reserve(self.count + count)
@@ -146,8 +145,9 @@ class IndexFile:
         self._write_header()
 
     def put_of_one(self, hashes: Sequence[int], physical_offset: int, store_ms: int) -> None:
-        """Put the keys of one record, as `put` does for many, in a tenth of its time; the file
-        has keys already, and room for these."""
+        """Put the keys of one record, as `put` does for many, in a tenth of its time. The file must have keys already,
+        and room for these.
+        """
         assert 0 < len(hashes) <= self.room
         assert self.count > 1, "the first key says when the file begins"
         self._reserve(self.count + len(hashes))
@@ -166,7 +166,7 @@ class IndexFile:
         self._write_header()
 
     def _seconds(self, store_ms: Ints) -> Ints:
-        """Seconds since the file's begin; the first key's is taken against what it inherits."""
+        """Seconds since the file's begin; for the first key, since the begin that the file inherits."""
         begin_ms = self.begin_ms if self.count > 1 else int(store_ms[0])
         seconds = (store_ms - begin_ms) // 1000
         if self.count == 1:
@@ -178,9 +178,9 @@ class IndexFile:
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Physical offsets of records whose key has this hash, newest first, within a time span.
 
-        Times are known to the second only. The chain is followed until it ends or turns older. Of
-        keys from before the file's begin, which the clock may have been set back to, the time is
-        not known: if the last is one, all are given.
+        Times are known to the second only. The chain is followed until it ends or its entries are too old. If the clock
+        was set back, keys from before the file's begin have no known time. So if the last key is one of these, the time
+        span is ignored.
         """
         if self.end_ms < self.begin_ms:
             begin_ms, end_ms = 0, _ALWAYS_MS
@@ -215,7 +215,7 @@ class IndexFile:
         return offset
 
     def repair_slots(self) -> bool:
-        """Write the slots that follow from the entries; False if header or entries lack something.
+        """Write the slots that follow from the entries; False if header or entries are incomplete.
 
         A process that was killed while it put keys leaves slots of entries that don't count yet.
         """
@@ -260,13 +260,12 @@ class IndexFile:
             self._reserved_bytes = upto
 
     def _advise(self) -> None:
-        """Say how the pages are used.
+        """Advise the system on the use of the pages.
 
-        The system reads for whoever touches a page that is not in memory: it makes those of the
-        next megabytes at once, and a writer waits for that (25 ms for 8 MB). But where it is told
-        not to, no use of a page counts when it looks for memory, and slots of later keys are read
-        from the disk, behind what is written to it (up to 100 ms). So it is told of entries, which
-        are written once, and of slots until keys have touched their pages.
+        When a page is not in memory, the system makes the pages of the next megabytes at once, and the writer waits for
+        that (25 ms for 8 MB). But if it is advised against that, no use of a page counts when it needs memory. Then
+        slots of later keys are read from the disk, after the pending writes (up to 100 ms). So it gets that advice for
+        entries, which are written once, and for slots until keys have touched their pages.
         """
         slots_end = self._entries_at // mmap.PAGESIZE * mmap.PAGESIZE
         self.map.madvise(mmap.MADV_RANDOM, slots_end)
@@ -308,13 +307,13 @@ class Index:
         self._complete_until = -1  # no key of a record up to here is missing
 
     def load(self, synced_until_ms: int | None) -> None:
-        """Map the files. ``synced_until_ms`` is None after a clean end, else the store time up to
-        which the checkpoint knows the index to be on the disk.
+        """Map the files. ``synced_until_ms`` is None after a clean end. Otherwise it is the store time of the last
+        flushed key according to the checkpoint.
 
-        After an unclean end a file is kept if it is full and was synced, or if it can be
-        repaired (``IndexFile.repair_slots``); the first that can't goes, with those behind it, and
-        dispatch puts their keys again. (Java: IndexService#load deletes every file that is newer
-        than the checkpoint, and those of its keys that dispatch does not come to again are lost.)
+        After an unclean end a file is kept if it is full and was synced, or if it can be repaired
+        (``IndexFile.repair_slots``). The first other file is removed, with those after it, and dispatch puts their keys
+        again. (Java: IndexService#load deletes every file that is newer than the checkpoint, and loses its keys that
+        dispatch does not reach again.)
         """
         ensure_directory(self._fs, self._directory)
         lost: list[Path] = []
@@ -336,7 +335,7 @@ class Index:
         self._complete_until = self.end_physical_offset if synced_until_ms is None else -1
 
     def _survived(self, file: IndexFile, synced_until_ms: int) -> bool:
-        """Tell whether a file, the next of those that were kept, has all that it had."""
+        """Tell whether a file, the next after those that were kept, has all its keys."""
         if file.room == 0 and file.end_ms < synced_until_ms:
             return True
         if self.files and self.files[-1].room:  # it has lost the keys that made it full
@@ -345,14 +344,15 @@ class Index:
         return file.count > 1 and file.begin_physical_offset >= known and file.repair_slots()
 
     def _paths(self) -> list[Path]:
-        """Give the files that are named like an IndexFile, oldest first."""
+        """The files with the name of an IndexFile, oldest first."""
         paths = []
         for path in sorted(self._directory.glob("*")):
             if path.name.isdigit() and len(path.name) == NAME_DIGITS:
                 paths.append(path)
             else:
                 log.warning(
-                    "file is ignored: its name has not so many digits", extra={"path": path, "digits": NAME_DIGITS}
+                    "file is ignored: its name has another number of digits",
+                    extra={"path": path, "digits": NAME_DIGITS},
                 )
         return paths
 
@@ -373,7 +373,7 @@ class Index:
         return [file.path.name for file in self.files]
 
     def expect(self, names: list[str]) -> None:
-        """Delete the files behind one of ``names`` that is gone; dispatch puts their keys again."""
+        """Delete the files after a missing one of ``names``; dispatch puts their keys again."""
         gone = sorted(set(names) - set(self.names))
         if gone:
             log.error(
@@ -392,8 +392,9 @@ class Index:
             del self.files[kept:]
 
     def cut(self, log_end_offset: int) -> None:
-        """Delete the files with keys of records at or after a physical offset; dispatch puts the
-        other keys of these files again."""
+        """Delete the files with keys of records at or after a physical offset; dispatch puts the other keys of these
+        files again.
+        """
         kept = len(self.files)
         while kept and self.files[kept - 1].end_physical_offset >= log_end_offset:
             kept -= 1
@@ -401,8 +402,9 @@ class Index:
         assert self.end_physical_offset < log_end_offset
 
     def forget_missing(self) -> None:
-        """Forget the first file that somebody has removed, and all behind it; OSError if these
-        can't be removed. Keys from ``end_physical_offset`` on are then to be put again.
+        """Forget the first file that somebody has removed, and all files after it; OSError if these can't be removed.
+
+        Keys from ``end_physical_offset`` on must then be put again.
         """
         kept = next((n for n, file in enumerate(self.files) if not file.path.is_file()), None)
         if kept is not None:
@@ -414,8 +416,7 @@ class Index:
         ensure_directory(self._fs, self._directory)
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Take out the files, but the last, that know only records before a physical offset;
-        return them."""
+        """Take out the files, except the last, that have only records before a physical offset; return them."""
         gone: list[Path] = []
         while len(self.files) > 1 and self.files[0].end_physical_offset < log_start_offset:
             file = self.files.pop(0)
@@ -431,7 +432,7 @@ class Index:
 
     @property
     def end_physical_offset(self) -> int:
-        """The record after which no key is known; -1 for an empty index."""
+        """Physical offset of the last record with a key; -1 for an empty index."""
         return self.files[-1].end_physical_offset if self.files else -1
 
     @property
@@ -445,10 +446,10 @@ class Index:
         return self.files[-1].end_ms if self.files else 0
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
-        """Put keys in the order of their records; those of records before the end are skipped.
+        """Put keys in the order of their records, and skip keys of records before the end.
 
-        Raises OSError when the disk is full; what was put stays, and a second call with the same
-        keys goes on after it.
+        Raises OSError when the disk is full. Written keys stay, and a second call with the same keys continues after
+        them.
         """
         if len(physical_offsets) and self.files:
             known = max(self.files[-1].end_physical_offset, self._complete_until + 1)
@@ -463,8 +464,9 @@ class Index:
             hashes, physical_offsets, store_ms = (hashes[rest], physical_offsets[rest], store_ms[rest])
 
     def put_of_one(self, hashes: Sequence[int], physical_offset: int, store_ms: int) -> bool:
-        """Put the keys of one record behind all others; False, having put none, where that takes
-        more care, which `put` has. Raises OSError when the disk is full."""
+        """Put the keys of one record after all others. False, having put none, in cases that only `put` handles. Raises
+        OSError when the disk is full.
+        """
         last = self.files[-1] if self.files else None
         if last is None or last.count == 1 or last.room < len(hashes):
             return False
@@ -489,7 +491,7 @@ class Index:
         name = int(f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         if self.files:  # the clock may have been set back
             name = max(name, int(self.files[-1].path.name) + 1)
-        while (self._directory / f"{name:0{NAME_DIGITS}d}").exists():  # one that was ignored
+        while (self._directory / f"{name:0{NAME_DIGITS}d}").exists():  # an ignored file
             name += 1
         assert not self.files or name > int(self.files[-1].path.name), "files are in order by name"
         return f"{name:0{NAME_DIGITS}d}"
@@ -498,7 +500,7 @@ class Index:
         """Physical offsets of candidates, newest first; the caller compares the real key."""
         found: list[int] = []
         for file in reversed(self.files):
-            fell = file.end_ms < file.begin_ms  # with the clock
+            fell = file.end_ms < file.begin_ms  # set back with the clock
             if len(found) >= limit or (file.end_ms < begin_ms and not fell):
                 break
             if file.begin_ms <= end_ms or fell:

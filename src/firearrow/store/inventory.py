@@ -1,18 +1,16 @@
 """Inventory of a closed store, for the next start: the file ``closed.json``.
 
-Files that vanish while no broker runs leave no gap where they were the first or the last ones, and
-none where a queue's whole directory is gone. So a clean stop notes which bytes of the log, which
-stretch of each queue in files and which IndexFiles there are, and the next start compares. Queues
-in a database need no note: it does not open without one of its files.
+Files may vanish while no broker runs. If they were the first or the last ones, or a queue's whole directory, they leave
+no gap. So a clean stop notes the bytes of the log, the stretch of each queue in files and the IndexFiles, and the next
+start compares. Queues in a database don't need this: the database does not open without one of its files.
 
-The file is JSON: ``checkpoint`` is the CRC-32 of the bytes of ``checkpoint``, ``log`` where the log
-begins and ends, ``index`` the names of the IndexFiles, ``queues`` has by topic and queue id the
-first byte of the first file and the queue offset of the end. RocketMQ does not look at it. Once it
-has served the store, the checkpoint is another one, and the note does not count. A start that has
-come to its end removes it: one that is killed before that leaves it to the next.
+The file is JSON. ``checkpoint`` is the CRC-32 of the bytes of ``checkpoint``, ``log`` the begin and end of the log,
+``index`` the names of the IndexFiles. ``queues`` has by topic and queue id the first byte of the first file and the
+queue offset of the end. RocketMQ does not read the file. Once RocketMQ has served the store, the checkpoint is
+different, and the note does not count. A completed start removes the file; a start that is killed before that leaves it
+to the next one.
 
-Worked example: ``{"checkpoint":2774365718,"log":[0,4096],"index":["20261120213113741"],
-"queues":{"T":{"0":[0,12]}}}``.
+Worked example: ``{"checkpoint":2774365718,"log":[0,4096],"index":["20261120213113741"], "queues":{"T":{"0":[0,12]}}}``.
 """
 
 from __future__ import annotations
@@ -50,13 +48,13 @@ class Inventory(msgspec.Struct):
 
 
 def checkpoint_sum(root: Path) -> int:
-    """Give a sum that tells one checkpoint of a store from another."""
+    """A sum that differs between the checkpoints of a store."""
     path = root / "checkpoint"
     return crc32(path.read_bytes()) if path.is_file() else 0
 
 
 def parse(data: bytes | memoryview, checkpoint: int) -> Inventory | None:
-    """Read the bytes of a note; None if it is of another checkpoint than the one with this sum.
+    """Read the bytes of a note; None if it belongs to another checkpoint than the one with this sum.
 
     Raises ValueError for bytes that are no note.
     """
@@ -67,13 +65,13 @@ def parse(data: bytes | memoryview, checkpoint: int) -> Inventory | None:
 
 
 def save(root: Path, inventory: Inventory, fs: FileSystem) -> None:
-    """Write the note; it is on the disk on return. OSError if it can't be."""
+    """Write the note; durable on return. OSError if that fails."""
     assert inventory.log[0] <= inventory.log[1]
     replace_file(fs, root / NAME, [msgspec.json.encode(inventory)])
 
 
 def load(root: Path) -> Inventory | None:
-    """Read the note; None where there is none that holds for the store as it is."""
+    """Read the note; None if there is none for the present checkpoint of the store."""
     path = root / NAME
     if not path.is_file():
         return None

@@ -1,13 +1,13 @@
 """Queues that lack messages which dispatch has passed, and the file that names them.
 
-A queue that can't be written, for a reason of its own, is left out: it gets no further entries, its
-messages stay in the log, and all other queues go on. As soon as it can be written again it catches
-up (``catchup``). What the checkpoint says of queues does not hold for it meanwhile. So before
-dispatch goes on, it is noted in ``left-out-queues.tsv``: the next start, after whatever end,
-rebuilds the queues that are named there. RocketMQ does not look at the file.
+A queue that can't be written, for a reason that concerns only this queue, is left out. It gets no further entries, its
+messages stay in the log, and all other queues continue. As soon as it can be written again it catches up (``catchup``).
+Meanwhile the checkpoint's statement about queues does not hold for it. So before dispatch continues, the queue is noted
+in ``left-out-queues.tsv``. The next start, after any kind of end, rebuilds the queues that the file names. RocketMQ
+does not read the file.
 
-A line of it is ``TOPIC QUEUE_ID END``, with tabs between: no message of the queue that comes later
-may have a queue offset below ``END``.
+Each line is ``TOPIC QUEUE_ID END``, with tabs between: no later message of the queue may have a queue offset below
+``END``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 NAME: Final = "left-out-queues.tsv"
 Key = tuple[str, int]
 
-# All files lack this, room or descriptors: to wait until there is some again loses nothing.
+# All files lack this, room or descriptors: waiting for it loses nothing.
 _OF_ALL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS})
 
 
@@ -43,7 +43,7 @@ class Lagging(NamedTuple):
 
 
 def concerns_all(error: OSError) -> bool:
-    """Tell whether an error says nothing of the one file that it was met at."""
+    """Tell whether an error concerns more than one file."""
     return error.errno in _OF_ALL
 
 
@@ -57,7 +57,7 @@ class LaggingFile:
         self.noted: dict[Key, int] = {}
 
     def load(self) -> None:
-        """Read it; a line that can't be read is ignored."""
+        """Read the file; an unreadable line is ignored."""
         if not self._path.is_file():
             return
         for line in self._path.read_text(errors="replace").splitlines():
@@ -70,13 +70,13 @@ class LaggingFile:
                 log.warning("line is ignored: it names no queue", extra={"path": self._path, "line": line})
 
     def add(self, ends: dict[Key, int]) -> None:
-        """Note queues; on return that is on the disk. OSError if it can't be."""
+        """Note queues; durable on return. OSError if that fails."""
         with self._lock:
             if any(self.noted.get(key) is None for key in ends):
                 self._write(self.noted | ends)
 
     def renew(self, whole: set[Key], ends: dict[Key, int] | None = None) -> None:
-        """Forget the ``whole`` queues: all their entries are on the disk; note ends of others."""
+        """Forget the ``whole`` queues, whose entries are all on the disk; note ends of others."""
         with self._lock:
             left = self.noted | (ends or {})
             left = {key: end for key, end in left.items() if key not in whole}
@@ -87,7 +87,7 @@ class LaggingFile:
         lines = [
             f"{topic}\t{queue_id}\t{end}\n".encode()
             for (topic, queue_id), end in ends.items()
-            if fault_as_directory(topic) is None  # else no queue is made, and a line might be two
+            if fault_as_directory(topic) is None  # for such a topic no queue is made, and its line might look like two
         ]
         if lines:
             replace_file(self._fs, self._path, lines)

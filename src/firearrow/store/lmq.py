@@ -1,8 +1,8 @@
 """LMQs: one message in several queues.
 
-A message names LMQs in a property, and each of them gets an entry for its record. The record is in
-the log once, and belongs to the queue that it was sent to. An LMQ needs no topic: its name begins
-with ``%LMQ%``, and it is queue 0 of the topic of that name.
+A message names LMQs in a property, and each of them gets an entry for its record. The record is in the log once, and
+belongs to the queue that it was sent to. An LMQ exists without a topic: its name begins with ``%LMQ%``, and it is queue
+0 of the topic of that name.
 
 ======================== ===========================================================
 property                 value
@@ -11,13 +11,13 @@ INNER_MULTI_DISPATCH     names of LMQs, joined by ``,``: by the sender
 INNER_MULTI_QUEUE_OFFSET its queue offsets in them, in the same order: by the broker
 ======================== ===========================================================
 
-Worked example, the second message of ``%LMQ%a`` and first of ``%LMQ%b``:
-``INNER_MULTI_DISPATCH 01 %LMQ%a,%LMQ%b 02 INNER_MULTI_QUEUE_OFFSET 01 1,0 02``.
+Worked example, the second message of ``%LMQ%a`` and first of ``%LMQ%b``: ``INNER_MULTI_DISPATCH 01 %LMQ%a,%LMQ%b 02
+INNER_MULTI_QUEUE_OFFSET 01 1,0 02``.
 
-Offsets are given when the message is appended, so dispatch, however often it is repeated, finds
-them in the record. Messages of a batch are put into no LMQs, nor are retried ones.
+Offsets are assigned when the message is appended. So dispatch, even if it is repeated, finds them in the record.
+Messages of a batch are put into no LMQs, nor are retried ones.
 
-Source: upstream ``LmqDispatch``, ``MultiDispatchUtils``, ``ConsumeQueue#multiDispatchLmqQueue``.
+Source: RocketMQ's ``LmqDispatch``, ``MultiDispatchUtils``, ``ConsumeQueue#multiDispatchLmqQueue``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MARK: Final = f"{INNER_MULTI_QUEUE_OFFSET}\x01".encode()
 
 
 def lmq_names(value: str) -> list[str]:
-    """The LMQs that a message asks for; MessageError if they can't be."""
+    """The LMQs that a message names; MessageError if a name is invalid or occurs twice."""
     names = value.split(_SEPARATOR)
     for name in names:
         fault = validate_lmq(name)
@@ -54,8 +54,8 @@ def lmq_names(value: str) -> list[str]:
 class MultiDispatch:
     """A queue and LMQs as one, to append a message to all of them.
 
-    ``lmq_offsets`` is what the message has to hold of them, as long as nothing is appended to
-    them otherwise. Only what ``CommitLog.append`` needs of a queue is here.
+    ``lmq_offsets`` is the value of the message's property, until something else is appended to them. It has only the
+    attributes that ``CommitLog.append`` needs of a queue.
     """
 
     __slots__ = ("_lmq", "_queue", "counters", "lmq_offsets", "magic", "queue_id", "topic_field")
@@ -83,9 +83,9 @@ class MultiDispatch:
 
 
 class Lmqs:
-    """The LMQs of a store, as senders see them.
+    """The LMQs of a store, from the view of senders.
 
-    With ``limit`` a message makes no more of them than that.
+    With ``limit`` no message may make more of them than that.
     """
 
     def __init__(self, queues: ConsumeQueues, limit: int | None) -> None:
@@ -94,13 +94,13 @@ class Lmqs:
         self._count: int | None = None
 
     def recount(self, _: QueuesDeleted) -> None:
-        """Take note that queues were deleted."""
+        """Count the LMQs again at the next use: queues were deleted."""
         self._count = None
 
     def join(self, queue: ConsumeQueue, names: Sequence[str]) -> MultiDispatch | None:
         """The queue together with LMQs; None if there would be too many of these.
 
-        What it gives is for the next append.
+        The result is for the next append.
         """
         if self._limit is not None and not self._have_room(names, self._limit):
             return None
@@ -119,8 +119,9 @@ class Lmqs:
 
 
 class LmqEntries(NamedTuple):
-    """Entries that records have in LMQs: columns of the record's number, of that of its
-    queue's name in ``names``, and of its queue offset there."""
+    """Entries of records in LMQs: columns of the record's number, of the number of its queue's name in ``names``, and
+    of its queue offset there.
+    """
 
     names: list[bytes]
     record: Ints
@@ -129,7 +130,7 @@ class LmqEntries(NamedTuple):
 
 
 def lmq_entries(columns: Columns, properties: Properties) -> LmqEntries | None:
-    """Give the entries of records in LMQs; None if no record has any."""
+    """Entries of records in LMQs; None if no record has any."""
     marked = properties.holding(_MARK)
     if not len(marked):
         return None

@@ -1,9 +1,8 @@
 """Facts that a start learns from the last records of the log alone.
 
-After a clean stop of RocketMQ nothing says what queues had (``inventory``). The last records of the
-log do, for the queues that these belong to. After a kill nothing says which transactions were
-committed last, but the committed messages; and what was delivered of the messages that wait for a
-delay, a broker that takes over may know from the deliveries alone.
+After a clean stop of RocketMQ nothing notes the ends of queues (``inventory``). The last records of the log show them,
+for the queues of these records. After a kill only the committed messages show which transactions were committed last.
+Likewise, a broker that takes over may learn only from the deliveries which delayed messages were delivered.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from firearrow.store.writer import Writer
 
 _TIMED: Final = f"{TIMER_OUT_MS}\x01".encode()
 LOOK_BYTES: Final = 16 << 20
-"""So much of the log's end is looked at, some 0.1 s with small messages."""
+"""Bytes of the log's end that are read, some 0.1 s with small messages."""
 
 
 class LastRecords:
-    """Takes entries as queues do, and keeps of each queue where its last record begins."""
+    """Takes entries as queues do, and keeps the start of the last record of each queue."""
 
     def __init__(self, is_batch: Callable[[str], bool]) -> None:
         self.is_batch = is_batch
@@ -42,12 +41,11 @@ class LastRecords:
 
 
 def committed_halves(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
-    """The physical offsets of halves that the records from an offset on are commits of, each with
-    that of its record.
+    """The physical offsets of halves whose commits are among the records from an offset on, each with the offset of its
+    commit.
 
-    A record that names offset 0 may be of a half there, or a copy of a committed message: one that
-    was delayed or sent back names no half. A list for each scan, so that others get their turn;
-    nothing beyond ``bytes_max``.
+    A record that names offset 0 may be of a half there, or a copy of a committed message: a delayed or retried message
+    names no half. There is a list for each scan, so that other work gets its turn; nothing beyond ``bytes_max``.
     """
     for columns in _scans(store, physical_offset, bytes_max):
         is_commit = columns.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
@@ -56,11 +54,11 @@ def committed_halves(store: Writer, physical_offset: int, bytes_max: int) -> Ite
 
 
 def delivered_copies(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
-    """The records from an offset on that may be deliveries of messages that waited for a delay:
-    the physical offset of the message that each names, 0 if none, and its own.
+    """The records from an offset on that may be deliveries of delayed messages: the physical offset of the message that
+    each names, 0 if none, and its own.
 
-    A list for each scan, so that others get their turn; nothing from before the file of the log
-    that has the byte ``bytes_max`` before its end.
+    There is a list for each scan, so that other work gets its turn; nothing from before the file of the log that has
+    the byte ``bytes_max`` before its end.
     """
     schedule = SCHEDULE_TOPIC.encode()
     for columns in _last_scans(store, physical_offset, bytes_max):
@@ -72,8 +70,9 @@ def delivered_copies(store: Writer, physical_offset: int, bytes_max: int) -> Ite
 
 
 def timed_copies(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[list[tuple[int, int]]]:
-    """The records from an offset on that name a message with a delivery time, as `delivered_copies`
-    gives those of one with a delay level."""
+    """The records from an offset on that name a message with a delivery time, like `delivered_copies`
+    for delay levels.
+    """
     for columns in _last_scans(store, physical_offset, bytes_max):
         timed = Properties(columns).holding(_TIMED)
         timed = timed[columns.prepared_offset[timed] > 0]
@@ -82,8 +81,9 @@ def timed_copies(store: Writer, physical_offset: int, bytes_max: int) -> Iterato
 
 
 def _last_scans(store: Writer, physical_offset: int, bytes_max: int) -> Iterator[Columns]:
-    """The records from an offset on, but none before the file of the log that has the byte
-    ``bytes_max`` before its end."""
+    """The records from an offset on, but none before the file of the log that has the byte ``bytes_max`` before its
+    end.
+    """
     log = store.log
     begin = max(physical_offset, log.base_of(max(log.end_offset - bytes_max, 0)))
     yield from _scans(store, begin, log.end_offset - begin)

@@ -1,19 +1,18 @@
 """Long writes into a mapped file: by the system's call instead of through the mapping.
 
-The first byte that goes into a page of a mapped file costs a page fault, 2 to 3 µs for each 4 KiB;
-a call takes as many pages as there are at once. For 12.8 KB, 32 messages that come together, that
-is 7 µs instead of 15, for 64 KB 20 instead of 73; below 8 KiB the mapping is as fast. To fill pages
-ahead in a thread was rejected: it wakes so often that all else gets slower.
+The first byte that is written to a page of a mapped file costs a page fault, 2 to 3 µs for each 4 KiB. A call takes all
+its pages at once. For 12.8 KB, 32 messages that come together, that is 7 µs instead of 15, for 64 KB 20 instead of 73.
+Below 8 KiB the mapping is as fast. Filling pages ahead in a thread was rejected: its frequent wake-ups slow down all
+other work.
 
-A fault on a page that is not in memory makes as many as the disk is set to read ahead. That is
-cheap for each, as they are kept together, and long for who waits: up to 26 ms for 8 MiB. Senders
-wait with their broker, but a slave's master goes on: a slave writes by calls whatever the length.
-To forbid the reading ahead was rejected: sends took 3 µs more each, as pages came one by one.
+A fault on a page that is not in memory makes all pages of the disk's read-ahead. That is cheap for each page, as they
+are kept together, but a long wait for the writer: up to 26 ms for 8 MiB. Senders wait together with their broker, but a
+slave's master does not. So a slave writes by calls whatever the length. Forbidding the read-ahead was rejected: sends
+took 3 µs more each, as pages came one by one.
 
-File systems of Linux have one memory for both. Where that is not so (folders that a virtual machine
-shares), the mapping would not show what was written. So it is compared after each call, 1 µs for
-12.8 KB; if it differs, or the call fails, the same goes through the mapping, as all that is written
-to the file from then on.
+Linux file systems use one memory for both. Where that is not so (folders that a virtual machine shares), the mapping
+would not show the written bytes. So they are compared after each call, 1 µs for 12.8 KB. If they differ, or the call
+fails, the same bytes go through the mapping, and so do all later writes to the file.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class LongWrites:
         self._descriptor = -1
 
     def enter(self, segment: Segment) -> None:
-        """Go on in this file."""
+        """Write to this file from now on."""
         self.close()
         self._segment = segment
         try:
@@ -48,7 +47,7 @@ class LongWrites:
             self._give_up(str(error))
 
     def write(self, start: int, data: bytes | memoryview) -> None:
-        """Write so that the mapping shows it."""
+        """Write so that the mapping shows the bytes."""
         segment = self._segment
         assert segment is not None, "a file was entered"
         mapped, end = segment.map, start + len(data)
@@ -69,7 +68,7 @@ class LongWrites:
         self._close_file()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         self._close_file()
         self._segment = None
 

@@ -1,17 +1,17 @@
-"""Finding messages other than by pulling: by time, by key, one queue entry after another.
+"""Look-ups of messages other than by pulling: by time, by key, one queue entry after another.
 
-Store times rise along a queue, so the place of a time is found by bisection, with some 24 looks
-among ten million messages. After messages that were stored while the clock was ahead, a place may
-be too early, which leaves nothing out; after messages that were stored while it was behind, too
-late, as upstream. The hash of a key leads to candidates, newest first, which are compared with the
-key itself. Where a look-up finds nothing, ``explain_query`` and ``explain_offset`` say why.
+Store times rise along a queue, so bisection finds the place of a time, with some 24 reads among ten million messages.
+After messages that were stored while the clock was ahead, a place may be too early, which leaves nothing out. After
+messages that were stored while it was behind, a place may be too late, as in RocketMQ. The hash of a key leads to
+candidates, newest first, which are compared with the key itself. If a look-up finds nothing, ``explain_query`` and
+``explain_offset`` give the reason.
 
-A body may hold bytes that are a record in every respect, its place included: a sender can foresee
-where they will be. So a place that a client names counts only if something points at it that no
-sender can write: the entry of the record's queue, or a key in the index (``named_at``).
+A body may hold bytes that are a record in every respect, its place included: a sender can foresee their place. So a
+place that a client names counts only if something refers to it that no sender can write. That is the entry of the
+record's queue, or a key in the index (``named_at``).
 
-Source: upstream ``ConsumeQueue#getOffsetInQueueByTime``, ``ConsumeQueueStore``,
-``DefaultMessageStore#queryMessage``, ``ConsumeQueueInterface#iterateFrom``.
+Source: RocketMQ's ``ConsumeQueue#getOffsetInQueueByTime``, ``ConsumeQueueStore``, ``DefaultMessageStore#queryMessage``,
+``ConsumeQueueInterface#iterateFrom``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALWAYS_MS: Final = (0, 1 << 62)
 
 
 class Boundary(Enum):
-    """The message that a time search means."""
+    """The message that a time search finds."""
 
     LOWER = "first at or after the time"
     UPPER = "last at or before the time"
@@ -56,8 +56,9 @@ class QueueEntry(NamedTuple):
 
 
 class Lookup:
-    """Finds messages of a store; ``store_ms`` gives the store time of a place in a queue,
-    ``catch_up`` dispatches what waits for that."""
+    """Finds messages of a store. ``store_ms`` returns the store time of a place in a queue, ``catch_up`` dispatches
+    pending records.
+    """
 
     def __init__(
         self,
@@ -85,9 +86,9 @@ class Lookup:
     def iterate_from(
         self, topic: str, queue_id: int, queue_offset: int, count_max: int | None = None
     ) -> Iterator[QueueEntry]:
-        """The entries of a queue from an offset on, up to where it ends when they are asked for.
+        """The entries of a queue from an offset on, up to its end at the time of each read.
 
-        Nothing comes from an offset that the queue doesn't have, as upstream.
+        Nothing comes from an offset that the queue doesn't have, as in RocketMQ.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue_offset < queue.min_offset:
@@ -115,12 +116,11 @@ class Lookup:
         return self._store_ms(queue, first), self._store_ms(queue, last)
 
     def search(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary) -> int:
-        """The queue offset of a time.
+        """Queue offset of a time.
 
-        LOWER is the first message at or after it, or the queue's end where all are older; UPPER is
-        the last one at or before it, or the queue's first where all are younger. A queue without
-        messages gives its end; one that is not there, 0. Queues of batches go by
-        ``FileBatchQueue.at_time``.
+        LOWER is the first message at or after it, or the queue's end if all are older. UPPER is the last one at or
+        before it, or the queue's first if all are younger. For a queue without messages the result is its end; for a
+        missing queue, 0. Queues of batches use ``FileBatchQueue.at_time``.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -136,13 +136,13 @@ class Lookup:
                 low = middle + 1
             else:
                 high = middle
-        # Java: ConsumeQueueStore#getOffsetInQueueByTime brings the result into the queue's range.
+        # Java: ConsumeQueueStore#getOffsetInQueueByTime also limits the result to the queue's range.
         return max(low - 1, queue.min_offset) if upper and queue.min_offset < low else low
 
     # --- by place in the log ---
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The record that begins at an offset; None if none does, or one that is damaged."""
+        """The record that begins at an offset; None if none does, or if it is damaged."""
         record = self._log.record_at(physical_offset)
         if record is None:
             return None
@@ -150,8 +150,9 @@ class Lookup:
         return record if fault is None or fault.frames else None
 
     def view_at(self, physical_offset: int) -> MessageView:
-        """The message that begins at an offset, sound to the last byte of its body; MessageError
-        says why there is none."""
+        """The message that begins at an offset, checked to the last byte of its body; otherwise MessageError with the
+        reason.
+        """
         record = self._record(physical_offset)
         try:
             return decode_record(record, check_body_crc=True)
@@ -160,8 +161,7 @@ class Lookup:
             raise
 
     def content_at(self, physical_offset: int) -> Content:
-        """The message that begins at an offset, as far as another is made of it; else as
-        `view_at`."""
+        """The parts of the message at an offset that another message is made of. Errors as in `view_at`."""
         found = self._log.contents_at((physical_offset,))
         if found:
             return found[0]
@@ -187,8 +187,9 @@ class Lookup:
     # --- by a place that a client names ---
 
     def named_at(self, physical_offset: int) -> Content:
-        """Give what `content_at` does of a place that a client names; MessageError also for bytes
-        within a message that look like one."""
+        """Result of `content_at` for a place that a client names. MessageError also for bytes within a message that
+        look like one.
+        """
         found = self._log.contents_at((physical_offset,))
         if found and self._was_put(found[0]):
             return found[0]
@@ -197,8 +198,9 @@ class Lookup:
         raise MessageError(self.explain_offset(physical_offset), "record")
 
     def all_named_at(self, physical_offsets: Sequence[int]) -> list[Content]:
-        """Give what `named_at` does of some places, up to the first where there is no message; a
-        third faster if there are many."""
+        """Results of `named_at` for some places, up to the first without a message; a third faster if
+        there are many.
+        """
         found: list[Content] = []
         while len(found) < len(physical_offsets):
             more = self._log.contents_at(physical_offsets[len(found) :])
@@ -206,7 +208,7 @@ class Lookup:
                 if not self._was_put(content):
                     return found
                 found.append(content)
-            if len(found) < len(physical_offsets):  # one of an unusual kind, or none
+            if len(found) < len(physical_offsets):  # a record of an unusual kind, or none
                 try:
                     found.append(self.named_at(physical_offsets[len(found)]))
                 except MessageError:
@@ -214,15 +216,14 @@ class Lookup:
         return found
 
     def record_named_at(self, physical_offset: int) -> bytes | None:
-        """Give what `record_at` does of a place that a client names; None also for bytes within a
-        message."""
+        """Result of `record_at` for a place that a client names; None also for bytes within a message."""
         is_message = self._holds_message(physical_offset)
         return self.record_at(physical_offset) if is_message else None
 
     def _holds_message(self, physical_offset: int) -> bool:
-        """Tell whether a message was put at a place, be it damaged by now.
+        """Tell whether a message was put at a place, even if it is damaged by now.
 
-        What is none must not count as a damaged one: a replica would be asked for it.
+        Other bytes must not count as a damaged record: a replica would be asked for it.
         """
         record = self._log.record_at(physical_offset)
         if record is None:
@@ -233,15 +234,15 @@ class Lookup:
             return self._log.has_noted(physical_offset) or self._has_key(physical_offset)
 
     def _was_put(self, found: Content | MessageView) -> bool:
-        """Tell whether a message was put where it is, and is not a part of another one's body."""
+        """Tell whether a message was put at its place, and is not a part of another message's body."""
         if self._log.has_noted(found.physical_offset) or self._is_entered(found):
             return True
-        # Queues lose their entries before the log when a topic is deleted; keys stay.
+        # When a topic is deleted, queues lose their entries before the log does; keys stay.
         is_entered = self._catch_up() and self._is_entered(found)
         return is_entered or self._has_key(found.physical_offset)
 
     def _is_entered(self, found: Content | MessageView) -> bool:
-        """Tell whether the queue of a message has it where it is."""
+        """Tell whether the queue of a message has an entry with its place."""
         try:
             queue = self._queues.find(found.topic, found.queue_id)
         except CorruptStore:
@@ -259,8 +260,7 @@ class Lookup:
     def query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int, count_max: int) -> list[bytes]:
         """Records of a topic by key, newest first.
 
-        ``kind`` is ``K`` (a word of KEYS, or the unique key), ``U`` (the unique key) or ``T``
-        (tag).
+        ``kind`` is ``K`` (a word of KEYS, or the unique key), ``U`` (the unique key) or ``T`` (tag).
         """
         found: list[bytes] = []
         total = 0
@@ -290,10 +290,10 @@ class Lookup:
             key_hash = 0
         return self._index.find(key_hash, begin_ms, end_ms, _CANDIDATES_MAX)
 
-    # --- why nothing was found ---
+    # --- reasons for empty results ---
 
     def explain_query(self, topic: str, key: str, kind: str, begin_ms: int, end_ms: int) -> str:
-        """Explain, in one clause, why ``query`` gave nothing for these arguments."""
+        """Explain, in one clause, why ``query`` returned nothing for these arguments."""
         index = self._index
         if index is None:
             return "keys are not indexed by this broker (messageIndexEnable=false)"
@@ -305,7 +305,7 @@ class Lookup:
         if elsewhere:
             return elsewhere
         if begin_ms > self._clock.now_ms():
-            return f"by this broker's clock ({_moment(self._clock.now_ms())}) the window is to come"
+            return f"by this broker's clock ({_moment(self._clock.now_ms())}) the window is in the future"
         if begin_ms > index.end_ms:
             return f"the window begins after the last indexed message ({_moment(index.end_ms)})"
         if end_ms < index.begin_ms:
@@ -355,7 +355,7 @@ class Lookup:
 
 
 def _view_with_key(record: bytes, topic: str, key: str, kind: str) -> MessageView | None:
-    """A candidate that really has the key: the index compares hashes only."""
+    """A candidate that really has the key, otherwise None: the index compares hashes only."""
     try:
         view = decode_record(record)
     except MessageError:

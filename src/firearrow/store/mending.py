@@ -1,14 +1,13 @@
-"""Puts a damaged record right while the broker runs, with the bytes that a replica has.
+"""Repairs a damaged record while the broker runs, with the bytes of a replica.
 
-The log of a replica is the same byte by byte. So what it has for the record is compared around it,
-before or behind: both may be damaged, too, but neither may be if the log is another one. The record
-itself must be sound to the CRC of its body, say that it is there, and be what its queue's entry
-leads to. If not, nothing is changed.
+A replica's log is the same byte by byte. So the replica's bytes are compared around the record, before and after.
+Either part may be damaged, too; only if both differ, the log counts as another one. The record itself must be sound to
+the CRC of its body, hold its own place, and fit its queue's entry. Otherwise nothing is changed.
 
-The end of a log is compared whenever a slave connects (`LogEnd`). Where it differs behind the body
-of a record, of which all before is the same, both have one message, and one of the two has lost
-what no CRC covers: its topic or its properties. If they tell by themselves which that is, a slave's
-are put right, and a slave's stay where they are the sound ones.
+The end of a log is compared whenever a slave connects (`LogEnd`). It may differ after the body of a record whose
+earlier bytes are all the same. Then both logs have one message, and one of the two has lost bytes that no CRC covers:
+its topic or its properties. If the bytes themselves show which log that is, a slave's bytes are repaired; a slave's
+sound bytes stay.
 """
 
 from __future__ import annotations
@@ -31,19 +30,18 @@ logger = logging.getLogger(__name__)
 
 AROUND_BYTES: Final = 4096
 COMPARED_BYTES: Final = 64 * 1024
-"""Of the end of a log, at least: enough for the head of a usual record, which says when it was
-stored."""
+"""Least number of bytes of the end of a log: enough for the head of a usual record, which has its store time."""
 
 
 class Asked(NamedTuple):
-    """The bytes of the log that are to be had from a replica: a record with what is around it."""
+    """The bytes of the log that a replica must send: a record with the bytes around it."""
 
     start: int
     size: int
 
 
 def asked_for(log: CommitLog, record: RecordDamaged) -> Asked | None:
-    """Give the request to a replica; None if the log does not hold the record any more."""
+    """The request to a replica; None if the log does not hold the record any more."""
     at, end = record.physical_offset, record.physical_offset + record.size
     segment = log.segments.find(at)
     if segment is None or end > min(segment.end, log.end_offset):
@@ -53,8 +51,10 @@ def asked_for(log: CommitLog, record: RecordDamaged) -> Asked | None:
 
 
 def mend(log: CommitLog, queues: ConsumeQueues, record: RecordDamaged, asked: Asked, data: bytes) -> str | None:
-    """Write what a replica has; give the reason if it is of no use, None if that is done. It is
-    not on the disk by then."""
+    """Write a replica's bytes; return the reason if they are of no use, None if they are written.
+
+    They are not on the disk on return.
+    """
     if len(data) < asked.size:
         return f"its log ends at {asked.start + len(data)}"
     before = record.physical_offset - asked.start
@@ -76,7 +76,7 @@ def mend(log: CommitLog, queues: ConsumeQueues, record: RecordDamaged, asked: As
 
 
 def _around(data: bytes, ours: bytes, before: int, behind: int) -> list[tuple[bytes, bytes]]:
-    """Pair the bytes before and behind a record with ours, where there are any."""
+    """Pairs of the bytes before and after a record with ours, where there are any."""
     parts = [(data[:before], ours[:before]), (data[behind:], ours[behind:])]
     return [part for part in parts if part[0]]
 
@@ -97,8 +97,7 @@ def _is_of_its_queue(queues: ConsumeQueues, record: RecordDamaged, found: bytes)
 
 
 class LogEnd:
-    """The end of a log, as it is compared with what its master sends from ``start`` on; both are
-    the same up to ``same_to``."""
+    """The end of a log, compared with the master's bytes from ``start`` on; both are the same up to ``same_to``."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -107,8 +106,9 @@ class LogEnd:
         self._theirs = bytearray(log.stretch(self._from, self.start - self._from))
 
     def take(self, piece: bytes | memoryview) -> str | None:
-        """Compare what comes next; say why it does not fit. Raises StoreError where the log does
-        not hold it any more."""
+        """Compare the next bytes; return the reason if they do not fit. Raises StoreError if the log does not hold that
+        place any more.
+        """
         self._theirs += piece
         while self.same_to < self._from + len(self._theirs):
             theirs = self._theirs[self.same_to - self._from :]
@@ -126,7 +126,7 @@ class LogEnd:
                 return f"another one between {self.same_to} and {self.same_to + len(ours)}"
             found = bytes(self._theirs[record.start - self._from : record.end - self._from])
             if len(found) < len(record.data):
-                return None  # the rest is under way
+                return None  # the rest is on its way
             if not _settle(self._log, record, found):
                 return (
                     f"another one in topic or properties of the message at {record.start}, and "
@@ -146,7 +146,7 @@ class _Record(NamedTuple):
 
     @property
     def behind_body(self) -> int:
-        """The place where its topic field begins; its end, if that can't be told."""
+        """Offset of its topic field; its end, if that field can't be found."""
         try:
             return self.start + behind_body(self.data)[0]
         except MessageError:
@@ -154,17 +154,17 @@ class _Record(NamedTuple):
 
 
 def first_torn(log: CommitLog) -> int | None:
-    """Find the first record at the end of a log that has lost its topic or properties."""
+    """Offset of the first record at the end of a log that has lost its topic or properties."""
     records = _records(log, _start_of_end(log))
     return next((it.start for it in records if _is_torn(it.data)), None)
 
 
 def _start_of_end(log: CommitLog) -> int:
-    """Find the record that is as far before the end of a log as it is compared."""
+    """Offset of the first record of the compared end of a log."""
     end = log.end_offset
     at = max(log.start_offset, end - COMPARED_BYTES)
     segment = log.segments.find(at)
-    if at >= end or segment is None:  # a log may have lost all that it had behind a file's begin
+    if at >= end or segment is None:  # a log may have lost everything after a file's begin
         return end
     back = AROUND_BYTES
     while back < 2 * segment.size_bytes:
@@ -178,7 +178,7 @@ def _start_of_end(log: CommitLog) -> int:
 
 
 def _records(log: CommitLog, start: int) -> Iterator[_Record]:
-    """The records from one that begins at an offset on, over the ends of files."""
+    """The records from an offset on, over the ends of files. A record must begin there."""
     while start < log.end_offset:
         data = log.record_at(start)
         if data is not None:
@@ -192,7 +192,7 @@ def _records(log: CommitLog, start: int) -> Iterator[_Record]:
 
 
 def _settle(log: CommitLog, ours: _Record, theirs: bytes) -> bool:
-    """Have the message as the one of two has it that is not torn; say if there is such a one."""
+    """Settle on the message that is not torn; tell whether exactly one of the two is torn."""
     is_torn, is_theirs = _is_torn(ours.data), _is_torn(theirs)
     if is_torn == is_theirs:
         return False
@@ -207,9 +207,9 @@ def _settle(log: CommitLog, ours: _Record, theirs: bytes) -> bool:
 
 
 def _is_torn(record: bytes) -> bool:
-    """Tell whether a record has lost what is behind its body, which no CRC covers.
+    """Tell whether a record has lost bytes after its body, which no CRC covers.
 
-    What a disk has not got reads as zeros, which are in no topic, and in hardly any properties.
+    Bytes that never reached the disk read as zeros, which are in no topic, and in hardly any properties.
     """
     try:
         _, topic, text = behind_body(record)

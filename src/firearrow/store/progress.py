@@ -1,4 +1,4 @@
-"""Says how far a start has come, where it takes long enough for somebody to wonder."""
+"""Progress of a long start, as log lines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _INTERVAL_SECONDS: Final = 2.0
 
 
 class Progress:
-    """Called with the bytes that are done and the bytes that there are; logs now and then.
+    """Called with the number of finished bytes and of all bytes; logs now and then.
 
-    ``what`` is what happens, as in "checking the CommitLog".
+    ``what`` is the work, as in "checking the CommitLog".
     """
 
     def __init__(self, what: str, monotonic: Callable[[], float]) -> None:
@@ -23,7 +23,7 @@ class Progress:
         self._started = self._said = monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        """Log the share and, by the pace so far, the time that is left; at most every 2 s."""
+        """Log the share and, by the average pace, the remaining time; at most every 2 s."""
         now = self._monotonic()
         if now - self._said < _INTERVAL_SECONDS or not 0 < done <= total:
             return

@@ -1,15 +1,14 @@
 """Filters on the properties of many records: all at once, as columns.
 
-Most messages of a topic have the same names in the same order, and values of the same lengths: the
-bytes behind their bodies, topic and properties with their lengths, have one *shape*. Of such
-messages a filter can only tell those apart that differ in values of its own names, and of these
-there are often few. So one of each kind is asked about, and its answer is that of all: what an
-expression means is said in one place. Shapes and kinds are kept from one look to the next.
+Most messages of a topic have the same names in the same order, and values of the same lengths. The bytes after their
+bodies (topic and properties with their lengths) then have one *shape*. A filter can distinguish such messages only by
+the values of the filter's names, and these often have few combinations, called kinds. So the filter is called for one
+message of each kind, and its answer holds for all. The meaning of an expression is thus implemented in one place.
+Shapes and kinds are kept from one look to the next.
 
-Of 800 messages of 32 kinds, an answer takes 0.2 µs with all that is read, instead of 1.4 to 2 one
-by one. Nearly half of that are two copies of bytes that are scattered over the log, of the heads
-and of what is behind the bodies; so the lengths of topic and properties are not read to find what
-follows them, but compared with those of the shape.
+Of 800 messages of 32 kinds, an answer takes 0.2 µs with all reads, instead of 1.4 to 2 µs one by one. Nearly half of
+that are two copies of bytes that are scattered over the log: the heads, and the bytes after the bodies. So the lengths
+of topic and properties are not read to find the next field, but compared with the lengths in the shape.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from firearrow.store.scan import Ints, gather
 from firearrow.store.segments import Segment
 
 KINDS_MAX: Final = 128
-"""Kinds of messages of which a filter's answers are kept from one look to the next."""
+"""Limit of kinds of messages for which a filter's answers are kept from one look to the next."""
 SHAPES_MAX: Final = 64
-"""Shapes that are kept so, in up to 20 times their size."""
+"""Limit of shapes that are kept so, each in up to 20 times its size."""
 SHAPE_BYTES_MAX: Final = 2048
-"""Of topic and properties; longer ones are compared no faster than each is asked about."""
+"""Limit of bytes of topic and properties; longer ones are compared no faster than one by one."""
 WHOLE_BYTES_MAX: Final = 512
-"""Of records that are copied as a whole; of larger ones two parts are copied."""
-ALIKE_MIN: Final = 16  # records, below which each is asked about by itself
+"""Limit of bytes of records that are copied as a whole; of larger ones two parts are copied."""
+ALIKE_MIN: Final = 16  # number of records below which the filter is called for each
 ALIKE_TRIES: Final = 4
-"""So often it is tried to find records alike among those of one size; the rest is by itself."""
+"""Limit of attempts to find similar records among those of one size; the rest is filtered one by one."""
 
 _NAME_END: Final = NAME_END.encode()
 _PAIR_END: Final = PAIR_END.encode()
-_VALUE_BYTE_MIN: Final = 3  # below it are the two, and 0, which is rare
+_VALUE_BYTE_MIN: Final = 3  # below it are the two separators, and 0, which is rare
 _TAIL_BYTES_MIN: Final = 3  # lengths of topic and properties
-_SYS_FLAG_AT: Final = 39  # the byte of it that counts
+_SYS_FLAG_AT: Final = 39  # the byte of the system flag that counts
 _WORD_BYTES: Final = 8
-# Powers of an odd number: what each word of a row counts in its number.
+# Powers of an odd number: factors of the words of a row in its number.
 _ODD: Final = np.array(
     [pow(0x9E3779B97F4A7C15, power, 1 << 64) for power in range(SHAPE_BYTES_MAX // _WORD_BYTES)], np.uint64
 )
@@ -75,7 +74,7 @@ _LENGTH: Final = struct.Struct(">i")
 
 @lru_cache(maxsize=256)
 def _raw_head(body_at: int, size: int) -> np.dtype[Any]:
-    """The same of a whole record, in the order of bytes that is compared fastest."""
+    """The same for a whole record, with the byte order that is compared fastest."""
     names, formats = ["size_and_magic", "sys_flag", "body_size"], ["u8", "u1", "u4"]
     offsets = [0, _SYS_FLAG_AT, body_at - 4]
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
@@ -87,16 +86,15 @@ _Lengths = tuple[tuple[bytes, int], ...]
 class _Kinds:
     """Answers by the values that count, which are rows of words here.
 
-    A dictionary of bytes would take three times as long: 60 µs for 800 records. So the rows are
-    found by a number that is made of their words, in sorted order, and then compared. Of rows that
-    have the number of another one none is kept.
+    A dictionary of bytes would take three times as long: 60 µs for 800 records. So rows are found by a number that is
+    made of their words, in sorted order, and then compared. Rows that share the number of another one are dropped.
     """
 
     __slots__ = ("_answers", "_numbers", "_rows", "row_bytes")
 
     def __init__(self, size: int) -> None:
         words = max(1, -(-size // _WORD_BYTES))
-        self.row_bytes = words * _WORD_BYTES  # if none counts, a word in which all are the same
+        self.row_bytes = words * _WORD_BYTES  # if no value counts, one word that is the same in all rows
         self._numbers = np.empty(0, np.uint64)
         self._rows = np.empty((0, words), np.uint64)
         self._answers = np.empty(0, np.bool_)
@@ -105,7 +103,7 @@ class _Kinds:
         return len(self._answers)
 
     def add(self, rows: Words, answers: Bools) -> None:
-        """Keep answers to rows, those with numbers of their own."""
+        """Keep answers to rows, except rows with the number of another one."""
         numbers = _numbers_of(rows)
         own = ~np.isin(numbers, self._numbers)
         numbers = np.concatenate((self._numbers, numbers[own]))
@@ -115,7 +113,7 @@ class _Kinds:
         self._answers = np.concatenate((self._answers, answers[own]))[order]
 
     def find(self, rows: Words) -> tuple[Bools, Bools | None]:
-        """Give the answers to rows, and which of them are known; None if all are."""
+        """The answers to rows, and a mask of the known ones; None if all are known."""
         if not len(self._answers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         at = self._numbers.searchsorted(_numbers_of(rows))
@@ -125,10 +123,10 @@ class _Kinds:
 
 
 class _Shape(NamedTuple):
-    """Bytes behind the bodies of records that are alike.
+    """Bytes after the bodies of similar records.
 
-    For each place it has the least byte and the span above it. ``start`` is the place of the
-    properties, ``counting`` the places of the values on which the filter's answers depend.
+    For each place it has the least byte and the span above it. ``start`` is the place of the properties, ``counting``
+    the places of the values that decide the filter's answers.
     """
 
     least: Bytes
@@ -139,7 +137,7 @@ class _Shape(NamedTuple):
 
 
 class Asked:
-    """Answers of a filter, by the shapes of records and the values of its own names."""
+    """Answers of a filter, by the shapes of records and the values of the filter's names."""
 
     def __init__(self, wants: Callable[[bytes], bool], names: frozenset[bytes] | None) -> None:
         self.wants = wants
@@ -148,20 +146,20 @@ class Asked:
         self._kinds: dict[_Lengths, _Kinds] = {}
 
     def shapes(self, magic: int, size: int) -> list[_Shape]:
-        """The shapes of a size, to be added to; the length of a topic has two bytes by some magic
-        numbers."""
+        """The shapes of a size, as a list to extend. The length of a topic has two bytes with some magic numbers."""
         return self._shapes.setdefault((magic, size), [])
 
     def kinds(self, lengths: _Lengths) -> _Kinds:
-        """The answers to values of these names in this order, to be added to. They are the same in
-        all shapes that have such values, whatever else they have."""
+        """The answers to values of these names in this order, as an object to extend. They are the same in all shapes
+        that have such values.
+        """
         kinds = self._kinds.get(lengths)
         if kinds is None:
             kinds = self._kinds[lengths] = _Kinds(sum([length for _, length in lengths]))
         return kinds
 
     def forget_many(self) -> None:
-        """Forget all answers when there are too many to be kept."""
+        """Forget all answers when there are too many to keep."""
         kinds = sum(map(len, self._kinds.values()))
         shapes = max(len(self._shapes), len(self._kinds), sum(map(len, self._shapes.values())))
         if kinds > KINDS_MAX or shapes > SHAPES_MAX:
@@ -170,7 +168,7 @@ class Asked:
 
 
 class Answers(NamedTuple):
-    """Records that are wanted or can't be looked at.
+    """Records that are wanted or unreadable.
 
     ``records`` has all of them, each as one item, if they were copied anyway.
     """
@@ -180,7 +178,7 @@ class Answers(NamedTuple):
 
 
 def answers_of(segment: Segment, part: bytes, asked: Asked) -> Answers:
-    """Look at records of entries, as far as they are in one file."""
+    """Filter the records of entries, up to the first one in another file."""
     place = np.frombuffer(part, ENTRIES)
     at = place["physical_offset"].astype(np.int64) - segment.base
     size = place["size"].astype(np.int64)
@@ -202,13 +200,13 @@ def answers_of(segment: Segment, part: bytes, asked: Asked) -> Answers:
 
 
 def _answers_of_one_size(buffer: mmap.mmap, at: Ints, size: Ints, its_size: int, asked: Asked) -> Answers | None:
-    """The same of records of one size whose parts are all where those of the first are; None of
-    others. They are copied once, as a whole: while they are small, that costs little more than to
-    copy their heads."""
+    """The same for records of one size whose parts are all at the same places as in the first; None for others. They
+    are copied once, as a whole: for small records that costs little more than copying their heads.
+    """
     room = len(buffer) - its_size
     if not RECORD_BYTES_MIN <= its_size <= WHOLE_BYTES_MAX or room < 0:
         return None
-    if not (at.view(np.uint64) <= room).all():  # what is negative is large there
+    if not (at.view(np.uint64) <= room).all():  # negative values are large there
         return None
     first = int(at[0])
     hosts = buffer[first + _SYS_FLAG_AT] & HOSTS_V6_MASK
@@ -230,8 +228,7 @@ def _answers_of_one_size(buffer: mmap.mmap, at: Ints, size: Ints, its_size: int,
 
 
 def _answers_at(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked, tries: int) -> Bools:
-    """The same of records that are within the file: of those that have hosts and magic of the
-    first, then of the rest."""
+    """The same for records within the file: first those with the hosts and the magic of the first, then the rest."""
     if asked.names is None or len(at) < ALIKE_MIN or not tries:
         return _answers_one_by_one(buffer, at, size, asked)
     first = int(at[0])
@@ -274,10 +271,10 @@ def _answers_one_by_one(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked) -
 
 
 def _answers_of_tail(buffer: mmap.mmap, at: Ints, size: Ints, tail: int, magic: int, asked: Asked) -> Bools:
-    """The same of records with so many bytes behind their bodies."""
+    """The same for records with ``tail`` bytes after their bodies."""
     if len(at) < ALIKE_MIN or tail > SHAPE_BYTES_MAX:
         return _answers_one_by_one(buffer, at, size, asked)
-    # A type of bytes that has no parts: numpy copies it in half of the time.
+    # A type of bytes without parts: numpy copies it in half of the time.
     texts = gather(buffer, np.dtype((np.void, tail)), at + size - tail)
     return _answers_of_size(buffer, at, size, texts.view(np.uint8).reshape(-1, tail), magic, asked)
 
@@ -285,20 +282,21 @@ def _answers_of_tail(buffer: mmap.mmap, at: Ints, size: Ints, tail: int, magic: 
 def _answers_of_size(
     buffer: mmap.mmap, at: Ints, size: Ints, texts: Bytes, magic: int, asked: Asked, number: int = 0
 ) -> Bools:
-    """The same of records with ``texts`` of one length behind their bodies: of those that have the
-    shape of a number, then of the rest."""
+    """The same for records with ``texts`` of one length after their bodies: first the records of the shape with this
+    number, then the rest.
+    """
     if len(at) < ALIKE_MIN:
         return _answers_one_by_one(buffer, at, size, asked)
     tail = texts.shape[1]
     shapes = asked.shapes(magic, tail)
     if number == ALIKE_TRIES:
-        shapes.clear()  # the next look learns those that it meets
+        shapes.clear()  # the next look learns the shapes that it meets
         return _answers_one_by_one(buffer, at, size, asked)
     if number == len(shapes):
         record = buffer[int(at[0]) : int(at[0] + size[0])]
         shapes.append(_shape_of(record, tail, asked))
     shape = shapes[number]
-    like = texts - shape.least <= shape.span  # wraps below the least: one comparison is for both
+    like = texts - shape.least <= shape.span  # wraps below the least byte: one comparison checks both limits
     if like.all():
         return _answers_alike(texts, shape, asked.wants)
     rows = like.all(axis=1)
@@ -311,7 +309,7 @@ def _answers_of_size(
 
 
 def _answers_alike(texts: Bytes, shape: _Shape, wants: Callable[[bytes], bool]) -> Bools:
-    """The same of records that differ in nothing but values."""
+    """The same for records that differ in values only."""
     counting, kinds = shape.counting, shape.kinds
     padded = np.zeros((len(texts), kinds.row_bytes), np.uint8)
     padded[:, : len(counting)] = texts.take(counting, axis=1)
@@ -323,7 +321,7 @@ def _answers_alike(texts: Bytes, shape: _Shape, wants: Callable[[bytes], bool]) 
     new = new[np.unique(_numbers_of(rows[new]), return_index=True)[1]]
     kinds.add(rows[new], _asked_of(texts[new], shape.start, wants))
     answers, known = kinds.find(rows)
-    if known is not None:  # they have numbers of others
+    if known is not None:  # some rows have the numbers of others
         rest = ~known
         answers[rest] = _asked_of(texts[rest], shape.start, wants)
     return answers
@@ -334,12 +332,13 @@ def _asked_of(texts: Bytes, start: int, wants: Callable[[bytes], bool]) -> Bools
 
 
 def _shape_of(record: bytes, tail: int, asked: Asked) -> _Shape:
-    """The shape of a record with so many bytes behind its body: all is as there, but that a value
-    may have any bytes that separate nothing."""
+    """The shape of a record with ``tail`` bytes after its body: the same bytes, except that a value may have any bytes
+    that are no separators.
+    """
     text = properties_in(record, 0, len(record))
     least = np.frombuffer(record[-tail:], np.uint8).copy()
     span = np.zeros(tail, np.uint8)
-    if text is None:  # it is damaged, and so is what has the same bytes there
+    if text is None:  # it is damaged, and so are all records with the same bytes there
         damaged = _Kinds(0)
         damaged.add(np.zeros((1, 1), np.uint64), np.ones(1, np.bool_))
         return _Shape(least, span, tail, [], damaged)
@@ -361,7 +360,7 @@ def _shape_of(record: bytes, tail: int, asked: Asked) -> _Shape:
 
 
 def _numbers_of(rows: Words) -> npt.NDArray[np.uint64]:
-    """A number of each row that others hardly have, and surely none if it is one word."""
+    """A number for each row that is rarely that of another one, and never if a row is one word."""
     if rows.shape[1] == 1:
         return rows[:, 0]
     numbers: npt.NDArray[np.uint64] = (rows * _ODD[: rows.shape[1]]).sum(axis=1, dtype=np.uint64)

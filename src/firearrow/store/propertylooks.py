@@ -1,10 +1,9 @@
-"""Entries of a queue that lead to messages with wanted properties.
+"""Entries of a queue that refer to messages with wanted properties.
 
-Only heads, lengths and properties of the records are read, and hundreds at a time as columns: that
-costs a sixth of reading them one by one, and of few a multiple of it (``propertycolumns``). A pull
-takes some of what such a look finds; the rest is kept, and the next pulls of the group take it
-without a look. So are the wanted records themselves, where the look copied all anyway: to copy them
-again one by one is half of what such a pull takes in the store.
+Only heads, lengths and properties of the records are read, hundreds at a time as columns. That costs a sixth of reading
+them one by one, but for few records a multiple of it (``propertycolumns``). A pull takes some of the results of such a
+look. The rest is kept, and the next pulls of the group take it without a look. The wanted records themselves are also
+kept, if the look copied all records anyway: copying them again one by one is half of the store's work for such a pull.
 """
 
 from __future__ import annotations
@@ -21,18 +20,20 @@ from firearrow.store.queues import ENTRIES, ENTRY, ENTRY_BYTES, ConsumeQueue
 from firearrow.store.segments import Segment, Segments
 
 FEW: Final = 32
-"""Entries that are looked at first, one by one: often there are enough wanted ones among them."""
+"""Entries that are read first, one by one: often they include enough wanted ones."""
 MANY: Final = 800
 """Entries whose records are read as columns at a time."""
 KEPT_MAX: Final = 1024
-"""Pairs of a queue and a filter, of which answers are kept, usually in up to 80 KiB each."""
+"""Limit of pairs of a queue and a filter whose answers are kept, usually in up to 80 KiB each."""
 COPIES_BYTES_MAX: Final = 64 << 20
-"""Of wanted records that are kept with the answers, of all pairs together."""
+"""Limit of bytes of wanted records that are kept with the answers, of all pairs together."""
 LOOKS_MAX: Final = 8_000
-"""For properties in one pull, each of less than a microsecond, as far as the next two go."""
+"""Limit of looks for properties in one pull, each of less than a microsecond; the next two constants limit them
+further.
+"""
 LOOKED_BYTES_MAX: Final = 4 << 20
-"""Of records that are looked at in vain: of large ones each look may be one at the disk."""
-CHEAP_COST: Final = 4  # a filter of a higher cost gets through fewer bytes
+"""Limit of bytes of records that are looked at in vain: for large records each look may read the disk."""
+CHEAP_COST: Final = 4  # a filter of a higher cost may look at fewer bytes
 
 _ENTRY: Final = np.dtype((np.void, ENTRY_BYTES))
 _SIZE_FROM, _SIZE_TO = 8 - ENTRY_BYTES, 12 - ENTRY_BYTES  # of the last of some entries
@@ -43,7 +44,7 @@ class PropertyFilter(Protocol):
 
     @property
     def cost(self) -> int:
-        """Greatest cost of one look, in looks for one property."""
+        """Largest cost of one look, in looks for one property."""
         ...
 
     @property
@@ -53,20 +54,20 @@ class PropertyFilter(Protocol):
 
     @property
     def wants(self) -> Callable[[bytes], bool]:
-        """Tells of the properties of a message whether it is wanted."""
+        """Function that tells from the properties of a message whether the filter wants it."""
         ...
 
     @property
     def names(self) -> frozenset[bytes] | None:
-        """The properties whose values alone decide; None if that is not known."""
+        """The properties whose values alone decide; None if they are unknown."""
         ...
 
 
 class Chosen(NamedTuple):
-    """Entries side by side, with their queue offsets, and where the look for them ended; and their
-    records side by side, if these are of one size and were copied.
+    """Entries side by side, with their queue offsets, and the end of the look for them. ``records`` has their records
+    side by side, if these are of one size and were copied.
 
-    Of what is kept, the last records alone may be copied.
+    Of kept entries, only the last records may be copied.
     """
 
     numbers: list[int]
@@ -75,7 +76,7 @@ class Chosen(NamedTuple):
     records: bytes = b""
 
     def span(self, first: int, end: int, following: int) -> Chosen:
-        """Those from one place among them to before another."""
+        """The entries from one place among them to before another."""
         entries = self.entries[first * ENTRY_BYTES : end * ENTRY_BYTES]
         records = self.records
         if records:
@@ -87,7 +88,7 @@ class Chosen(NamedTuple):
         return Chosen(self.numbers[first:end], entries, following, records)
 
     def and_then(self, more: Chosen) -> Chosen:
-        """All of them with those of the look behind."""
+        """All entries, with the entries of the following look."""
         if not more.numbers:
             return self._replace(following=more.following)
         records = more.records
@@ -98,7 +99,7 @@ class Chosen(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Entries from an offset on that were looked at, which of them are wanted, and why."""
+    """Entries from an offset on that were looked at, the chosen ones of them, and the filter's answers."""
 
     queue_offset: int
     entries: bytes
@@ -107,8 +108,9 @@ class _Kept(NamedTuple):
 
 
 class Looks:
-    """Looks at entries, and keeps what was found behind those that a pull took: most pulls of a
-    group go on where its last one ended, with the same filter."""
+    """Looks at entries, and keeps the results after those that a pull took: most pulls of a group continue at the end
+    of its last one, with the same filter.
+    """
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
@@ -116,17 +118,17 @@ class Looks:
         self._copied_bytes = 0
 
     def forget(self) -> None:
-        """Look again at everything."""
+        """Forget all results."""
         self._kept.clear()
         self._copied_bytes = 0
 
     def known(
         self, queue: ConsumeQueue, queue_offset: int, wanted: PropertyFilter, count_of: Callable[[int], int]
     ) -> Chosen | None:
-        """Give what `wanted_entries` would if the last look found all of it; None if it did not.
+        """Result of `wanted_entries`, if the last look found the whole result; otherwise None.
 
-        No record is read for that, and no entry behind the last one: `wanted_entries` has to be
-        given hundreds, and all that they lead to has to be in memory.
+        This reads no record, and no entry after the last one. `wanted_entries` needs hundreds of entries, and all their
+        records must be in memory.
         """
         kept = self._kept.get((queue, wanted))
         if kept is None or queue_offset < kept.queue_offset:
@@ -143,7 +145,7 @@ class Looks:
         following = numbers[end - 1] + 1
         start, stop = queue_offset - kept.queue_offset, following - kept.queue_offset
         looked = kept.entries[start * ENTRY_BYTES : stop * ENTRY_BYTES]
-        # A queue that was cut off may lead to other records from there on.
+        # After a queue was cut off, the same offsets may refer to other records.
         if queue.read(queue_offset, following - queue_offset) != looked:
             return None
         return chosen.span(first, end, following)
@@ -156,11 +158,11 @@ class Looks:
         wanted: PropertyFilter,
         count_of: Callable[[int], int],
     ) -> Chosen:
-        """Give the entries of records that are wanted, and where the look at them ended: at the
-        last, when there are ``count_of`` a physical offset, or when it has taken long enough.
+        """The entries of wanted records, and the end of the look at them. It ends at the last entry, at ``count_of`` of
+        a physical offset entries, or at a limit of work.
 
-        ``count_of`` changes once along a queue, if at all. What can't be looked at is among them:
-        what is the matter with it is said where it is copied.
+        ``count_of`` changes at most once along a queue. Unreadable records are included: their fault is reported when
+        they are copied.
         """
         entries = _in_one_look(entries, wanted.cost)
         end = queue_offset + len(entries) // ENTRY_BYTES
@@ -187,8 +189,9 @@ class Looks:
         return found.span(0, taken, found.numbers[taken - 1] + 1)
 
     def _look(self, segment: Segment, part: bytes, start: int, asked: Asked, most: int) -> Chosen:
-        """Those of entries from an offset on that are wanted, or can't be looked at, as far as they
-        are in one file; of few entries ``most`` are enough."""
+        """The entries from an offset on that are wanted or unreadable, within one file. Of few entries it returns
+        ``most`` at most.
+        """
         if len(part) <= FEW * ENTRY_BYTES:
             return _few_chosen(segment, part, start, asked.wants, most)
         answers, records = answers_of(segment, part, asked)
@@ -203,17 +206,17 @@ class Looks:
         return Chosen((rows + start).tolist(), entries, start + len(answers), copies)
 
     def _kept_of(self, queue: ConsumeQueue, entries: bytes, queue_offset: int, wanted: PropertyFilter) -> _Kept | None:
-        """Give the known answers for the first entries; None if the last pull was elsewhere."""
+        """The known answers for the first entries; None if the last pull was elsewhere."""
         kept = None if wanted.names is None else self._kept.get((queue, wanted))
         if kept is None or not kept.queue_offset <= queue_offset <= kept.chosen.following:
             return None
         passed = (queue_offset - kept.queue_offset) * ENTRY_BYTES
         same = kept.entries[passed : passed + len(entries)]
-        # A queue that was cut off may lead to other records from there on.
+        # After a queue was cut off, the same offsets may refer to other records.
         return kept if entries.startswith(same) else None
 
     def _keep(self, queue: ConsumeQueue, wanted: PropertyFilter, kept: _Kept) -> None:
-        if wanted.names is None:  # it may answer otherwise the next time
+        if wanted.names is None:  # it may answer differently the next time
             return
         before = self._kept.pop((queue, wanted), None)
         if before is None and len(self._kept) >= KEPT_MAX:
@@ -225,7 +228,7 @@ class Looks:
 
 
 def _between(chosen: Chosen, start: int, end: int) -> Chosen:
-    """Those from one queue offset to before another."""
+    """The entries from one queue offset to before another."""
     numbers = chosen.numbers
     first, last = bisect_left(numbers, start), bisect_left(numbers, end)
     return chosen.span(first, last, min(chosen.following, end))
@@ -237,13 +240,13 @@ def _physical_offset(entries: bytes, number: int) -> int:
 
 
 def _ends(entries: bytes, count_of: Callable[[int], int]) -> tuple[int, int]:
-    """Give the counts for the first and for the last of entries."""
+    """The counts for the first and for the last of the entries."""
     last = entries[-ENTRY_BYTES : 8 - ENTRY_BYTES]
     return count_of(int.from_bytes(entries[:8], "big")), count_of(int.from_bytes(last, "big"))
 
 
 def _taken(entries: bytes, count_of: Callable[[int], int]) -> int:
-    """Count the entries that are taken until there are enough; 0 if all are not enough."""
+    """Count the entries up to a sufficient number; 0 if all entries are not enough."""
     count = len(entries) // ENTRY_BYTES
     if not count:
         return 0
@@ -258,23 +261,23 @@ def _taken(entries: bytes, count_of: Callable[[int], int]) -> int:
 
 
 def _last_size(entries: bytes) -> int:
-    """The size of the record that the last of entries leads to."""
+    """The size of the last entry's record."""
     return int.from_bytes(entries[_SIZE_FROM:_SIZE_TO], "big")
 
 
 def is_wanted(record: bytes, wanted: PropertyFilter) -> bool:
-    """Tell whether a record is wanted, or can't be looked at."""
+    """Tell whether a record is wanted or unreadable."""
     properties = properties_in(record, 0, len(record))
     return properties is None or wanted.wants(properties)
 
 
 def _in_one_look(entries: bytes, cost: int) -> bytes:
-    """Those of the entries that one pull may look at, if it finds nothing."""
+    """The first entries, as many as one pull may look at if it finds nothing."""
     entries = entries[: max(1, LOOKS_MAX // cost) * ENTRY_BYTES]
     bytes_max = LOOKED_BYTES_MAX // max(1, cost // CHEAP_COST)
     first, _, _ = ENTRY.unpack_from(entries)
     last, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_BYTES)
-    if 0 <= last - first <= bytes_max - size:  # all that is between counts
+    if 0 <= last - first <= bytes_max - size:  # all bytes in between count
         return entries
     looked_bytes = np.frombuffer(entries, ENTRIES)["size"].cumsum(dtype=np.int64)
     if looked_bytes[-1] <= bytes_max:
@@ -283,7 +286,7 @@ def _in_one_look(entries: bytes, cost: int) -> bytes:
 
 
 def _few_chosen(segment: Segment, part: bytes, start: int, wants: Callable[[bytes], bool], most: int) -> Chosen:
-    """Those of entries in one file that are wanted, looked at one by one until there are enough."""
+    """The wanted entries of some in one file, which are read one by one until there are enough."""
     numbers: list[int] = []
     chosen: list[bytes] = []
     following = start

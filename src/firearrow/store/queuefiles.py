@@ -1,13 +1,12 @@
 """The ConsumeQueues of a store with ``storeType=default``: each has a directory of files.
 
-The tree is ``consumequeue/TOPIC/QUEUE_ID/``, see ``consumequeue`` for the files. Topics with the
-attribute ``queue.type=BatchCQ`` have ``batchconsumequeue/TOPIC/QUEUE_ID/`` instead, see
-``batchqueue``. The kind of a topic is decided when its first queue is loaded or made, and stays
-until the topic is deleted: files of queues of batches decide it, else the attribute. RocketMQ does
-not start if files and attribute disagree; here usual queues of such a topic are set aside and
-rebuilt, and queues of batches without the attribute are served.
+The tree is ``consumequeue/TOPIC/QUEUE_ID/``, see ``consumequeue`` for the files. Topics with the attribute
+``queue.type=BatchCQ`` have ``batchconsumequeue/TOPIC/QUEUE_ID/`` instead, see ``batchqueue``. The kind of a topic is
+decided when its first queue is loaded or made, and stays until the topic is deleted. Existing files of queues of
+batches decide it, otherwise the attribute. RocketMQ does not start if files and attribute disagree. Here usual queues
+of such a topic are set aside and rebuilt, and queues of batches without the attribute are served.
 
-Source: upstream ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
+Source: RocketMQ's ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
 """
 
 from __future__ import annotations
@@ -39,16 +38,17 @@ from firearrow.store.segments import Maps, maps_max
 log = logging.getLogger(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
-_LOOK_QUEUES: Final = 1000  # that a flush looks at in a row; a millisecond
+_LOOK_QUEUES: Final = 1000  # queues that a flush checks in a row; a millisecond
 _LOOK_REST_SECONDS: Final = 0.0005
-_SCAN_STEP_TOPICS: Final = 2000  # that are passed over in a row; a millisecond
+_SCAN_STEP_TOPICS: Final = 2000  # topics that are passed over in a row; a millisecond
 assert _ENTRY.itemsize == ENTRY_BYTES
 AnyQueue = FileConsumeQueue | FileBatchQueue
 
 NEW_QUEUES_MAX: Final = 16
-"""Queues that get their first file in one round, and the seconds that these may take. One costs a
-tenth of a millisecond, a directory included, and ten times that while the disk is busy; whoever
-sends or reads waits for the whole round."""
+"""Limit of queues that get their first file in one round, and of the seconds for these. One queue costs a tenth of a
+millisecond, a directory included, and ten times that while the disk is busy. All senders and readers wait for the whole
+round.
+"""
 NEW_QUEUES_SECONDS: Final = 0.003
 
 
@@ -63,11 +63,11 @@ def no_topic(_: str) -> bool:
 
 
 class FileConsumeQueues:
-    """Implements ``ConsumeQueues``; queues come into the table when they are first opened.
+    """Implements ``ConsumeQueues``; a queue is added to the table when it is first opened.
 
-    A queue that can't be opened is left out, with the reason logged: one broken queue never keeps
-    the others from being served. Until it is whole again, nothing is sent to it either.
-    ``wants_batches`` says of a topic whether it has the attribute.
+    A queue that can't be opened is left out, with the reason logged: one broken queue never keeps the others from being
+    served. Until it is whole again, nothing is sent to it either. ``wants_batches`` tells whether a topic has the
+    attribute.
     """
 
     def __init__(
@@ -92,17 +92,17 @@ class FileConsumeQueues:
         self._wants_batches = wants_batches
         self._kinds: dict[str, bool] = {}  # by topic that has queues: whether they are of batches
         self._by_key: dict[Key, AnyQueue] = {}
-        self._ids: dict[str, set[int]] = {}  # by topic: the queues that were ever made
+        self._ids: dict[str, set[int]] = {}  # by topic: all queues that were ever made
         self._broken: dict[Key, str] = {}
         self._many = ManyFiles(directory.parent, fs)
         self._names = NewNames(directory.parent, self._many)
         self._maps = Maps(maps_max())
-        self._rest = Event()  # which never comes
+        self._rest = Event()  # never set
         self._left_out_file = LaggingFile(directory.parent, fs)
-        self._shut: dict[Key, AnyQueue] = {}  # of these nothing can be read
-        self._rebuilt: set[Key] = set()  # an earlier try has made what files these have
-        self._hopeless: set[Key] = set()  # the log itself does not give what these need
-        self._ends: dict[Key, int] = {}  # that queues had when the store was closed
+        self._shut: dict[Key, AnyQueue] = {}  # nothing can be read from these
+        self._rebuilt: set[Key] = set()  # the files of these were made by an earlier try
+        self._hopeless: set[Key] = set()  # the log itself lacks messages that these need
+        self._ends: dict[Key, int] = {}  # the ends of queues when the store was closed
         self.left_out: dict[Key, Lagging] = {}
 
     def load(self, *, on_disk: bool = False) -> None:
@@ -117,7 +117,7 @@ class FileConsumeQueues:
                 )
             self._kinds[topic] = True
         for topic, queue_id in _queue_names(self._batch_directory):
-            if self.is_batch(topic):  # else it has no files, and nothing to say
+            if self.is_batch(topic):  # otherwise the topic has no files, and decides nothing
                 self._load(topic, queue_id, self._batch_directory, on_disk=on_disk)
         for topic, queue_id in _queue_names(self._directory):
             if self.is_batch(topic):
@@ -143,7 +143,7 @@ class FileConsumeQueues:
             self._by_key[queue.topic, queue.queue_id] = queue
 
     def noted(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Give the ends of queues for ``inventory``; ``laggingqueues`` notes the queues that are left out."""
+        """The ends of queues for ``inventory``; ``laggingqueues`` notes the queues that are left out."""
         found: dict[str, dict[int, tuple[int, int]]] = {}
         for (topic, queue_id), queue in self._by_key.items():
             if queue.segments.files and (topic, queue_id) not in self.left_out:
@@ -152,10 +152,10 @@ class FileConsumeQueues:
         return found
 
     def expect(self, inventory: Inventory, *, log_is_whole: bool) -> None:
-        """Leave out, after ``load``, the queues that lack what they had when the store was closed.
+        """Leave out, after ``load``, the queues that lack entries that they had when the store was closed.
 
-        ``log_is_whole`` says that the log begins where it did: else their first files may be gone
-        with those of the log.
+        ``log_is_whole`` tells that the log still begins at the same offset. Otherwise their first files may be gone
+        with the log's.
         """
         for key, first, end in inventory.each_queue():
             self._ends[key] = end
@@ -167,10 +167,10 @@ class FileConsumeQueues:
                 self._break(path, "it lacks messages that it had when the store was closed")
 
     def expect_records(self, last: dict[Key, int], log_start_offset: int) -> None:
-        """Leave out the queues that lack the last record that the log has of them, or their first
-        file though the log is there from 0 on.
+        """Leave out the queues that lack their last record in the log, or their first file although the log is there
+        from 0 on.
 
-        A queue without entries is none: its topic may have been deleted, or be another one by now.
+        A queue without entries is not left out: its topic may have been deleted, or be another one by now.
         """
         for (topic, queue_id), queue in list(self._by_key.items()):
             if queue.max_physical_offset < 0:
@@ -220,9 +220,9 @@ class FileConsumeQueues:
         return FileConsumeQueue(directory, topic, queue_id, size, self._fs, self._maps)
 
     def find(self, topic: str, queue_id: int) -> AnyQueue | None:
-        """The queue, if it was ever opened; CorruptStore if nothing can be read of it now.
+        """The queue, if it was ever opened; CorruptStore if it is unreadable at present.
 
-        A consumer must not learn of offsets that the queue seems to have meanwhile.
+        A consumer must not see the offsets that the queue seems to have meanwhile.
         """
         queue = self._by_key.get((topic, queue_id))
         if queue is None and (topic, queue_id) in self._shut:
@@ -276,11 +276,11 @@ class FileConsumeQueues:
                     raise
                 left, end = self.left_out.get(key), messages_end(entries, run)
                 if queue is not None and (left.needs_rebuild if left is not None else isinstance(error, CorruptStore)):
-                    end = queue.max_offset  # what the log says itself makes no sense
+                    end = queue.max_offset  # the numbers in the log make no sense
                 refused[key] = end
                 self._leave_out(key, error, int(entries.physical_offset[run.start]), end)
                 if key in self._shut and self._shut[key].next_offset < end:
-                    self._shut[key].next_offset = end  # none may be given a second time
+                    self._shut[key].next_offset = end  # no offset may be assigned a second time
                 continue
             arrived.append((*key, run.queue_offset, queue.max_offset))
         if refused:
@@ -291,7 +291,7 @@ class FileConsumeQueues:
 
     @contextmanager
     def patience(self) -> Iterator[None]:
-        """Have a round make files for any number of new queues: nobody waits for its end."""
+        """Context that lets a round make files for any number of new queues: nobody waits for its end."""
         self._is_patient = True
         try:
             yield
@@ -299,8 +299,9 @@ class FileConsumeQueues:
             self._is_patient = False
 
     def put_one(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, entry: bytes) -> bool:
-        """Write one entry if it is the next of a queue that has files; False, with nothing done,
-        where that takes more care, which ``put`` has. Raises OSError when the disk is full."""
+        """Write one entry if it is the next of a queue that has files. Return False, having done nothing, in cases that
+        only ``put`` handles. Raises OSError when the disk is full.
+        """
         key = topic, queue_id
         queue = self._by_key.get(key)
         if not isinstance(queue, FileConsumeQueue) or key in self.left_out:
@@ -318,9 +319,9 @@ class FileConsumeQueues:
         return self.open(*key)
 
     def _leave_out(self, key: Key, error: OSError | CorruptStore, since: int, end: int) -> None:
-        """One broken queue must not keep the others from their messages. Any thread may call it.
+        """Leave out a broken queue, so that the others get their messages. Any thread may call it.
 
-        One whose topic can't be a directory stays left out, and no note names it.
+        A queue whose topic can't be a directory stays left out, and no note names it.
         """
         left = self.left_out.get(key)
         if left is None:
@@ -340,7 +341,7 @@ class FileConsumeQueues:
 
     @property
     def max_physical_offset(self) -> int:
-        """The highest record that any queue knows, -1 for none."""
+        """Highest record that any queue knows, -1 for none."""
         return max((queue.max_physical_offset for queue in self._by_key.values()), default=-1)
 
     def last_before(self, physical_offset: int) -> int:
@@ -350,17 +351,17 @@ class FileConsumeQueues:
         lasts = (queue.max_physical_offset for queue in self._by_key.values())
         near = max((last for last in lasts if last < physical_offset), default=-1)
         if near >= 0 and physical_offset - near <= SCAN_BYTES_MAX:
-            return near  # so no entry of very many queues is read for it
+            return near  # so no entry of very many queues is read for this
         return max((queue.last_before(physical_offset) for queue in self._by_key.values()), default=-1)
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
-        """Give the range of each queue."""
+        """The range of each queue."""
         for (topic, queue_id), queue in self._by_key.items():
             if lmqs or not is_lmq(topic):
                 yield QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
     def topics_from(self, prefix: str) -> Iterator[str | None]:
-        """The topics with messages whose names begin so, see ``ConsumeQueues.topics_from``."""
+        """The topics with messages whose names begin with a prefix, see ``ConsumeQueues.topics_from``."""
         for number, topic in enumerate(dict.fromkeys(topic for topic, _ in list(self._by_key))):
             if topic.startswith(prefix):
                 yield topic
@@ -383,7 +384,7 @@ class FileConsumeQueues:
                 self._names.note(queue.segments.directory)
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Take the files out of each queue that hold no entry of a record that is still there."""
+        """Take out the files of each queue that hold no entry of an existing record."""
         gone: list[Path] = []
         for queue in self._by_key.values():
             gone += queue.delete_expired(log_start_offset)
@@ -421,7 +422,7 @@ class FileConsumeQueues:
         self._drop_extension(topic)
 
     def _drop_extension(self, topic: str, *queue_id: int) -> None:
-        """Delete what RocketMQ has written beside a topic's queues, or one (``extension``)."""
+        """Delete RocketMQ's extension files of a topic's queues, or of one (``extension``)."""
         directory = self._directory.with_name(EXTENSIONS).joinpath(topic, *map(str, queue_id))
         if fault_as_directory(topic) is None and directory.is_dir():
             self._fs.remove_tree(directory)
@@ -431,7 +432,7 @@ class FileConsumeQueues:
         aside = (self._broken.keys() | self.left_out.keys()) - self._hopeless
         ends = {key: self._known_end(key) for key in aside}
         if ends:
-            self._left_out_file.add(ends)  # to be killed before they are whole again must not end it
+            self._left_out_file.add(ends)  # a kill before they are whole again must not end their rebuild
         for key in aside:
             reason = self._broken.pop(key, "")
             left = self.left_out.pop(key, None) or Lagging(reason, 0, ends[key], needs_rebuild=True)
@@ -451,17 +452,16 @@ class FileConsumeQueues:
         return aside
 
     def _known_end(self, key: Key) -> int:
-        """The offset from which on the queue surely has no message."""
+        """Offset that is surely not below the end of the queue."""
         left, queue = self.left_out.get(key), self._by_key.get(key)
         known = max(self._left_out_file.noted.get(key, 0), self._ends.get(key, 0))
         return max(known, left.end if left else 0, queue.next_offset if queue else 0)
 
     def settle_aside(self, aside: set[Key]) -> None:
-        """Have queues that were set aside go on behind what they had, now that the log has been
-        dispatched to them.
+        """Let queues that were set aside continue after their former ends, once the log has been dispatched to them.
 
-        Nothing is read of those that still can't be written. Those that the log itself does not
-        let go on have all that there is.
+        Queues that still can't be written are unreadable. Queues whose entries the log itself can't continue are as
+        complete as possible.
         """
         for key in aside - self._shut.keys():
             left = self.left_out.pop(key, None)
@@ -475,12 +475,12 @@ class FileConsumeQueues:
         self._ends.clear()
 
     def _clear_way(self, key: Key, directory: Path) -> None:
-        """Move below ``directory`` what is in the place of a directory and is none."""
+        """Move anything in the place of a directory that is no directory below ``directory``."""
         for root in (self._directory, self._batch_directory):
             clear_way(self._fs, root / key[0] / str(key[1]), root.parent, directory)
 
     def _move_aside(self, key: Key, directory: Path) -> None:
-        """Move the directory of a queue below ``directory``; what an earlier try made just goes."""
+        """Move the directory of a queue below ``directory``; delete it if an earlier try made it."""
         for root in (self._directory, self._batch_directory):
             place = root / key[0] / str(key[1])
             if not place.is_dir():
@@ -498,9 +498,8 @@ class FileConsumeQueues:
         return self.left_out.keys() > self._hopeless
 
     def try_again(self, key: Key, quarantine: Path) -> tuple[AnyQueue, int] | None:
-        """Return the queue as it is on the disk, or an empty one, and the record from which on it
-        has to catch up; None if it still can't be written. OSError if disk or descriptors are
-        short.
+        """Return the queue as it is on the disk, or an empty one, and the first record that it must catch up with. None
+        if it still can't be written; OSError if disk or descriptors are short.
 
         Readers keep their object until ``take_over``.
         """
@@ -522,7 +521,7 @@ class FileConsumeQueues:
         return self._make(*key), 0
 
     def _as_it_was(self, key: Key) -> AnyQueue | None:
-        """The queue as it is on the disk; None if it is not what it was."""
+        """The queue as it is on the disk; None if it differs from the known one."""
         known, fresh = self._by_key.get(key), self._make(*key)
         try:
             fresh.load()
@@ -541,7 +540,7 @@ class FileConsumeQueues:
         return fresh
 
     def fail_again(self, key: Key, error: OSError | CorruptStore) -> None:
-        """Keep a queue left out that could not catch up."""
+        """Note that a queue could not catch up: it stays left out."""
         left = self.left_out[key]
         needs_rebuild = left.needs_rebuild or isinstance(error, CorruptStore)
         self.left_out[key] = left._replace(reason=str(error), needs_rebuild=needs_rebuild)
@@ -553,8 +552,7 @@ class FileConsumeQueues:
             )
 
     def take_over(self, key: Key, fresh: AnyQueue) -> tuple[str, int, int, int]:
-        """Have a queue go on with what has caught up; return what it has got, see
-        ``MessagesArrived``."""
+        """Replace a queue by the one that has caught up; return its new messages, see ``MessagesArrived``."""
         assert (fresh.topic, fresh.queue_id) == key
         fresh.begin_at(self.left_out[key].end)
         queue = self._by_key.get(key) or self._shut.pop(key)
@@ -582,14 +580,14 @@ class FileConsumeQueues:
             self._left_out_file.renew(keys)
 
     def clear(self) -> int:
-        """Delete all queues that have messages; return how many."""
+        """Delete all queues that have messages; return their number."""
         filled = [key for key, queue in self._by_key.items() if queue.max_offset]
         for topic in {topic for topic, _ in filled}:
             self.delete_topic(topic)
         return len(filled)
 
     def flush(self, least_pages: int) -> None:
-        """Bring what was put, and the names of new files, to the disk.
+        """Bring entries and the names of new files to the disk.
 
         A queue whose files are gone is left out.
         """
@@ -599,7 +597,7 @@ class FileConsumeQueues:
         for queue, unflushed in some:
             gone = [file for file in unflushed.files if missing and file.path in missing]
             for file in gone:
-                if file in queue.segments.files:  # else it was deleted meanwhile
+                if file in queue.segments.files:  # otherwise it was deleted meanwhile
                     key, end = (queue.topic, queue.queue_id), queue.max_offset
                     self._leave_out(key, missing[file.path], 0, end)
                     self._left_out_file.add({key: end})
@@ -614,11 +612,11 @@ class FileConsumeQueues:
             self._left_out_file.renew(whole - ends.keys(), ends)
 
     def _unflushed(self, least_pages: int) -> list[tuple[AnyQueue, Unflushed]]:
-        """The queues that have so many pages to flush."""
+        """The queues that have at least ``least_pages`` pages to flush."""
         found: list[tuple[AnyQueue, Unflushed]] = []
         queues = list(self._by_key.values())
         for start in range(0, len(queues), _LOOK_QUEUES):
-            if start:  # the interpreter is one: who serves would wait 5 ms for it, again and again
+            if start:  # the interpreter has one lock: request threads would wait 5 ms for it, again and again
                 self._rest.wait(_LOOK_REST_SECONDS)
             for queue in queues[start : start + _LOOK_QUEUES]:
                 unflushed = queue.unflushed(least_pages)
@@ -638,7 +636,7 @@ class FileConsumeQueues:
 
 
 def rows_of(entries: Entries) -> bytes:
-    """A round of dispatch as entries of queues in files, one after another."""
+    """The entries of a round of dispatch as rows of queues in files, one after another."""
     rows: npt.NDArray[Any] = np.empty(len(entries.size), _ENTRY)
     rows["physical_offset"] = entries.physical_offset
     rows["size"] = entries.size
@@ -656,7 +654,7 @@ def put_run(queue: AnyQueue, entries: Entries, data: bytes, run: Run, *, complet
 
 
 def _queue_names(directory: Path) -> list[tuple[str, str]]:
-    """The topics and queue ids that have something in a directory of queues, in their order."""
+    """The topics and queue ids that have something in a directory of queues, sorted."""
     topics = [name for name in names_in(str(directory)) if fault_as_directory(name) is None]
     names = [(topic, name) for topic in topics for name in names_in(f"{directory}/{topic}")]
     return sorted(name for name in names if name[1].isascii() and name[1].isdigit())

@@ -1,9 +1,9 @@
 """The store's view of its ConsumeQueues, in files or in RocksDB.
 
-``queuefiles`` keeps each in files of its own, ``rocks`` all in one database. The engine, dispatch,
-recovery and the reader know only what is here.
+``queuefiles`` keeps each queue in its files, ``rocks`` all queues in one database. The engine, dispatch, recovery and
+the reader use only this interface.
 
-Source: upstream ``ConsumeQueueStoreInterface``, ``ConsumeQueueInterface``.
+Source: RocketMQ's ``ConsumeQueueStoreInterface``, ``ConsumeQueueInterface``.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from firearrow.store.scan import Ints
 
 ENTRY_BYTES: Final = 20
 ENTRY: Final = struct.Struct(">qiq")
-"""An entry as ``ConsumeQueue.read`` gives it: physical offset, size, tag code; see
-``consumequeue``."""
+"""An entry as ``ConsumeQueue.read`` returns it: physical offset, size, tag code; see ``consumequeue``."""
 ENTRIES: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 """Such entries as an array."""
 assert ENTRY.size == ENTRIES.itemsize == ENTRY_BYTES
 
 
 class ManyNewQueues(Exception):
-    """A round would make files for too many queues at once: what ``arrived`` names is written, and
-    the caller asks for the rest again."""
+    """A round would make files for too many queues at once: the entries of ``arrived`` are written, and the caller must
+    ask for the rest again.
+    """
 
     def __init__(self, arrived: MessagesArrived) -> None:
         super().__init__(f"{len(arrived)} queues are written")
@@ -60,11 +60,10 @@ class Runs(NamedTuple):
 
     @staticmethod
     def of(group: Ints, queue_offset: Ints, topics: list[str], messages: Ints | None) -> Runs:
-        """Find the runs of entries, of which there must be some, in order of their queues.
-        ``group`` is the queue of each: the number of its topic, and its queue id in the lower 32
-        bits.
+        """Find the runs of entries, at least one, in order of their queues.
 
-        A run breaks where an entry doesn't begin where the last ended.
+        ``group`` is the queue of each: the number of its topic, and its queue id in the lower 32 bits. A run breaks
+        where an entry doesn't begin at the end of the last.
         """
         step = 1 if messages is None else messages[:-1]
         new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + step)
@@ -83,11 +82,11 @@ class Runs(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """The entries of one round of dispatch: columns in the order of the queues, and the runs that
-    make them up, one after another. A queue may have several runs.
+    """The entries of one round of dispatch: columns in the order of the queues, and the runs that make them up, one
+    after another. A queue may have several runs.
 
-    ``messages`` is how many messages each record holds in a queue of batches, from ``queue_offset``
-    on; None: one each.
+    ``messages`` is the number of messages in each record in a queue of batches, from ``queue_offset`` on; None: one
+    each.
     """
 
     physical_offset: Ints
@@ -132,8 +131,9 @@ class Entries(NamedTuple):
 
 
 class QueuesLeft(NamedTuple):
-    """Queues with messages whose topic is missing: the number of queues, the place of their last
-    record, and whether they are queues of batches."""
+    """Queues with messages whose topic is missing: the number of queues, the place of their last record, and whether
+    they are queues of batches.
+    """
 
     topic: str
     queue_nums: int
@@ -160,18 +160,18 @@ class Place(NamedTuple):
     size: int
 
 
-# Whether the log has the very record that an entry means; None where the log begins behind it.
+# Tell whether the log has exactly the record of an entry; None if the log begins after it.
 HasRecord = Callable[[Place], bool | None]
 
 
-SMALL_BYTES: Final = 1024  # of a record; the sizes of smaller ones are told apart by nobody
+SMALL_BYTES: Final = 1024  # of a record; all smaller ones are counted together
 
 
 class PutCounters:
     """Messages, and bytes of their records, that were put into a topic.
 
-    ``large`` are those of more than `SMALL_BYTES`, by the exponent of the power of two that their
-    size does not exceed.
+    ``large`` counts messages of more than `SMALL_BYTES`, by the exponent of the least power of two that is not below
+    their size.
     """
 
     __slots__ = ("large", "put_bytes", "put_count")
@@ -189,7 +189,7 @@ class PutCounters:
             self.note_large(size)
 
     def note_large(self, size: int, count: int = 1) -> None:
-        """Count messages of more than `SMALL_BYTES`, which are counted otherwise, by their size."""
+        """Count messages of more than `SMALL_BYTES` by their size; the caller counts them otherwise."""
         if self.large is None:
             self.large = {}
         exponent = (size - 1).bit_length()
@@ -197,14 +197,14 @@ class PutCounters:
 
 
 UNCOUNTED: Final = PutCounters()
-"""Of queues that nobody puts messages into."""
+"""Counters of queues that nobody puts messages into."""
 
 
 class QueueEnd(Protocol):
     """The end of a queue, as an append needs it.
 
-    ``next_offset`` is what the next appended message gets; ``magic`` and ``topic_field`` are what
-    the queue's records hold of its topic; ``counters`` are those of the topic.
+    ``next_offset`` is the offset of the next appended message. ``magic`` and ``topic_field`` are the fields of the
+    queue's records that follow from the topic. ``counters`` are the topic's.
     """
 
     queue_id: int
@@ -217,13 +217,13 @@ class QueueEnd(Protocol):
 class ConsumeQueue(QueueEnd, Protocol):
     """One queue of one topic.
 
-    ``max_offset`` is what dispatch has written up to and consumers see; ``min_offset`` is the first
-    whose record the log still holds.
+    ``max_offset`` is the end of the entries that dispatch has written and consumers see. ``min_offset`` is the first
+    message whose record the log still holds.
     """
 
     @property
     def max_offset(self) -> int:
-        """Queue offset behind the last dispatched message."""
+        """Queue offset after the last dispatched message."""
 
     @property
     def topic(self) -> str:
@@ -237,82 +237,82 @@ class ConsumeQueue(QueueEnd, Protocol):
         """Physical offset, size and tag code; IndexError where there can't be an entry."""
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Up to ``count`` entries (``ENTRY``) from an offset on; empty where none are."""
+        """Up to ``count`` entries (``ENTRY``) from an offset on; empty where there are none."""
 
     def extended_tag_code(self, address: int) -> int | None:
-        """The tag code behind an address that an entry has in its place (``extension``); None if it
-        is not known."""
+        """The tag code at an address that an entry has in place of one (``extension``); None if it is unknown."""
 
     def stored_ms(self, queue_offset: int) -> int | None:
-        """Store time (ms) of a message; None where only its record has it."""
+        """Store time (ms) of a message; None if only its record has it."""
 
     def gap_end(self, queue_offset: int) -> int:
-        """Give the offset at which to go on when ``read`` has nothing at an offset."""
+        """Offset of the next read when ``read`` has nothing at an offset."""
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record is at or after a physical offset."""
+        """Queue offset of the first entry whose record is at or after a physical offset."""
 
 
 class WritableQueues(Protocol):
-    """Queues as far as dispatch knows them."""
+    """The part of the queues that dispatch uses."""
 
     def is_batch(self, topic: str) -> bool:
-        """Tell whether the queues of a topic have one entry for all messages of a record
-        (``batchqueue``)."""
+        """Tell whether the queues of a topic have one entry for all messages of a record (``batchqueue``)."""
 
     def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
-        """Write the entries of a round of dispatch; return which queues got some. Entries that a
-        queue has already are skipped.
+        """Write the entries of a round of dispatch; return the queues that got some. Entries that a queue already has
+        are skipped.
 
-        A queue that would get a hole, or can't be written for a reason of its own, is left out,
-        with the reason logged. ``complete`` says that the log is being dispatched from its start:
-        what is missing before the first message of a queue, or between two, is really gone, and the
-        queue goes on behind it. Raises OSError when the disk is full: then a part may be written,
-        and the call is to be repeated. Raises ManyNewQueues likewise, when others have waited long
-        enough.
+        A queue is left out, with the reason logged, if it would get a hole, or can't be written for a reason that
+        concerns only this queue. ``complete`` tells that the log is dispatched from its start: then missing messages,
+        before the first of a queue or between two, are really gone. The queue goes on after them. Raises OSError when
+        the disk is full: then a part may be written, and the caller must repeat the call. Raises ManyNewQueues in the
+        same way, when other work has waited long enough.
         """
 
 
 class ConsumeQueues(WritableQueues, Protocol):
     """All queues of a store, by topic and queue id.
 
-    One thread uses it, but for ``flush``, which is called in the flusher's. A queue comes into
-    being when it is first opened, and is kept once it has its first message.
+    One thread uses it, except for ``flush``, which the flusher's thread calls. A queue is made when it is first opened,
+    and kept once it has its first message.
     """
 
     @property
     def dispatched_offset(self) -> int | None:
-        """The log offset before which the queues have all that they are to have, whichever way the
-        store was left; None where only the entries themselves can tell."""
+        """Log offset before which the queues surely have all their entries, after any kind of end. None if only the
+        entries themselves can show it.
+        """
 
     def load(self, *, on_disk: bool = False) -> None:
-        """Take up what there is; ``on_disk`` says that a clean end has brought it to the disk."""
+        """Load the existing queues; ``on_disk`` tells that a clean end has brought them to the disk."""
 
     def admit_batches(self, topic: str) -> bool:
-        """Tell whether a topic that is to be created can have ``queue.type=BatchCQ``: not where there
-        are messages in queues of another kind, of an earlier topic of its name. Such queues without
-        messages are deleted."""
+        """Tell whether a new topic can have ``queue.type=BatchCQ``. It can't if queues of another kind, of an earlier
+        topic of that name, have messages. Such queues without messages are deleted.
+        """
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it was ever opened; CorruptStore if nothing can be read of it now."""
+        """The queue, if it was ever opened; CorruptStore if it is unreadable at present."""
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; CorruptStore if its data can't be used."""
+        """The queue; CorruptStore if its data is unusable."""
 
     @property
     def max_physical_offset(self) -> int:
-        """The highest record that any queue knows, -1 for none."""
+        """Highest record that any queue knows, -1 for none."""
 
     def last_before(self, physical_offset: int) -> int:
-        """Find the last record that has an entry and begins before a physical offset, or one a
-        scan of the log before it; -1 if that is not known."""
+        """Find the last record that has an entry and begins before a physical offset; -1 if none is known. The result
+        may be an earlier one, by the length of a scan of the log at most.
+        """
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
-        """Give the range of each queue; without ``lmqs``, of each that is no LMQ."""
+        """The range of each queue; without ``lmqs``, of each that is no LMQ."""
 
     def topics_from(self, prefix: str) -> Iterator[str | None]:
-        """The topics with messages whose names begin so, and None now and then while others are
-        passed over; other things may be done between two."""
+        """The topics with messages whose names begin with a prefix. Between them the iterator returns None now and then
+        while it passes over others, so that other work can be done.
+        """
 
     def lmq_count(self) -> int:
         """Number of LMQs."""
@@ -323,34 +323,35 @@ class ConsumeQueues(WritableQueues, Protocol):
     def cut(self, log_end_offset: int, has_record: HasRecord | None = None) -> None:
         """Forget the entries of records at or after a physical offset.
 
-        After a loss of power ``has_record`` tells what is left of an entry from a whole one; the
-        entries of records before the offset were on the disk.
+        After a loss of power ``has_record`` distinguishes the rest of an entry from a whole one; the entries of records
+        before the offset were on the disk.
         """
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Forget entries of records that the log no longer holds, as far as that frees anything;
-        return the files that are to be removed for it."""
+        """Forget entries of records that the log no longer holds, where that frees space; return the files that must be
+        removed for it.
+        """
 
     def delete_queues(self, keys: set[tuple[str, int]]) -> None:
-        """Forget single queues and all that the disk has of them."""
+        """Forget single queues and delete their data on the disk."""
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and all that the disk has of them."""
+        """Forget a topic's queues and delete their data on the disk."""
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
-        """Move the files of queues that are left out below ``directory``; return which queues.
+        """Move the files of queues that are left out below ``directory``; return these queues.
 
-        These are empty then, and can be rebuilt from the log.
+        They are empty then, and can be rebuilt from the log.
         """
 
     def clear(self) -> int:
-        """Delete all queues, as ``delete_topic`` does; return how many had messages."""
+        """Delete all queues, as ``delete_topic`` does; return the number of queues with messages."""
 
     def flush(self, least_pages: int) -> None:
-        """Bring to the disk what was put before the call, 0 pages: all of it.
+        """Bring all entries that were put before the call to the disk, with 0 pages.
 
-        With more, queues may be left out that have fewer pages (``FLUSH_PAGE_BYTES``) to flush.
+        With a higher number, queues with fewer pages (``FLUSH_PAGE_BYTES``) to flush may be left out.
         """
 
     def close(self) -> None:
-        """Let go of files and memory; nothing is flushed."""
+        """Release files and memory; nothing is flushed."""

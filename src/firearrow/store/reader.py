@@ -1,12 +1,11 @@
 """Reading the messages of a queue; ``firearrow.store.lookup`` finds them by time and key.
 
-What a pull returns is stored records one after another, copied once from the mapped log; records
-that are side by side are copied as one piece. They are not sent from the map itself (`sendfile`,
-memoryviews): what a slow reader has not taken yet would keep files that retention deletes, and a
-damaged record could not be left out. What is damaged of the copies stays behind (``recordchecks``):
-the pull goes on behind it.
+A pull returns stored records one after another, copied once from the mapped log. Records that are side by side are
+copied as one piece. They are not sent from the map itself (`sendfile`, memoryviews). The pending bytes of a slow reader
+would keep files that retention deletes, and a damaged record could not be left out. Damaged copies are left out
+(``recordchecks``): the pull goes on after them.
 
-Source: upstream ``DefaultMessageStore#getMessage``.
+Source: RocketMQ's ``DefaultMessageStore#getMessage``.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ from firearrow.store.residency import Fetch, Resident, Stretch, is_resident
 
 _STORE_MS_AT: Final = 56
 _PLACE_AT: Final = 28
-_GONE_FILES_MAX: Final = 16  # a pull goes on behind so many log files that are just removed
+_GONE_FILES_MAX: Final = 16  # limit of log files, just removed, after which a pull goes on
 _COUNT_MAX: Final = 1024  # above every limit of one pull; clients may ask for any number
-_CHECKED_MAX: Final = 4096  # queues of which it is remembered what was found sound
+_CHECKED_MAX: Final = 4096  # limit of queues whose sound records are remembered
 
 _NEEDED_BYTES: Final = AHEAD_BYTES + 256 * 1024  # a check begins among the records of a pull
 FETCH_BYTES: Final = 2 * AHEAD_BYTES
-"""What is fetched from the disk together: a consumer that catches up wants it all soon."""
+"""Bytes that are fetched from the disk together: a consumer that catches up soon wants all of them."""
 FETCH_BYTES_MAX: Final = 8 * FETCH_BYTES  # for one pull, whose records may be far apart
 _OWN_BYTES_MAX: Final = 256 << 20
 _OWN_MEMORY_SHARE: Final = 16
-"""So much of what was just written is surely still in memory."""
+"""Divisor of the machine's memory: recent writes of that size are surely still in memory."""
 
 
 class GetStatus(Enum):
@@ -72,7 +71,7 @@ class GetStatus(Enum):
 
 
 class GetResult(msgspec.Struct, frozen=True, gc=False):
-    """``records`` are stored records of ``count`` messages; ``next_offset`` is where to go on."""
+    """``records`` are stored records of ``count`` messages; ``next_offset`` is the offset of the next pull."""
 
     status: GetStatus
     next_offset: int
@@ -83,7 +82,7 @@ class GetResult(msgspec.Struct, frozen=True, gc=False):
 
 
 Wanted = frozenset[int] | PropertyFilter | None
-"""Which messages a pull is for: of some tag codes, those that a filter chooses, or all."""
+"""The messages that a pull is for: of some tag codes, chosen by a filter, or all."""
 
 
 class Reader:
@@ -125,7 +124,7 @@ class Reader:
         wanted: Wanted = None,
         only_resident: bool = False,
     ) -> GetResult:
-        """Up to ``count_max`` messages from a queue offset on, those that are wanted.
+        """Up to ``count_max`` wanted messages from a queue offset on.
 
         With ``only_resident`` raises `Fetch` if they are not in memory.
         """
@@ -200,8 +199,7 @@ class Reader:
         return checked is not None and checked.has(queue_offset, found.following)
 
     def _counts(self, count_max: int) -> Callable[[int], int]:
-        """Give the function of how many messages there may be when one at a physical offset is the
-        last."""
+        """Function that returns the largest number of messages of a pull whose last message is at a physical offset."""
         recent_from = self._recent_from()
         recent, old = min(count_max, self._recent_limits[0]), min(count_max, self._old_limits[0])
         return lambda physical: recent if physical >= recent_from else old
@@ -209,9 +207,9 @@ class Reader:
     def _collect_all(
         self, queue: ConsumeQueue, numbers: Sequence[int], entries: bytes, following: int, lowest: int, is_sound: bool
     ) -> GetResult | None:
-        """Copy the records of all entries, if they are sound, in one file and within the limits;
-        ``following`` is where to go on then. With ``is_sound`` they need no look: they are the
-        process's own, or were checked."""
+        """Copy the records of all entries, if they are sound, in one file and within the limits; ``following`` is the
+        next offset then. With ``is_sound`` they are not checked: this process wrote them, or they were checked.
+        """
         queue_offset, first = numbers[0], int.from_bytes(entries[:8], "big")
         recent_from = self._recent_from()
         recent = first >= recent_from
@@ -219,7 +217,7 @@ class Reader:
         most, most_bytes = self._recent_limits if recent else self._old_limits
         behind = entries[most * ENTRY_BYTES : most * ENTRY_BYTES + 8]
         if not recent and int.from_bytes(behind, "big") >= recent_from:
-            return None  # from there on more may be taken
+            return None  # after that offset more may be taken
         if most < len(numbers):
             following = numbers[most]
             numbers, entries = numbers[:most], entries[: most * ENTRY_BYTES]
@@ -254,9 +252,10 @@ class Reader:
     def _check_resident(
         self, queue: ConsumeQueue, numbers: Sequence[int], entries: bytes, codes: frozenset[int] | None, most: int
     ) -> bool:
-        """Raise `Fetch` unless the records that a pull will touch, and those that are checked with
-        them, are in memory: of the first ``most`` entries, or of those that have tag codes. Tell
-        whether they were found sound before."""
+        """Raise `Fetch` unless the records that a pull will touch, and those that are checked with them, are in memory.
+        These are the records of the first ``most`` entries, or of the ones that have tag codes. Tell whether they were
+        found sound before.
+        """
         checked = self._checked.get(queue)
         is_sound = checked is not None and checked.has(numbers[0], numbers[-1] + 1)
         if self._is_resident_as_a_whole(entries, is_sound):
@@ -286,10 +285,13 @@ class Reader:
         return is_sound
 
     def _is_resident_as_a_whole(self, entries: bytes, is_sound: bool) -> bool:
-        """Tell whether all from the first to the last record of entries is in memory, if they are near
-        each other: without a walk over the entries, which costs a pull of old messages half as much
-        again, and one by a filter, with its hundreds of entries, more than all the rest. Of records
-        that are sound nothing behind them is asked: a tenth of the pop of a single message."""
+        """Tell whether everything from the first to the last record of entries is in memory, if they are near each
+        other.
+
+        This avoids a walk over the entries. The walk makes a pull of old messages half as expensive again, and costs a
+        pull by a filter, with its hundreds of entries, more than everything else. For sound records the bytes after
+        them are not checked, which is a tenth of the pop of a single message.
+        """
         first = int.from_bytes(entries[:8], "big")
         last, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_BYTES)
         end_of_last = last + size
@@ -308,14 +310,15 @@ class Reader:
         return end_of_last <= end and self._resident.has(segment, first, end)
 
     def _are_plain(self, records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> bool:
-        """Tell whether many records are sound; False also if they only may be."""
+        """Tell whether many records are sound; False also in doubt."""
         if self._check_crc or len(entries) < PLAIN_MIN * ENTRY_BYTES:
             return False
         return are_plain(records, entries, queue_offset, queue)
 
     def _are_checked(self, queue: ConsumeQueue, queue_offset: int, following: int) -> bool:
-        """Tell whether the records from an offset to before another were found sound, or are now, with
-        those behind them that a consumer wants next."""
+        """Tell whether the records from an offset to before another were found sound, or are now. A check includes the
+        following records, which a consumer wants next.
+        """
         checked = self._checked.get(queue)
         if checked is None:
             checked = self._checked_of(queue)
@@ -353,7 +356,7 @@ class Reader:
         return checked
 
     def forget_checked(self) -> None:
-        """Check records again before they go out, whichever were checked."""
+        """Check records again before they are sent, even those that were checked."""
         self._checked.clear()
         self._looks.forget()
 
@@ -365,8 +368,9 @@ class Reader:
         count_max: int,
         tag_codes: frozenset[int] | None,
     ) -> GetResult:
-        """Copy the records of entries that match, as far as the limits of one pull go; if those
-        don't end it, ``following`` is where to go on."""
+        """Copy the records of matching entries, within the limits of one pull; if no limit ends it, ``following`` is
+        the next offset.
+        """
         copies: list[bytes] = []
         places: list[tuple[int, int, int]] = []
         total = base = limit = 0
@@ -376,7 +380,7 @@ class Reader:
                 if code > ADDRESS_MAX:
                     continue
                 behind = tag_code_behind(queue, self._log, code, physical)
-                # What is not known may go out: consumers compare tags themselves.
+                # A message with an unknown tag may be sent: consumers compare tags themselves.
                 if behind is not None and behind not in tag_codes:
                     continue
             most, most_bytes = self._recent_limits if physical >= recent_from else self._old_limits
@@ -410,9 +414,9 @@ class Reader:
     def _sound(
         self, queue: ConsumeQueue, copies: list[bytes], places: list[tuple[int, int, int]]
     ) -> tuple[Sequence[int], int]:
-        """Give the records that leave together, and the count of records that are done with.
+        """The records that are sent together, and the number of processed records.
 
-        What frames but can't be decoded by clients goes out by itself.
+        A record that frames but can't be decoded by clients is sent alone.
         """
         everything = range(len(copies))
         if not copies:
@@ -439,7 +443,7 @@ class Reader:
         return (kept if faults else everything), len(copies)
 
     def _leads_nowhere(self, queue: ConsumeQueue, queue_offset: int, physical: int) -> bool:
-        """Tell whether an entry is damaged, and not that of a record which has expired."""
+        """Tell whether an entry is damaged, and not the entry of a record which has expired."""
         if 0 <= physical < self._log.end_offset:
             return False
         self._note(queue, queue_offset, physical, Fault("the log ends before it"))
@@ -455,11 +459,11 @@ class Reader:
         return GetResult(status, following, lowest, highest, records, count)
 
     def _read_batches(self, queue: FileBatchQueue, queue_offset: int, count_max: int, wanted: Wanted) -> GetResult:
-        """Copy records, the first of which may begin before the offset: clients unwrap them.
+        """Copy records, where the first may begin before the offset: clients unwrap them.
 
-        Limits count messages; the first record is given however many it has. The tag code of an
-        inner batch is that of the record, which usually has no tag, so whoever asks for tags gets
-        none of its messages, as upstream.
+        Limits count messages; the first record is returned whatever its number of messages. The tag code of an inner
+        batch is that of the record, which usually has no tag. So a consumer that wants tags gets none of its messages,
+        as in RocketMQ.
         """
         copies: list[bytes] = []
         units: list[Unit] = []
@@ -507,18 +511,18 @@ class Reader:
         return self._log.record(physical, size)
 
     def _recent_from(self) -> int:
-        """Give the start of the log's recent part: a pull takes fewer messages from before it.
+        """Start of the log's recent part: a pull takes fewer messages from before it.
 
-        Java: DefaultMessageStore#isTheBatchFull asks that of each message.
+        Java: DefaultMessageStore#isTheBatchFull checks that for each message.
         """
         return self._log.end_offset - self._recent_bytes
 
     def _own_from(self) -> int:
-        """From where on records need no look; entries behind one of these are of later ones."""
+        """Physical offset of the first record that is not checked; entries after its entry refer to later ones."""
         return max(self._log.own_from, self._log.end_offset - self._own_bytes)
 
     def _gone(self, queue: ConsumeQueue, queue_offset: int, physical: int) -> GetResult:
-        """The record of an entry was deleted with its file: go on behind that file."""
+        """Result for an entry whose record was deleted with its file: the next pull goes on after that file."""
         file_bytes = self._log.segments.file_size_bytes
         following = queue.first_at_or_after(physical - physical % file_bytes + file_bytes)
         lowest, highest = queue.min_offset, queue.max_offset
@@ -541,15 +545,16 @@ class Reader:
 
 
 def _result_of(queue: ConsumeQueue, lowest: int, found: Chosen) -> GetResult:
-    """The records that a look has copied."""
+    """The result with the records that a look has copied."""
     numbers, _, following, records = found
     highest, count = queue.max_offset, len(numbers)
     return GetResult(GetStatus.FOUND, following, lowest, highest, records, count)
 
 
 def tag_codes(queue: ConsumeQueue, queue_offset: int, end: int, log: CommitLog) -> set[int]:
-    """The tag codes of a queue's entries from an offset to before another; a record's counts once,
-    however many messages it has."""
+    """The tag codes of a queue's entries from an offset to before another; a record's counts once, whatever its number
+    of messages.
+    """
     if end - queue_offset == 1:
         physical, _, code = queue.entry(queue_offset)
         return {code} if code > ADDRESS_MAX else _behind(queue, log, [(physical, code)])
@@ -569,7 +574,7 @@ def tag_codes(queue: ConsumeQueue, queue_offset: int, end: int, log: CommitLog) 
 
 
 def _behind(queue: ConsumeQueue, log: CommitLog, places: Iterable[tuple[int, int]]) -> set[int]:
-    """The tag codes of entries, of which some have an address in their place."""
+    """The tag codes of entries; some entries have an address in place of one."""
     known = (tag_code_behind(queue, log, code, physical) if code <= ADDRESS_MAX else code for physical, code in places)
     return {code for code in known if code is not None}
 
@@ -592,7 +597,7 @@ def _status_of(queue_offset: int, lowest: int, highest: int) -> GetStatus:
 
 
 def _corrected(status: GetStatus, queue_offset: int, lowest: int, highest: int) -> int:
-    """Give the offset at which a consumer with an impossible offset goes on."""
+    """Next offset of a consumer with an impossible offset."""
     if status is GetStatus.OFFSET_TOO_SMALL:
         return lowest
     if status is GetStatus.OFFSET_OVERFLOW_BADLY:

@@ -1,21 +1,20 @@
-"""Checks that records are the ones that the entries of a queue mean: the records of a pull's answer must frame.
+"""Checks that records fit the entries of a queue: the records of a pull's answer must frame.
 
-Clients find the records of an answer one after another by their lengths. At one that they can't
-read they drop all behind it, and go on after the whole answer: nothing of that comes again.
+Clients find the records of an answer one after another by their lengths. At an unreadable one they drop all following
+ones, and continue after the whole answer: none of the dropped records comes again.
 
-Most pulls are of what was just appended, and need no check (``CommitLog.own_from``). Messages are
-mostly read one after another, and by several groups: hundreds are checked at once
-(``plain_ahead``), and what was sound is remembered for a while (``Checked``). Where that does not
-work, the records of one pull are checked together (``are_plain``) or, if they are few, one by one
-(``faults_of``). Only what is not plain is taken apart (``fault_of``).
+Most pulls are of records that were just appended, and are not checked (``CommitLog.own_from``). Messages are mostly
+read one after another, and by several groups. So hundreds are checked at once (``plain_ahead``), and sound ones are
+remembered for a while (``Checked``). Where that is impossible, the records of one pull are checked together
+(``are_plain``) or, if they are few, one by one (``faults_of``). Only records that are not plain are decoded
+(``fault_of``).
 
-To check each pull by itself took 10 to 25 µs for its 32 records, each time and for each group: as
-long as all else that the store does for it, or longer. The price of remembering is that damage
-which comes later is only noticed after ``CHECK_AGAIN_SECONDS``.
+Checking each pull separately took 10 to 25 µs for its 32 records, each time and for each group. The rest of the store's
+work for a pull takes as long, or less. The price of remembering is that later damage is only noticed after
+``CHECK_AGAIN_SECONDS``.
 
-Source: upstream ``MessageDecoder#decodes``, which ends at the first record that it can't read, and
-``#clientDecode``, which does not look at the CRC. Java: DefaultMessageStore#getMessage looks at
-nothing of a record.
+Source: RocketMQ's ``MessageDecoder#decodes``, which ends at the first unreadable record, and ``#clientDecode``, which
+does not check the CRC. Java: DefaultMessageStore#getMessage checks no part of a record.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ _NAMED_MAX: Final = 1024  # a store with more damage than that has another probl
 _NUMBERS: Final = 4096
 _COUNT_MAX: Final = 1024  # records of one pull
 _BEGINNING_BYTES: Final = 8  # show how a body is compressed
-_BODY_COUNTS: Final = COMPRESSED | INNER_BATCH  # clients take the body apart as they decode
+_BODY_COUNTS: Final = COMPRESSED | INNER_BATCH  # with these flags clients decompress or split the body as they decode
 _SPECIAL: Final = HOSTS_V6_MASK | _BODY_COUNTS
 PLAIN_MIN: Final = 16
-"""Records, below which a loop is faster than two dozen operations on arrays."""
+"""Number of records below which a loop is faster than two dozen operations on arrays."""
 AHEAD_ENTRIES: Final = 1024
-"""Entries that are checked together, as a consumer that catches up wants them all soon."""
+"""Entries that are checked together, as a consumer that catches up soon wants all of them."""
 AHEAD_BYTES: Final = 2 << 20
-"""Of the log that they are in: more might have to be read from the disk."""
+"""Limit of the stretch of the log that holds them: more might have to be read from the disk."""
 _STRETCHES_MAX: Final = 16
 assert AHEAD_ENTRIES <= _COUNT_MAX, "the numbers of a block reach as far as a check"
 
@@ -101,7 +100,7 @@ _HOSTS: Final = {
 class Fault(NamedTuple):
     """Fault of a record. A record that ``frames`` is as its producer sent it.
 
-    It harms only a consumer that takes its body apart.
+    It harms only a consumer that decompresses or splits its body.
     """
 
     why: str
@@ -109,8 +108,10 @@ class Fault(NamedTuple):
 
 
 class Damaged:
-    """The damaged records that were met: how many, and each named once in the log. Those that were
-    sent so are named, too. ``met`` is told of those whose ``size`` is known."""
+    """The damaged records that reads have met: their number, and each named once in the log.
+
+    Records that were sent damaged are named, too. ``met`` is called for records whose ``size`` is known.
+    """
 
     def __init__(self, met: Event[RecordDamaged] | None = None) -> None:
         self.count = 0
@@ -122,7 +123,7 @@ class Damaged:
         self._named.pop(physical_offset, None)
 
     def note(self, physical_offset: int, place: str, fault: Fault, size: int = 0) -> None:
-        """Name a record, unless it was named before; only so many are remembered."""
+        """Name a record, unless it was named before; up to ``_NAMED_MAX`` are remembered."""
         if physical_offset in self._named:
             return
         if len(self._named) >= _NAMED_MAX:
@@ -130,7 +131,7 @@ class Damaged:
         self._named[physical_offset] = None
         extra = {"physical_offset": physical_offset, "place": place, "reason": fault.why}
         if fault.frames:
-            log.warning("message goes out by itself: consumers can't decompress it", extra=extra)
+            log.warning("message is sent alone: consumers can't decompress it", extra=extra)
         else:
             self.count += 1
             log.error("record is damaged", extra=extra)
@@ -141,8 +142,8 @@ class Damaged:
 class Checked:
     """Records of a queue that were checked, by their queue offsets.
 
-    ``vain`` is a stretch in which a check of many at once has met some that are not plain: those of
-    each pull are checked by themselves there.
+    ``vain`` is a stretch where a check of many at once has met records that are not plain: there the records of each
+    pull are checked separately.
     """
 
     __slots__ = ("_sound", "vain")
@@ -152,7 +153,7 @@ class Checked:
         self.vain = range(0)
 
     def has(self, start: int, end: int) -> bool:
-        """Tell whether all from an offset to before another were found sound."""
+        """Tell whether all records from an offset to before another were found sound."""
         # A loop takes half the time of any().
         for stretch in self._sound:  # noqa: SIM110
             if stretch.start <= start and end <= stretch.stop:
@@ -160,11 +161,11 @@ class Checked:
         return False
 
     def end_of(self, start: int) -> int:
-        """Give the end of the sound stretch around an offset; the offset itself, if it is in none."""
+        """End of the sound stretch around an offset; the offset itself, if it is in none."""
         return max([s.stop for s in self._sound if s.start <= start < s.stop], default=start)
 
     def add(self, start: int, end: int) -> None:
-        """Those from an offset to before another were found sound."""
+        """Note that the records from an offset to before another were found sound."""
         apart = [s for s in self._sound if s.stop < start or end < s.start]
         joined = [s for s in self._sound if s not in apart]
         start = min([start, *(s.start for s in joined)])
@@ -181,9 +182,9 @@ class Places(NamedTuple):
 
 
 def faults_of(records: bytes, places: Places, queue: ConsumeQueue, *, check_crc: bool) -> dict[int, Fault]:
-    """Give the faults of records, side by side as they would leave, by their number.
+    """Faults of records by their number; ``records`` are the records side by side, as in an answer.
 
-    Bodies count only with ``check_crc``, or where clients take them apart as they decode.
+    Bodies count only with ``check_crc``, or where clients decompress or split them as they decode.
     """
     hosts = records[39] & HOSTS_V6_MASK
     if hosts and min(places.size) < _HOSTS[hosts].head_bytes:
@@ -222,9 +223,9 @@ def faults_of(records: bytes, places: Places, queue: ConsumeQueue, *, check_crc:
 
 
 def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> bool:
-    """Tell whether records with one system flag are all sound: those of entries from an offset on.
+    """Tell whether records with one system flag are all sound: the records of entries from an offset on.
 
-    False also if they only may be.
+    False also in doubt.
     """
     place = np.frombuffer(entries, ENTRIES)
     size = place["size"].astype(np.int64)
@@ -234,9 +235,8 @@ def are_plain(records: bytes, entries: bytes, queue_offset: int, queue: ConsumeQ
 def plain_ahead(log_file: mmap, base: int, entries: bytes, queue_offset: int, queue: ConsumeQueue) -> tuple[int, bool]:
     """Count the records from a queue offset on that are near each other in one file of the log.
 
-    The file begins at ``base``. The second value is True if all are sound, and False in doubt.
-
-    For hundreds at once a record costs 0.1 µs, for 32 of one pull 0.5.
+    The file begins at ``base``. The second value is True if all are sound, and False in doubt. For hundreds at once a
+    record costs 0.1 µs, for 32 of one pull 0.5 µs.
     """
     place = np.frombuffer(entries, ENTRIES)
     size = place["size"].astype(np.int64)
@@ -254,7 +254,7 @@ def plain_ahead(log_file: mmap, base: int, entries: bytes, queue_offset: int, qu
 def _are_plain_at(
     records: bytes | mmap, at: Ints, size: Ints, place: npt.NDArray[np.void], queue_offset: int, queue: ConsumeQueue
 ) -> bool:
-    """Tell whether the records at some places are plain, have these sizes and are what entries mean."""
+    """Tell whether the records at some places are plain, have these sizes and fit their entries."""
     count, first = len(at), int(at[0])
     beginning = records[first : first + int(size[0])]
     flags = beginning[36:40]
@@ -267,7 +267,7 @@ def _are_plain_at(
     lmq = is_lmq(queue.topic)
     magic, topic = _topic_of_first(beginning, queue) if lmq else (queue.magic, queue.topic_field)
     head = _at(records, at, hosts.fields)
-    # As bytes: nothing is converted from big-endian, and most of it is one comparison of memory.
+    # As bytes: nothing is converted from big-endian, and most of the work is one comparison of memory.
     if (
         head["size"].tobytes() != place["size"].tobytes()
         or head["physical_offset"].tobytes() != place["physical_offset"].tobytes()
@@ -289,15 +289,15 @@ def _are_plain_at(
 
 
 def _at(records: bytes | mmap, at: Ints, fields: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """Fields at each of some places, which must be within."""
+    """Fields at each of some places, which must be within the records."""
     size = fields.itemsize
     anywhere = np.ndarray((len(records) - size + 1,), f"V{size}", records, 0, (1,))
-    return anywhere[at].view(fields)  # as a whole they are copied faster than one by one
+    return anywhere[at].view(fields)  # copied faster as a whole than one by one
 
 
 @lru_cache(maxsize=256)
 def _tail_of(topic_bytes: int) -> np.dtype[np.void]:
-    """Give the topic behind the body, and the length of the properties that follow."""
+    """The topic after the body, and the length of the following properties."""
     return np.dtype([("topic", f"V{topic_bytes}"), ("properties", ">u2")])
 
 
@@ -310,26 +310,25 @@ def _topic_of_first(records: bytes, queue: ConsumeQueue) -> tuple[int, bytes]:
     text_at = at + length_bytes
     topic = records[at : text_at + int.from_bytes(records[at:text_at], "big")]
     if len(topic) <= length_bytes or not topic[length_bytes:].isascii():
-        return queue.magic, queue.topic_field  # which no record has: each is taken apart
+        return queue.magic, queue.topic_field  # no record has these: each is decoded
     return magic, topic
 
 
 def _numbers_of(queue_offset: int, count: int) -> bytes:
-    """Queue offsets that follow each other, as records have them."""
+    """Queue offsets that follow each other, in the form of records."""
     block, first = divmod(queue_offset, _NUMBERS)
     return _numbers(block)[8 * first : 8 * (first + count)]
 
 
 @lru_cache(maxsize=64)
 def _numbers(block: int) -> bytes:
-    """The queue offsets of a block, and of so many behind it as one pull may want."""
+    """The queue offsets of a block, and as many after it as one pull may want."""
     first = block * _NUMBERS
     return np.arange(first, first + _NUMBERS + _COUNT_MAX, dtype=">i8").tobytes()
 
 
 def last_undecodable(columns: Columns) -> int:
-    """The physical offset of the last record that clients can't decompress, though it says so; -1
-    for none."""
+    """Physical offset of the last record that clients can't decompress although its flag says so; -1 for none."""
     packed = np.flatnonzero(columns.sys_flag & COMPRESSED)
     sizes = np.minimum(columns.body_size[packed], _BEGINNING_BYTES)
     beginnings = columns.slices(columns.body_start[packed], sizes)
@@ -340,7 +339,7 @@ def last_undecodable(columns: Columns) -> int:
 
 
 def fault_of(record: bytes, physical_offset: int, *, check_crc: bool) -> Fault | None:
-    """Give the fault of a record that must be at a physical offset; None if it has none."""
+    """Fault of a record that must be at a physical offset; None if it has none."""
     try:
         frame = read_frame(record)
     except MessageError as error:
@@ -357,10 +356,10 @@ def fault_of(record: bytes, physical_offset: int, *, check_crc: bool) -> Fault |
 
 
 def _misplaced(record: bytes, places: Places, number: int, queue: ConsumeQueue) -> Fault | None:
-    """Tell whether a record, which is as it was written, belongs elsewhere than where its entry stands.
+    """Fault of an intact record that belongs elsewhere than its entry's place; None if it belongs there.
 
-    A message of LMQs says its place in its topic's own queue. The entry of a message that
-    was lost is that of the next one (``consumequeue``).
+    A message of LMQs holds its place in its topic's own queue. The entry of a lost message repeats the entry of the
+    next one (``consumequeue``).
     """
     if is_lmq(queue.topic):
         return None

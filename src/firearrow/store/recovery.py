@@ -1,30 +1,27 @@
-"""Finds out, at start, where the log ends and from where it must be dispatched again.
+"""Finds, at start, the end of the log and the begin of the part that must be dispatched again.
 
-A store that ended cleanly has no ``abort`` file. Its log is read from the last file that the queues
-know; after an unclean end from the file that the checkpoint vouches for, or from the first. Every
-record on the way must stand where it says it does (a reused file can hold old records that are
-otherwise sound) and its body must match its CRC.
+A store that ended cleanly has no ``abort`` file. Its log is read from the last file that the queues know. After an
+unclean end it is read from the file that the checkpoint vouches for, or from the first. Every record on the way must be
+at the place that it holds (a reused file can have old records that are otherwise sound). Its body must match its CRC.
 
-What ends the log decides what happens then:
+The bytes after the end of the log decide the next step:
 
-- Nothing sound follows: that is the torn end of a crash. It is zeroed, and that is on the disk
-  before anything is served: a second crash can't bring it back.
-- Sound records follow, but none that the checkpoint knew to be on the disk: a machine that lost
-  power wrote its pages in any order. They are no part of the log, as nobody can say what came
-  before them; their bytes are kept aside under ``quarantine/`` before they are cut.
-- Sound records follow that were on the disk: the log is damaged in the middle. To cut it there, as
-  upstream does, would lose them; the start is refused with the place, and ``firearrow store
-  repair`` repairs it. A body that doesn't match its CRC, in a log that goes on behind it, is only
-  reported: its record still says where the next one is.
+- Nothing sound follows: that is the torn end of a crash. It is zeroed durably before anything is served: a second crash
+  can't bring it back.
+- Sound records follow, but none that was on the disk according to the checkpoint: a machine that lost power wrote its
+  pages in any order. These records are no part of the log, as nobody knows the records before them. Their bytes are
+  kept aside under ``quarantine/`` before they are cut.
+- Sound records follow that were on the disk: the log is damaged in the middle. Cutting it there, as RocketMQ does,
+  would lose them. The start is refused with the place, and ``firearrow store repair`` repairs it. A body that doesn't
+  match its CRC, in a log that goes on after it, is only reported: its record still holds the place of the next one.
 
-After a loss of power the unflushed part of a queue's file may hold anything, so queues are cut
-where the walk starts and dispatched again from there. What is left of an entry may point before
-that: a last entry that may be torn must have its record. If only the process was killed (see
-``checkpoint``), the walk starts at the last step of dispatch, which may be there in part. A
-database of queues knows how far it is. Queues and index skip what they have: to start early costs
-time and nothing else.
+After a loss of power the unflushed part of a queue's file may hold anything. So queues are cut at the start of the walk
+and dispatched again from there. The rest of an entry may refer to a place before that: the record of a last entry that
+may be torn must exist. If only the process was killed (see ``checkpoint``), the walk starts at the last step of
+dispatch, which may be incomplete. A database of queues holds its progress. Queues and index skip entries that they
+have: an early start costs only time.
 
-Source: upstream ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
+Source: RocketMQ's ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
 """
 
 from __future__ import annotations
@@ -57,15 +54,16 @@ from firearrow.store.snapshot.walk import find_record
 log = logging.getLogger(__name__)
 
 _RECORDS_A_STEP: Final = 4096
-# Dispatch may have been killed within a step, before some queues had their entries of it.
+# A kill within a step of dispatch may leave some queues without their entries of it.
 _DISPATCHED_BYTES: Final = 2 * SCAN_BYTES_MAX
 _LENGTH_BYTES: Final = 2
 _COPY_BYTES: Final = 1 << 20
 
 
 class Recovered(NamedTuple):
-    """Result of recovery: the end of the log, the offset at which dispatch goes on, the offset for the queues (the
-    index may lack earlier keys), and the store time of the last record."""
+    """Result of recovery: the end of the log, the next offset of dispatch, the same offset for the queues alone, and
+    the store time of the last record. The index may lack earlier keys than the queues.
+    """
 
     log_end_offset: int
     dispatch_offset: int
@@ -74,7 +72,7 @@ class Recovered(NamedTuple):
 
 
 class Sound(NamedTuple):
-    """A record that stands behind damage."""
+    """A sound record after damage."""
 
     physical_offset: int
     store_ms: int
@@ -100,10 +98,9 @@ class Recovery:
         return self.ended is End.CLEAN
 
     def run(self) -> Recovered:
-        """Settle the end of log and queues; nothing has been dispatched again when this returns.
+        """Settle the end of log and queues; nothing has been dispatched again on return.
 
-        Raises CorruptStore, having changed nothing, when the log is damaged before records that
-        were on the disk.
+        Raises CorruptStore, having changed nothing, when the log is damaged before records that were on the disk.
         """
         commit_log, index = self.commit_log, self.index
         if not commit_log.segments.files:
@@ -127,20 +124,20 @@ class Recovery:
         self.queues.correct_min(commit_log.start_offset)
         if index is not None:
             index.cut(end)
-        if not commit_log.segments.files:  # all that was in its only file is lost
+        if not commit_log.segments.files:  # everything in its only file is lost
             return Recovered(end, end, end, last_ms)
         queues_offset = min(self._queues_from(walk_from), end)
         start = queues_offset
-        if index is not None:  # the last record that it knows may lack keys
+        if index is not None:  # the last record in the index may lack keys
             start = max(min(start, index.end_physical_offset), commit_log.start_offset)
-        assert start <= queues_offset, "what the queues lack is dispatched again"
+        assert start <= queues_offset, "entries that the queues lack are dispatched again"
         return Recovered(end, min(start, end), queues_offset, last_ms)
 
     def _queues_from(self, walk_from: int) -> int:
-        """The first record that a queue may lack.
+        """Physical offset of the first record that a queue may lack.
 
-        After a clean end the checkpoint says it, and a topic that was deleted stays so; without any
-        queue files all are rebuilt.
+        After a clean end the checkpoint has it, and a deleted topic stays deleted. If there are no queue files, all
+        queues are rebuilt.
         """
         if self.queues.dispatched_offset is not None:
             return max(self.queues.dispatched_offset, self.commit_log.start_offset)
@@ -152,7 +149,7 @@ class Recovery:
         return _after_record(self.commit_log, known)
 
     def _has_record(self, place: Place) -> bool | None:
-        """Tell whether the log has the record that an entry of a queue means."""
+        """Tell whether the log has the record of a queue's entry."""
         commit_log = self.commit_log
         if place.physical_offset < commit_log.start_offset:
             return None
@@ -175,12 +172,11 @@ class Recovery:
     # --- the end of the log ---
 
     def _walk_from(self) -> int:
-        """Find where the walk to the end of the log starts.
+        """Find the start of the walk to the end of the log.
 
-        After the end of the process alone that is where the last step of dispatch began: all before
-        it is as it should be. It is never before what the checkpoint vouches for: entries that are
-        written again need not be on the disk, of which the checkpoint would say that they are, and
-        a loss of power would lose them.
+        After the end of the process alone that is the start of the last step of dispatch: everything before it is
+        complete. It is never before the place that the checkpoint vouches for. Entries that are written again may be
+        missing on the disk, although the checkpoint says that they are there, and a loss of power would lose them.
         """
         vouched_for = self._vouched_for()
         if self.ended is not End.KILLED:
@@ -193,7 +189,7 @@ class Recovery:
         return self._last_step_from(max(vouched_for, settled), last)
 
     def _vouched_for(self) -> int:
-        """The start of the last file in which the end of the log may be, by the checkpoint."""
+        """Start of the last file that may hold the end of the log, by the checkpoint."""
         commit_log, checkpoint = self.commit_log, self.checkpoint
         known = checkpoint.queues_physical_offset
         if self.clean:
@@ -207,19 +203,18 @@ class Recovery:
             first = commit_log.scan(segment.base, segment.end, 1)
             if first is None or not len(first) or int(first.physical_offset[0]) != segment.base:
                 continue
-            # Before that time, not at it: the checkpoint has the time of the last record that was
-            # flushed, and others of the same millisecond may not have been. One of six hundred
-            # simulated losses of power found such a file behind a hole.
+            # Before that time, not at it: the checkpoint has the time of the last flushed record, and others of the
+            # same millisecond may not have been flushed. One of six hundred simulated losses of power found such a file
+            # after a hole.
             if segment.base <= known or 0 < int(first.store_ms[0]) < known_ms:
                 return segment.base
         return commit_log.start_offset
 
     def _last_step_from(self, start: int, last: int) -> int:
-        """Find where the last step of dispatch began at the earliest, if not before ``start``.
+        """Find the earliest possible start of the last step of dispatch, not before ``start``.
 
-        ``last`` is the last record that a queue knows.
-
-        Very many queues would each have to forget its entry otherwise, and get it again.
+        ``last`` is the last record that a queue knows. Otherwise very many queues would each have to forget an entry
+        and get it again.
         """
         commit_log, at = self.commit_log, start
         places: deque[int] = deque(maxlen=RECORDS_MAX)
@@ -238,8 +233,9 @@ class Recovery:
         return places[0] if at == last and len(places) == RECORDS_MAX else start
 
     def _end_of_log(self, start: int, blanks: list[int]) -> tuple[int, int]:
-        """The offset after the last sound record, and that record's store time; ``blanks`` gets
-        where those on the way are, which may have lost their size."""
+        """The offset after the last sound record, and that record's store time. ``blanks`` gets the places of the
+        blanks on the way, which may have lost their size.
+        """
         commit_log = self.commit_log
         assert start >= commit_log.start_offset
         at, last_ms = start, 0
@@ -269,7 +265,7 @@ class Recovery:
         return min(at, space_end), last_ms
 
     def _before_unfinished(self, end: int, last: tuple[Columns, int] | None) -> int:
-        """The end of the log without a last record that was just being written."""
+        """The end of the log without a last record whose writing was interrupted."""
         if self.clean or last is None or not last[0].breaks_off:
             return end
         return last[1] + int(last[0].position[-1])
@@ -289,27 +285,28 @@ class Recovery:
         return len(columns) if good.all() else int(np.argmin(good))
 
     def _doubtful(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Give the records that a loss of power may have left in part."""
+        """Mask of the records that a loss of power may have left incomplete."""
         if self.clean:
             return np.zeros(len(columns), np.bool_)
         return columns.store_ms >= self.checkpoint.log_ms
 
     def _cut_log(self, end: int) -> None:
         sound = list(islice(self._sound_behind(end), 2))
-        for behind in sound:  # one at the end itself only looks so: its last bytes are missing
+        for behind in sound:  # a record at the end itself only looks sound: its last bytes are missing
             if behind.physical_offset > end and self._was_on_disk(behind):
                 raise CorruptStore(
                     f"the CommitLog is damaged from {end} to {behind.physical_offset}, and sound "
-                    "records follow; nothing was changed: `firearrow store verify` says what is "
-                    "damaged, `firearrow store repair` repairs it"
+                    "records follow; nothing was changed: `firearrow store verify` lists the "
+                    "damage, `firearrow store repair` repairs it"
                 )
         if sound:
             self._keep_aside(end)
         self.commit_log.segments.cut_durably(end)
 
     def _mend_blank(self, physical_offset: int) -> None:
-        """Have a blank say how far it goes, of which a loss of power has left the magic alone: the
-        logs of a master and its slaves are the same to the byte."""
+        """Write the size of a blank again if a loss of power has left only its magic. The logs of a master and its
+        slaves are the same to the byte.
+        """
         segment = self.commit_log.segments.find(physical_offset)
         assert segment is not None, "the walk came by it"
         start = physical_offset - segment.base
@@ -322,7 +319,7 @@ class Recovery:
         return self.clean or record.store_ms < known.log_ms or record.physical_offset <= known.queues_physical_offset
 
     def _sound_behind(self, end: int) -> Iterator[Sound]:
-        """The records behind the end that stand where they say and hold what they say."""
+        """The sound records after the end whose place and body CRC are right."""
         for segment, start, data_end in self.commit_log.segments.data(end):
             mapped, size, base = segment.map, segment.size_bytes, segment.base
             before = data_end - 7  # its magic is among the data, its size may begin before them
@@ -334,29 +331,29 @@ class Recovery:
                 at = find_record(mapped, at + 1, size, base, before)
 
     def _keep_aside(self, end: int) -> None:
-        """Copy what is about to be cut, with sound records in it, to the quarantine.
+        """Copy the bytes that will be cut, with sound records in them, to the quarantine.
 
         The copies and their names are on the disk before anything is cut.
         """
         for segment, start, data_end in self.commit_log.segments.data(end):
             path = free_path(self.quarantine / f"commitlog-{segment.base + start:020d}")
-            assert segment.base + start >= end, "what is part of the log stays"
+            assert segment.base + start >= end, "records of the log stay"
             pieces = range(start, data_end, _COPY_BYTES)
             self.fs.write_file(path, (segment.map[at : min(at + _COPY_BYTES, data_end)] for at in pieces))
             self.fs.sync_directory(self.quarantine)
             self.fs.sync_directory(self.quarantine.parent)
             log.warning(
-                "CommitLog ends where a record is torn: what stands behind it was not known to be "
-                "on the disk and is kept",
+                "CommitLog ends where a record is torn: the bytes after it are not known to have been "
+                "on the disk, and are kept",
                 extra={"end_physical_offset": end, "path": path},
             )
 
 
 def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
-    """Give the records that have lost a sector outside their body, where no CRC would tell.
+    """Mask of the records that have lost a sector outside their body, where no CRC would show it.
 
-    A sector that never reached the disk reads as zeros. Heads, topics and properties never have
-    that many in a row, up to the border of a sector.
+    A sector that never reached the disk reads as zeros. Heads, topics and properties never have as many zeros in a row,
+    up to the border of a sector.
     """
     torn = np.zeros(len(columns), np.bool_)
     if not len(columns):
@@ -371,7 +368,7 @@ def _torn(columns: Columns) -> npt.NDArray[np.bool_]:
         at = int(np.searchsorted(columns.position, start, side="right")) - 1
         if at < 0:
             continue
-        # A record without properties ends in zeros, as their length, which its size confirms.
+        # A record without properties ends in zeros: their length, which its size confirms.
         zeros = _LENGTH_BYTES if not columns.properties_size[at] else 0
         end = min(start + SECTOR_BYTES, int(columns.position[at] + columns.size[at]) - zeros)
         body = int(columns.body_start[at])
@@ -394,7 +391,7 @@ def _report_body(columns: Columns, base: int, at: int) -> None:
 
 
 def _after_record(commit_log: CommitLog, physical_offset: int) -> int:
-    """The offset behind a record; the start of the log where there is no such record."""
+    """Offset after a record; the start of the log if there is no such record."""
     segment = commit_log.segments.find(physical_offset)
     if segment is None:
         return commit_log.start_offset

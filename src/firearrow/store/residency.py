@@ -1,17 +1,16 @@
-"""Residency: the parts of the log that are in memory, and the way of the others there.
+"""Residency: the parts of the log that are in memory, and the reads that bring in the others.
 
-A record that is not costs whoever touches it a read of the disk for each of its pages; in the event
-loop everybody waits for that. So a pull of old messages asks first (`Fetch` names what is missing),
-and a thread reads that part by a descriptor of its own, which lets the interpreter go on. Then the
-pull finds all in memory; it shares nothing with the thread but the page cache.
+Touching a record that is not in memory costs a read of the disk for each of its pages. In the event loop all clients
+would wait for that. So a pull of old messages checks first (`Fetch` names the missing parts). A thread then reads them
+by its own descriptor, which releases the interpreter. After that the pull finds everything in memory; it shares nothing
+with the thread but the page cache.
 
-What was found in memory counts as there for a tenth of a second (`Resident`): asking costs as much
-as the rest of the work on a message that is read by itself. What leaves memory in that time, which
-are pages that nobody has touched for long, is read by whoever needs it.
+Parts that were found in memory count as present for a tenth of a second (`Resident`). A check costs as much as the rest
+of the work on a single message. Pages that leave memory in that time have not been used for long, and are read when
+they are touched. Where the system has no such check (``mincore`` is in Linux, macOS and the BSDs), everything counts as
+present.
 
-Where the system does not tell (``mincore`` is in Linux, macOS and the BSDs), all counts as present.
-
-Source: upstream ``ColdDataCheckService``, which asks ``mincore`` of all files once a minute.
+Source: RocketMQ's ``ColdDataCheckService``, which calls ``mincore`` for all files once a minute.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Fetch(Exception):
 
 def _mincore() -> Callable[[int, int, object], int] | None:
     try:
-        call = ctypes.PyDLL(None).mincore  # as fast as it is, nobody need let go of the interpreter
+        call = ctypes.PyDLL(None).mincore  # it is so fast that releasing the interpreter is not worth it
     except (AttributeError, OSError):
         return None
     call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
@@ -64,7 +63,7 @@ _MINCORE: Final = _mincore()
 
 
 def is_resident(mapped: mmap.mmap, start: int, end: int) -> bool:
-    """Tell whether all pages of a part of a mapped file are in memory, as far as the system tells."""
+    """Tell whether all pages of a part of a mapped file are in memory; True if the system can't tell."""
     assert 0 <= start <= end <= len(mapped), "a part of the file"
     if _MINCORE is None or start == end:
         return True
@@ -75,8 +74,8 @@ def is_resident(mapped: mmap.mmap, start: int, end: int) -> bool:
     if _MINCORE(at, end - start, found):
         return True
     pages = found.raw
-    # Linux says 1 of a page that is there, others may say more. A comparison instead of a loop over
-    # hundreds of pages, which made a pull of old messages twice as expensive.
+    # Linux says 1 for a page in memory, others may say more. A comparison instead of a loop over hundreds of pages,
+    # which made a pull of old messages twice as expensive.
     return pages == _THERE * count or not any(not page & 1 for page in pages)
 
 
@@ -88,7 +87,7 @@ class Resident:
         self._known_until: dict[int, float] = {}
 
     def knows(self, start: int, end: int) -> bool:
-        """Tell whether all from one physical offset to before another was found there just now."""
+        """Tell whether everything from one physical offset to before another was found there just now."""
         known, now = self._known_until, self._monotonic()
         block, last = start >> _BLOCK_BITS, end - 1 >> _BLOCK_BITS
         while known.get(block, 0.0) > now:
@@ -98,7 +97,7 @@ class Resident:
         return False
 
     def has(self, segment: Segment, start: int, end: int) -> bool:
-        """Tell whether a part of a segment is, from one physical offset to before another."""
+        """Tell whether a part of a segment is in memory, from one physical offset to before another."""
         if self.knows(start, end):
             return True
         known = self._known_until
@@ -115,9 +114,9 @@ class Resident:
 
 
 def fetch(stretches: Sequence[Stretch]) -> None:
-    """Have stretches of files in memory; any thread may do so. What can't be read is left out."""
+    """Read stretches of files into memory; any thread may call it. Unreadable files are left out."""
     for path, start, end in stretches:
-        with suppress(OSError):  # it may have been deleted; whoever reads it will find out
+        with suppress(OSError):  # it may have been deleted; the next read will notice that
             _read(path, start, end)
 
 

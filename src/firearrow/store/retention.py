@@ -1,23 +1,21 @@
-"""Decides which CommitLog files may be deleted, and says of each of the others why not.
+"""Decides which CommitLog files may be deleted, and gives the reasons against the others.
 
-A file goes when three things hold: there is an occasion, it is its turn, and nothing protects it.
+A file is deleted when three things hold: there is an occasion, it is its turn, and nothing protects it.
 
-- occasion: the hour is one of ``deleteWhen``, a disk is fuller than ``diskMaxUsedSpaceRatio``, or
-  an administrator asked for it;
-- turn: files go oldest first and the last one never; what stays keeps all that come after it;
+- occasion: the hour is one of ``deleteWhen``, a disk is fuller than ``diskMaxUsedSpaceRatio``, or an administrator
+  asked for it;
+- turn: files are deleted oldest first, and the last one never; a file that stays keeps all later ones;
 - protection: its last message is younger than ``fileReservedTime``, unless the disk is fuller than
-  ``diskSpaceCleanForciblyRatio``; it is not on the disk or not in the queues yet; or, with
-  ``unconsumedPolicy=keep``, a group has yet to consume some of it.
+  ``diskSpaceCleanForciblyRatio``; it is not on the disk or not in the queues yet; or, with ``unconsumedPolicy=keep``, a
+  group has yet to consume some of it.
 
-The age of a file is taken from the messages, not from the file system, where a copy or a restored
-backup would be new again: its last message is not younger than the first of the next file. Clocks
-get set. So times in the future are passed over for those of the next file, and a file is not older
-than its own first message.
+The age of a file comes from the messages. The file system's time would make a copy or a restored backup new again. The
+file's last message is not younger than the first of the next file. Clocks may be set: a time in the future is replaced
+by that of the next file, and a file is not older than its own first message.
 
-``firearrow.store.cleaner`` does what is decided here, and `why_not_deleted` reports it for a store,
-open or not. Source of the rules: upstream
-``DefaultMessageStore.CleanCommitLogService``, ``MappedFileQueue#deleteExpiredFileByTime``; Java
-takes the age from the file's modification time.
+``firearrow.store.cleaner`` carries out these decisions, and `why_not_deleted` reports them for a store, open or not.
+Source of the rules: RocketMQ's ``DefaultMessageStore.CleanCommitLogService``,
+``MappedFileQueue#deleteExpiredFileByTime``; Java takes the age from the file's modification time.
 """
 
 from __future__ import annotations
@@ -37,25 +35,25 @@ from firearrow.store.segments import Segment
 # Java: CleanCommitLogService#getDiskSpaceWarningLevelRatio and #getDiskSpaceCleanForciblyRatio.
 _WARNING_PERCENT: Final = (35, 90)
 _FORCED_PERCENT: Final = (30, 85)
-_GROUPS_TOLD: Final = 3  # of those that still need a file, in one sentence
+_GROUPS_TOLD: Final = 3  # limit of groups in one sentence that still need a file
 
 
 class Counted(Protocol):
-    """A queue as far as its messages can be counted; see ``ConsumeQueue``."""
+    """A queue whose messages can be counted; see ``ConsumeQueue``."""
 
     @property
     def max_offset(self) -> int:
-        """The first queue offset that is not there yet."""
+        """First queue offset that does not exist yet."""
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record is at or after a physical offset."""
+        """Queue offset of the first entry whose record is at or after a physical offset."""
 
 
 FindQueue = Callable[[str, int], Counted | None]
 
 
 class Consumed(NamedTuple):
-    """Position of a consumer group in a queue: ``queue_offset`` is the first that it has yet to consume."""
+    """Position of a consumer group in a queue: ``queue_offset`` is the first message that it has yet to consume."""
 
     group: str
     topic: str
@@ -64,7 +62,7 @@ class Consumed(NamedTuple):
 
 
 def committed_offsets(content: Mapping[str, Any]) -> Iterator[Consumed]:
-    """Give the committed offsets of groups, by a file of offsets."""
+    """Committed offsets of groups, from a file of offsets."""
     lmq = {key: {0: offset} for key, offset in table_of(content, "lmqOffsetTable").items()}
     for key, queues in (table_of(content, "offsetTable") | lmq).items():
         topic, group = topic_and_group(key)
@@ -77,10 +75,10 @@ def group_progress(
     is_group: Callable[[str], bool],
     queue_count: Callable[[str], int],
 ) -> Iterator[Consumed]:
-    """Say of each group how far it is in each queue of the topics that it has committed offsets of.
+    """Progress of each group in each queue of the topics that it has committed offsets in.
 
-    ``committed`` has the offsets under ``topic@group``. A queue of which the group has committed
-    none counts as unread; the offsets that a deleted group left do not count.
+    ``committed`` has the offsets under ``topic@group``. A queue without a committed offset of the group counts as
+    unread. The offsets of deleted groups do not count.
     """
     for key, queues in committed:
         topic, group = topic_and_group(key)
@@ -90,7 +88,7 @@ def group_progress(
 
 
 class Unconsumed(NamedTuple):
-    """Count of a queue's messages in some file of the log that a group has yet to consume."""
+    """Number of a queue's messages in some file of the log that a group has yet to consume."""
 
     group: str
     topic: str
@@ -107,7 +105,7 @@ class Pressure(IntEnum):
     FORCED = 2
     """The oldest files are deleted whatever their age, unless that is switched off."""
     FULL = 3
-    """And sends are refused."""
+    """Sends are refused, too."""
 
 
 class Obstacle(StrEnum):
@@ -141,8 +139,9 @@ class Verdict(NamedTuple):
 
 
 class Circumstances(NamedTuple):
-    """Circumstances of a round beside the files. ``log_used`` and ``queues_used`` are shares of the disks; up to
-    ``settled_offset`` the log is on the disk and in the queues."""
+    """Circumstances of a round beside the files. ``log_used`` and ``queues_used`` are shares of the disks. The log is
+    on the disk and in the queues up to ``settled_offset``.
+    """
 
     now_ms: int
     log_used: float
@@ -152,7 +151,7 @@ class Circumstances(NamedTuple):
 
     @property
     def used(self) -> float:
-        """The share of the fuller disk."""
+        """Used share of the fuller disk."""
         return max(self.log_used, self.queues_used)
 
 
@@ -169,7 +168,7 @@ def forced_percent(config: StoreConfig) -> int:
 
 
 def pressure_of(config: StoreConfig, used: float) -> Pressure:
-    """Give the pressure of a disk by its used share."""
+    """Pressure of a disk by its used share."""
     percent = round(used * 100)
     if percent > warning_percent(config):
         return Pressure.FULL
@@ -179,7 +178,7 @@ def pressure_of(config: StoreConfig, used: float) -> Pressure:
 
 
 def unconsumed_in(segment: Segment, progress: Iterable[Consumed], find: FindQueue) -> list[Unconsumed]:
-    """Give the messages of a file of the log that groups have yet to consume."""
+    """The messages of a file of the log that groups have yet to consume."""
     found = []
     for group, topic, queue_id, queue_offset in progress:
         queue = find(topic, queue_id)
@@ -198,9 +197,9 @@ def retention_verdicts(
     circumstances: Circumstances,
     unconsumed: Callable[[Segment], list[Unconsumed]],
 ) -> Iterator[Verdict]:
-    """Say of each file of a log, oldest first, whether it may be deleted now.
+    """Verdicts on the files of a log, oldest first.
 
-    ``unconsumed`` is asked about each file that is looked at.
+    ``unconsumed`` is called for each file that is looked at.
     """
     occasion = _reason_to_wait(config, circumstances)
     last = _last_with_messages(files)
@@ -223,7 +222,7 @@ def retention_verdicts(
 
 
 def _reason_to_wait(config: StoreConfig, circumstances: Circumstances) -> Reason | None:
-    """Give the reason why nothing is deleted at present; None if there is an occasion."""
+    """Reason why nothing is deleted at present; None if there is an occasion."""
     hour = datetime.fromtimestamp(circumstances.now_ms / 1000, UTC).astimezone().hour
     if (
         hour in map(int, config.delete_when.split(";"))
@@ -254,7 +253,7 @@ def _protections(
 
 
 def unconsumed_text(unconsumed: Sequence[Unconsumed]) -> str:
-    """Say which groups have yet to consume how many messages, those with most of them first."""
+    """The groups that have yet to consume messages, with their numbers, largest first, as a clause."""
     sums: dict[tuple[str, str], int] = {}
     for group, topic, _, messages in unconsumed:
         sums[group, topic] = sums.get((group, topic), 0) + messages
@@ -266,13 +265,13 @@ def unconsumed_text(unconsumed: Sequence[Unconsumed]) -> str:
 
 
 def _last_with_messages(files: Sequence[Segment]) -> int:
-    """The number of the last file that has a message, -1 for none; another may be ready behind."""
+    """Index of the last file that has a message, -1 for none; a prepared file may follow it."""
     numbers = range(len(files) - 1, -1, -1)
     return next((number for number in numbers if _first_ms(files[number]) is not None), -1)
 
 
 def _first_ms(segment: Segment) -> int | None:
-    """Give the store time of a file's first message; None without one."""
+    """Store time of a file's first message; None without one."""
     first = scan(segment.map, 0, segment.size_bytes, 1)
     if not len(first) or int(first.physical_offset[0]) != segment.base:
         return None
@@ -280,7 +279,7 @@ def _first_ms(segment: Segment) -> int | None:
 
 
 def _last_ms(segment: Segment, later: Sequence[Segment], now_ms: int) -> int:
-    """Give the store time of a file's last message: by the files behind it, else by its own time."""
+    """Store time of a file's last message: from the next files, or from the file's own time."""
     times = (_first_ms(file) for file in later)
     last_ms = next((ms for ms in times if ms is not None and ms <= now_ms), None)
     if last_ms is None:

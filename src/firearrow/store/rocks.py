@@ -1,19 +1,18 @@
 """The ConsumeQueues of a store with ``storeType=defaultRocksDB``: all in one database.
 
-``rocksformat`` has the rows. Queues cost no files, so there may be a million of them. The database
-keeps no log of its own writes: what a kill takes from it is dispatched again from the CommitLog.
+``rocksformat`` has the rows. Queues cost no files, so there may be a million of them. The database has no write-ahead
+log: entries that a kill takes from it are dispatched again from the CommitLog.
 
-The first use of a topic reads the rows of all its queues, which are side by side, in little more
-time than that of one. From then on they are objects, of some 200 bytes each, until the store is
-closed: an appender's count and dispatch's must be the same object's.
+The first use of a topic reads the rows of all its queues. They are side by side, so this takes little more time than
+the row of one. From then on the queues are objects, of some 200 bytes each, until the store is closed: an appender and
+dispatch must count in the same object.
 
-Entries are written in each round of dispatch, one batch for all queues, by columns: with very many
-queues each message is a run of its own. A queue's row in ``offset``, which says how far it goes,
-and the row that says how far dispatch has come are written when the entries that they vouch for are
-on the disk (``flush``). So however the broker ends, no queue claims a missing entry; entries that
-none claims are written over.
+Each round of dispatch writes its entries in one batch for all queues, by columns: with very many queues each message is
+a separate run. A queue's row in ``offset``, which holds its end, and the row with the progress of dispatch are written
+once their entries are on the disk (``flush``). So after any kind of end no queue claims a missing entry. Entries that
+no queue claims are overwritten.
 
-Source: upstream ``RocksDBConsumeQueueStore``.
+Source: RocketMQ's ``RocksDBConsumeQueueStore``.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ log = logging.getLogger(__name__)
 
 _OPEN_FILES_MAX: Final = 512
 _CACHE_BYTES: Final = 64 * MiB
-_ENTRY_BUFFER_BYTES: Final = 8 * MiB  # of a small one more stays in the processor's cache
+_ENTRY_BUFFER_BYTES: Final = 8 * MiB  # more of a small buffer stays in the processor's cache
 _OFFSET_BUFFER_BYTES: Final = 16 * MiB
 _OFFSET_BLOCK_BYTES: Final = 4 * KiB  # a topic's rows are read when it is first used: often few
-_FLUSH_STEP_QUEUES: Final = 1024  # bounds how long a flush keeps dispatch waiting
-_FLUSH_ENTRIES: Final = 262_144  # what a kill may cost the next start: some two seconds
-_SCAN_STEP_TOPICS: Final = 200  # that are passed over in a row; a millisecond
+_FLUSH_STEP_QUEUES: Final = 1024  # limit of the time for which dispatch waits for a flush
+_FLUSH_ENTRIES: Final = 262_144  # the cost of a kill for the next start: some two seconds
+_SCAN_STEP_TOPICS: Final = 200  # topics that are passed over in a row; a millisecond
 _END_KEY: Final = b"\xff"
 
 
 class RocksConsumeQueues:
     """Implements ``ConsumeQueues``.
 
-    ``ends`` knows the queues whose rows in ``offset`` are to be written.
+    ``ends`` knows the queues with pending rows in ``offset``.
     """
 
     def __init__(self, directory: Path, elsewhere: Path, compression: str) -> None:
@@ -73,8 +72,8 @@ class RocksConsumeQueues:
         self._left_out: set[tuple[str, int]] = set()
         self.ends: QueueEnds[RocksConsumeQueue] = QueueEnds()
         self._unflushed_entries = 0
-        self._expire_to = self._expired_to = 0  # where the log began, and as far as rows know it
-        self._writing = RLock()  # entries together with what is known of them, against flush
+        self._expire_to = self._expired_to = 0  # where the log began, and the begin up to which rows have been removed
+        self._writing = RLock()  # guards entries together with the ends of their queues, against flush
         self._flushing = Lock()
 
     # --- the database ---
@@ -82,7 +81,7 @@ class RocksConsumeQueues:
     def load(self, *, on_disk: bool = False) -> None:
         """Open the database.
 
-        Raises ConfigError if it is in the other of its two places, or without the package for it.
+        Raises ConfigError if it is in the other of its two places, or if its package is missing.
         """
         if (self._elsewhere / "CURRENT").exists():
             raise ConfigError(
@@ -115,14 +114,13 @@ class RocksConsumeQueues:
         return self._open_database.tables[rows.OFFSETS]
 
     def flush(self, least_pages: int) -> None:
-        """Bring to the disk what was put before the call, see ``ConsumeQueues.flush``.
+        """Bring all entries that were put before the call to the disk, see ``ConsumeQueues.flush``.
 
-        The entries come first; then the rows that say how far queues go, and the one that says how
-        far dispatch is, as they were before the entries were flushed. A power failure between the
-        two leaves entries that no row claims, and they are dispatched again. The other order would
-        leave rows that claim missing entries. (Upstream flushes both column families together; the
-        binding that we use can't.) The price is that a flush writes a row for each queue that has
-        changed.
+        The entries come first. The rows with the ends of queues, and the row with the progress of dispatch, follow,
+        with the values from before the flush of the entries. A power failure between the two leaves entries that no row
+        claims, and they are dispatched again. The other order would leave rows that claim missing entries. (RocketMQ
+        flushes both column families together, which Firearrow's binding can't.) The price is that a flush writes a row
+        for each queue that has changed.
         """
         if least_pages and self._unflushed_entries < _FLUSH_ENTRIES:
             return
@@ -153,10 +151,10 @@ class RocksConsumeQueues:
             self._offsets.flush()
 
     def _save(self, slots: Ints, places: list[bytes]) -> None:
-        """Write the rows of queues whose entries are on the disk, but of those forgotten since.
+        """Write the rows of queues whose entries are on the disk, except queues that were forgotten since.
 
-        In steps, each under the lock: to take all 262,144 rows at once held the interpreter, and so
-        the event loop, for some ten milliseconds.
+        It takes steps, each under the lock: taking all 262,144 rows at once held the interpreter, and so the event
+        loop, for some ten milliseconds.
         """
         assert len(places) == len(slots), "each slot has a place"
         for at in range(0, len(slots), _FLUSH_STEP_QUEUES):
@@ -174,7 +172,7 @@ class RocksConsumeQueues:
                 ends.saving[some] = False
 
     def close(self) -> None:
-        """Close the database; what was not flushed is dispatched again at the next start."""
+        """Close the database; entries that were not flushed are dispatched again at the next start."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -245,11 +243,11 @@ class RocksConsumeQueues:
                 yield row
 
     def _filled(self) -> Iterator[RocksConsumeQueue]:
-        """All queues that have messages; those whose topic was not used are made for the caller."""
+        """All queues that have messages; a queue whose topic was not used is made for the caller."""
         return (queue for queue in self._scanned() if queue is not None)
 
     def _scanned(self, *, lmqs: bool = True) -> Iterator[RocksConsumeQueue | None]:
-        """The same, perhaps without LMQs, with None now and then where rows are passed over."""
+        """The same, perhaps without LMQs. The iterator returns None now and then while it passes over rows."""
         used = dict(self._topics)
         for name, of_topic in used.items():
             if lmqs or not is_lmq(name):
@@ -272,13 +270,13 @@ class RocksConsumeQueues:
                         self.ends.give_up(queue)
 
     def ranges(self, *, lmqs: bool = True) -> Iterator[QueueRange]:
-        """Give the range of each queue."""
+        """The range of each queue."""
         for queue in self._scanned(lmqs=lmqs):
             if queue is not None:
                 yield QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
 
     def topics_from(self, prefix: str) -> Iterator[str | None]:
-        """The topics with messages whose names begin so, see ``ConsumeQueues.topics_from``."""
+        """The topics with messages whose names begin with a prefix, see ``ConsumeQueues.topics_from``."""
         last = ""
         for number, queue in enumerate(self._scanned()):
             if queue is not None and queue.topic != last and queue.topic.startswith(prefix):
@@ -297,12 +295,12 @@ class RocksConsumeQueues:
         """Write all runs in one batch, see ``ConsumeQueues.put``."""
         try:
             return self._put(entries, complete)
-        except MessageError:  # no record can have the topic of one, so it has no queue
+        except MessageError:  # no record can have one of the topics, so it has no queue
             runs = [run for run in entries.each_run() if self._can_be(run)]
         return self._put(entries.parts(runs), complete) if runs else MessagesArrived()
 
     def _can_be(self, run: Run) -> bool:
-        """Tell if a run's queue can be. A topic that is no UTF-8 gets longer as a name."""
+        """Tell whether a run's queue is possible. A topic that is no UTF-8 gets longer as a name."""
         try:
             topic_field(run.topic)
         except MessageError as error:
@@ -333,7 +331,7 @@ class RocksConsumeQueues:
             return _arrived(entries.runs, first, ends.max_offset[slots])
 
     def _queues_of(self, runs: Runs) -> tuple[list[RocksConsumeQueue], list[bytes]]:
-        """The queue of each run, and the beginning of its topic's keys; called under the lock."""
+        """The queue of each run, and the beginning of its topic's keys; the caller holds the lock."""
         queues: list[RocksConsumeQueue] = []
         heads: list[bytes] = []
         before = -1
@@ -354,25 +352,25 @@ class RocksConsumeQueues:
         heads = staged.heads
         if len(heads) < len(values):
             heads = np.array(heads, object).repeat(runs.end - runs.start).tolist()
-        # Entries are in the order of these keys, as topics are numbered in it (``Columns.topics``):
-        # the database takes them so in half the time.
+        # Entries are in the order of these keys, as topics are numbered in it (``Columns.topics``): the database then
+        # takes half the time.
         keys = rows.entry_keys(heads, entries.queue_id, queue_offset)
         slots = staged.slots
         fits = staged.first == ends.max_offset[slots]
         fits &= physical[runs.start] > ends.max_physical_offset[slots]
-        fits[1:] &= slots[1:] != slots[:-1]  # the second run of a queue goes by the first's end
+        fits[1:] &= slots[1:] != slots[:-1]  # the second run of a queue is compared with the first's end
         if np.count_nonzero(fits) == len(fits):
             last = runs.end - 1
             ends.max_offset[slots] = queue_offset[last] + 1
             ends.max_physical_offset[slots] = physical[last]
         else:
-            # From the end on, so that the numbers of the rows before stay what they are.
+            # From the end on, so that the numbers of earlier rows stay the same.
             for start, end in reversed(self._fit_each(batch, staged, values, complete)):
                 del keys[start:end], values[start:end]
         batch.put_all(rows.ENTRIES, keys, values)
 
     def _fit_each(self, batch: Batch, staged: _Staged, values: list[bytes], complete: bool) -> list[tuple[int, int]]:
-        """Move the ends run by run; return the rows that are not to be written."""
+        """Move the ends run by run; return the rows that must not be written."""
         physical = staged.entries.physical_offset
         known: list[tuple[int, int]] = []
         for number, (run, queue) in enumerate(zip(staged.entries.each_run(), staged.queues, strict=True)):
@@ -392,7 +390,7 @@ class RocksConsumeQueues:
     def _fit_or_leave_out(
         self, batch: Batch, queue: RocksConsumeQueue, run: Run, physical: Ints, values: list[bytes], complete: bool
     ) -> int:
-        """The row from which on the queue lacks entries; the end of those it can't take."""
+        """First row that the queue lacks; the run's end if the queue can't take any."""
         try:
             return self._fit(batch, queue, run, physical, values, complete)
         except CorruptStore as error:
@@ -402,7 +400,7 @@ class RocksConsumeQueues:
     def _fit(
         self, batch: Batch, queue: RocksConsumeQueue, run: Run, physical: Ints, values: list[bytes], complete: bool
     ) -> int:
-        """The row from which on the queue lacks entries, see ``FileConsumeQueue``."""
+        """First row that the queue lacks, see ``FileConsumeQueue``."""
         some = physical[run.start : run.end]
         known = int(some.searchsorted(queue.max_physical_offset, side="right"))
         queue_offset = run.queue_offset + known
@@ -416,9 +414,9 @@ class RocksConsumeQueues:
             )
             self._begin_again(batch, queue)
         elif complete and queue.max_physical_offset < self.log_start_offset:
-            if queue.max_offset:  # of a million new ones each would leave a mark in the database
+            if queue.max_offset:  # each of a million new ones would leave a mark in the database
                 self._begin_again(batch, queue)
-        elif complete and 0 < lost <= room:  # what is lost leads to what follows it
+        elif complete and 0 < lost <= room:  # entries of lost messages repeat the next entry
             for missing in range(queue.max_offset, queue_offset):
                 key = queue.head + missing.to_bytes(8, "big")
                 batch.put(rows.ENTRIES, key, values[run.start + known])
@@ -435,7 +433,7 @@ class RocksConsumeQueues:
         queue.next_offset = 0
 
     def _leave_out(self, topic: str, queue_id: int, error: CorruptStore) -> None:
-        """One broken queue must not keep the others from their messages."""
+        """Leave out a broken queue, so that the others get their messages."""
         if (topic, queue_id) not in self._left_out:
             self._left_out.add((topic, queue_id))
             log.error(
@@ -444,8 +442,9 @@ class RocksConsumeQueues:
             )
 
     def adopt(self, taken: Iterable[tuple[str, bytes, bytes]]) -> None:
-        """Take rows of another database as they are, each with its family; they are on the disk on
-        return. Their queues must not be in use."""
+        """Add rows of another database as they are, each with its family. They are on the disk on return. Their queues
+        must not be in use.
+        """
         taken = iter(taken)
         while some := list(islice(taken, _FLUSH_ENTRIES)):
             batch = self._open_database.batch()
@@ -459,7 +458,7 @@ class RocksConsumeQueues:
 
     @property
     def max_physical_offset(self) -> int:
-        """The last byte of the log that any queue knows of, -1 for none."""
+        """Last byte of the log that any queue knows, -1 for none."""
         return self.dispatched_offset - 1
 
     def last_before(self, physical_offset: int) -> int:
@@ -467,7 +466,7 @@ class RocksConsumeQueues:
         return -1
 
     def correct_min(self, log_start_offset: int) -> None:
-        """Have each ``min_offset`` be the first message that the log still holds."""
+        """Make each ``min_offset`` the first message that the log still holds."""
         self.log_start_offset = log_start_offset
 
     def cut(self, log_end_offset: int, has_record: HasRecord | None = None) -> None:
@@ -482,7 +481,7 @@ class RocksConsumeQueues:
                 self._cut_queue(batch, queue, log_end_offset)
         _put_dispatched(batch, log_end_offset)
         self._open_database.write(batch)
-        # A kill would bring back what is cut: by then, the log may have other records there.
+        # A kill would bring back the entries: by that time, the log may have other records there.
         self._offsets.flush()
         self.entries.flush()
 
@@ -503,16 +502,17 @@ class RocksConsumeQueues:
         queue.forget_min()
 
     def delete_expired(self, log_start_offset: int) -> list[Path]:
-        """Have the next thorough ``flush``, which has a thread of its own, remove the entries of
-        records that the log no longer holds: with very many queues that takes a while."""
+        """Order the removal of entries of records that the log no longer holds. The next thorough ``flush`` does it in
+        its thread: with very many queues it takes a while.
+        """
         self._expire_to = log_start_offset
         return []
 
     def _remove_expired(self, log_start_offset: int) -> None:
-        """Remove the entries of records before a physical offset, as far as they are on the disk.
-        No queue is loaded into memory for it.
+        """Remove the entries of records before a physical offset, if they are on the disk.
 
-        Java: RemoveConsumeQueueCompactionFilter drops them whenever files are merged.
+        It loads no queue into memory. Java: RemoveConsumeQueueCompactionFilter drops such entries whenever files are
+        merged.
         """
         ends = (row for row in self._rows() if row.kind == rows.MAX)
         while some := list(islice(ends, _FLUSH_STEP_QUEUES)):
@@ -542,15 +542,15 @@ class RocksConsumeQueues:
         batch.put(rows.OFFSETS, key, rows.PLACE.pack(log_start_offset, low))
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues; that they are deleted is on the disk on return."""
+        """Forget a topic's queues; their deletion is on the disk on return."""
         of_topic = self._topic(topic)
         if of_topic is not None:
             self.delete_queues({(topic, queue_id) for queue_id in of_topic.queues})
 
     def delete_queues(self, keys: set[tuple[str, int]]) -> None:
-        """Forget single queues; that they are deleted is on the disk on return."""
+        """Forget single queues; their deletion is on the disk on return."""
         self._delete(keys)
-        # Only these rows make a queue: entries that come back are claimed by none.
+        # Only these rows make a queue: no queue claims entries that come back.
         self._offsets.flush()
 
     def _delete(self, keys: set[tuple[str, int]]) -> None:
@@ -565,7 +565,7 @@ class RocksConsumeQueues:
         self._left_out -= keys
 
     def set_aside(self, directory: Path) -> set[tuple[str, int]]:
-        """Delete the rows of queues that are left out: the log has all that they say."""
+        """Delete the rows of queues that are left out: the log has all their messages."""
         aside = set(self._left_out)
         self._left_out.clear()
         if aside:
@@ -573,7 +573,7 @@ class RocksConsumeQueues:
         return aside
 
     def clear(self) -> int:
-        """Delete all queues; return how many had messages."""
+        """Delete all queues; return the number of queues with messages."""
         filled = sum(1 for _ in self._filled())
         batch = self._open_database.batch()
         for family in (rows.ENTRIES, rows.OFFSETS):
@@ -589,8 +589,9 @@ class RocksConsumeQueues:
 
 
 class _Staged(NamedTuple):
-    """A round that is being put: of each run the queue, its slot, the beginning of its keys, and
-    the first new queue offset, -1 for none."""
+    """A round that is being put. It has for each run the queue, its slot, the beginning of its keys, and the first new
+    queue offset, -1 for none.
+    """
 
     entries: Entries
     queues: list[RocksConsumeQueue]
@@ -604,7 +605,7 @@ def _put_dispatched(batch: Batch, physical_offset: int) -> None:
 
 
 def _arrived(runs: Runs, first: Ints, end: Ints) -> MessagesArrived:
-    """Make the event for the runs that queues got, from ``first`` on; none where that is negative."""
+    """Event for the runs that queues got, from ``first`` on; a negative ``first`` means none."""
     topic = map(runs.topics.__getitem__, runs.topic.tolist())
     columns = topic, runs.queue_id.tolist(), first.tolist(), end.tolist()
     return MessagesArrived(got for got in zip(*columns, strict=True) if got[2] >= 0)

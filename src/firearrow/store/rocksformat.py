@@ -1,7 +1,6 @@
 """Keys and values of the RocksDB database of a store's queues.
 
-Integers are big-endian, topics UTF-8; ``n`` is the topic's length in bytes. Every key begins with
-the topic:
+Integers are big-endian, topics UTF-8; ``n`` is the topic's length in bytes. Every key begins with the topic:
 
 ====== ==== ==============================================================
 offset size field
@@ -37,15 +36,15 @@ In the column family ``offset``, up to two rows for each queue, goes on:
 10+n   4    queue id
 ====== ==== ==============================================================
 
-with the value (16 bytes): physical offset of the record, queue offset. A ``max`` for queue 0 of the
-topic ``CHECKPOINT_TOPIC`` has one integer: the log offset up to which all is dispatched.
+with the value (16 bytes): physical offset of the record, queue offset. A ``max`` for queue 0 of the topic
+``CHECKPOINT_TOPIC`` has one integer: the end of the dispatched log.
 
-Worked example, message 2 of queue 1 of topic ``T``, 300 bytes at 4096, tag ``TagA``, stored at
-1795000000000 ms: key ``00000001 01 54 01 00000001 01 0000000000000002``, value
-``0000000000001000 0000012c 000000000027a807 000001a1ee565e00``; its row in ``offset``: key
-``00000001 01 54 01 6d6178 01 00000001``, value ``0000000000001000 0000000000000002``.
+Worked example, message 2 of queue 1 of topic ``T``, 300 bytes at 4096, tag ``TagA``, stored at 1795000000000 ms: key
+``00000001 01 54 01 00000001 01 0000000000000002``, value ``0000000000001000 0000012c 000000000027a807
+000001a1ee565e00``; its row in ``offset``: key ``00000001 01 54 01 6d6178 01 00000001``, value ``0000000000001000
+0000000000000002``.
 
-Source: upstream ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``.
+Source: RocketMQ's ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ OFFSETS: Final = "offset"
 MAX: Final = b"max"
 MIN: Final = b"min"
 MAX_MIDDLE: Final = MAX + b"\1"
-"""What follows the head of a topic in its rows ``MAX``; the rest is the queue id."""
+"""Middle of a topic's keys of rows ``MAX``, after the topic's head; the rest is the queue id."""
 
 VALUE: Final = struct.Struct(">qiqq")
 VALUE_BYTES: Final = 28
@@ -84,20 +83,20 @@ _MAX_KEY_REST: Final = np.dtype([("middle", f"V{len(MAX_MIDDLE)}"), ("queue_id",
 _VALUE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")])
 _PLACE: Final = np.dtype([("physical_offset", ">i8"), ("queue_offset", ">i8")])
 assert VALUE.size == VALUE_BYTES
-assert _VALUE.itemsize == VALUE_BYTES, "columns write what single rows are read as"
+assert _VALUE.itemsize == VALUE_BYTES, "columns and single rows have one format"
 assert _PLACE.itemsize == PLACE.size
 assert _ENTRY_KEY_REST.itemsize == ENTRY_KEY_MIDDLE.size + 8
 assert _MAX_KEY_REST.itemsize == _OFFSET_KEY_REST_BYTES
 
 
 def topic_head(topic: str) -> bytes:
-    """Give the beginning of all keys of a topic."""
+    """Beginning of all keys of a topic."""
     name = topic.encode()
     return _TOPIC_HEAD.pack(len(name), 1) + name + b"\1"
 
 
 def entry_head(topic: str, queue_id: int) -> bytes:
-    """Give the beginning of the keys of a queue's entries: the rest is the queue offset, i64."""
+    """Beginning of the keys of a queue's entries: the rest is the queue offset, i64."""
     return topic_head(topic) + ENTRY_KEY_MIDDLE.pack(queue_id, 1)
 
 
@@ -183,7 +182,7 @@ def is_of_lmq(key: bytes) -> bool:
 
 
 def queue_of(key: bytes) -> tuple[str, int] | None:
-    """Topic and queue id of an entry's key; None for one that is no entry's."""
+    """Topic and queue id of an entry's key; None for other keys."""
     length = int.from_bytes(key[:4], "big")
     if len(key) != 4 + 1 + length + 1 + 4 + 1 + 8:
         return None

@@ -1,7 +1,7 @@
 """The ends of very many queues, as columns.
 
-Dispatch compares and moves the ends of all queues that a round has messages for. As columns that
-costs little for each queue; as objects, each would cost a wait for memory.
+Dispatch compares and moves the ends of all queues that have messages in a round. As columns that costs little for each
+queue; as objects, each would cost a wait for memory.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ QueueT = TypeVar("QueueT", bound=HasSlot)
 
 
 class QueueEnds(Generic[QueueT]):
-    """Columns by slot; each queue in memory has one, and ``queues`` says whose it is.
+    """Columns by slot; each queue in memory has one, and ``queues`` has the queue of each slot.
 
-    Slots are taken and given up under the same lock as a flush reads them: columns that grow are
-    replaced by others.
+    Slots are taken and given up under the lock under which a flush reads them: columns that grow are replaced by
+    others.
 
-    ``max_offset`` and ``max_physical_offset`` are as in ``ConsumeQueue``. A slot is ``unsaved`` if
-    its row in the database does not say this yet, and ``saving`` while it is being written. The
-    first slot is that of all queues that were forgotten: they are empty.
+    ``max_offset`` and ``max_physical_offset`` are as in ``ConsumeQueue``. A slot is ``unsaved`` if its row in the
+    database lacks these values, and ``saving`` while the row is being written. All forgotten queues have the first
+    slot: they are empty.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class QueueEnds(Generic[QueueT]):
         self._free.append(slot)
 
     def settled(self, slot: int) -> None:
-        """Note that a slot needs no row as it is now."""
+        """Note that the present values of a slot are saved."""
         self.unsaved[slot] = self.saving[slot] = False
 
     def begin_saving(self) -> Ints:

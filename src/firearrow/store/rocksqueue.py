@@ -1,6 +1,6 @@
 """One ConsumeQueue whose entries are rows of a database; see ``rocks`` for all of them.
 
-Source: upstream ``RocksDBConsumeQueue``.
+Source: RocketMQ's ``RocksDBConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 NO_PLACE: Final = (-1, -1)
-# Equal ids of queues of all topics are one object: a million would be 30 MB, and as many misses of
-# the processor's cache.
+# Equal ids of queues of all topics are one object: a million would take 30 MB, and a miss of the processor's cache
+# each.
 _IDS: Final[dict[int, int]] = {}
 _IDS_MAX: Final = 65_536
 
 
 class AllQueues(Protocol):
-    """All queues, as one of them needs them."""
+    """All queues, as the interface for one of them."""
 
     ends: QueueEnds[RocksConsumeQueue]
     log_start_offset: int
@@ -35,7 +35,7 @@ class AllQueues(Protocol):
 
 
 class RocksTopic:
-    """A topic's queues by their ids, and what they share."""
+    """A topic's queues by their ids, and their common fields."""
 
     __slots__ = ("field", "head", "magic", "name", "queues", "store")
 
@@ -47,7 +47,7 @@ class RocksTopic:
         self.queues: dict[int, RocksConsumeQueue] = {}
 
     def open(self, queue_id: int, place: tuple[int, int] = NO_PLACE) -> RocksConsumeQueue:
-        """The queue; if it is not known, with the place of its last message."""
+        """The queue; a new one gets the place of its last message."""
         queue = self.queues.get(queue_id)
         if queue is None:
             queue_id = _IDS.setdefault(queue_id, queue_id) if queue_id < _IDS_MAX else queue_id
@@ -58,7 +58,7 @@ class RocksTopic:
 class RocksConsumeQueue:
     """Implements ``ConsumeQueue`` by rows of a database."""
 
-    # There may be a million, and each is used seldom: two lines of a processor's cache are enough.
+    # There may be a million, and each is used seldom: two lines of a processor's cache must be enough.
     __slots__ = (*("_min", "counters", "magic", "next_offset", "of_topic", "queue_id", "slot"), "topic_field")
 
     def __init__(self, of_topic: RocksTopic, queue_id: int, place: tuple[int, int] = NO_PLACE) -> None:
@@ -75,30 +75,30 @@ class RocksConsumeQueue:
 
     @property
     def topic(self) -> str:
-        """Its topic's name."""
+        """Name of the queue's topic."""
         return self.of_topic.name
 
     @property
     def max_offset(self) -> int:
-        """The first queue offset that dispatch has not written yet."""
+        """First queue offset that dispatch has not written yet."""
         return int(self.of_topic.store.ends.max_offset[self.slot])
 
     @property
     def max_physical_offset(self) -> int:
-        """Place of its last message's record, -1 without any."""
+        """Physical offset of the queue's last record, -1 without any."""
         return int(self.of_topic.store.ends.max_physical_offset[self.slot])
 
     @property
     def min_offset(self) -> int:
-        """The first whose record the log still holds; looked up when it is asked for."""
+        """First message whose record the log still holds; looked up on first use."""
         log_start_offset = self.of_topic.store.log_start_offset
         if self._min[0] != log_start_offset:
             self._min = log_start_offset, self.first_at_or_after(log_start_offset)
         return self._min[1]
 
     def set_end(self, max_offset: int, max_physical_offset: int) -> None:
-        """Move the end behind entries that were written."""
-        assert (max_offset == 0) == (max_physical_offset < 0), "who has messages has a last one"
+        """Move the end after entries that were written."""
+        assert (max_offset == 0) == (max_physical_offset < 0), "a queue with messages has a last one"
         assert self.slot, "a forgotten queue gets nothing"
         ends = self.of_topic.store.ends
         ends.max_offset[self.slot] = max_offset
@@ -107,17 +107,17 @@ class RocksConsumeQueue:
             self.next_offset = max_offset
 
     def forget_min(self) -> None:
-        """Have the first message looked up again."""
+        """Forget the first message, which is then looked up again."""
         self._min = NO_PLACE
 
     @property
     def offset_key(self) -> bytes:
-        """The key of its row ``MAX``."""
+        """Key of the queue's row ``MAX``."""
         return self.of_topic.head + rows.MAX_MIDDLE + rows.QUEUE_ID.pack(self.queue_id)
 
     @property
     def head(self) -> bytes:
-        """Beginning of the keys of its entries."""
+        """Beginning of the keys of the queue's entries."""
         return self.of_topic.head + rows.ENTRY_KEY_MIDDLE.pack(self.queue_id, 1)
 
     @property
@@ -155,12 +155,12 @@ class RocksConsumeQueue:
         return None if value is None else int.from_bytes(value[rows.STORE_MS_AT :], "big")
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Up to ``count`` entries (``ENTRY``) from an offset on; empty where none are."""
+        """Up to ``count`` entries (``ENTRY``) from an offset on; empty where there are none."""
         count = min(count, self.max_offset - queue_offset)
         if count <= 0:
             return b""
         found = self._entries.some(self._key(queue_offset), count)
-        # Rows come in order: if the last is as far on as it should be, none in between is missing.
+        # Rows come in order: if the last one has the expected offset, none in between is missing.
         if len(found) < count or found[-1][0] != self._key(queue_offset + count - 1):
             found = self._side_by_side(found, queue_offset)
         return b"".join([value[:ENTRY_BYTES] for _, value in found])
@@ -172,14 +172,14 @@ class RocksConsumeQueue:
         return found
 
     def gap_end(self, queue_offset: int) -> int:
-        """Give the offset at which to go on when ``read`` has nothing at an offset: the next entry."""
+        """Offset of the next entry, where reading goes on when ``read`` has nothing at an offset."""
         found = self._entries.some(self._key(queue_offset), 1)
         if not found or not found[0][0].startswith(self.head):
             return self.max_offset
         return min(int.from_bytes(found[0][0][-8:], "big"), self.max_offset)
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The queue offset of the first entry whose record is at or after a physical offset.
+        """Queue offset of the first entry whose record is at or after a physical offset.
 
         Entries are missing at the beginning only, where their records are gone.
         """

@@ -1,16 +1,15 @@
 """A stretch of the CommitLog as columns: the only code that walks the log.
 
-``scan`` follows the chain of record sizes from a known start and then reads every fixed field of
-all records at once, as numpy columns; body, topic and properties are columns of (start, size)
-pairs. Live dispatch, recovery, rebuild, verification and the offline readers all stand on it.
-What the store derives from properties, tag codes and index keys, is computed for all records
-together, too (``Properties``).
+``scan`` follows the chain of record sizes from a known start. It then reads every fixed field of all records at once,
+as numpy columns. Body, topic and properties are columns of (start, size) pairs. Live dispatch, recovery, rebuild,
+verification and the offline readers are all built on it. The store's values from properties, tag codes and index keys,
+are also computed for all records together (``Properties``).
 
-The layout of a record is in ``firearrow.message.record``. Hosts are 8 or 20 bytes, so the fields
-after the born host and after the store host are gathered from computed positions.
+The layout of a record is in ``firearrow.message.record``. Hosts are 8 or 20 bytes, so the fields after the born host
+and after the store host are gathered from computed positions.
 
-A record is taken only if its magic is one of the two, its size equals the sum of its parts and it
-is inside the stretch as a whole. ``Columns.stop`` says what ended the walk.
+A record is taken only if its magic is one of the two, its size equals the sum of its parts and the whole record is
+inside the stretch. ``Columns.stop`` is the reason for the end of the walk.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from firearrow.store.crc import ROW_BYTES_MAX, ROWS_MIN, crc32_of_rows
 Buffer = bytes | bytearray | memoryview | mmap.mmap
 Ints = npt.NDArray[np.int64]
 
-RECORDS_MAX: Final = 8192  # bounds the memory of one scan; a caller goes on at ``Columns.end``
+RECORDS_MAX: Final = 8192  # limit of the memory of one scan; a caller continues at ``Columns.end``
 
-_EVENLY_MIN: Final = 8  # positions, below which it takes longer to see that they are even
-_EACH_SIZE_MIN: Final = 64  # records by topic size, below which each record is looked at by itself
-_RUN_MIN: Final = 32  # so many records of one size make it likely that as many more follow
+_EVENLY_MIN: Final = 8  # number of positions below which the check for even distances takes longer
+_EACH_SIZE_MIN: Final = 64  # number of records per topic size below which each record is read separately
+_RUN_MIN: Final = 32  # after this number of records of one size as many more are likely
 
 _SIZE_MAGIC: Final = struct.Struct(">ii")
 _SIZE_AND_MAGIC: Final = np.dtype(">i8")
@@ -105,8 +104,9 @@ class Columns:
     )
 
     def __init__(self, buffer: Buffer, position: Ints, end: int) -> None:
-        """Read the records at ``position``; parts that a broken record places behind ``end`` are
-        read at the edge, and ``valid`` says so."""
+        """Read the records at ``position``. Parts that a broken record places after ``end`` are read at the edge, and
+        ``valid`` shows that.
+        """
         self.buffer = buffer
         self.end = end
         self.stop = Stop.END
@@ -128,7 +128,7 @@ class Columns:
         self._locate_text(max(end - 2, 0))
 
     def _locate_tail(self, hosts: Ints, end: int) -> None:
-        """Find what is behind hosts that may have 20 bytes."""
+        """Find the fields after hosts that may have 20 bytes."""
         born = (hosts & BORN_HOST_V6 != 0) * 12
         tail_at = self.position + 72 + born + (hosts & STORE_HOST_V6 != 0) * 12
         np.minimum(tail_at, max(end - _TAIL.itemsize, 0), out=tail_at)
@@ -138,7 +138,7 @@ class Columns:
         self.body_start = tail_at + _TAIL.itemsize
 
     def _locate_text(self, edge: int) -> None:
-        """Find topic and properties behind the bodies."""
+        """Find topic and properties after the bodies."""
         length_at = self.body_start + np.maximum(self.body_size, 0)
         word = gather(self.buffer, _U16, np.minimum(length_at, edge)).astype(np.int64)
         long = self._fixed["magic"] == MAGIC_V2
@@ -157,7 +157,7 @@ class Columns:
 
     @property
     def magic(self) -> Ints:
-        """The magic of each record; where they were not found by ``scan`` it may be anything."""
+        """Magic of each record; if ``scan`` did not find the positions, it may be anything."""
         return self._fixed["magic"].astype(np.int64)
 
     @property
@@ -172,26 +172,26 @@ class Columns:
 
     @property
     def born_ms(self) -> Ints:
-        """Times at which the senders made the messages."""
+        """Times (ms) when the senders made the messages."""
         return self._fixed["born_ms"].astype(np.int64)
 
     @property
     def born_host(self) -> npt.NDArray[np.uint64]:
-        """The eight bytes of each born host, as they are; of one of IPv6 its first eight."""
+        """The first eight bytes of each born host, unchanged; an IPv4 host has no more."""
         host: npt.NDArray[np.uint64] = self._fixed["born_host"].copy()
         return host
 
     @property
     def store_host(self) -> npt.NDArray[np.uint64]:
-        """The eight bytes of each store host, as they are; only where ``sys_flag`` has no IPv6."""
+        """The eight bytes of each store host, unchanged; only where ``sys_flag`` has no IPv6."""
         host: npt.NDArray[np.uint64] = self._fixed["store_host"].copy()
         return host
 
     @property
     def ports_fit(self) -> npt.NDArray[np.bool_]:
-        """Tell whether the ports of both hosts can be ports: their four bytes hold no more than 65535.
+        """Tell whether the ports of both hosts are possible: their four bytes hold no more than 65535.
 
-        Java clients decode no record with another port, nor any that follow it in an answer.
+        Java clients decode no record with another port, nor any later record in an answer.
         """
         born = (self.sys_flag & BORN_HOST_V6 != 0) * 12
         stored = (self.sys_flag & STORE_HOST_V6 != 0) * 12
@@ -208,20 +208,21 @@ class Columns:
 
     @property
     def prepared_offset(self) -> Ints:
-        """Of a commit record the physical offset of its half."""
+        """Physical offset of the half, for a commit record."""
         return self._tail["prepared"].astype(np.int64)
 
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
-        """Tell whether each record is the sum of its parts."""
+        """Tell whether each record's size is the sum of its parts."""
         total = self.properties_start + self.properties_size
         total -= self.position
         good: npt.NDArray[np.bool_] = (total == self.size) & (self.body_size >= 0)
         return good
 
     def topics(self) -> tuple[list[bytes], Ints]:
-        """The topics that occur, as stored bytes, shorter ones first, those of one length in order;
-        and for each record the number of its topic."""
+        """The topics that occur, as stored bytes, and for each record the number of its topic. Shorter topics come
+        first; topics of one length are in order.
+        """
         topics: list[bytes] = []
         column = np.zeros(len(self), np.int64)
         sizes = np.bincount(self.topic_size).nonzero()[0].tolist()
@@ -253,8 +254,9 @@ class Columns:
 
     @property
     def breaks_off(self) -> bool:
-        """Tell whether the last record ends in zeros behind its body, where no CRC would tell: a process
-        that is killed while it copies a record leaves such an end, and no client writes one."""
+        """Tell whether the last record ends in zeros after its body, where no CRC would show it. A process that is
+        killed while it copies a record leaves such an end, and no client writes one.
+        """
         [topic] = self.slices(self.topic_start[-1:], self.topic_size[-1:])
         [properties] = self.slices(self.properties_start[-1:], self.properties_size[-1:])
         return b"\0" in topic or properties.endswith(b"\0")
@@ -271,14 +273,14 @@ class Columns:
             return crc32_of_rows(bodies.view(np.uint8).reshape(-1, size)).astype(np.int64)
         view = memoryview(self.buffer)
         starts, ends = self.body_start.tolist(), (self.body_start + self.body_size).tolist()
-        parts = map(view.__getitem__, map(slice, starts, ends))  # no loop of ours: bodies are many
+        parts = map(view.__getitem__, map(slice, starts, ends))  # no Python loop: there are many bodies
         return np.fromiter(map(crc32, parts), np.int64, len(self))
 
 
 def _fixed_parts(buffer: Buffer, position: Ints, end: int) -> npt.NDArray[Any]:
-    """Give the fixed part of each record, in its form without IPv6 hosts.
+    """The fixed part of each record, in its form without IPv6 hosts.
 
-    It is zeros where ``end`` cuts it off, as that is no record.
+    It is zeros where ``end`` cuts it off: such bytes are no record.
     """
     if not len(position) or int(position[-1]) + _FIXED.itemsize <= end:
         return gather(buffer, _FIXED_BYTES, position).view(_FIXED)
@@ -295,9 +297,9 @@ def scan(buffer: Buffer, start: int, end: int, records_max: int = RECORDS_MAX) -
 
 
 def scan_at(buffer: Buffer, positions: Ints, start: int, end: int, stop: Stop = Stop.END) -> Columns:
-    """Read the records of which the positions are known, side by side from ``start`` on.
+    """Read the records with known positions, side by side from ``start`` on.
 
-    ``stop`` is why there are no more of them.
+    ``stop`` is the reason for the end of the positions.
     """
     columns = Columns(buffer, positions, end)
     valid = columns.valid
@@ -312,9 +314,9 @@ def scan_at(buffer: Buffer, positions: Ints, start: int, end: int, stop: Stop = 
 def _walk(buffer: Buffer, start: int, end: int, records_max: int) -> tuple[Ints, Stop]:
     """The positions of the records, by their sizes and magics alone.
 
-    Each record says where the next one is, so a loop has to go from one to the other, at 0.3 µs a
-    step. But records of one size often follow each other: such a run is guessed, and looked at as a
-    whole, at 6 ns a record. A wrong guess ends the run where the first record is another.
+    Each record holds the place of the next one, so a loop must go from one to the other, at 0.3 µs a step. But records
+    of one size often follow each other. Such a run is guessed, and checked as a whole, at 6 ns a record. A wrong guess
+    ends the run at the first different record.
     """
     runs: list[Ints] = []
     room = records_max
@@ -333,8 +335,9 @@ def _walk(buffer: Buffer, start: int, end: int, records_max: int) -> tuple[Ints,
 
 
 def _hop(buffer: Buffer, at: int, end: int, room: int) -> tuple[list[int], int, bool]:
-    """Positions from ``at`` on until they end, or many records had one size, as the next one has;
-    also where that one is, and whether it is so."""
+    """Positions from ``at`` on until they end, or many records had one size and the next one probably has it. Also the
+    position of that next record, and whether it begins such a run.
+    """
     positions: list[int] = []
     unpack = _SIZE_MAGIC.unpack_from
     last = end - _SIZE_MAGIC.size
@@ -360,7 +363,7 @@ def _hop(buffer: Buffer, at: int, end: int, room: int) -> tuple[list[int], int, 
 
 
 def _stop_at(buffer: Buffer, at: int, end: int) -> Stop:
-    """Give the reason why a walk ended at a position."""
+    """Reason for the end of a walk at a position."""
     if at + _SIZE_MAGIC.size > end:
         return Stop.END
     size, magic = _SIZE_MAGIC.unpack_from(buffer, at)
@@ -380,7 +383,7 @@ def _run(buffer: Buffer, at: int, size: int, end: int) -> Ints:
 
 
 def _numbers(strings: list[bytes], some: list[bytes], first: int) -> Ints:
-    """Give the number of each string in ``some``, counted from ``first``."""
+    """The number of each string in ``some``, counted from ``first``."""
     numbers = dict(zip(some, range(first, first + len(some)), strict=True))
     return np.fromiter(map(numbers.__getitem__, strings), np.int64, len(strings))
 
@@ -414,18 +417,18 @@ def _is_progression(numbers: Ints, step: int) -> bool:
     return bool((numbers[1:] - numbers[:-1] == step).all())
 
 
-# --- what properties say: tag codes and index keys ---
+# --- values from properties: tag codes and index keys ---
 #
-# Both are Java's ``String.hashCode`` (h = 31 h + c over UTF-16 units, 32-bit wrap). Over a batch
-# that is a sum of bytes times powers of 31, so it is computed for all keys together; only text
-# beyond ASCII takes the way through ``java_hash``. ``topic#key`` is never built: the hash of a
-# concatenation is ``hash(topic#) * 31**len(key) + hash(key)``. All that is derived from a record's
-# properties then takes 0.2 µs where records have the same names at the same places, and 0.6 else;
+# Both are Java's ``String.hashCode`` (h = 31 h + c over UTF-16 units, 32-bit wrap). Over a batch that is a sum of bytes
+# times powers of 31, so it is computed for all keys together. Only text beyond ASCII goes through ``java_hash``.
+# ``topic#key`` is never built: the hash of a concatenation is ``hash(topic#) * 31**len(key) + hash(key)``. All values
+# of a record's properties then take 0.2 µs where records have the same names at the same places, and 0.6 otherwise;
 # ``java_hash`` takes 3 for one key.
 #
-# Index keys of a record, in the order in which they are put: ``topic#UNIQ_KEY``, ``topic#k`` for
-# each word of KEYS, ``topic#T#TAGS``; none for a rollback record.
-# Source: upstream ``IndexService#buildIndex``, ``MessageExtBrokerInner#tagsString2tagsCode``.
+# Index keys of a record, in the order in which they are put: ``topic#UNIQ_KEY``, ``topic#k`` for each word of KEYS,
+# ``topic#T#TAGS``; none for a rollback record.
+#
+# Source: RocketMQ's ``IndexService#buildIndex``, ``MessageExtBrokerInner#tagsString2tagsCode``.
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint32]
@@ -434,7 +437,7 @@ _PAIR_END: Final = 2
 _NAME_END: Final = 1
 _SPACE: Final = 0x20
 PADDING: Final = bytes(16)
-"""What follows the text of ``joined``, so that whole words can be read to its end."""
+"""Bytes after the text of ``joined``, so that whole words can be read to its end."""
 
 
 def _name_word(name: bytes) -> np.uint64:
@@ -451,12 +454,12 @@ _SIX_BYTES: Final = np.uint64((1 << 48) - 1)
 _TAG_MARK: Final = b"T#"
 _ZERO: Final = np.uint8(ord("0"))
 _LEVEL_DIGITS: Final = 2
-_LEVEL_MAX: Final = INT_MAX  # no broker takes a higher one
+_LEVEL_MAX: Final = INT_MAX  # no broker accepts a higher level
 _LEVEL_CHARS_MAX: Final = 1000  # Python reads no number of some thousand digits
 
 
 class Spans(NamedTuple):
-    """Pieces of a text: which record each belongs to, where it starts and how long it is."""
+    """Pieces of a text, each with the number of its record, its start and its size."""
 
     record: Ints
     start: Ints
@@ -478,8 +481,9 @@ class IndexKeys(NamedTuple):
 
 
 class Properties:
-    """The properties of a batch of records as one text, with the three that the store derives
-    from: unique key, keys, tags."""
+    """The properties of a batch of records as one text, with the three values that the store uses: unique key, keys,
+    tags.
+    """
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -487,14 +491,14 @@ class Properties:
         self._end = len(self._text) - len(PADDING)
         self._high = int(self._text.max()) > 127
         evenly = self._evenly(row_bytes) if row_bytes else None
-        self._delays: Spans | None = None  # until somebody asks, where they cost something
+        self._delays: Spans | None = None  # until the first use, where they cost something
         if evenly is None:
             self.unique, self.keys, self.tags = self._one_by_one()
         else:
             self.unique, self.keys, self.tags, self._delays = evenly
 
     def _evenly(self, row_bytes: int) -> tuple[Spans, Spans, Spans, Spans] | None:
-        """The values where all records have the same names at the same places; else None."""
+        """The values if all records have the same names at the same places; otherwise None."""
         count = self._end // row_bytes
         ends = self._text[: self._end] == _PAIR_END
         if ends.tobytes() != ends[:row_bytes].tobytes() * count:
@@ -519,7 +523,7 @@ class Properties:
         return unique, keys, tags, delays
 
     def _one_by_one(self) -> tuple[Spans, Spans, Spans]:
-        """The values of pairs wherever they are."""
+        """The values of pairs at any places."""
         start, size, words = self._pairs()
         short = words & _FIVE_BYTES
         unique = (words == _UNIQUE).nonzero()[0]
@@ -531,7 +535,7 @@ class Properties:
         )
 
     def _pairs(self) -> tuple[Ints, Ints, npt.NDArray[np.uint64]]:
-        """Give the start, the length and the first eight bytes of each pair."""
+        """The start, the length and the first eight bytes of each pair."""
         ends = (self._text[: self._end] == _PAIR_END).nonzero()[0]
         start = np.zeros(len(ends), np.int64)
         start[1:] = ends[:-1] + 1
@@ -539,9 +543,9 @@ class Properties:
         return start, ends - start, words
 
     def _values(self, start: Ints, size: Ints) -> Spans:
-        """Values, in order; of a name that a record repeats the last counts."""
+        """Values, in order; if a record repeats a name, the last one counts."""
         if len(size):
-            start, size = start[size > 0], size[size > 0]  # no value means no pair
+            start, size = start[size > 0], size[size > 0]  # a pair without value does not count
         if not len(size):
             return _NO_SPANS
         record_end = (self._columns.properties_size + 1).cumsum()
@@ -617,7 +621,7 @@ class Properties:
         return prefixes[spans.record] * _powers(int(lengths.max()))[lengths] + hashes
 
     def _split(self, spans: Spans) -> Spans:
-        """KEYS values as their words, in order."""
+        """The words of KEYS values, in order."""
         if not len(spans.record) or not np.count_nonzero(self._text == _SPACE):
             return spans
         space = (self._text == _SPACE).nonzero()[0]
@@ -677,8 +681,9 @@ class Properties:
 
 
 def joined(columns: Columns) -> tuple[Bytes, int]:
-    """The property strings of all records, a pair's end after each, and padding; how long each is
-    with its end, if all are equally long, else 0."""
+    """The property strings of all records, a pair's end after each, and padding. The number is the length of each with
+    its end, if all have the same length, otherwise 0.
+    """
     count = len(columns)
     size = int(columns.properties_size[0]) if count else 0
     if size and np.count_nonzero(columns.properties_size == size) == count:
@@ -698,9 +703,9 @@ V = TypeVar("V")
 
 
 class ByTopic(dict[bytes, V]):
-    """Results of ``of`` for each topic, by the bytes that records have of it.
+    """Results of ``of`` for each topic, by the topic's bytes in records.
 
-    Forgets all of them when they are too many.
+    Forgets all of them when there are too many.
     """
 
     def __init__(self, of: Callable[[bytes], V]) -> None:
@@ -729,7 +734,7 @@ def _powers(longest: int) -> Words:
 
 
 def _prefix_hash(topic: bytes, mark: bytes) -> int:
-    """The hash of what stands before a key: the topic and a mark."""
+    """Hash of the text before a key: the topic and a mark."""
     return java_hash((topic + b"#" + mark).decode("utf-8", "replace")) & 0xFFFFFFFF
 
 

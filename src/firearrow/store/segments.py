@@ -1,11 +1,11 @@
 """Fixed-size mapped files as one address space.
 
-A directory of files, each named by the 20-digit decimal offset of its first byte: CommitLog and
-ConsumeQueue are both this. Offsets here are bytes from the start of the address space, not of a
-file. A name that is not an offset is left alone, with a log line; a file of another size than the
-configured one stops ``load``, because to go on without it would be to forget what it holds.
+A directory of files, each named by the 20-digit decimal offset of its first byte: CommitLog and ConsumeQueue both have
+this form. Offsets here are bytes from the start of the address space, not of a file. A file whose name is not an offset
+is left alone, with a log line. A file of another size than the configured one stops ``load``, because without it its
+content would be forgotten.
 
-Source of the layout: upstream ``MappedFileQueue``, ``UtilAll#offset2FileName``.
+Source of the layout: RocketMQ's ``MappedFileQueue``, ``UtilAll#offset2FileName``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ log = logging.getLogger(__name__)
 NAME_DIGITS = 20
 _STEP_BYTES = 1 << 20
 _ZEROS = bytes(_STEP_BYTES)
-_FIRST_BYTES = 4096  # that are reserved of a file which gets its blocks as it grows
+_FIRST_BYTES = 4096  # first bytes to reserve of a file which gets its blocks as it grows
 _MAPS_OF_LINUX = 65_530
 _CLOSED: Final = mmap.mmap(-1, 1)
 _CLOSED.close()
 
 
 class Segment:
-    """One mapped file. ``base`` is the offset of its first byte, ``end`` that after its last; its
-    first ``reserved_bytes`` have blocks on the disk."""
+    """One mapped file. ``base`` is the offset of its first byte, ``end`` the offset after its last; its first
+    ``reserved_bytes`` have blocks on the disk.
+    """
 
     __slots__ = ("base", "end", "map", "path", "reserved_bytes", "size_bytes")
 
@@ -50,22 +51,22 @@ class Segment:
         self.reserved_bytes = reserved_bytes
 
     def advise(self, *, read_ahead: bool) -> None:
-        """Have the system read more of it than what is touched, or not."""
+        """Tell the system to read ahead in the file, or not."""
         self.map.madvise(mmap.MADV_NORMAL if read_ahead else mmap.MADV_RANDOM)
 
     def head(self, size_bytes: int) -> bytes:
-        """Its first bytes."""
+        """First bytes of the file."""
         return self.map[:size_bytes]
 
     def unmap(self) -> None:
-        """Let go of its map: nobody reads or writes here any more."""
+        """Close the map: nobody reads or writes here any more."""
         unmap(self.map)
 
 
 class LateSegment(Segment):
-    """A file that is mapped when its map is first asked for, and again after ``let_go``.
+    """A file that is mapped when its map is first used, and again after ``let_go``.
 
-    A start of very many queues maps none, and no more are mapped at once than ``Maps`` allows.
+    A start of very many queues maps none, and ``Maps`` limits the number of files that are mapped at once.
     """
 
     __slots__ = ("_segments",)
@@ -78,14 +79,14 @@ class LateSegment(Segment):
         self._segments = segments
 
     def __getattr__(self, name: str) -> Any:
-        """Give what its slot has not: the map, or the path, which is not kept."""
+        """Supply an attribute without a slot value: the map, or the path, which is not stored."""
         if name not in ("map", "path"):
             raise AttributeError(name)
         path = self._segments.path_of(self.base)
         if name == "path":
             return path
         self.map = mapped = self._segments.mapped(path)
-        assert self._segments.maps is not None, "else all files are mapped at once"
+        assert self._segments.maps is not None, "otherwise all files are mapped at once"
         self._segments.maps.note(self)
         return mapped
 
@@ -98,7 +99,7 @@ class LateSegment(Segment):
         return found
 
     def head(self, size_bytes: int) -> bytes:
-        """Its first bytes, for which it is not mapped."""
+        """First bytes of the file, read without mapping it."""
         if self._present is not None:
             return self.map[:size_bytes]
         fd = os.open(self._segments.name_of(self.base), os.O_RDONLY)
@@ -108,21 +109,22 @@ class LateSegment(Segment):
             os.close(fd)
 
     def unmap(self) -> None:
-        """Let go of its map for good."""
+        """Close the map for good."""
         if self._present is None:
             self.map = _CLOSED
         unmap(self.map)
 
     def let_go(self) -> None:
-        """Let go of its map; whoever uses that right now keeps it."""
+        """Close the map; code that uses it right now keeps it."""
         present = self._present
         if present is not None and not present.closed:
             del self.map
 
 
 class Maps:
-    """The files of very many queues that are mapped at present: no more than ``most``, see
-    ``maps_max``. Another one has the earliest let go."""
+    """The files of very many queues that are mapped at present: at most ``most``, see ``maps_max``. One file more
+    closes the map of the earliest.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -136,7 +138,7 @@ class Maps:
 
 
 def maps_max() -> int:
-    """Half of the maps that a process may have, and of its open files where each map has one."""
+    """Half of the maps that a process may have, or of its open files where each map has one."""
     most = _MAPS_OF_LINUX
     with suppress(OSError, ValueError):
         most = int(Path("/proc/sys/vm/max_map_count").read_text())
@@ -148,11 +150,10 @@ def maps_max() -> int:
 class Segments:
     """The files of one directory in order of their offsets.
 
-    ``reserve_step_bytes``: blocks are reserved in steps of this size ahead of the writer, the first
-    of them in smaller ones; None reserves a file whole when it is created. ``read_ahead`` False
-    keeps the system from reading more of a file than what is touched: it takes the whole of a small
-    file for its neighbourhood, and to make the pages of 6 MB for the first 20 bytes costs a hundred
-    times as much as the rest. With ``maps``, files are mapped when they are used.
+    ``reserve_step_bytes``: blocks are reserved in steps of this size ahead of the writer, the first of them in smaller
+    ones; None reserves a whole file when it is created. ``read_ahead`` False keeps the system from reading around the
+    touched bytes. It would read the whole of a small file, and making the pages of 6 MB for the first 20 bytes costs a
+    hundred times as much as the rest. With ``maps``, files are mapped when they are used.
     """
 
     __slots__ = ("_directory", "_fs", "_read_ahead", "_reserve_step_bytes", "file_size_bytes", "files", "maps")
@@ -181,12 +182,12 @@ class Segments:
         return Path(self._directory)
 
     def load(self) -> None:
-        """Map the files that are there.
+        """Map the existing files.
 
-        What a crash or a hand may have left beside them is no obstacle: files without a byte at the
-        end (they were just being made) are deleted, a last file that was cut short is lengthened by
-        zeros, other names are left alone. Raises CorruptStore when a file in the middle is missing
-        or has another size: to go on without it would be to forget what it holds.
+        Remains of a crash, or files that somebody has put there, are no obstacle. Files without a byte at the end (a
+        crash during their creation) are deleted, a last file that was cut short is lengthened by zeros, other names are
+        left alone. Raises CorruptStore when a file in the middle is missing or has another size: without it its content
+        would be forgotten.
         """
         found = self._without_empty(self._found())
         last = found[-1][0] if found else 0
@@ -209,8 +210,7 @@ class Segments:
             self.files.append(self._found_at(base))
 
     def _found(self) -> list[tuple[int, int | None]]:
-        """The offsets at which files start by their names, and their sizes; None where one is no
-        file."""
+        """Offsets of the files by their names, and their sizes; None as the size of something that is no file."""
         found: list[tuple[int, int | None]] = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._directory) as files:
             found = [
@@ -220,7 +220,7 @@ class Segments:
             ]
         found.sort()
         starts = [file for file in found if file[0] % self.file_size_bytes == 0]
-        for base, _ in found if starts else ():  # else it is the configuration that does not fit
+        for base, _ in found if starts else ():  # otherwise the configuration does not fit the files
             if base % self.file_size_bytes:
                 log.warning("file is ignored: no file of this size starts there", extra={"path": self.path_of(base)})
         return starts or found
@@ -235,7 +235,7 @@ class Segments:
         if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS:
             return True
         log.warning(
-            "file is ignored: its name has not so many digits",
+            "file is ignored: its name has another number of digits",
             extra={"path": self.directory / name, "digits": NAME_DIGITS},
         )
         return False
@@ -249,12 +249,12 @@ class Segments:
 
     @property
     def first_offset(self) -> int:
-        """The offset of the first byte there is (0 without files)."""
+        """Offset of the first byte of the files (0 without files)."""
         return self.files[0].base if self.files else 0
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last byte there is room for (0 without files)."""
+        """Offset after the last byte of the files (0 without files)."""
         return self.files[-1].end if self.files else 0
 
     def find(self, offset: int) -> Segment | None:
@@ -266,7 +266,7 @@ class Segments:
         return files[number] if number < len(files) else None
 
     def path_of(self, base: int) -> Path:
-        """Give the path of the file that starts at ``base``."""
+        """Path of the file that starts at ``base``."""
         return Path(self.name_of(base))
 
     def name_of(self, base: int) -> str:
@@ -276,8 +276,7 @@ class Segments:
     def create(self, base: int) -> Segment:
         """Create the file that starts at ``base``, not yet part of the space (see ``attach``).
 
-        Raises OSError if it can't be made. A file that is left then has no data, and a later call
-        replaces it.
+        Raises OSError if that fails. A file that is left then has no data, and a later call replaces it.
         """
         assert base % self.file_size_bytes == 0, "files start at multiples of their size"
         path = self.path_of(base)
@@ -321,7 +320,7 @@ class Segments:
         return mapped
 
     def advise(self, *, read_ahead: bool) -> None:
-        """Have the system read more of all files than what is touched, or not."""
+        """Tell the system to read ahead in all files, or not."""
         self._read_ahead = read_ahead
         for segment in self.files:
             segment.advise(read_ahead=read_ahead)
@@ -335,7 +334,7 @@ class Segments:
     def reserve(self, segment: Segment, end_bytes: int) -> None:
         """Make sure that the first ``end_bytes`` of a file have blocks; OSError on a full disk."""
         if end_bytes > segment.reserved_bytes:
-            assert end_bytes <= segment.size_bytes, "nothing is written behind a file"
+            assert end_bytes <= segment.size_bytes, "nothing is written after the end of a file"
             upto = self._reserved_for(end_bytes)
             self._fs.reserve(segment.path, segment.reserved_bytes, upto - segment.reserved_bytes)
             segment.reserved_bytes = upto
@@ -345,14 +344,14 @@ class Segments:
         step = self._reserve_step_bytes
         if step is None:
             return self.file_size_bytes
-        if end_bytes < step:  # a step is the largest of those that double
+        if end_bytes < step:  # a step is the largest of the doubling ones
             step = min(step, max(_FIRST_BYTES, 1 << (end_bytes - 1).bit_length()))
         return min(-(-end_bytes // step) * step, self.file_size_bytes)
 
     def flush(self, start: int, end: int) -> bool:
         """Return once the bytes ``start`` to ``end`` are on the disk.
 
-        Says whether a file begins in them: its name is then to follow. Any thread may call it.
+        Tells whether a file begins in them: then its name must be synced next. Any thread may call it.
         """
         assert start <= end
         touched = [segment for segment in list(self.files) if segment.base < end and segment.end > start]
@@ -360,13 +359,16 @@ class Segments:
             try:
                 self._fs.sync_file(segment.path)
             except FileNotFoundError:
-                if segment in self.files:  # else it was deleted meanwhile
+                if segment in self.files:  # otherwise it was deleted meanwhile
                     raise
         return any(segment.base >= start for segment in touched)
 
     def cut(self, offset: int, *, keep_first: bool = False) -> None:
-        """Forget everything from ``offset`` on: later files go, the rest of its own is zeroed.
-        ``keep_first``: the first file stays in any case."""
+        """Forget everything from ``offset`` on: later files are deleted, and the rest of the file with that offset is
+        zeroed.
+
+        ``keep_first``: the first file stays in any case.
+        """
         while len(self.files) > keep_first and self.files[-1].base >= offset:
             self.drop(self.files.pop())
         if self.files and offset < self.files[-1].end:
@@ -374,10 +376,10 @@ class Segments:
             zero_after(last, max(offset - last.base, 0))
 
     def cut_durably(self, offset: int) -> None:
-        """``cut``, and return once that is on the disk: a crash can't bring back what was there.
+        """Do a ``cut``, and return once it is on the disk: a crash can't bring back the bytes.
 
-        Names are synced one by one and the zeros last, for simulated losses of power found a start
-        that met a later file without the one before it, and bytes from behind the cut.
+        Names are synced one by one and the zeros last. With another order, simulated losses of power found a start that
+        met a later file without the one before it, and bytes from after the cut.
         """
         while self.files and self.files[-1].base >= offset:
             self.drop(self.files.pop())
@@ -387,7 +389,7 @@ class Segments:
             self._fs.sync_file(self.files[-1].path)
 
     def shift(self) -> Segment:
-        """Take the first file out of the space, which never is the last; its owner removes it."""
+        """Take the first file out of the space, which must not be the last; its owner removes it."""
         assert len(self.files) > 1
         segment = self.files.pop(0)
         segment.unmap()
@@ -399,8 +401,7 @@ class Segments:
         self._fs.remove(segment.path)
 
     def data(self, start: int) -> Iterator[tuple[Segment, int, int]]:
-        """The stretches from an offset on with bytes that are not zero: the file, and where in it
-        they start and end."""
+        """The stretches from an offset on with bytes that are not zero: the file, and their start and end in it."""
         for segment in self.files:
             if segment.end > start:
                 for at, end in _written(segment, max(start - segment.base, 0)):
@@ -414,8 +415,9 @@ class Segments:
 
 
 def _data(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
-    """The stretches of a file from ``start`` on that the file system holds as data, not as holes:
-    of a preallocated tail of a gigabyte it knows that nothing was written there."""
+    """The stretches of a file from ``start`` on that the file system holds as data, not as holes. It knows that nothing
+    was written to a preallocated tail of a gigabyte.
+    """
     fd = os.open(segment.path, os.O_RDONLY)
     try:
         while True:
@@ -435,8 +437,8 @@ def _data(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
 def _written(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
     """The stretches of a file from ``start`` on with bytes that are not zero, to a mebibyte."""
     begin = written = start
-    # All are asked for before any is read: what the system reads ahead then counts as data, too,
-    # and a preallocated gigabyte would be read to its end.
+    # The list is complete before any stretch is read: bytes that the system reads ahead then count as data, too, and a
+    # preallocated gigabyte would be read to its end.
     for at, end_of_data in list(_data(segment, start)):
         for piece in range(at, end_of_data, _STEP_BYTES):
             end = min(piece + _STEP_BYTES, end_of_data)
@@ -454,7 +456,7 @@ def _written(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
 def zero_after(segment: Segment, start: int) -> None:
     """Make every byte of a file from ``start`` on zero.
 
-    Holes are left alone: to write into one would need blocks that a full disk does not have.
+    Holes are left alone: writing into one would need blocks that a full disk does not have.
     """
     assert 0 <= start <= segment.size_bytes
     for begin, end in _written(segment, start):

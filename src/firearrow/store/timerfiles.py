@@ -16,14 +16,13 @@ offset size field
 44     8    reserved
 ====== ==== =========================================================
 
-A slot of the wheel, 32 bytes: i64 its second (ms / 1000), i64 first and i64 last position in the
-timer log, i32 number of units (less one for each that deletes), i32 zero. Where a unit does not
-fit, a file ends with i32 remaining size, i64 0, i32 0xCBD43194. ``timercheck`` begins with i64 ms
-of the second that is to be delivered next, i64 position up to which the timer log is on the disk,
-i64 queue offset in ``rmq_sys_wheel_timer`` up to which messages are on the wheel, i64 the same of
-a slave's master, and i64 state version, i64 time in ms and i64 counter of a data version.
+A slot of the wheel, 32 bytes: i64 its second (ms / 1000), i64 first and i64 last position in the timer log, i32 number
+of units (minus one for each that deletes), i32 zero. Where a unit does not fit, a file ends with i32 remaining size,
+i64 0, i32 0xCBD43194. ``timercheck`` begins with i64 ms of the second that will be delivered next, i64 position up to
+which the timer log is on the disk, i64 queue offset in ``rmq_sys_wheel_timer`` up to which messages are on the wheel,
+i64 the same for a slave's master, and i64 state version, i64 time in ms and i64 counter of a data version.
 
-Source: upstream ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint``.
+Source: RocketMQ's ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint``.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ UNIT: Final = np.dtype(
 SLOT: Final = np.dtype([("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("number", ">i4"), ("magic", ">i4")])
 WHEEL_SLOTS: Final = 7 * 86_400 * 2
 BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
-NORMAL: Final = 1  # of a unit's bits
+NORMAL: Final = 1  # bits of a unit
 ROLL: Final = 2
 DELETE: Final = 4
 
@@ -64,10 +63,10 @@ UNIT_STRUCT: Final = struct.Struct(">iqiqiqiiq")
 class OnWheel(NamedTuple):
     """Messages that a stopped timer has not delivered.
 
-    ``messages`` are on the wheel, those that were recalled not counted.
-    ``chains`` are the last positions in the timer log of the slots that have them, each with where
-    its slot begins. ``newest`` is the last position of all slots, -1 if none was ever filled;
-    ``queue_offset`` is about how far messages were put on the wheel.
+    ``messages`` is the number of messages on the wheel, without the recalled ones. ``chains`` are the last positions in
+    the timer log of the slots that have them, each with the first position of its slot. ``newest`` is the last position
+    of all slots, -1 if none was ever filled. ``queue_offset`` is approximately the end of the messages that were put on
+    the wheel.
     """
 
     messages: int
@@ -77,7 +76,7 @@ class OnWheel(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A unit of the timer log: the place of its record, and the hash of the topic meant."""
+    """A unit of the timer log: the place of its record, and the hash of the message's real topic."""
 
     physical_offset: int
     topic_hash: int
@@ -85,7 +84,7 @@ class Unit(NamedTuple):
 
 
 def on_wheel(root: Path) -> OnWheel | None:
-    """Read the wheel of a store that no timer runs on; None if there is no whole wheel."""
+    """Read the wheel of a store without a running timer; None if there is no whole wheel."""
     try:
         check = (root / "config" / "timercheck").read_bytes()
         slots: npt.NDArray[Any] = np.memmap(root / "timerwheel", SLOT, "r")
@@ -105,7 +104,7 @@ def on_wheel(root: Path) -> OnWheel | None:
 
 
 class TimerLog:
-    """The timer log of a store, to read single units of."""
+    """The timer log of a store, for reads of single units."""
 
     def __init__(self, root: Path) -> None:
         paths = [path for path in root.glob("timerlog/*") if path.name.isdecimal()]
@@ -115,8 +114,7 @@ class TimerLog:
         self._file_bytes = max(map(len, self._files.values()), default=1)
 
     def unit(self, position: int) -> tuple[Unit, int] | None:
-        """Give the unit at a position, and the position of the one before it in its slot; None
-        where no unit is."""
+        """The unit at a position, and the position of the one before it in its slot; None where there is no unit."""
         at = position % self._file_bytes
         file = self._files.get(position - at)
         data = b"" if file is None else file[at : at + UNIT_STRUCT.size].tobytes()
@@ -128,7 +126,7 @@ class TimerLog:
         return Unit(physical_offset, topic_hash, bool(magic & DELETE)), previous
 
     def chain(self, last: int, first: int) -> Iterator[Unit]:
-        """Give the units of a slot, the newest first."""
+        """The units of a slot, the newest first."""
         position, after = last, last + 1
         while first <= position < after and (found := self.unit(position)) is not None:
             yield found[0]

@@ -1,10 +1,10 @@
-"""Brings the timer's files to the disk, every ``timerFlushIntervalMs`` in which something moved.
+"""Brings the timer's files to the disk, in every ``timerFlushIntervalMs`` with changes.
 
-First the CommitLog: ``timercheck`` says which times are delivered, and what was put for them must
-not be lost by a loss of power that leaves ``timercheck``. Java: TimerMessageStore does not flush
-the CommitLog, and may lose what it had just delivered.
+First the CommitLog: ``timercheck`` holds the times that are delivered. A loss of power must not keep ``timercheck`` and
+lose messages that were put for these times. Java: TimerMessageStore does not flush the CommitLog, and may lose messages
+that it has just delivered.
 
-Source: upstream ``TimerMessageStore.TimerFlushService``.
+Source: RocketMQ's ``TimerMessageStore.TimerFlushService``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _IDLE_SECONDS: Final = 3600.0
 
 
 class TimerFlush(Service):
-    """Takes the steps of the timer's flushing in their time; `moved` says that there is something.
+    """Takes the steps of the timer's flushing at their times; `moved` tells that there is something to flush.
 
-    ``flush_log`` returns once the CommitLog is on the disk. ``metrics`` gives the bytes of
-    ``timermetrics``. The steps are taken in a thread, or by a ``scheduler``.
+    ``flush_log`` returns once the CommitLog is on the disk. ``metrics`` returns the bytes of ``timermetrics``. A thread
+    takes the steps, or a ``scheduler``.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TimerFlush(Service):
         self._failed = Failed(PASSING)
         self._metrics_of = timers.progress
         self._asked = False
-        self._turn = threading.Lock()  # of who changes the timer's files
+        self._turn = threading.Lock()  # held by code that changes the timer's files
         self._at = self._metrics_at = monotonic()
         self._worker: Worker = (
             ThreadWorker("firearrow-flush-timer", self._step)
@@ -62,11 +62,11 @@ class TimerFlush(Service):
         )
 
     async def start(self) -> None:
-        """Have the steps taken from here on."""
+        """Begin to take the steps."""
         self._worker.start()
 
     async def stop(self) -> None:
-        """Take the last step, here and now."""
+        """Take the last step, in this call."""
         self._worker.stop()
         try:
             self.finish()
@@ -82,19 +82,19 @@ class TimerFlush(Service):
         return None if self._failed.error is None else str(self._failed.error)
 
     def moved(self) -> None:
-        """Have the timer's files flushed within the interval."""
+        """Flush the timer's files within the interval."""
         if not self._asked:
             self._asked = True
             self._worker.wake()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Flush nothing meanwhile."""
+        """Context that prevents flushes."""
         with self._turn:
             yield
 
     def finish(self) -> None:
-        """Flush what there is; OSError if the disk refuses."""
+        """Flush everything; OSError if the disk refuses."""
         self._flush()
         self._write_metrics()
 
@@ -105,7 +105,7 @@ class TimerFlush(Service):
         if now < self._at + self._interval:
             return self._at + self._interval - now
         self._at = now
-        self._asked = False  # who moves from here on asks for the next step
+        self._asked = False  # a change from here on is for the next step
         try:
             self._flush()
             if now >= self._metrics_at + METRICS_SECONDS:

@@ -1,21 +1,20 @@
-"""Messages that wait for their time: the timer log, the wheel, and the progress of both.
+"""Messages with a delivery time: the timer log, the wheel, and the progress of both.
 
-Messages with a delivery time are in ``rmq_sys_wheel_timer``. For each, in the order of that queue,
-a unit goes to the timer log and is linked into the slot of its time (`TimerStore.place`). When a
-time is over, its units are read (`TimerStore.chain`), their messages put, and `read_ms` moves on.
-``timercheck`` says how far all that has come: `Progress`. It is written when the CommitLog (there
-is what was put), the timer log and the wheel are on the disk, in this order, so that what it says
-is true whatever a loss of power takes.
+Messages with a delivery time are in ``rmq_sys_wheel_timer``. For each, in the order of that queue, a unit is appended
+to the timer log and linked into the slot of its time (`TimerStore.place`). When a time is over, its units are read
+(`TimerStore.chain`), their messages are put, and `read_ms` moves on. ``timercheck`` holds the progress of all this:
+`Progress`. It is written when the CommitLog, with all delivered messages, the timer log and the wheel are on the disk,
+in this order. So its statements are true after any loss of power.
 
-The CommitLog is the truth, the timer log follows from its queue, the wheel from the timer log. So
-a start reads the timer log, cuts it where a unit is not sound or where its record is not in the
-CommitLog any more, and makes the wheel again from the units that are left. It goes on behind the
-message of the last unit: messages that no unit is left of are placed again.
+The CommitLog is the truth, the timer log follows from its queue, the wheel from the timer log. So a start reads the
+timer log and cuts it at a unit that is not sound, or whose record the CommitLog no longer has. It makes the wheel again
+from the remaining units. It continues after the message of the last unit: messages without a remaining unit are placed
+again.
 
-No unit is in a slot that was read: a message that is late goes to the next one to be read.
-Java: TimerMessageStore delivers it aside, without a unit, and again at the next start.
+No unit is in a slot that was read: a late message is placed in the next slot to be read. Java: TimerMessageStore
+delivers it separately, without a unit, and again at the next start.
 
-Source: upstream ``TimerMessageStore``, ``TimerCheckpoint``.
+Source: RocketMQ's ``TimerMessageStore``, ``TimerCheckpoint``.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from firearrow.store.timerwheel import TimerWheel, WheelSlot
 
 log = logging.getLogger(__name__)
 
-SPARED_MAX: Final = 500_000  # some 30 MB; there are so many only if none go on the wheel
+SPARED_MAX: Final = 500_000  # some 30 MB; reached only if none go on the wheel
 SPARED_STEP: Final = 10_000  # a millisecond
 LATE_LOOKS_MAX: Final = 5000  # a start takes 0.1 s for them
 _PIECE_UNITS: Final = 1 << 16
@@ -66,8 +65,9 @@ class Progress(NamedTuple):
 
 
 class TimedQueue(NamedTuple):
-    """Facts of the store for a start: the ends of the log and of the timer's queue, and the record at a physical
-    offset."""
+    """Facts about the store for a start: the ends of the log and of the timer's queue, and the record at a physical
+    offset.
+    """
 
     log_end: int
     first_offset: int
@@ -75,7 +75,7 @@ class TimedQueue(NamedTuple):
     record_at: Callable[[int], bytes | None]
 
     def message(self, physical_offset: int, size: int) -> MessageView | None:
-        """The message of a unit; None if there is none in the log, or another."""
+        """The message of a unit; None if the log has none there, or another one."""
         record = self.record_at(physical_offset)
         if record is None or len(record) != size:
             return None
@@ -83,7 +83,7 @@ class TimedQueue(NamedTuple):
 
 
 def timed_message(record: bytes) -> MessageView | None:
-    """Decode a record if it is of a message that waits for its time, else None."""
+    """Decode a record if it is a message with a delivery time, otherwise None."""
     try:
         view = decode_record(record)
     except MessageError:
@@ -92,14 +92,15 @@ def timed_message(record: bytes) -> MessageView | None:
 
 
 def due_ms_of(view: MessageView) -> int | None:
-    """The time that a message waits for; None if it has none."""
+    """Delivery time of a message; None if it has none."""
     text = view.properties.get(TIMER_OUT_MS, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 class ToldProgress(NamedTuple):
-    """Report of a broker by its ``timercheck``: it has delivered all messages due before a time that are before the
-    queue offset; and the data version of that."""
+    """Report of a broker by its ``timercheck``: it has delivered all messages due before a time and before the queue
+    offset. With the data version of that.
+    """
 
     read_ms: int
     queue_offset: int
@@ -107,7 +108,7 @@ class ToldProgress(NamedTuple):
 
 
 def told_progress(content: bytes) -> ToldProgress | None:
-    """Read what a broker tells of its timer; None for what is too short."""
+    """Read a broker's report on its timer; None if it is too short."""
     if len(content) < CHECK.size:
         return None
     read_ms, _, _, queue_offset, state, time_ms, counter = CHECK.unpack_from(content)
@@ -117,7 +118,7 @@ def told_progress(content: bytes) -> ToldProgress | None:
 class TimerStore:
     """The timer's files below ``root``; they are made when the first message comes.
 
-    Nothing is thread-safe but `progress`, which a thread may read at any time.
+    Only `progress` is thread-safe: a thread may read it at any time.
     """
 
     def __init__(
@@ -135,25 +136,25 @@ class TimerStore:
         self.wheel = TimerWheel(root / "timerwheel", precision_ms, fs, wheel_slots)
         self.check_path = root / "config" / "timercheck"
         self.progress = self.saved = Progress(0, 0, 0)
-        """How far it is, and how far it was when that was last brought to the disk."""
+        """Present progress, and progress at the last flush."""
         self.version = (0, 0, 0)
         self.placed_again_before = 0
-        """Messages before this queue offset may have been delivered, if their time is over."""
+        """Queue offset before which messages may have been delivered, if their time is over."""
         self.pending: dict[int, int] = {}
-        """How many units wait, by the hash of their topic; those that delete count as -1."""
+        """Number of waiting units, by the hash of their topic; a unit that deletes counts as -1."""
         self.spared: set[int] = set()  # queue offsets
         self.late_slot_ms = 0
         """The last slot that may have messages whose own slot was read before they came."""
         self._late_offset = _NONE_LATE  # the queue offset of the first of them
-        self._newest_ms = -1  # nothing waits for longer
+        self._newest_ms = -1  # nothing waits for a later time
         self._oldest = 0  # no unit before this position waits
 
     # --- start and end ---
 
     def open(self, now_ms: int, queue: TimedQueue) -> None:
-        """Read what is there, and make it agree with the log.
+        """Read the files, and make them agree with the log.
 
-        Raises CorruptStore if a file of the timer log is missing in the middle, OSError.
+        Raises CorruptStore if a file of the timer log is missing in the middle, and OSError.
         """
         check, told_offset = self._load_check()
         self.pending.clear()
@@ -170,7 +171,7 @@ class TimerStore:
         elif len(rows):
             read_ms = int(times.min()) * self.precision_ms
         if len(rows):
-            # Only damage has units wait for longer than the wheel goes round.
+            # Only damage makes units wait for longer than the wheel's span.
             newest_ms = int(times.max()) * self.precision_ms
             read_ms = max(read_ms, newest_ms - self.wheel.span_ms + self.precision_ms)
             kept = times >= read_ms // self.precision_ms
@@ -192,17 +193,18 @@ class TimerStore:
             log.info("timer goes on", extra={"count": len(rows), "queue_offset": queue_offset})
 
     def go_on_from(self, told: ToldProgress, now_ms: int, queue: TimedQueue, unhandled_offset: int) -> None:
-        """Go on where another broker with the same log is: what it had and has delivered is not
-        delivered here. ``unhandled_offset`` is the physical offset of the first record that it had
-        not; from there on all is to be placed again, even if its time is over.
+        """Take over from another broker with the same log: messages that it had and has delivered are not delivered
+        here.
 
-        No step of a flush may be under way. Raises as ``open``; may be repeated then.
+        ``unhandled_offset`` is the physical offset of the first record that it did not have. From there on all messages
+        must be placed again, even if their time is over. No step of a flush may be in progress. Raises as ``open``; the
+        call may be repeated then.
         """
         position = self._position_of(unhandled_offset)
         queue_offset = min(self.progress.queue_offset, told.queue_offset)
         progress = Progress(self.slot_of(told.read_ms), queue_offset, position)
         self.flush(min(self.saved.end, position), progress)
-        self._cut(position)  # first: behind a later time, these units would count as delivered
+        self._cut(position)  # first: with a later read time, these units would count as delivered
         self.version = told.version
         self._write_check(progress)
         self.close()
@@ -210,17 +212,17 @@ class TimerStore:
         self.placed_again_before = min(told.queue_offset, queue.end_offset)
 
     def lead(self, changes: int) -> None:
-        """Have this progress count as so many changes later than that of who was followed."""
+        """Count this progress as ``changes`` changes later than that of the former master."""
         state, time_ms, counter = self.version
         self.version = state, time_ms, counter + changes
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         self.units.close()
         self.wheel.close()
 
     def _load_check(self) -> tuple[Progress | None, int]:
-        """Read the file: its own progress, and the queue's for other brokers."""
+        """Read the file: the broker's progress, and the queue offset for other brokers."""
         try:
             data = self.check_path.read_bytes()
         except FileNotFoundError:
@@ -232,7 +234,7 @@ class TimerStore:
         return (Progress(read_ms, queue_offset, end) if read_ms > 0 else None), told_offset
 
     def _position_of(self, physical_offset: int) -> int:
-        """Give the position of the units of records from a physical offset on."""
+        """Position of the first unit of a record at or after a physical offset."""
         for position, rows in self.units.pieces(self.units.start, _PIECE_UNITS):
             rows = rows[: max(self.units.end - position, 0) // UNIT_BYTES]
             is_behind = (rows["size"] == UNIT_BYTES) & (rows["physical_offset"] >= physical_offset)
@@ -241,11 +243,11 @@ class TimerStore:
         return self.units.end
 
     def _note_late(self, now_ms: int, queue: TimedQueue, positions: npt.NDArray[Any]) -> None:
-        """Note which units of slots up to now are late: in a later slot than that of their time.
+        """Note the units of slots up to now that are late: in a later slot than that of their time.
 
-        No file tells which are, only their messages do. Of very many, not all are read: those
-        behind `LATE_LOOKS_MAX` may be late. Java places all again that may be, and where a message
-        comes a second time it may take what was done between for undone (a pop's acknowledgement).
+        No file marks them; only their messages show it. If there are very many, not all are read: units after
+        `LATE_LOOKS_MAX` may be late. Java places all again that may be late. A message that comes a second time may
+        then undo a change (a pop's acknowledgement).
         """
         self.late_slot_ms, self._late_offset = self.slot_of(now_ms), _NONE_LATE
         next_offset = queue.first_offset
@@ -268,7 +270,7 @@ class TimerStore:
         self.units.cut(end)
 
     def _make_wheel(self, read_ms: int, rows: npt.NDArray[Any], times: npt.NDArray[np.int64]) -> None:
-        """Make wheel, links and counts from the units that wait, in the order of positions."""
+        """Make wheel, links and counts from the waiting units, in the order of positions."""
         if not len(rows) and not self.wheel.is_there:
             return
         self.wheel.make()
@@ -290,10 +292,10 @@ class TimerStore:
         for topic_hash, count in zip(rows["hash"].tolist(), counts.tolist(), strict=True):
             self.count(topic_hash, count)
 
-    # --- what waits ---
+    # --- waiting units ---
 
     def slot_of(self, time_ms: int) -> int:
-        """The time of the slot that a time is in."""
+        """Time of the slot that contains a time."""
         return time_ms - time_ms % self.precision_ms
 
     def count(self, topic_hash: int, number: int) -> None:
@@ -306,20 +308,21 @@ class TimerStore:
 
     @property
     def has_units(self) -> bool:
-        """Tell whether there is a unit on the wheel that was not read: ``pending`` may count a message
-        and others that delete it as none."""
+        """Tell whether an unread unit is on the wheel. ``pending`` does not tell: a message and others that delete it
+        may add up to none.
+        """
         return self._newest_ms >= self.progress.read_ms
 
     @property
     def last_ms(self) -> int:
-        """The last time that the wheel has a slot for: also for a start after a loss of power."""
+        """Last time that has a slot on the wheel, even for a start after a loss of power."""
         return self.saved.read_ms + self.wheel.span_ms - self.precision_ms
 
     def place(self, unit: TimerUnit, queue_offset: int) -> None:
-        """Put the message at a queue offset on the wheel, at ``written_ms + delay_ms`` or at the
-        next time that is read; `previous` of the unit is found here.
+        """Put the message at a queue offset on the wheel, at ``written_ms + delay_ms`` or at the next time that is
+        read. The method sets `previous` of the unit.
 
-        Raises OSError without room; nothing has changed then.
+        Raises OSError without room; then nothing has changed.
         """
         read_ms = self.progress.read_ms
         due_ms = unit.written_ms + unit.delay_ms
@@ -349,16 +352,16 @@ class TimerStore:
         self.progress = Progress(read_ms, queue_offset + 1, self.units.end)
 
     def spare(self, queue_offsets: Iterable[int]) -> None:
-        """Have messages that are not on the wheel yet stay off it: nobody needs them any more.
+        """Keep messages off the wheel that are not on it yet: nobody needs them any more.
 
-        A start forgets that. So of what is spared together, each message must be of no use to
-        whoever does not get those before it.
+        A start forgets this. So among messages that are spared together, each must be useless to a reader that did not
+        get the ones before it.
         """
         if len(self.spared) < SPARED_MAX:
             self.spared.update(queue_offsets)
 
     def pass_spared(self) -> int:
-        """Pass over what is spared, as far as nothing else is between; gives how many it was."""
+        """Pass over consecutive spared messages; return their number."""
         first = at = self.progress.queue_offset
         spared = self.spared
         while at in spared and at - first < SPARED_STEP:
@@ -373,28 +376,29 @@ class TimerStore:
         self.progress = self.progress._replace(queue_offset=queue_offset + 1)
 
     def chain(self, slot_ms: int, step: int) -> Iterator[array[int]]:
-        """The positions of the units of a time, newest first, so many at a time."""
+        """The positions of the units of a time, newest first, ``step`` at a time."""
         slot = self.wheel.get(slot_ms)
         if slot is not None:
             yield from self.units.chain(slot.last, slot.first, step)
 
     def delivered_before_ms(self, now_ms: int) -> int:
-        """The time before which nothing is left on the wheel."""
+        """Time before which nothing is left on the wheel."""
         read_ms = self.progress.read_ms
         return max(read_ms, self.wheel.next_used(read_ms, self.slot_of(now_ms))[0])
 
     def late_ms(self, now_ms: int) -> int:
-        """Return how late the first message is that is due and not delivered, 0 if none is."""
+        """Lateness (ms) of the first message that is due and not delivered, 0 if there is none."""
         at_ms, is_due = self.wheel.next_used(self.progress.read_ms, self.slot_of(now_ms))
         return max(0, now_ms - at_ms) if is_due and at_ms else 0
 
     def was_read(self, before_ms: int) -> None:
-        """All times before one are delivered: what was put for them is in the CommitLog."""
+        """Note that all times before one are delivered: the delivered messages are in the CommitLog."""
         self.progress = self.progress._replace(read_ms=before_ms)
 
     def needed_offset(self) -> int | None:
-        """The physical offset of the oldest record that a unit needs that waits, or that would
-        wait after a loss of power; None if none does."""
+        """Physical offset of the oldest record of a unit that waits, or would wait after a loss of power; None if there
+        is none.
+        """
         for position, rows in self.units.pieces(self._oldest, _PIECE_UNITS):
             if position >= self.units.end:
                 break
@@ -408,7 +412,7 @@ class TimerStore:
         return None
 
     def drop_files(self) -> None:
-        """Remove the files of the timer log that no unit is in that `needed_offset` found."""
+        """Remove the files of the timer log before the oldest unit that `needed_offset` found."""
         self.units.drop_before(self._oldest)
 
     # --- to the disk ---
@@ -420,7 +424,7 @@ class TimerStore:
             self._fs.sync_file(self.wheel.path)
 
     def save(self, progress: Progress) -> None:
-        """Write ``timercheck``. What it says has to be on the disk already; in any thread."""
+        """Write ``timercheck``. Its statements must be true on the disk already; in any thread."""
         state, time_ms, counter = self.version
         self.version = state, time_ms, counter + 1
         self._write_check(progress)
@@ -432,20 +436,20 @@ class TimerStore:
         self._fs.sync_directory(self.check_path.parent)
 
     def content(self, progress: Progress) -> bytes:
-        """Give the beginning of ``timercheck`` for a progress."""
+        """Beginning of ``timercheck`` for a progress."""
         told = self.told_offset(progress)
         return CHECK.pack(progress.read_ms, progress.end, progress.queue_offset, told, *self.version)
 
     def told_offset(self, progress: Progress) -> int:
-        """The queue offset before which all is delivered whose time is over, or is on the wheel.
+        """Queue offset before which every message is on the wheel, or delivered if its time is over.
 
-        What other brokers are told of the queue: what is late waits in a later slot than theirs.
+        Other brokers are told this value: late messages wait here in a later slot than theirs.
         """
         has_late = self.late_slot_ms >= progress.read_ms
         return min(progress.queue_offset, self._late_offset if has_late else progress.queue_offset)
 
     def make_files(self) -> None:
-        """See that there are files; OSError if there is no room for them."""
+        """Make the files if they are missing; OSError if there is no room for them."""
         if not self.wheel.is_there:
             self.wheel.make()
             self._fs.sync_directory(self.root)
@@ -455,8 +459,8 @@ class TimerStore:
 class _Found:
     """The sound units of a timer log that was just loaded, up to ``end``.
 
-    What `timercheck` does not vouch for is only taken with its record: a loss of power may have
-    left the begin of a unit, or one whose record the CommitLog has lost.
+    Units that `timercheck` does not vouch for are only taken with their record. A loss of power may have left the begin
+    of a unit, or one whose record the CommitLog has lost.
     """
 
     def __init__(self, units: TimerUnits, queue: TimedQueue, check: Progress | None, precision_ms: int) -> None:
@@ -477,11 +481,11 @@ class _Found:
             self.end = position + count * UNIT_BYTES
 
     def rows(self) -> npt.NDArray[Any]:
-        """The units that wait, in the order of their positions."""
+        """The waiting units, in the order of their positions."""
         return np.concatenate(self._rows)
 
     def next_queue_offset(self) -> int:
-        """Offset at which to go on in the timer's queue."""
+        """Offset of the next message in the timer's queue."""
         queue, check = self._queue, self._check
         message = None if self._last is None else queue.message(*self._last)
         behind_last = queue.first_offset if message is None else message.queue_offset + 1
@@ -494,7 +498,7 @@ class _Found:
         return max(queue.first_offset, min(found, queue.end_offset))
 
     def _sound(self, position: int, piece: npt.NDArray[Any]) -> int:
-        """Count the units that are sound before the first that is not."""
+        """Count the sound units before the first that is not sound."""
         offsets = piece["physical_offset"]
         sound = (piece["size"] == UNIT_BYTES) & ((piece["magic"] & ~(ROLL | DELETE)) == NORMAL)
         sound &= (offsets >= 0) & (offsets + piece["record_size"] <= self._queue.log_end)

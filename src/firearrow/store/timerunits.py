@@ -1,8 +1,8 @@
-"""The timer log for who writes it: appends units, reads them, cuts what is not sound.
+"""The timer log for its writer: appends units, reads them, cuts units that are not sound.
 
-Its files are those of ``firearrow.store.timerfiles``. A unit never lies across two files.
+Its files are in the format of ``firearrow.store.timerfiles``. A unit never lies across two files.
 
-Source: upstream ``TimerLog``.
+Source: RocketMQ's ``TimerLog``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RESERVE_BYTES: Final = 1 << 20  # blocks are taken in steps of this size
 
 
 class TimerUnit(NamedTuple):
-    """A unit; see ``firearrow.store.timerfiles`` for what its numbers mean."""
+    """A unit; see ``firearrow.store.timerfiles`` for the meaning of its numbers."""
 
     previous: int
     magic: int
@@ -39,10 +39,10 @@ class TimerUnit(NamedTuple):
 
 
 class TimerUnits:
-    """The files of the timer log, from the oldest that is kept on.
+    """The files of the timer log, from the oldest remaining one on.
 
-    ``end`` is the position behind the last unit. Files that are there keep their size, whatever
-    ``file_size_bytes`` says of new logs.
+    ``end`` is the position after the last unit. Existing files keep their size, whatever the ``file_size_bytes`` of new
+    logs.
     """
 
     def __init__(self, directory: Path, file_size_bytes: int, fs: FileSystem) -> None:
@@ -59,18 +59,18 @@ class TimerUnits:
         self.end = self.start
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         self._segments.close()
 
     @property
     def start(self) -> int:
-        """The position of the first unit that is kept."""
+        """Position of the first remaining unit."""
         return self._segments.first_offset
 
     # --- writing ---
 
     def append(self, unit: TimerUnit) -> int:
-        """Add a unit and return its position; OSError without room, nothing has changed then."""
+        """Add a unit and return its position; OSError without room, and then nothing has changed."""
         segment = self._segment_with_room()
         position = self.end
         at = position - segment.base
@@ -80,18 +80,18 @@ class TimerUnits:
         return position
 
     def link(self, position: int, previous: int) -> None:
-        """Say what is before a unit in its slot."""
+        """Set the position of the unit before this one in its slot."""
         segment = self._segments.find(position)
         assert segment is not None
         _PREVIOUS.pack_into(segment.map, position - segment.base + 4, previous)
 
     def cut(self, position: int) -> None:
-        """Forget durably what is from a position on; whoever writes next goes on there."""
+        """Forget everything from a position on, durably; the next unit is written there."""
         self._segments.cut_durably(position)
         self.end = position
 
     def flush(self, start: int, end: int) -> None:
-        """Return once what is between two positions is on the disk; any thread may call it."""
+        """Return once everything between two positions is on the disk; any thread may call it."""
         self._segments.flush(start, end)
 
     def drop_before(self, position: int) -> None:
@@ -138,7 +138,7 @@ class TimerUnits:
         return TimerUnit(*fields) if size == UNIT_BYTES else None
 
     def chain(self, last: int, first: int, step: int) -> Iterator[array[int]]:
-        """The positions of the units of a slot, newest first, so many at a time."""
+        """The positions of the units of a slot, newest first, ``step`` at a time."""
         positions = array("q")
         position, after = last, last + 1
         while first <= position < after and (unit := self.unit(position)) is not None:
@@ -150,9 +150,9 @@ class TimerUnits:
         yield positions
 
     def pieces(self, start: int, count: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """The units from a position on, ``count`` of one file at most at a time: the position of
-        the first and what the file has, up to `end`, or of a log that was just loaded up to what is
-        no unit."""
+        """The units from a position on, at most ``count`` of one file at a time, each part with the position of its
+        first. They end at `end`, or, in a log that was just loaded, at the file's last bytes.
+        """
         for segment in self._segments.files:
             at = max(start - segment.base, 0)
             while at < segment.size_bytes - UNIT_BYTES + 1:
@@ -161,7 +161,7 @@ class TimerUnits:
                 at += number * UNIT_BYTES
 
     def ends_at(self, position: int) -> bool:
-        """Tell whether a file ends there by a blank, or for want of room: the next file goes on."""
+        """Tell whether a file ends there by a blank, or for lack of room: the next file continues."""
         segment = self._segments.find(position)
         if segment is None:
             return False
@@ -173,6 +173,6 @@ class TimerUnits:
 
 
 def _size_of_files(directory: Path) -> int:
-    """Give the size of the existing files."""
+    """Size of the existing files."""
     paths = sorted(path for path in directory.glob("*") if path.name.isdecimal())
     return next((path.stat().st_size for path in paths if path.stat().st_size), 0)

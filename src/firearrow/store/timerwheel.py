@@ -1,11 +1,10 @@
-"""The wheel: for each time, where its units are in the timer log.
+"""The wheel: for each time, the positions of its units in the timer log.
 
-A file of slots, see ``firearrow.store.timerfiles``. A time has the slot of its number modulo their
-count, and a slot that has another time is empty for it. What is written is in the page cache at
-once; that all of it agrees with the timer log is seen to by ``firearrow.store.timers`` at a start,
-which makes the wheel again from the units.
+A file of slots, see ``firearrow.store.timerfiles``. The slot of a time is its number modulo the number of slots, and a
+slot with another time is empty for it. A write is in the page cache at once. At a start ``firearrow.store.timers``
+makes the wheel agree with the timer log: it makes the wheel again from the units.
 
-Source: upstream ``TimerWheel``.
+Source: RocketMQ's ``TimerWheel``.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from firearrow.store.timerfiles import SLOT, WHEEL_SLOTS
 log = logging.getLogger(__name__)
 
 _SLOT: Final = struct.Struct(">qqqii")
-_SCAN_SLOTS: Final = 8192  # some 30 µs: who looks for the next time waits no longer for a step
+_SCAN_SLOTS: Final = 8192  # some 30 µs: the longest step of a search for the next time
 
 
 class WheelSlot(NamedTuple):
-    """The units of a time: positions of the first and the last, and how many wait."""
+    """The units of a time: positions of the first and the last, and the number of waiting ones."""
 
     first: int
     last: int
@@ -54,7 +53,7 @@ class TimerWheel:
         return self._map is not None
 
     def open(self) -> None:
-        """Map the file, if there is one of the right size; another is of no use, and goes."""
+        """Map the file, if it has the right size; otherwise it is useless and removed."""
         if not self.path.exists():
             return
         size = self.path.stat().st_size
@@ -65,19 +64,19 @@ class TimerWheel:
             )
             self._fs.remove(self.path)
             return
-        # Its holes get their blocks: to write into one on a full disk would end the process.
+        # Its holes get their blocks: writing into one on a full disk would end the process.
         self._fs.reserve(self.path, 0, size)
         self._map = self._fs.map_file(self.path)
 
     def make(self) -> None:
-        """See that there is a file; OSError if there is no room for it."""
+        """Make the file if it is missing; OSError if there is no room for it."""
         if self._map is None:
             size = self._slots * _SLOT.size
             self._fs.create_file(self.path, size, size)
             self._map = self._fs.map_file(self.path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         if self._map is not None:
             unmap(self._map)
             self._map = None
@@ -92,15 +91,15 @@ class TimerWheel:
         return WheelSlot(first, last, count) if found == number and last >= 0 else None
 
     def put(self, time_ms: int, slot: WheelSlot) -> None:
-        """Say where the units of a time are; `make` has been called."""
+        """Set the positions of the units of a time; after `make`."""
         assert self._map is not None
         number = time_ms // self.precision_ms
         _SLOT.pack_into(self._map, number % self._slots * _SLOT.size, number, *slot, 0)
 
     def next_used(self, start_ms: int, end_ms: int) -> tuple[int, bool]:
-        """The first time from one on and before another that has units, and whether it does.
+        """First time from one on and before another that has units, and True.
 
-        What is looked through is limited: it may also be a time from which to go on looking.
+        The search is limited: with False it is the time where the next search continues.
         """
         start, end = start_ms // self.precision_ms, end_ms // self.precision_ms
         if self._map is None:
@@ -123,15 +122,16 @@ class TimerWheel:
         everything[times % self._slots] = slots
 
     def numbers(self, start_ms: int) -> int:
-        """Count the units that wait from a time on."""
+        """Count the waiting units from a time on."""
         if self._map is None:
             return 0
         slots = self._view(0, self._slots)
         return int(slots["number"][slots["time"] >= start_ms // self.precision_ms].sum(dtype=np.int64))
 
     def numbers_ahead(self, start_ms: int, ahead_s: Sequence[int]) -> list[int]:
-        """Count the units that wait for times from one on: up to each distance, from the distance before it. Distances
-        grow, and are shorter than the wheel."""
+        """Count the waiting units for distances from a time on: each number is from the distance before it to its own.
+        Distances grow, and are shorter than the wheel.
+        """
         if self._map is None:
             return [0] * len(ahead_s)
         start = start_ms // self.precision_ms

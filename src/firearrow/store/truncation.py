@@ -1,18 +1,17 @@
-"""Gives up the end of a log: what a slave has that its master never had.
+"""Gives up the end of a log: records of a slave that its master never had.
 
-It is done while the store is being opened, before recovery, which then finds that the log ends
-sooner and cuts queues and index as it does after any unclean end. So there is one way in which a
-log gets shorter, and whatever refers to the log (queues, index, timer, offsets) is brought in line
-with it by the way of every start.
+This happens while the store is being opened, before recovery. Recovery then finds that the log ends sooner, and cuts
+queues and index as after any unclean end. So a log gets shorter in one way only. Everything that refers to the log
+(queues, index, timer, offsets) is made consistent with it by the usual steps of a start.
 
-Nothing of it comes back, whenever the machine fails. First the note of the last stop goes, by which
-the next start would miss the end of the log; then the checkpoint forgets what it vouches for, or
-records that come into the same place later would count as flushed. Then the log is cut, its files
-from the last one on, and the rest of the last file is zeroed and on the disk. A failure in between
-leaves a log that is whole up to some place not before the cut: who wanted it cut asks again.
+Nothing of the end comes back, whenever the machine fails. First the note of the last stop is removed: because of it the
+next start would miss the end of the log. Then the checkpoint forgets the places that it vouches for, or later records
+in the same place would count as flushed. Then the log is cut, its files from the last one on, and the rest of the last
+file is zeroed durably. A failure in between leaves a log that is whole up to some place not before the cut: the caller
+then repeats the cut.
 
-Java: AutoSwitchHAClient moves positions in memory only, so that the old end is there again after a
-crash (apache/rocketmq#10666).
+Java: AutoSwitchHAClient moves positions in memory only, so that the old end is there again after a crash
+(apache/rocketmq#10666).
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ log = logging.getLogger(__name__)
 
 
 def cut_log(commit_log: CommitLog, physical_offset: int, checkpoint: Checkpoint, root: Path, fs: FileSystem) -> bool:
-    """Give up a loaded log from a physical offset on; say if there was anything.
+    """Give up a loaded log from a physical offset on; tell whether there was anything.
 
-    It is on the disk on return. ``checkpoint`` still has its times, to start the walk from;
-    `save_after_cut` makes it fit. Raises OSError.
+    Durable on return. ``checkpoint`` still has its times, as the start of the walk; `save_after_cut` makes it fit.
+    Raises OSError.
     """
     assert physical_offset >= 0
     if next(commit_log.segments.data(physical_offset), None) is None:
@@ -50,7 +49,7 @@ def cut_log(commit_log: CommitLog, physical_offset: int, checkpoint: Checkpoint,
 
 
 def save_after_cut(checkpoint: Checkpoint, recovered: Recovered, root: Path, fs: FileSystem) -> None:
-    """Have a checkpoint vouch for nothing behind the end of a log that was cut."""
+    """Save a checkpoint that vouches for nothing after the end of a log that was cut."""
     last_ms = recovered.last_store_ms
     checkpoint.log_ms = min(checkpoint.log_ms, last_ms)
     checkpoint.queues_ms = min(checkpoint.queues_ms, last_ms)

@@ -1,11 +1,9 @@
 """The ways into a store: all messages are added here.
 
-``put`` is the one door; beside it are those for many messages at once (``put_several``, and
-``put_batch`` for those of batches), for several as one record (``put_inner``), and for the very
-bytes of another log (``put_raw``). Behind each the
-same has happened: the messages are in the log, which outlives the process, they have their queue
-offsets, in LMQs too, they are counted, and they will be dispatched in the time that ``dispatch``
-finds right. When they are safe is asked by ``MessageStore.when_safe``.
+``put`` is the usual way. There are others for many messages at once (``put_several``, and ``put_batch`` for messages of
+batches), for several as one record (``put_inner``), and for the bytes of another log (``put_raw``). After each the same
+is true: the messages are in the log, which outlives the process. They have their queue offsets, in LMQs too, and are
+counted. ``dispatch`` will dispatch them at a time that it chooses. ``MessageStore.when_safe`` tells when they are safe.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ from firearrow.store.queues import SMALL_BYTES, UNCOUNTED, ConsumeQueue, Consume
 class Writer:
     """State and methods that add messages to a log.
 
-    ``counters`` gives what counts those of a topic; with ``has_lmqs`` LMQs are one
-    topic for that.
+    ``counters`` returns the counters of a topic; with ``has_lmqs`` all LMQs count as one topic.
     """
 
     def __init__(
@@ -55,9 +52,10 @@ class Writer:
         return queue
 
     def together(self, queue: ConsumeQueue, lmq: Sequence[str]) -> MultiDispatch | None:
-        """A queue and LMQs as one to put a message into, for the next ``put`` alone; None
-        if there would be too many LMQs."""
-        assert self.lmq is not None, "takes_lmqs says whether there are any"
+        """A queue and LMQs as one to put a message into, for the next ``put`` alone; None if there would be too many
+        LMQs.
+        """
+        assert self.lmq is not None, "see takes_lmqs"
         return self.lmq.join(queue, lmq)
 
     @property
@@ -71,7 +69,7 @@ class Writer:
 
     @property
     def refused(self) -> str | None:
-        """Reason why nothing can be put at present, None if it can."""
+        """Reason why nothing can be put at present, None if puts are possible."""
         return self.log.refused
 
     @property
@@ -94,8 +92,8 @@ class Writer:
     ) -> int:
         """Add a message to a queue and return its physical offset, see ``CommitLog.append``.
 
-        Its queue offset is ``queue.next_offset`` as before the call. Raises DiskFull or
-        MessageError, having added nothing.
+        Its queue offset is ``queue.next_offset`` as before the call. Raises DiskFull or MessageError, having added
+        nothing.
         """
         log = self.log
         physical_offset = log.append(
@@ -124,7 +122,7 @@ class Writer:
     def put_several(self, messages: Sequence[NewMessage], now_ms: int) -> list[int] | None:
         """Add messages, as ``put`` does one by one, and return their physical offsets.
 
-        None, having added nothing, if they are to be added one by one (``append_several``).
+        None, having added nothing, if they must be added one by one (``append_several``).
         """
         places = self.log.append_several(messages, now_ms)
         if places is None:
@@ -155,8 +153,7 @@ class Writer:
         now_ms: int,
         reconsume_times: int,
     ) -> int:
-        """Add ``count`` messages as one record, which takes as many queue offsets; else as
-        ``put``."""
+        """Add ``count`` messages as one record, which takes that number of queue offsets; otherwise like ``put``."""
         physical_offset = self.put(queue, body, properties, flag, sys_flag, born_ms, born_host, now_ms, reconsume_times)
         queue.next_offset += count - 1
         queue.counters.put_count += count - 1
@@ -179,19 +176,18 @@ class Writer:
     # --- the bytes of another log ---
 
     def follow(self, on: bool) -> None:
-        """Be the store of a slave, or that of a master again.
+        """Become the store of a slave, or of a master again.
 
-        A slave's takes nothing but the bytes of its master's log (``put_raw``), which may end
-        within a record.
+        A slave's store takes only the bytes of its master's log (``put_raw``), which may end within a record.
         """
         self.log.follow(on)
         self.dispatching.follow(on)
 
     def put_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
-        """Add what another log has at an offset, to which this one is the same up to there.
+        """Add bytes of another log, which must be the same up to their offset.
 
-        An empty one begins there. Raises StoreError if this one ends elsewhere or can't begin
-        there, DiskFull without room for all of it; nothing is counted.
+        An empty log begins there. Raises StoreError if this log ends elsewhere or can't begin there, DiskFull without
+        room for all bytes; nothing is counted.
         """
         log = self.log
         if data and physical_offset and not log.segments.files and not log.end_offset:
@@ -208,5 +204,5 @@ class Writer:
             self.dispatching.wake()
 
     def log_bytes(self, physical_offset: int, bytes_max: int) -> bytes:
-        """Give the bytes of the log from an offset on, within one file; nothing where it has none."""
+        """The bytes of the log from an offset on, within one file; empty where it has none."""
         return self.log.stretch(physical_offset, bytes_max)
