@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from firearrow.auth.events import RightsChanged
-from firearrow.auth.metadata import ACLS, USERS, Metadata
+from firearrow.auth.metadata import ACLS, USERS, Metadata, RightsChanged
 from firearrow.auth.model import (
     SUBJECT_USER,
     Acl,

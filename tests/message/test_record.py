@@ -1,6 +1,10 @@
 """The commit log record: vectors of the original encoder, round trips, damage."""
 
 import mmap
+import runpy
+import sys
+import zlib
+from pathlib import Path
 from zlib import crc32
 
 import msgspec
@@ -488,3 +492,18 @@ def test_only_whole_records_have_a_crc(malformed: bytes) -> None:
         verify_crc_property(malformed)
     with pytest.raises(MessageError):
         append_crc_property(malformed)
+
+
+# --- The CRC is zlib's, whichever library computes it ---
+
+
+@given(st.binary(max_size=2000), st.integers(0, 50))
+def test_it_is_the_same_as_zlibs(data: bytes, start: int) -> None:
+    assert record_codec.crc32(data) == zlib.crc32(data)
+    assert record_codec.crc32(memoryview(data)[start:]) == zlib.crc32(data[start:])
+
+
+def test_zlib_does_where_zlib_ng_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zlib_ng.zlib_ng", None)
+    assert runpy.run_path(str(Path(record_codec.__file__)))["crc32"] is zlib.crc32
+    assert record_codec.crc32 is not zlib.crc32

@@ -18,10 +18,9 @@ from firearrow.net.listening import listen, port_of
 from firearrow.replication import fetching
 from firearrow.replication.epochs import Epoch, Epochs
 from firearrow.replication.fetching import History, NoReplica, fetch
-from firearrow.replication.insync import InSync
 from firearrow.replication.master import Master
 from firearrow.replication.switching import MASTER_HANDSHAKE, READER, Greeting, SwitchSending, report
-from firearrow.replication.switchmaster import SwitchMaster
+from firearrow.replication.switchmaster import InSync, SwitchMaster
 from firearrow.store import MessageStore
 from firearrow.store.offline import Action, Layout, Replica, apply, diff, plan
 from tests.broker.replicated import caught_up, ha_address, log_of, replica, slave_of

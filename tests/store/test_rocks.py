@@ -15,8 +15,7 @@ from firearrow.database import Batch, Database, Table
 from firearrow.errors import ConfigError
 from firearrow.store import rocks
 from firearrow.store.rocks import RocksConsumeQueues
-from firearrow.store.rocksoffsets import QueueEnds
-from firearrow.store.rocksqueue import RocksConsumeQueue
+from firearrow.store.rocksqueue import QueueEnds, RocksConsumeQueue
 from tests.golden import expected, extract
 from tests.store.stores import GOLDEN_SIZES, append, bodies, make_store, opened, settle
 from tests.store.test_queues import Message, contents, entries_of

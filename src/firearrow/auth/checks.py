@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final
 
-from firearrow.auth.events import RightsChanged
-from firearrow.auth.metadata import Metadata
+from firearrow.auth.metadata import Metadata, RightsChanged
 from firearrow.auth.model import Action, Kind, UserStatus, no_permission
 from firearrow.auth.rights import Rights, Verdict
 from firearrow.wire.frame import AnyCommand

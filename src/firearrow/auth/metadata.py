@@ -15,12 +15,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from firearrow.auth.events import RightsChanged
 from firearrow.auth.model import (
     SUBJECT_USER,
     Acl,
@@ -356,3 +355,12 @@ def _about(acl: Acl, part: str) -> Acl:
         if entries:
             kept.append(replace(policy, entries=entries))
     return replace(acl, policies=kept)
+
+
+# --- Events of users and policies, for parts that keep values derived from them ---
+
+
+class RightsChanged(NamedTuple):
+    """A user or its policies were created, changed or deleted."""
+
+    username: str

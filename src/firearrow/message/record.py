@@ -69,12 +69,19 @@ import msgspec
 
 from firearrow.errors import MessageError
 from firearrow.message import properties as properties_codec
-from firearrow.message.crc import crc32
 from firearrow.message.hosts import unpack_host
 from firearrow.message.model import MessageView
 from firearrow.message.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
 from firearrow.message.sysflag import BORN_HOST_V6, HOSTS_V6_MASK, STORE_HOST_V6
+
+# For 700 bytes, zlib-ng takes a quarter of zlib's time (0.13 µs instead of 0.53 µs), for 128 bytes half of it. The sums
+# are the same. It is a dependency where wheels exist; elsewhere zlib is as good. isal is as fast, but has wheels for
+# fewer machines.
+try:
+    from zlib_ng.zlib_ng import crc32 as crc32
+except ImportError:
+    from zlib import crc32 as crc32
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 

@@ -28,8 +28,7 @@ import numpy as np
 
 from firearrow.errors import MessageError
 from firearrow.message.batch import MEMBER_BYTES_MIN, split_batch
-from firearrow.message.crc import crc32
-from firearrow.message.record import HEADS_BY_HOSTS
+from firearrow.message.record import HEADS_BY_HOSTS, crc32
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.queues import ConsumeQueue
 from firearrow.store.scan import Ints, gather

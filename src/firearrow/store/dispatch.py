@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
+import mmap
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
@@ -28,10 +29,11 @@ import numpy as np
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.events import Event
 from firearrow.javanumbers import LONG_MAX
-from firearrow.message.names import SCHEDULE_TOPIC
+from firearrow.message import properties
+from firearrow.message.names import SCHEDULE_TOPIC, java_hash, tag_code
+from firearrow.message.record import Located, locate
 from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from firearrow.services import Scheduler, Service, Timer
-from firearrow.store import fewrecords
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.delays import DelayLevels
@@ -39,7 +41,7 @@ from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
 from firearrow.store.lmq import LmqEntries, lmq_entries
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import Entries, ManyNewQueues, Runs, WritableQueues
+from firearrow.store.queues import ENTRY, Entries, ManyNewQueues, Runs, WritableQueues
 from firearrow.store.recordchecks import last_undecodable
 from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties, Stop
 
@@ -74,7 +76,7 @@ class Dispatcher:
 
     With ``lmq``, LMQs get their entries too. With ``index_may_wait``, an index that can't be written is left out until
     it has caught up (``catchup``). ``one_by_one`` are the same queues, if they accept a few records one by one
-    (``fewrecords``).
+    (`dispatched_alone`).
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class Dispatcher:
         end = min(log_end if end_offset is None else end_offset, self.limit)
         few = 0
         files = self._one_by_one
-        if files is not None and end_offset is None and end == log_end and records_max >= fewrecords.RECORDS_MAX:
+        if files is not None and end_offset is None and end == log_end and records_max >= FEW_RECORDS_MAX:
             few = self._dispatch_few(files)
             if few and self.offset == end:
                 return few
@@ -141,7 +143,7 @@ class Dispatcher:
 
     def _dispatch_few(self, queues: FileConsumeQueues) -> int:
         """Dispatch the latest records one by one, if they are few and usual; return their number."""
-        positions = self._log.noted(self.offset, fewrecords.RECORDS_MAX)
+        positions = self._log.noted(self.offset, FEW_RECORDS_MAX)
         if not positions or positions[0] < self.queues_offset:
             return 0
         arrived = MessagesArrived()
@@ -150,7 +152,7 @@ class Dispatcher:
             if segment is None or end > segment.end:
                 break
             try:
-                found = fewrecords.dispatched(
+                found = dispatched_alone(
                     segment.map, at - segment.base, end - segment.base, queues, self.index, lmq=self._lmq
                 )
             except OSError:
@@ -421,3 +423,65 @@ class Dispatching(Service):
             if behind >= before or many_new or dispatcher.shortened:
                 break
         return True
+
+
+# --- Dispatch of single records, when there are few ---
+#
+# Columns take 0.2 ms for a batch, however small it is: the price of forty operations on arrays. A single record
+# takes 15 µs here, with the same result. So consumers get messages that come one at a time sooner, and the broker
+# has less work. From a dozen records on columns are cheaper.
+#
+# Only usual records are dispatched here: outside of transactions, not delayed, in no LMQ, not compressed, and next
+# in a queue that has files. All other records are left to the columns, the one place that knows all rules.
+
+FEW_RECORDS_MAX: Final = 8
+
+_LMQ: Final = properties.INNER_MULTI_DISPATCH.encode()
+_unique_key_in: Final = properties.finder(properties.UNIQUE_KEY)
+_keys_in: Final = properties.finder(properties.KEYS)
+_tags_in: Final = properties.finder(properties.TAGS)
+
+
+def dispatched_alone(
+    buffer: mmap.mmap, at: int, end: int, queues: FileConsumeQueues, index: Index | None, *, lmq: bool
+) -> tuple[str, Located] | None:
+    """Dispatch the record from ``at`` to ``end``; return its topic and its fields.
+
+    None if the record must be left to the columns: then nothing was done, or its queue has it and the index lacks its
+    keys. The latter also happens in a step that a full disk ends. Raises OSError in the same state.
+    """
+    record = locate(buffer, at, end)
+    if record is None or record.sys_flag & _SPECIAL:
+        return None
+    if lmq and record.properties.find(_LMQ) >= 0:
+        return None
+    topic = record.topic.decode("utf-8", "replace")
+    if topic == SCHEDULE_TOPIC:
+        return None
+    tags = _text(_tags_in(record.properties))
+    entry = ENTRY.pack(record.physical_offset, record.size, tag_code(tags))
+    place = topic, record.queue_id, record.queue_offset
+    if not queues.put_one(*place, record.physical_offset, entry):
+        return None
+    if index is not None:
+        hashes = index_keys(topic, record.properties, tags)
+        if not index.put_of_one(hashes, record.physical_offset, record.store_timestamp_ms):
+            return None
+    return topic, record
+
+
+def index_keys(topic: str, stored: bytes, tags: str) -> list[int]:
+    """Index keys of a record, in the order of their puts (``scan.Properties``)."""
+    keys: list[str] = []
+    unique_key = _text(_unique_key_in(stored))
+    if unique_key:
+        keys.append(unique_key)
+    keys += [key for key in _text(_keys_in(stored)).split(" ") if key]
+    if tags:
+        keys.append(f"T#{tags}")
+    hashes = [abs(java_hash(f"{topic}#{key}")) for key in keys]
+    return [0 if key_hash == 1 << 31 else key_hash for key_hash in hashes]
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")

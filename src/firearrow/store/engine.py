@@ -40,12 +40,11 @@ from firearrow.store.lmq import QUEUE_ID as LMQ_QUEUE_ID
 from firearrow.store.logtail import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
 from firearrow.store.mending import Asked, asked_for, first_torn, mend
-from firearrow.store.progress import Progress
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import PutCounters, QueueRange, QueuesLeft
 from firearrow.store.reader import Reader, tag_codes
 from firearrow.store.recordchecks import Damaged
-from firearrow.store.recovery import Recovered, Recovery
+from firearrow.store.recovery import Progress, Recovered, Recovery
 from firearrow.store.retention import Consumed
 from firearrow.store.truncation import cut_log, save_after_cut
 from firearrow.store.writer import Writer

@@ -32,9 +32,8 @@ import numpy.typing as npt
 from firearrow.errors import MessageError
 from firearrow.events import Event
 from firearrow.message.compress import is_as_said
-from firearrow.message.crc import crc32
 from firearrow.message.names import is_lmq
-from firearrow.message.record import MAGIC_V1, MAGIC_V2, body_crc, read_frame
+from firearrow.message.record import MAGIC_V1, MAGIC_V2, body_crc, crc32, read_frame
 from firearrow.message.sysflag import BORN_HOST_V6, COMPRESSED, HOSTS_V6_MASK, INNER_BATCH, STORE_HOST_V6
 from firearrow.store.events import RecordDamaged
 from firearrow.store.queues import ENTRIES, ConsumeQueue

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -46,7 +46,6 @@ from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from firearrow.store.lmq import lmq_entries
-from firearrow.store.progress import Progress
 from firearrow.store.queues import ConsumeQueues, Place
 from firearrow.store.scan import RECORDS_MAX, Columns, Properties, Stop, scan
 from firearrow.store.snapshot.walk import find_record
@@ -397,3 +396,39 @@ def _after_record(commit_log: CommitLog, physical_offset: int) -> int:
         return commit_log.start_offset
     start = physical_offset - segment.base
     return physical_offset + int.from_bytes(segment.map[start : start + 4], "big")
+
+
+# --- Progress of a long start, as log lines ---
+
+
+_INTERVAL_SECONDS: Final = 2.0
+
+
+class Progress:
+    """Called with the number of finished bytes and of all bytes; logs now and then.
+
+    ``what`` is the work, as in "checking the CommitLog".
+    """
+
+    def __init__(self, what: str, monotonic: Callable[[], float]) -> None:
+        self._what = what
+        self._monotonic = monotonic
+        self._started = self._said = monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Log the share and, by the average pace, the remaining time; at most every 2 s."""
+        now = self._monotonic()
+        if now - self._said < _INTERVAL_SECONDS or not 0 < done <= total:
+            return
+        self._said = now
+        left_seconds = (now - self._started) * (total - done) / done
+        log.info(
+            "start goes on",
+            extra={
+                "work": self._what,
+                "done_bytes": done,
+                "total_bytes": total,
+                "done_percent": 100 * done // total,
+                "left_seconds": round(left_seconds),
+            },
+        )

@@ -34,8 +34,7 @@ from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import rocksformat as rows
 from firearrow.store.events import MessagesArrived
 from firearrow.store.queues import Entries, HasRecord, QueueRange, Run, Runs
-from firearrow.store.rocksoffsets import QueueEnds
-from firearrow.store.rocksqueue import NO_PLACE, RocksConsumeQueue, RocksTopic
+from firearrow.store.rocksqueue import NO_PLACE, QueueEnds, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import Ints
 
 log = logging.getLogger(__name__)

@@ -25,9 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.javanumbers import INT_MAX
-from firearrow.message.crc import crc32
 from firearrow.message.names import java_hash
-from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
+from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, crc32
 from firearrow.message.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from firearrow.store.crc import ROW_BYTES_MAX, ROWS_MIN, crc32_of_rows
 

@@ -29,8 +29,7 @@ import msgspec
 
 from firearrow.auth.audit import Audit
 from firearrow.auth.checks import Authentication, Authorization
-from firearrow.auth.events import RightsChanged
-from firearrow.auth.metadata import Metadata
+from firearrow.auth.metadata import Metadata, RightsChanged
 from firearrow.auth.model import Action, Kind, UserStatus, no_permission
 from firearrow.auth.setup import credentials_of, metadata_of
 from firearrow.broker.access.requestresources import (

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from firearrow.auth.events import RightsChanged
+from firearrow.auth.metadata import RightsChanged
 from firearrow.broker.groups.requestmodes import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.offsets.table import ConsumerOffsets

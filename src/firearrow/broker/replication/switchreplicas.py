@@ -20,11 +20,10 @@ from firearrow.events import Event
 from firearrow.net.listening import listen, port_of
 from firearrow.replication.epochs import Epochs
 from firearrow.replication.fetching import History
-from firearrow.replication.insync import InSync
 from firearrow.replication.master import Master
 from firearrow.replication.proof import OPEN, HaAccess
 from firearrow.replication.switching import Greeting, SwitchSending
-from firearrow.replication.switchmaster import ROLE_STOP_SECONDS, SwitchMaster
+from firearrow.replication.switchmaster import ROLE_STOP_SECONDS, InSync, SwitchMaster
 from firearrow.replication.switchslave import SwitchSlave
 from firearrow.services import Service
 from firearrow.store import MessageStore

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.message.hosts import Host, pack_host
-from firearrow.store.fewrecords import RECORDS_MAX, dispatched
+from firearrow.store.dispatch import FEW_RECORDS_MAX, dispatched_alone
 from firearrow.store.queuefiles import FileConsumeQueues
 from tests.store.stores import BORN_MS, append, contents, opened
 
@@ -60,7 +60,7 @@ def derived(root: Path, sent: list[Sent], at_a_time: int, *, lmq: bool) -> dict[
 
 
 @settings(max_examples=60)
-@given(st.lists(SENT, min_size=1, max_size=40), st.integers(1, RECORDS_MAX), st.booleans())
+@given(st.lists(SENT, min_size=1, max_size=40), st.integers(1, FEW_RECORDS_MAX), st.booleans())
 def test_few_at_a_time_give_the_same_files_as_all_at_once(sent: list[Sent], at_a_time: int, lmq: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
         few, all_at_once = Path(directory, "few"), Path(directory, "all")
@@ -95,9 +95,9 @@ def test_what_is_dispatched_by_itself(tmp_path: Path, message: dict[str, Any], i
         assert isinstance(store.queues, FileConsumeQueues)
         segment = store.log.segments.files[0]
         place = segment.map, at, store.log.end_offset
-        found = dispatched(*place, store.queues, None, lmq=True)
+        found = dispatched_alone(*place, store.queues, None, lmq=True)
         assert (found is not None) is is_usual
         assert store.queue(topic, 0).max_offset == 1 + is_usual
         if found is not None:
             assert (found[0], found[1].physical_offset) == ("T", at)
-            assert dispatched(*place, store.queues, None, lmq=True) is None, "it is there already"
+            assert dispatched_alone(*place, store.queues, None, lmq=True) is None, "it is there already"
