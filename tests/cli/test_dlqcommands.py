@@ -8,7 +8,7 @@ import pytest
 
 from firearrow.client.blocking import PushConsumer
 from firearrow.client.message import Message
-from firearrow.client.startoffset import StartFrom
+from firearrow.client.subscription import StartFrom
 from tests.cli.shell import Shell
 
 

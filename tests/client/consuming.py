@@ -10,7 +10,7 @@ from typing import Any
 from firearrow.client.message import Message
 from firearrow.client.push import PushConsumer
 from firearrow.client.session import Session
-from firearrow.client.startoffset import StartFrom
+from firearrow.client.subscription import StartFrom
 from firearrow.message import properties as keys_of
 from tests.client.cluster import Cluster
 

@@ -1,13 +1,28 @@
 """The choice of a queue: in turn, by key, and away from brokers that are slow or gone."""
 
+import asyncio
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.choosing import LATENCIES_MS, LEFT_ALONE_MS, FaultTable, Turns, by_hash, choose, left_alone_ms
+from firearrow.client import Producer, Rules
+from firearrow.client.choosing import (
+    LATENCIES_MS,
+    LEFT_ALONE_MS,
+    Detecting,
+    FaultTable,
+    Turns,
+    by_hash,
+    choose,
+    left_alone_ms,
+)
 from firearrow.client.queues import Queue
+from tests.broker.serving import until
+from tests.client.cluster import Cluster, clustered
+from tests.client.consuming import make_topic
 
 QUEUES = st.lists(st.builds(Queue, st.just("T"), st.sampled_from("abc"), st.integers(0, 7)), min_size=1, unique=True)
 STARTS = st.integers(0, 0x7FFF_FFFF)
@@ -86,3 +101,54 @@ def test_a_failure_counts_as_ten_seconds_until_the_next_success() -> None:
 def test_a_key_has_the_queue_of_its_java_hash(key: str, queue_id: int) -> None:
     queues = [Queue("T", "a", number) for number in range(7)]
     assert by_hash(queues, key) == queues[queue_id]
+
+
+# --- Brokers that gave no answer are asked until they do, and nobody is asked otherwise ---
+
+
+NAME = "brokers that do not answer"
+
+
+def asking() -> bool:
+    """Whether a task asks."""
+    return any(task.get_name() == NAME for task in asyncio.all_tasks())
+
+
+def test_who_does_not_answer_is_asked_until_it_does(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.session() as session:
+            await make_topic(cluster, session)
+            faults = FaultTable()
+            queues = {name: Queue("T", name, 0) for name in ("a", "b")}
+            detecting = Detecting(session, faults, queues.get)
+            for broker in ("a", "b", "in no route"):
+                faults.note(broker, 0, cluster.clock.now_ms(), failed=True, gone=True)
+            port = await cluster.stop_broker("b")
+            detecting.soon()
+            detecting.soon()
+            await asyncio.sleep(10)
+            assert faults.unreachable == {"b"}
+            assert asking()
+            await cluster.start_broker("b", port)
+            await until(lambda: faults.is_reachable("b"))
+            await until(lambda: not asking())
+
+    clustered(tmp_path, main, ("a", "b"))
+
+
+def test_a_producer_has_them_asked_if_it_is_to(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.session() as session:
+            await make_topic(cluster, session)
+            for detects in (True, False):
+                rules = Rules(retries=5, timeout_seconds=30, avoids_slow=True, detects=detects)
+                port = await cluster.stop_broker("b")
+                async with Producer(session, group="shop", rules=rules) as producer:
+                    receipts = [await producer.send("T", b"x") for _ in range(8)]
+                    assert {one.queue.broker for one in receipts} == {"a"}
+                    assert asking() == detects
+                await cluster.start_broker("b", port)
+                await until(lambda: not asking())
+                await session.refresh("T")
+
+    clustered(tmp_path, main, ("a", "b"))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.client.delivery import Delivery
-from firearrow.client.handlers import RetryLater
+from firearrow.client.handlers import Delivery, RetryLater
 from firearrow.client.message import Message
 from firearrow.errors import ClientError
 from tests.broker.serving import seconds

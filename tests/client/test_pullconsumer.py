@@ -13,7 +13,7 @@ from firearrow.client.admin import Admin
 from firearrow.client.message import Message
 from firearrow.client.pullconsumer import PullConsumer
 from firearrow.client.queues import Queue
-from firearrow.client.startoffset import StartFrom
+from firearrow.client.subscription import StartFrom
 from firearrow.errors import ClientError, ConfigError
 from firearrow.wire.client_bodies import ConsumerRunningInfo, MessageQueue
 from tests.client.cluster import Cluster, clustered

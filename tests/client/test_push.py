@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from firearrow.client.delivery import Delivery
 from firearrow.client.groupcalls import GroupCalls, Pulled
-from firearrow.client.handlers import RetryLater
+from firearrow.client.handlers import Delivery, RetryLater
 from firearrow.client.message import Message
 from firearrow.client.processqueue import Limits
 from firearrow.client.push import PushConsumer
 from firearrow.client.queues import Queue
-from firearrow.client.startoffset import StartFrom
+from firearrow.client.subscription import StartFrom
 from firearrow.errors import ClientError, ConfigError
 from tests.broker.serving import seconds
 from tests.client.cluster import Cluster, clustered

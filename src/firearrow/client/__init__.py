@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from firearrow.client.delivery import Delivery
-    from firearrow.client.handlers import RetryLater
+    from firearrow.client.handlers import Delivery, RetryLater
     from firearrow.client.idempotence import KeyStore, MemoryKeys, SqliteKeys, once
     from firearrow.client.message import Message
     from firearrow.client.producer import Producer
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from firearrow.client.sender import Rules
     from firearrow.client.session import Session
     from firearrow.client.simple import SimpleConsumer
-    from firearrow.client.startoffset import StartFrom
+    from firearrow.client.subscription import StartFrom
     from firearrow.client.transactions import Decision, Transaction
     from firearrow.message.compress import Compression
     from firearrow.message.model import Message as NewMessage
@@ -34,7 +33,7 @@ _HOMES: Final = {
     "Compression": ("firearrow.message.compress", "Compression"),
     "Credentials": ("firearrow.wire.signature", "Credentials"),
     "Decision": ("firearrow.client.transactions", "Decision"),
-    "Delivery": ("firearrow.client.delivery", "Delivery"),
+    "Delivery": ("firearrow.client.handlers", "Delivery"),
     "KeyStore": ("firearrow.client.idempotence", "KeyStore"),
     "MemoryKeys": ("firearrow.client.idempotence", "MemoryKeys"),
     "Message": ("firearrow.client.message", "Message"),
@@ -50,7 +49,7 @@ _HOMES: Final = {
     "Session": ("firearrow.client.session", "Session"),
     "SimpleConsumer": ("firearrow.client.simple", "SimpleConsumer"),
     "SqliteKeys": ("firearrow.client.idempotence", "SqliteKeys"),
-    "StartFrom": ("firearrow.client.startoffset", "StartFrom"),
+    "StartFrom": ("firearrow.client.subscription", "StartFrom"),
     "Tls": ("firearrow.net.access", "Tls"),
     "Transaction": ("firearrow.client.transactions", "Transaction"),
     "once": ("firearrow.client.idempotence", "once"),

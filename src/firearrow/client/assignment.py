@@ -18,8 +18,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from firearrow.client.anyorder import QueueSource
-from firearrow.client.delivery import Source
+from firearrow.client.handlers import Source
 from firearrow.client.inorder import LOCK_EVERY_SECONDS, LOCK_FIRST_SECONDS, InOrder
 from firearrow.client.member import AssignedQueue, Member
 from firearrow.client.message import Message
@@ -27,7 +26,7 @@ from firearrow.client.popcalls import PopCalls
 from firearrow.client.poploop import PopQueue
 from firearrow.client.pushpuller import PushPuller
 from firearrow.client.queues import Queue
-from firearrow.client.workers import Workers
+from firearrow.client.workers import QueueSource, Workers
 from firearrow.message.names import is_retry
 from firearrow.net.tasks import Running, Tasks
 

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from firearrow.client.nameservers import NameServers
 from firearrow.client.queues import Queue
+from firearrow.client.receipt import NEW_TOPIC_QUEUES, send_fields
 from firearrow.client.routequeues import Target, writable
-from firearrow.client.sendfields import NEW_TOPIC_QUEUES, send_fields
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import (
     MAY_PASS,

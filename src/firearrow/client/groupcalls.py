@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.client.answers import read_body, read_number
-from firearrow.client.message import Message
+from firearrow.client.message import Message, messages_in
 from firearrow.client.queues import Queue
-from firearrow.client.received import messages_in
 from firearrow.client.routequeues import MASTER
 from firearrow.client.session import Session
 from firearrow.errors import BrokerError

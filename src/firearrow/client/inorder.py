@@ -15,8 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from firearrow.client.delivery import Delivery, RolledBack
-from firearrow.client.handlers import Failure, Registration
+from firearrow.client.handlers import Delivery, Failure, Registration, RolledBack
 from firearrow.client.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.client.queues import Queue

@@ -14,7 +14,7 @@ from firearrow.client.handlers import Registration
 from firearrow.client.message import Message
 from firearrow.client.processqueue import Limits, ProcessQueue
 from firearrow.client.queues import Queue
-from firearrow.client.startoffset import Ask, StartFrom, start_offset
+from firearrow.client.subscription import Ask, StartFrom, start_offset
 from firearrow.javanumbers import INT_MAX
 from firearrow.message.names import retry_topic
 from firearrow.net.tasks import Running

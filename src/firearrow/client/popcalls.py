@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 
 from firearrow.client.answers import read_number
 from firearrow.client.groupcalls import GroupCalls
-from firearrow.client.message import Message
+from firearrow.client.message import Message, messages_in
 from firearrow.client.queues import Queue
-from firearrow.client.received import messages_in
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError
 from firearrow.message import names
 from firearrow.message import properties as keys_of

@@ -12,15 +12,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from firearrow.client.delivery import Source
-from firearrow.client.handlers import DEAD_LETTER, Failure
+from firearrow.client.handlers import DEAD_LETTER, Failure, Source
 from firearrow.client.member import Member
 from firearrow.client.message import Message
 from firearrow.client.popcalls import PopCalls, Popping, handle_of
 from firearrow.client.pushpuller import FAILED_SECONDS, FLOW_CONTROL_SECONDS, FULL_SECONDS, PAUSED_SECONDS
 from firearrow.client.queues import Queue
-from firearrow.client.startoffset import StartFrom
-from firearrow.client.subscription import wanted_of
+from firearrow.client.subscription import StartFrom, wanted_of
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.tasks import Tasks
 from firearrow.wire.codes import ResponseCode

@@ -35,10 +35,9 @@ from firearrow.client.queues import Queue
 from firearrow.client.receipt import Receipt
 from firearrow.client.replies import REPLY_TYPE, Waiting, reply_to
 from firearrow.client.sender import ANYWHERE, Place, Posted, Rules, Selector, Sender
-from firearrow.client.sentrecords import SentRecords
 from firearrow.client.session import Session, SessionOptions
 from firearrow.client.spans import SendSpan, Spans
-from firearrow.client.tracing import Tracer
+from firearrow.client.tracing import SentRecords, Tracer
 from firearrow.client.transactions import PREPARED, Check, Decision, Halves, Transaction
 from firearrow.errors import BrokerError, ClientError, MessageError, NoReply, SendFailed
 from firearrow.message import properties as keys_of

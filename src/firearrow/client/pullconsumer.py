@@ -25,15 +25,14 @@ from firearrow.client.consumeroffsets import PERSIST_FIRST_SECONDS, PERSIST_SECO
 from firearrow.client.groupcalls import GroupCalls
 from firearrow.client.member import AssignedQueue, Member, Settings
 from firearrow.client.message import Message
-from firearrow.client.pollpuller import PollPuller
 from firearrow.client.processqueue import Limits
+from firearrow.client.pushed import running_info
+from firearrow.client.pushpuller import PollPuller
 from firearrow.client.queues import Queue
 from firearrow.client.rebalance import Rebalancing
 from firearrow.client.routequeues import subscribe_queues
-from firearrow.client.runninginfo import running_info
 from firearrow.client.session import Session, SessionOptions
-from firearrow.client.startoffset import StartFrom, to_start
-from firearrow.client.subscription import subscription_to
+from firearrow.client.subscription import StartFrom, subscription_to, to_start
 from firearrow.clock import HOUR_MS
 from firearrow.errors import ClientError, ConfigError
 from firearrow.net.client import Asked

@@ -32,20 +32,19 @@ from firearrow.client.consumeroffsets import (
     PERSIST_SECONDS,
     BrokerOffsets,
     FileOffsets,
+    LocalOffsets,
     OffsetStore,
+    default_directory,
 )
-from firearrow.client.consumetrace import ConsumeTrace
 from firearrow.client.groupcalls import GroupCalls
 from firearrow.client.handlers import CONCURRENCY, Handler, Registration
-from firearrow.client.localoffsets import LocalOffsets, default_directory
 from firearrow.client.member import AssignedQueue, Member, Settings
 from firearrow.client.processqueue import Limits
 from firearrow.client.pushed import Answers
 from firearrow.client.rebalance import Rebalancing
 from firearrow.client.session import Session, SessionOptions
-from firearrow.client.startoffset import StartFrom, to_start
-from firearrow.client.subscription import subscription_to
-from firearrow.client.tracing import Tracer
+from firearrow.client.subscription import StartFrom, subscription_to, to_start
+from firearrow.client.tracing import ConsumeTrace, Tracer
 from firearrow.clock import HOUR_MS
 from firearrow.errors import BrokerError, ClientError, ConfigError, NotPermitted, TopicNotFound
 from firearrow.message.names import TRACE_TOPIC

@@ -17,13 +17,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.client.answers import read_number
-from firearrow.client.choosing import FaultTable, Turns, by_hash, choose
-from firearrow.client.detecting import Detecting
+from firearrow.client.choosing import Detecting, FaultTable, Turns, by_hash, choose
 from firearrow.client.drafts import Draft
 from firearrow.client.queues import Queue
-from firearrow.client.receipt import STATUS_OF, Receipt, SendStatus
+from firearrow.client.receipt import NEW_TOPIC_QUEUES, STATUS_OF, Receipt, SendStatus, send_fields
 from firearrow.client.routequeues import publish_queues
-from firearrow.client.sendfields import NEW_TOPIC_QUEUES, send_fields
 from firearrow.client.session import Session
 from firearrow.errors import BrokerError, FirearrowError, NotPermitted, SendFailed, TopicNotFound
 from firearrow.message import properties as keys_of

@@ -23,8 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from firearrow.client.addressserver import DOMAIN_VARIABLE, AddressServer
-from firearrow.client.fingerprints import Fingerprints
-from firearrow.client.identity import UniqueIds, client_id, instance_name, local_ip
+from firearrow.client.identity import Fingerprints, UniqueIds, client_id, instance_name, local_ip
 from firearrow.client.inbound import ANY_GROUP, InboundRequests, Replying
 from firearrow.client.nameservers import NameServers
 from firearrow.client.queues import Queue

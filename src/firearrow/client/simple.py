@@ -27,8 +27,7 @@ from firearrow.client.popcalls import POP_MESSAGES_MAX, PopCalls, Popped, Poppin
 from firearrow.client.queues import Queue
 from firearrow.client.routequeues import subscribe_queues
 from firearrow.client.session import Session, SessionOptions
-from firearrow.client.startoffset import StartFrom
-from firearrow.client.subscription import subscription_to, wanted_of
+from firearrow.client.subscription import StartFrom, subscription_to, wanted_of
 from firearrow.errors import ConfigError
 from firearrow.message import properties as keys_of
 from firearrow.wire.client_bodies import CLUSTERING, SUBSCRIBE_ALL, ConsumerData, SubscriptionData

@@ -11,17 +11,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from firearrow.client import tracerecords
 from firearrow.client.drafts import Draft
-from firearrow.client.sender import Rules, Sender
+from firearrow.client.message import Message
+from firearrow.client.receipt import Receipt
+from firearrow.client.sender import Posted, Rules, Sender
 from firearrow.client.session import Session
-from firearrow.client.tracerecords import Record
+from firearrow.client.tracerecords import Kind, Outcome, Record, sub_after, sub_before
+from firearrow.client.transactions import Decision
 from firearrow.errors import FirearrowError
 from firearrow.message import properties as keys_of
 from firearrow.message.names import TRACE_TOPIC
+from firearrow.message.sysflag import TRANSACTION_PREPARED
 
 log = logging.getLogger(__name__)
 
@@ -119,3 +124,125 @@ class Tracer:
         found = {keys_of.KEYS: " ".join(keys), keys_of.UNIQUE_KEY: self._session.ids.next()}
         body = "".join(record.text for record in records).encode()
         return Draft(self._session.topic(self._topic), body, found, 0)
+
+
+# --- Notes in the message trace what a consumer was given, and how it ended ---
+#
+#  Source: upstream ``ConsumeMessageTraceHookImpl``.
+
+
+DEFAULT_REGION: Final = "DefaultRegion"
+
+
+class ConsumeTrace:
+    """The trace of one consumer; ``add`` gets its records."""
+
+    def __init__(self, session: Session, group: str, add: Callable[[Record], None]) -> None:
+        self._session = session
+        self._group = session.bare(group)
+        self._add = add
+
+    def begin(self, messages: Sequence[Message]) -> str:
+        """A handler is given messages; gives what names that call."""
+        request_id, now_ms = self._session.ids.next(), self._session.clock.now_ms()
+        for message in _traced(messages):
+            self._add(
+                sub_before(
+                    time_ms=now_ms,
+                    region=message.properties.get(keys_of.MSG_REGION, DEFAULT_REGION),
+                    group=self._group,
+                    request_id=request_id,
+                    topic=message.topic,
+                    message_id=message.message_id,
+                    retry_times=message.reconsume_times,
+                    keys=message.properties.get(keys_of.KEYS),
+                )
+            )
+        return request_id
+
+    def end(self, request_id: str, messages: Sequence[Message], took: float, *, ok: bool) -> None:
+        """A call has ended, after so many seconds."""
+        now_ms = self._session.clock.now_ms()
+        for message in _traced(messages):
+            self._add(
+                sub_after(
+                    time_ms=now_ms,
+                    group=self._group,
+                    request_id=request_id,
+                    topic=message.topic,
+                    message_id=message.message_id,
+                    cost_ms=int(took * 1000) // len(messages),
+                    success=ok,
+                    keys=message.properties.get(keys_of.KEYS),
+                    outcome=Outcome.SUCCESS if ok else Outcome.EXCEPTION,
+                )
+            )
+
+
+def _traced(messages: Sequence[Message]) -> list[Message]:
+    """Those whose sender has not asked for no trace."""
+    return [one for one in messages if one.properties.get(keys_of.TRACE_ON) != "false"]
+
+
+# --- Writes what a producer has done into the message trace ---
+
+
+_STATES = {Decision.COMMIT: "COMMIT_MESSAGE", Decision.ROLLBACK: "ROLLBACK_MESSAGE", Decision.UNKNOWN: "UNKNOW"}
+
+
+class SentRecords:
+    """Makes records for ``add``."""
+
+    def __init__(self, session: Session, group: str, add: Callable[[Record], None]) -> None:
+        self._session = session
+        self._group = group
+        self._add = add
+
+    def sent(self, drafts: Sequence[Draft], receipts: Sequence[Receipt], posted: Posted, sys_flag: int) -> None:
+        """A message, or a batch, was taken; brokers may want no record of that."""
+        whole = posted.receipt
+        if not whole.trace_on:
+            return
+        first = drafts[0].properties
+        self._add(
+            tracerecords.pub(
+                time_ms=posted.began_ms,
+                region=whole.region,
+                group=self._session.bare(self._group),
+                topic=whole.topic,
+                message_id=",".join(receipt.message_id for receipt in receipts),
+                tags=first.get(keys_of.TAGS),
+                keys=first.get(keys_of.KEYS),
+                store_host=posted.address,
+                body_bytes=sum(len(draft.body) for draft in drafts),
+                cost_ms=posted.took_ms,
+                kind=_kind_of(drafts[0], sys_flag),
+                offset_message_id=whole.offset_message_id,
+            )
+        )
+
+    def decided(self, receipt: Receipt, decision: Decision, from_check: bool) -> None:
+        """A transaction was committed, rolled back or left open."""
+        self._add(
+            tracerecords.end_transaction(
+                time_ms=self._session.clock.now_ms(),
+                region=receipt.region,
+                group=self._session.bare(self._group),
+                topic=receipt.topic,
+                message_id=receipt.message_id,
+                tags=None,
+                keys=None,
+                store_host=self._session.address_of(receipt.queue.broker, any_will_do=True),
+                transaction_id=receipt.transaction_id or receipt.message_id,
+                state=_STATES[decision],
+                from_check=from_check,
+            )
+        )
+
+
+def _kind_of(draft: Draft, sys_flag: int) -> Kind:
+    if sys_flag & TRANSACTION_PREPARED:
+        return Kind.HALF
+    if draft.waits:
+        return Kind.DELAYED
+    return Kind.ORDERED if keys_of.SHARDING_KEY in draft.properties else Kind.NORMAL

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from firearrow.client.admin.calls import Calls
 from firearrow.client.answers import read_number
 from firearrow.client.queues import Queue
-from firearrow.client.sendfields import send_fields
+from firearrow.client.receipt import send_fields
 from firearrow.errors import BrokerError
 from firearrow.javanumbers import LONG_MAX
 from firearrow.message import properties

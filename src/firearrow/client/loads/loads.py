@@ -17,7 +17,7 @@ from firearrow.client.producer import Producer
 from firearrow.client.push import PushConsumer
 from firearrow.client.session import Session
 from firearrow.client.simple import SimpleConsumer
-from firearrow.client.startoffset import StartFrom
+from firearrow.client.subscription import StartFrom
 from firearrow.client.transactions import Decision
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
 from firearrow.message.names import retry_topic

@@ -8,8 +8,8 @@ from typing import Final
 from firearrow.client.answers import read_number
 from firearrow.client.queues import Queue
 from firearrow.client.rangereader import PullOptions
+from firearrow.client.receipt import send_fields
 from firearrow.client.routequeues import Target, writable
-from firearrow.client.sendfields import send_fields
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
 from firearrow.message.batch import BatchMember, encode_batch

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from firearrow.client.loopthread import LoopThread
+from firearrow.client.portal import LoopThread
 
 
 def test_nothing_is_waited_for_for_ever() -> None:
@@ -44,7 +44,7 @@ def test_a_time_out_of_the_coroutine_is_its_own() -> None:
 
 MASKED = """
 import os, signal, subprocess, sys
-from firearrow.client.loopthread import LoopThread, leaving_signals
+from firearrow.client.portal import LoopThread, leaving_signals
 
 thread = LoopThread("test", 30)
 blocked = "import signal; print(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))"
