@@ -37,8 +37,8 @@ from firearrow.clock import SystemClock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.spark import configure
 from firearrow.spark.bodies import decoded
-from firearrow.spark.opening import open_origin
 from firearrow.spark.options import parse as parse_options
+from firearrow.spark.origin import open_origin
 from firearrow.spark.source import MessageReader
 from firearrow.spark.tables import DECLARED, MESSAGES
 from firearrow.store import MessageStore

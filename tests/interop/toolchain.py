@@ -21,7 +21,7 @@ from pathlib import Path
 import kombu
 import pytest
 
-from firearrow.spark.classdata import ClassData
+from firearrow.spark.session import ClassData
 from tests.archives import unpack
 
 HERE = Path(__file__).parent

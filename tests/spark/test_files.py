@@ -577,7 +577,7 @@ def test_a_damaged_unit_of_a_queue_of_batches_is_told(tmp_path: Path, number: in
 
 def test_a_task_imports_no_broker_and_no_tools() -> None:
     """Each worker of Spark imports this again."""
-    code = "import sys, firearrow.spark.jobs.small; print(*sys.modules)"
+    code = "import sys, firearrow.spark.jobs.reading; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     heavy = {"asyncio", "firearrow.store.engine", "firearrow.store.offline"}
     assert not heavy & set(ran.stdout.split())

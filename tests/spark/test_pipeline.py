@@ -123,7 +123,7 @@ def test_what_goes_wrong_is_one_sentence(
 ) -> None:
     path = shutil.copytree(store, tmp_path / "broken") if job == "duplicates" else Path(store)
     if job == "duplicates":
-        started.setattr("firearrow.spark.jobs.small.MESSAGES_MAX", 0)
+        started.setattr("firearrow.spark.jobs.reading.MESSAGES_MAX", 0)
         for file in (path / "commitlog").iterdir():
             file.write_bytes(file.read_bytes().replace(b"remind", b"rewind"))
     to = ["--to", str(tmp_path / "lake")] if job == "archive" else []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -10,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from firearrow.errors import ConfigError
-from firearrow.spark.session import SETTINGS, VERSIONS, configure
+from firearrow.spark import session
+from firearrow.spark.session import SETTINGS, VERSIONS, ClassData, configure
 
 
 def test_what_is_needed_is_set(spark: SparkSession) -> None:
@@ -36,3 +40,103 @@ def test_another_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.1")
     with pytest.raises(ConfigError, match=r"^Firearrow needs PySpark 4\.2 or 4\.3, but 3\.5\.1 is"):
         configure(SparkSession.Builder())
+
+
+# The file of Spark's classes is used when it is whole, made by one run, and never in the way.
+
+
+WHOLE = b"\xf0\x0b\xab\xa8 and the classes"
+RECORDS = "-XX:ArchiveClassesAtExit="
+USES = "-XX:SharedArchiveFile="
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A Java, a Spark without a configuration, and a cache of its own."""
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    (tmp_path / "java").write_bytes(b"")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
+    for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return str(tmp_path / "java")
+
+
+def recorded(tmp_path: Path) -> Path:
+    (made,) = (tmp_path / "my cache" / "firearrow").glob("*.new")
+    return made
+
+
+def age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def test_the_first_run_records_and_later_ones_use_it(java: str, tmp_path: Path) -> None:
+    first = ClassData(java).options()
+    made = recorded(tmp_path)
+    assert first[0] == f"{RECORDS}'{made}'"  # Spark reads options as a shell does
+    assert ClassData(java).options() == []  # it is being made
+    made.write_bytes(bytes(4) + WHOLE)  # the first bytes are written at last
+    assert ClassData(java).options() == []
+    made.write_bytes(WHOLE)
+    used = ClassData(java).options()
+    assert used[:2] == [f"{USES}'{made.with_suffix('.jsa')}'", "-Xshare:auto"]
+    assert not made.exists()
+    assert ClassData(java).options() == used
+
+
+def test_the_file_may_be_at_a_place_of_the_callers(tmp_path: Path) -> None:
+    """As the interop tests have it, for the JVM of RocketMQ's classes."""
+    path = tmp_path / "interop.Driver.jsa"
+    made = path.with_suffix(".new")
+    assert ClassData.at(path).options()[0] == f"{RECORDS}{made}"
+    made.write_bytes(WHOLE)
+    assert ClassData.at(path).options()[:2] == [f"{USES}{path}", "-Xshare:auto"]
+
+
+def test_what_was_given_up_is_recorded_again(java: str, tmp_path: Path) -> None:
+    ClassData(java).options()
+    made = recorded(tmp_path)
+    made.write_bytes(bytes(8))
+    made.chmod(0o444)  # as JVMs make them
+    age(made, session.RETRY_SECONDS + 1)
+    assert ClassData(java).options()[0].startswith(RECORDS)
+    assert made.stat().st_size == 0
+
+
+def test_another_java_or_spark_has_a_file_of_its_own(java: str, tmp_path: Path) -> None:
+    ClassData(java).options()
+    made = recorded(tmp_path)
+    made.write_bytes(WHOLE)
+    (used, *_) = ClassData(java).options()
+    Path(java).write_bytes(b"a new version")
+    age(tmp_path / "my cache" / "firearrow" / made.with_suffix(".jsa").name, 40 * 86_400)
+    assert ClassData(java).options()[0].startswith(RECORDS)
+    assert recorded(tmp_path).stem not in used
+    assert not made.with_suffix(".jsa").exists()  # nobody has used it for long
+
+
+def test_a_file_that_keeps_a_jvm_from_starting_is_forgotten(java: str, tmp_path: Path) -> None:
+    ClassData(java).options()
+    recorded(tmp_path).write_bytes(WHOLE)
+    assert ClassData(java).options()[0].startswith(USES)
+    ClassData(java).forget()
+    assert ClassData(java).options()[0].startswith(RECORDS)
+
+
+def test_a_class_path_that_jvms_refuse_has_none(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert ClassData(java).options() == []
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    (tmp_path / "spark" / "conf").mkdir()
+    assert ClassData(java).options() == []
+
+
+def test_nothing_depends_on_a_cache(java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "FREE_BYTES_MIN", shutil.disk_usage(tmp_path).total + 1)
+    assert ClassData(java).options() == []
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert ClassData(java).options() == []
+    ClassData(java).forget()

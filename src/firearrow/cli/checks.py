@@ -79,7 +79,7 @@ def has_few_messages(job: str, options: Reading) -> bool:
     Raises ConfigError where a store, a topic, a cluster or an archive is not there.
     """
     from firearrow.spark.jobs.delta import Archive
-    from firearrow.spark.jobs.small import is_small
+    from firearrow.spark.jobs.reading import is_small
     from firearrow.spark.options import parse
 
     if options.archive is not None:
@@ -94,10 +94,10 @@ def has_small_log(store: Path) -> bool:
 
     Raises ConfigError where it is not there.
     """
-    from firearrow.spark.jobs import small
+    from firearrow.spark.jobs import reading
     from firearrow.spark.options import parse
 
-    return small.has_small_log(parse({"path": str(store)}))
+    return reading.has_small_log(parse({"path": str(store)}))
 
 
 def require(module: str, extra: str) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from firearrow.cli.analyses import ReportRun
     from firearrow.cli.reports import Report, Table
-    from firearrow.spark.classdata import ClassData
+    from firearrow.spark.session import ClassData
 
 WITHOUT_SPARK: Final = "this needs PySpark: install Firearrow with the extra spark (docs/start.md)"
 
@@ -125,8 +125,7 @@ def started(
     require_pyspark()
     import logging
 
-    from firearrow.spark.classdata import ClassData
-    from firearrow.spark.session import require_java
+    from firearrow.spark.session import ClassData, require_java
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True  # they print what an error says, before it is told

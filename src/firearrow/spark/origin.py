@@ -1,7 +1,7 @@
-"""What both ways in have in common: where messages come from.
+"""The origin of messages: store files, brokers, or an archive with one of these.
 
-A batch read and each step of a stream is: ask the origin for the bounds of its queues, decide on a
-range of queue offsets for each, let the origin cut those ranges into tasks, read each task.
+A batch read and each step of a stream take the same four steps. They ask the origin for the bounds of its queues,
+choose a range of queue offsets for each queue, let the origin cut the ranges into tasks, and read each task.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ UNKNOWN_BYTES: Final = 1024.0  # the size of a message, where none can be looked
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
+
+    from firearrow.spark.filters import PushedFilters
+    from firearrow.spark.options import Options
 
 
 @runtime_checkable
@@ -54,3 +57,21 @@ class Origin(Protocol):
 
     def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The messages of one task as batches of exactly this schema."""
+
+
+def open_origin(options: Options, narrow: PushedFilters | None = None) -> Origin:
+    """Open the files of stores or the brokers that the options name, with the archive if the options name one.
+
+    ``narrow`` holds the filters of a query.
+    """
+    if options.place.archive is not None:
+        from firearrow.spark.jobs.archived import ArchivedOrigin, live_options
+
+        return ArchivedOrigin(options, open_origin(live_options(options), narrow))
+    if options.place.name_servers:
+        from firearrow.spark.brokers import BrokerOrigin  # the half that needs no files
+
+        return BrokerOrigin(options, narrow)
+    from firearrow.spark.files import FileOrigin  # imports this module
+
+    return FileOrigin(options, narrow)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
 import shutil
 import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,3 +65,110 @@ def require_java() -> str:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise ConfigError(f"Spark needs Java 17 or 21, but {where} has neither")
     return found
+
+
+# The classes of Spark as a JVM keeps them in memory, so that the next one starts in half the time.
+#
+#  Half of what a small job costs is loading and verifying Spark's classes. A JVM can write those that it has loaded
+# to a file when it ends (JEP 350), and another one map them. The JVM checks itself that a file fits its version and
+# its class path, and goes on without it where not. So the first run records, which goes on for some seconds after
+# the command has ended, and later ones are quick.
+#
+# A file is of one Java and one Spark and takes 170 MB of the user's cache directory. Where the class path has
+# directories with something in them (a Spark with ``conf/``), there is none, as JVMs refuse these.
+
+
+FREE_BYTES_MIN: Final = 2 << 30  # where there is less, the disk is left to others
+RETRY_SECONDS: Final = 3600  # how long one that records is waited for; it may have been killed
+KEEP_SECONDS: Final = 30 * 86_400  # what nobody has used for so long is of a Spark that is gone
+_NOT_LOGGED: Final = "-Xlog:cds*=off"  # else standard output has a line for each class left out
+_IN_CLASS_PATH: Final = (
+    "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH",
+    "SPARK_PREPEND_CLASSES",
+)  # fmt: skip
+
+
+class ClassData:
+    """The file for one Java and Spark; ``java`` is the program that is run."""
+
+    def __init__(self, java: str) -> None:
+        self._path = _place(Path(java))
+
+    @classmethod
+    def at(cls, path: Path) -> ClassData:
+        """Have the file at a place of the caller's: for a JVM that has another class path."""
+        made = cls.__new__(cls)
+        made._path = path
+        return made
+
+    def options(self) -> list[str]:
+        """Give the JVM's options that use the file or, where there is none, make it.
+
+        None where there is no place for it: nothing depends on it.
+        """
+        if self._path is None:
+            return []
+        try:
+            return _options(self._path)
+        except OSError:
+            return []
+
+    def forget(self) -> None:
+        """Remove the file, as a JVM did not start with it."""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink()
+
+
+def _place(java: Path) -> Path | None:
+    """Where the file of a Java and the Spark of this process is, None where there can't be any."""
+    spec = find_spec("pyspark")
+    try:
+        home = Path(os.environ.get("SPARK_HOME") or Path((spec and spec.origin) or "").parent)
+        if (home / "conf").exists() or any(os.environ.get(name) for name in _IN_CLASS_PATH):
+            return None
+        known = [java.resolve(), home.resolve() / "jars"]
+        facts = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in known]
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firearrow"
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if cache.stat().st_uid != os.geteuid():  # what others can write must not be run
+            return None
+    except (OSError, RuntimeError):  # no home
+        return None
+    return cache / f"spark-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.jsa"
+
+
+def _options(path: Path) -> list[str]:
+    made = path.with_suffix(".new")
+    if _is_whole(made):
+        _put(made, path)
+    if path.exists():
+        os.utime(path)
+        return [f"-XX:SharedArchiveFile={shlex.quote(str(path))}", "-Xshare:auto", _NOT_LOGGED]
+    now = SystemClock().now_ms() / 1000
+    for old in path.parent.glob("spark-*.*"):
+        if old.stat().st_mtime < now - KEEP_SECONDS:
+            old.unlink()
+    if made.exists() and made.stat().st_mtime > now - RETRY_SECONDS:
+        return []
+    if shutil.disk_usage(path.parent).free < FREE_BYTES_MIN:
+        return []
+    made.unlink(missing_ok=True)  # of one that was killed
+    made.touch()  # so that of several runs one records
+    return [f"-XX:ArchiveClassesAtExit={shlex.quote(str(made))}", _NOT_LOGGED]
+
+
+def _is_whole(made: Path) -> bool:
+    """Tell whether a JVM is done with a file: it writes the first bytes at last."""
+    try:
+        with made.open("rb") as file:
+            return any(file.read(4))
+    except FileNotFoundError:
+        return False
+
+
+def _put(made: Path, path: Path) -> None:
+    """Put a file in its place when it is on the disk: part of one may keep JVMs from starting."""
+    with made.open("rb") as file:
+        os.fsync(file.fileno())
+    made.replace(path)

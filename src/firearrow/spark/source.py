@@ -28,8 +28,8 @@ from firearrow.spark import offsets
 from firearrow.spark.files import FileOrigin
 from firearrow.spark.filters import PushedFilters, narrowed
 from firearrow.spark.losses import held_spans
-from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options, Range, for_sink, parse
+from firearrow.spark.origin import open_origin
 from firearrow.spark.sentences import told_in_sentences
 from firearrow.spark.storetables import TableReader
 from firearrow.spark.tables import DECLARED, PROPERTIES_MAP

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from firearrow.message.names import is_system_topic
-from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options, parse
+from firearrow.spark.origin import open_origin
 from firearrow.spark.source import table_schema
 
 if TYPE_CHECKING:

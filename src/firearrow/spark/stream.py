@@ -33,9 +33,8 @@ from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 from firearrow.spark.losses import held_spans
 from firearrow.spark.marks import Recognition
-from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options
-from firearrow.spark.origin import Origin
+from firearrow.spark.origin import Origin, open_origin
 from firearrow.spark.sentences import end_quietly, told_in_sentences
 
 _CHECKPOINT = "checkpoint"

@@ -26,8 +26,8 @@ from firearrow.message.batch import encode_batch
 from firearrow.spark.jobs.archive import archive, source
 from firearrow.spark.jobs.delta import Archive, State
 from firearrow.spark.jobs.progress import FILES
-from firearrow.spark.opening import open_origin
 from firearrow.spark.options import parse
+from firearrow.spark.origin import open_origin
 from firearrow.spark.source import batch_spans
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.command import FieldValue, request

@@ -46,9 +46,8 @@ from firearrow.spark.jobs.progress import Gap, LogMark, numbers_of_gaps, numbers
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.marks import Again
-from firearrow.spark.opening import open_origin
 from firearrow.spark.options import MiB, parse
-from firearrow.spark.origin import Origin
+from firearrow.spark.origin import Origin, open_origin
 from firearrow.spark.stream import Committing, require_streamable
 from firearrow.spark.tables import MESSAGES
 

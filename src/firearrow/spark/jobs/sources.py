@@ -21,8 +21,8 @@ from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive import Source
 from firearrow.spark.jobs.delta import Archive, DataFile
 from firearrow.spark.jobs.places import FilePlace
-from firearrow.spark.opening import open_origin
 from firearrow.spark.options import Options, Range, parse
+from firearrow.spark.origin import open_origin
 from firearrow.spark.tables import MESSAGES
 
 _UNUSED: Final = {"storeHost", "bornHost", "offsetMsgId"}
