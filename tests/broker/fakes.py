@@ -8,16 +8,16 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from firearrow.broker.access.senders import Senders
+from firearrow.broker.access.control import Senders
 from firearrow.broker.administration.feature import administration_handlers
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.offsets import DelayOffsets
+from firearrow.broker.groups.assignment import RequestModes
 from firearrow.broker.groups.clients import Channel, ClientRegistry
 from firearrow.broker.groups.feature import MemberNotices, group_handlers
 from firearrow.broker.groups.filters import ConsumerFilters
 from firearrow.broker.groups.locks import QueueLocks
-from firearrow.broker.groups.requestmodes import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.metrics.stats import BrokerStats
 from firearrow.broker.offsets.feature import offset_handlers

@@ -14,10 +14,9 @@ import pytest
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.access.feature import auth_handlers
-from firearrow.broker.admission import Admission, Check
+from firearrow.broker.admission import NOT_YET, Admission, Check
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.sending.processor import SendProcessor
-from firearrow.broker.unserved import NOT_YET
 from firearrow.clock import SystemClock
 from firearrow.controller.agreement import PEER_MESSAGES
 from firearrow.controller.config import ControllerConfig

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from firearrow.net.access import Tls
-from firearrow.net.httprequest import ask
+from firearrow.net.http import ask
 from firearrow.wire.codes import ResponseCode
 from tests.controllerscript import ALTER, DATA, ELECT, NAMES, WITHIN_S, Talk, alter, elect, in_sync, prepare, shown
 from tests.interop.controllers import (

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from firearrow.errors import ClientError
-from firearrow.net.tasks import Tasks
+from firearrow.net.tasks import SerialWorker, Tasks
 from firearrow.testing import loop
-from tests.broker.serving import seconds
+from tests.broker.serving import seconds, until
 from tests.loglines import told
 
 
@@ -121,3 +121,64 @@ def test_what_work_awaits_may_be_cancelled(caplog: pytest.LogCaptureFixture) -> 
     lines = sorted((str(line["event"]), line["task"]) for line in told(caplog))
     again, ended = "work is done again later", "task failed"
     assert lines == [(ended, "single work"), (again, "work"), (again, "work"), (again, "work")]
+
+
+# --- Things that are done one after the other, as they come ---
+
+
+class Doing(SerialWorker[int]):
+    """Does numbers, a second each; 0 is a mistake."""
+
+    def __init__(self) -> None:
+        super().__init__("numbers", 3)
+        self.done: list[int] = []
+
+    def take(self, *numbers: int) -> None:
+        for number in numbers:
+            self._add(number)
+
+    async def _do(self, item: int) -> None:
+        await asyncio.sleep(1)
+        assert item, "it is none"
+        self.done.append(item)
+
+
+def test_in_their_order_and_as_many_as_may_wait() -> None:
+    async def main(_: object) -> None:
+        doing = Doing()
+        doing.take(1)
+        await asyncio.sleep(0)  # it is at work on that one
+        doing.take(2, 3, 4, 5)
+        await until(lambda: len(doing.done) == 4)
+        doing.take(6)
+        await until(lambda: len(doing.done) == 5)
+        assert doing.done == [1, 2, 3, 4, 6]
+        await doing.stop()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    loop.run(main)
+
+
+def test_a_mistake_is_told_and_the_next_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(_: object) -> None:
+        doing = Doing()
+        doing.take(0)
+        await until(lambda: "task failed" in caplog.text)
+        doing.take(1)
+        await until(lambda: doing.done == [1])
+        await doing.stop()
+
+    loop.run(main)
+    assert [line["task"] for line in told(caplog)] == ["numbers"]
+
+
+def test_what_waits_at_the_stop_is_not_done() -> None:
+    async def main(_: object) -> None:
+        doing = Doing()
+        doing.take(1, 2)
+        await doing.stop()
+        doing.take(3)
+        await asyncio.sleep(10)
+        assert doing.done == []
+
+    loop.run(main)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from firearrow.broker.access.senders import Senders
+from firearrow.broker.access.control import Senders
 from firearrow.broker.groups.clients import ClientRegistry
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.metrics.stats import BrokerStats

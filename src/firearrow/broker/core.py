@@ -22,7 +22,7 @@ from firearrow.broker.access import control as access
 from firearrow.broker.access.feature import AccessFeature
 from firearrow.broker.acting.feature import ActingFeature
 from firearrow.broker.administration.feature import AdministrationFeature
-from firearrow.broker.admission import Admission
+from firearrow.broker.admission import NOT_YET, Admission
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.feature import DelayFeature
@@ -31,11 +31,10 @@ from firearrow.broker.feature import Base, Feature
 from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.groups.feature import GroupFeature
 from firearrow.broker.lite.feature import LiteFeature
-from firearrow.broker.metrics.creating import measured
 from firearrow.broker.metrics.families import Sources, metrics_of
 from firearrow.broker.metrics.operations import StatusSources, pages_of
 from firearrow.broker.metrics.stats import BrokerStats
-from firearrow.broker.metrics.tally import Tally
+from firearrow.broker.metrics.tally import Tally, measured
 from firearrow.broker.offsets.feature import OffsetFeature
 from firearrow.broker.pop.feature import PopFeature
 from firearrow.broker.pop.kvstore import KvStore, kv_store_of
@@ -49,11 +48,9 @@ from firearrow.broker.state.settings import Settings, SharedFile
 from firearrow.broker.storage.feature import StorageFeature
 from firearrow.broker.storage.saving import Kept
 from firearrow.broker.timing.feature import TimingFeature
-from firearrow.broker.topics.feature import TopicFeature
+from firearrow.broker.topics.feature import TopicFeature, refuse_static_topics
 from firearrow.broker.topics.table import TopicTable
-from firearrow.broker.topics.unserved import refuse_static_topics
 from firearrow.broker.transactions.feature import TransactionFeature
-from firearrow.broker.unserved import NOT_YET
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host

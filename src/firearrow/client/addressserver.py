@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from firearrow.errors import ConfigError
 from firearrow.net.address import addresses_of, host_and_port
-from firearrow.net.httprequest import ask
+from firearrow.net.http import ask
 
 DOMAIN_VARIABLE: Final = "ROCKETMQ_NAMESRV_DOMAIN"
 SUBGROUP_VARIABLE: Final = "ROCKETMQ_NAMESRV_DOMAIN_SUBGROUP"

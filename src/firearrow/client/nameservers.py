@@ -14,8 +14,8 @@ from typing import Final
 from firearrow.client.answers import read_body, read_route
 from firearrow.client.routequeues import MASTER
 from firearrow.errors import TopicNotFound
+from firearrow.net.address import first_answer
 from firearrow.net.client import Client
-from firearrow.net.failover import first_answer
 from firearrow.wire.bodies import ClusterInfo, Route, TopicList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue

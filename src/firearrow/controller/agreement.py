@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
-from firearrow.net.running import Running
+from firearrow.net.tasks import TaskService
 from firearrow.raft import (
     Append,
     Entry,
@@ -340,7 +340,7 @@ class _Ticking(Every):
         return self._agreement.trouble or super().trouble
 
 
-class _Line(Running):
+class _Line(TaskService):
     """Connection to one other controller; the oldest unsent messages are dropped when there are too many."""
 
     def __init__(self, client: Client, address: str, fields: Mapping[str, str]) -> None:

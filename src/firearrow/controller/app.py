@@ -31,9 +31,8 @@ from firearrow.controller.state import AnyAgreement, Council
 from firearrow.events import Events
 from firearrow.net.access import Access, Tls
 from firearrow.net.address import host_and_port
-from firearrow.net.client import Client
+from firearrow.net.client import Client, Notices
 from firearrow.net.exposition import Metrics
-from firearrow.net.notices import Notices
 from firearrow.net.operations import Operations, pages_of_server
 from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.net.tls import access_of

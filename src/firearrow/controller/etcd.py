@@ -35,7 +35,7 @@ from firearrow.controller.agreement import Waiter
 from firearrow.controller.etcdclient import Etcd, Kept, KeyValue, Lease, Nothing, Range, Transaction
 from firearrow.controller.replicas import BrokerSet, ReplicaState, Sets, after_all, decode_events
 from firearrow.errors import BrokerError
-from firearrow.net.running import Running
+from firearrow.net.tasks import TaskService
 from firearrow.raft import Role
 from firearrow.services import Service
 from firearrow.wire.codes import ResponseCode
@@ -306,7 +306,7 @@ class _Change(NamedTuple):
     operations: list[dict[str, Any]]
 
 
-class _Standing(Running):
+class _Standing(TaskService):
     """Service that follows or leads by an agreement, and reports its trouble."""
 
     def __init__(self, agreement: EtcdAgreement) -> None:

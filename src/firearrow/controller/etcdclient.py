@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from firearrow.net.httprequest import ask
+from firearrow.net.http import ask
 
 ANSWER_BYTES_MAX: Final = 64 << 20  # all brokers of some 100,000 names
 WHY_CHARS_MAX: Final = 300  # of an answer that is not etcd's

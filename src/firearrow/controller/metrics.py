@@ -23,8 +23,8 @@ from firearrow.controller.config import ControllerConfig
 from firearrow.controller.heartbeats import Heartbeats
 from firearrow.controller.state import AnyAgreement
 from firearrow.errors import BrokerError
-from firearrow.net.counts import Counts, Histograms
 from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels
+from firearrow.net.meter import Counts, Histograms
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.raft import Role
 from firearrow.wire.codes import RequestCode, ResponseCode

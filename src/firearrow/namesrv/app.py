@@ -17,8 +17,7 @@ from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
 from firearrow.namesrv.routes import KEPT_BYTES_MAX, MinBrokerIdChange, Routes
-from firearrow.net.client import Client
-from firearrow.net.notices import Notices
+from firearrow.net.client import Client, Notices
 from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.net.tls import access_of
 from firearrow.services import Every, Service

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
 from firearrow.errors import ConfigError
-from firearrow.net.tlsciphers import choose
 from firearrow.wire.signature import Credentials
 
 
@@ -69,3 +69,74 @@ class Access:
 
 
 OPEN: Final = Access()
+
+
+# --- Which versions and ciphers of TLS are spoken: by RocketMQ's keys, in Java's names ---
+#
+#     tls.protocols=TLSv1.2,TLSv1.3
+#     tls.ciphers=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_AES_128_GCM_SHA256,...
+#
+# OpenSSL has names of its own, which are taken, too: the first of these is its
+# ``ECDHE-RSA-AES128-GCM-SHA256``. Those of TLS 1.3 are chosen by another call, which Python has from
+# 3.15 on; until then they are all there or, without that version, none.
+#
+# Source: upstream ``TlsHelper#moreTlsConfig``.
+
+
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_BY_CERTIFICATE: Final = "ALL:!aNULL:!eNULL:!PSK:!SRP"  # all that encrypt to whom they know
+_JAVA_NAME: Final = re.compile(r"TLS_(\w+)_WITH_(\w+)")
+_SIZE: Final = re.compile(r"(AES|ARIA|CAMELLIA)_(\d+)")
+
+
+def choose(context: ssl.SSLContext, protocols: str, ciphers: str) -> None:
+    """Limit a context to versions and ciphers, joined by commas; empty: what it has.
+
+    ConfigError for one that is not known, or not spoken.
+    """
+    wanted = _listed(protocols) or list(VERSIONS)
+    if not_spoken := [name for name in wanted if name not in VERSIONS]:
+        raise ConfigError(f"tls.protocols: {not_spoken[0]!r} is not spoken, {' and '.join(VERSIONS)} are")
+    if names := _listed(ciphers):
+        wanted = _chosen(context, names, wanted)
+    versions = [VERSIONS[name] for name in wanted]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+
+
+def _chosen(context: ssl.SSLContext, names: list[str], versions: list[str]) -> list[str]:
+    """Have a context take some ciphers; give the versions for which there are any."""
+    context.set_ciphers(_BY_CERTIFICATE)
+    known = {str(it["name"]): it["protocol"] == "TLSv1.3" for it in context.get_ciphers()}
+    found = {_openssl_name(name): name for name in names}
+    if unknown := [name for own, name in found.items() if own not in known]:
+        raise ConfigError(f"tls.ciphers: there is no cipher {unknown[0]!r}")
+    older = [name for name in found if not known[name]]
+    newer = {name for name in found if known[name]}
+    of_newer = {name for name, is_newer in known.items() if is_newer}
+    if newer and newer != of_newer and "TLSv1.3" in versions:
+        raise ConfigError(
+            "tls.ciphers: of those of TLSv1.3 there are all or none: name "
+            f"{', '.join(sorted(of_newer - newer))} as well, or tls.protocols=TLSv1.2"
+        )
+    if older:
+        context.set_ciphers(":".join(older))
+    left = [name for name in versions if (newer if name == "TLSv1.3" else older)]
+    if not left:
+        raise ConfigError(f"tls.ciphers: there is none for {' and '.join(versions)}")
+    return left
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _openssl_name(name: str) -> str:
+    """Give OpenSSL's name of a cipher; one that is not Java's stays as it is."""
+    match = _JAVA_NAME.fullmatch(name)
+    if match is None:
+        return name
+    exchange = "" if match[1] == "RSA" else match[1] + "-"
+    cipher = _SIZE.sub(r"\1\2", match[2]).replace("_CBC", "").replace("CCM_8", "CCM8")
+    if "POLY1305" in cipher:
+        cipher = cipher.removesuffix("_SHA256")
+    return (exchange + cipher).replace("_", "-")

@@ -14,15 +14,17 @@ as many messages again are sent so.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, cast
 
-from firearrow.errors import BrokerError
+from firearrow.errors import BrokerError, ConfigError
 from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.net.futures import Answered, FutureCalls, Pending
+from firearrow.net.tasks import Tasks
 from firearrow.wire.calls import Answering, Line, Waiting
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue, Response, request
@@ -434,3 +436,38 @@ class Client:
             why = str(error) or f"no connection within {CONNECT_SECONDS_MAX:g} s"
             raise ConnectionError(f"{address} can't be reached{kind}: {why}") from error
         return connection
+
+
+# Word to others that nobody waits for: who does not hear it asks, or registers, soon anyway.
+
+
+log = logging.getLogger(__name__)
+
+SECONDS_MAX: Final = 3.0
+
+
+class Notices:
+    """Sends one-way requests by a client, each in a task of its own.
+
+    ``what`` says in the log what could not be told in time.
+    """
+
+    def __init__(self, client: Client, what: str) -> None:
+        self._client = client
+        self._what = what
+        self._tasks = Tasks()
+
+    def send(self, address: str, code: int, fields: Mapping[str, str | int], body: bytes = b"") -> None:
+        """Begin to send one."""
+        self._tasks.begin(self._send(address, code, fields, body), "a notice")
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        await self._tasks.close()
+
+    async def _send(self, address: str, code: int, fields: Mapping[str, str | int], body: bytes) -> None:
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                await self._client.send(address, code, fields, body)
+        except (OSError, TimeoutError, ConfigError) as error:  # any client may name an address
+            log.warning("notice can't be sent", extra={"what": self._what, "address": address, "error": error})

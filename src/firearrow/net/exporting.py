@@ -22,7 +22,7 @@ from firearrow.config.metrics import MetricsKeys
 from firearrow.errors import ConfigError
 from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, Sample, Value
 from firearrow.net.meter import Histogram
-from firearrow.net.running import Running
+from firearrow.net.tasks import TaskService
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ Send = Callable[[Labels, Sequence[Gathered]], None]
 """Sends what was gathered, with labels that all of it has; raises OSError if it can't."""
 
 
-class Exporting(Running):
+class Exporting(TaskService):
     """Sends metrics at an interval, the first time after one and the last time at the stop, by
     ``send`` in a thread. ``close`` ends what sends, also while it does."""
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from firearrow.errors import ClientError, FirearrowError
+from firearrow.services import Service
 
 log = logging.getLogger(__name__)
 
@@ -131,3 +133,83 @@ async def _again_and_again(first: float, seconds: float, call: Callable[[], Awai
                 raise
             log.warning("work is done again later", extra={"task": name, "error": error})
         await asyncio.sleep(seconds)
+
+
+# --- Service that handles items one after the other ---
+
+
+T = TypeVar("T")
+
+
+class SerialWorker(Service, Generic[T]):
+    """Does it in a task, which is there only while something waits: no more than ``waiting_max``,
+    what comes then is left out."""
+
+    def __init__(self, name: str, waiting_max: int) -> None:
+        super().__init__(name)
+        self._waiting_max = waiting_max
+        self._waiting: deque[T] = deque()
+        self._tasks = Tasks()
+        self._is_at_work = False
+
+    async def stop(self) -> None:
+        """End, also what is under way."""
+        await self._tasks.close()
+
+    def _add(self, item: T) -> None:
+        """Have it done soon."""
+        if len(self._waiting) >= self._waiting_max:
+            return
+        self._waiting.append(item)
+        if not self._is_at_work:
+            self._is_at_work = True
+            self._tasks.begin(self._work(), self.name)
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                await self._do(self._waiting.popleft())
+        finally:
+            self._is_at_work = False
+
+    async def _do(self, item: T) -> None:
+        """Do it for one; nothing is to be raised that can be expected."""
+        raise NotImplementedError
+
+
+# --- Service that is one task ---
+
+
+class TaskService(Service):
+    """Does one thing after another, in a task, from its start to its stop; ``loop`` is whose task
+    that is, if not of the running one."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__(name)
+        self._task_loop = loop
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin."""
+        loop = self._task_loop or asyncio.get_running_loop()
+        self._task = loop.create_task(self._run(), name=self.name)
+        self._task.add_done_callback(say_if_failed)
+
+    async def stop(self) -> None:
+        """End, also what is under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    @property
+    def trouble(self) -> str | None:
+        """What has ended it before its stop: then it is a fault of ours."""
+        task = self._task
+        if task is None or not task.done() or task.cancelled():
+            return None
+        return f"it has ended: {task.exception()!r}"
+
+    async def _run(self) -> None:
+        """Do it, without an end."""
+        raise NotImplementedError

@@ -27,9 +27,8 @@ from typing import Any, Final, Protocol
 
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
-from firearrow.net.access import Access, Tls, load_chain
+from firearrow.net.access import Access, Tls, choose, load_chain
 from firearrow.net.selfsigned import self_signed
-from firearrow.net.tlsciphers import choose
 from firearrow.wire.signature import Credentials
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
 from firearrow.events import Event
 from firearrow.net.address import host_and_port
-from firearrow.net.running import Running
+from firearrow.net.tasks import TaskService
 from firearrow.replication.proof import OPEN, HaAccess
 from firearrow.replication.stream import Mismatch, Receiving, report
 from firearrow.services import Alarm
@@ -39,7 +39,7 @@ CONNECT_SECONDS_MAX: Final = 3.0
 TICK_SECONDS: Final = 1.0
 
 
-class Slave(Running):
+class Slave(TaskService):
     """Follower of the master at ``master_address``; while that is empty, it waits.
 
     ``connected`` fires for each new connection.

@@ -37,9 +37,8 @@ from firearrow.broker.registering.registration import Identity, Registration, ad
 from firearrow.broker.replication.slavesync import SlaveSync
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import OPEN, Access
-from firearrow.net.address import host_and_port
+from firearrow.net.address import first_answer, host_and_port
 from firearrow.net.client import Client
-from firearrow.net.failover import first_answer
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service

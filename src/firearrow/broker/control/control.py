@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.control.brokernumber import NumberFile
-from firearrow.broker.control.controllers import Controllers, Mastery
+from firearrow.broker.control.controllers import Controllers, Mastery, NumberFile
 from firearrow.broker.replication.switchreplicas import Place, SwitchReplicas
 from firearrow.errors import BrokerError, FirearrowError
-from firearrow.net.running import Running
+from firearrow.net.tasks import TaskService
 from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
@@ -67,7 +66,7 @@ class Player(Protocol):
         ...
 
 
-class Control(Running):
+class Control(TaskService):
     """Keeps a broker in the role that controllers say."""
 
     def __init__(self, player: Player, controllers: Controllers, store: StoreConfig) -> None:

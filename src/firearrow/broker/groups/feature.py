@@ -9,14 +9,13 @@ from typing import Final
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import GroupLeft, MembersChanged
 from firearrow.broker.feature import Base, Feature, Handlers
-from firearrow.broker.groups.assignment import AssignmentProcessor
+from firearrow.broker.groups.assignment import AssignmentProcessor, RequestModes
 from firearrow.broker.groups.clientprocessor import ClientProcessor
 from firearrow.broker.groups.clients import ClientRegistry
 from firearrow.broker.groups.filters import ConsumerFilters
 from firearrow.broker.groups.locks import QueueLocks
 from firearrow.broker.groups.processor import GroupAdminProcessor
 from firearrow.broker.groups.relay import RelayProcessor
-from firearrow.broker.groups.requestmodes import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.state.settings import Settings

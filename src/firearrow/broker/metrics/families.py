@@ -35,9 +35,8 @@ from firearrow.broker.pop.revivequeue import ReviveQueue
 from firearrow.broker.transactions.halves import HALF_TOPIC
 from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.message import names
-from firearrow.net.counts import Counts, Histograms
 from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels
-from firearrow.net.meter import OTHER, Histogram, RpcMeter
+from firearrow.net.meter import OTHER, Counts, Histogram, Histograms, RpcMeter
 from firearrow.store import PutCounters
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
 from firearrow.wire.codes import RequestCode, ResponseCode, version_name

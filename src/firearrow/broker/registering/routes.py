@@ -21,8 +21,8 @@ from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.net.access import OPEN, Access
+from firearrow.net.address import first_answer
 from firearrow.net.client import Client
-from firearrow.net.failover import first_answer
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
 from firearrow.wire import fastjson

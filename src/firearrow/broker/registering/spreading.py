@@ -19,9 +19,9 @@ from firearrow.broker.state.settings import Settings
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.access import OPEN, Access
+from firearrow.net.address import first_answer
 from firearrow.net.client import Client
-from firearrow.net.failover import first_answer
-from firearrow.net.serialworker import SerialWorker
+from firearrow.net.tasks import SerialWorker
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MASTER_ID, ClusterInfo, TopicConfig
 from firearrow.wire.codes import RequestCode

@@ -47,7 +47,7 @@ import msgspec
 from firearrow.auth.metadata import Metadata
 from firearrow.auth.model import Acl, Subject, User, policies_of
 from firearrow.broker.delaying.offsets import DelayOffsets
-from firearrow.broker.groups.requestmodes import RequestModes
+from firearrow.broker.groups.assignment import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.replication import statefeed
@@ -62,8 +62,7 @@ from firearrow.events import Event
 from firearrow.message import names
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
-from firearrow.net.running import Running
-from firearrow.net.tasks import say_if_failed
+from firearrow.net.tasks import TaskService, say_if_failed
 from firearrow.store import ToldProgress, told_progress
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo, HaStatus
@@ -160,7 +159,7 @@ class _DeletedChange(_Change, frozen=True):
     new: _Deleted = _Deleted()
 
 
-class SlaveSync(Running):
+class SlaveSync(TaskService):
     """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
     serves clients, empty as long as nobody knows; ``access`` is how to get in there. ``timer_told``
     is told how far the master's timer is, ``timer_back`` how far that of a slave is that acted for

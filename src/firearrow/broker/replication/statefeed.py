@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.auth.metadata import RightsChanged
-from firearrow.broker.groups.requestmodes import RequestModes
+from firearrow.broker.groups.assignment import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.replication.replicas import Replicas

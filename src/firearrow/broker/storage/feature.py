@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from firearrow.broker.events import SettingsChanged
 from firearrow.broker.feature import Base, Feature
 from firearrow.broker.metrics.stats import SAMPLE_SECONDS
 from firearrow.broker.state.persistence import StateFile
-from firearrow.broker.storage.healing import Healing
 from firearrow.broker.storage.saving import Confirming, Following, Kept, Saving
+from firearrow.errors import FirearrowError
+from firearrow.net.tasks import SerialWorker
+from firearrow.replication.fetching import Source
 from firearrow.services import Service
 from firearrow.store import MessageStore, RecordDamaged
 
@@ -65,24 +69,76 @@ class StorageFeature(Feature):
         await self.saving.finish()
 
 
-# --- Has queues that were left out catch up with the log, by time ---
+# --- Periodic catch-up of queues that were left out ---
 
 
-CATCH_UP_SECONDS: Final = 1.0  # how soon a queue that was left out is seen to
-RESTING_SECONDS: Final = 5.0  # the same where the log did not grow since the last look
+CATCH_UP_SECONDS: Final = 1.0  # pause between two looks at the queues that were left out
+RESTING_SECONDS: Final = 5.0  # the same pause if the log did not grow since the last look
 
 
 class CatchingUp:
-    """Looks after the queues of a store that were left out."""
+    """Dispatches records to the queues of a store that were left out."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._looked_at = -1  # where the log ended at the last look
+        self._looked_at = -1  # end of the log at the last look
 
     def step(self) -> float:
-        """Let them catch up; look again soon whether there are any."""
+        """Let the queues catch up; return the seconds until the next look."""
         wait = self._store.catch_up_left_out()
         looked_at, self._looked_at = self._looked_at, self._store.log_end_offset
         if wait is None and looked_at == self._looked_at:
             return RESTING_SECONDS
         return CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
+
+
+# --- Repair of damaged records from a replica of the log ---
+#
+# A slave asks its master for the record, a master asks the broker that `healFrom` names. The read that met the damage
+# goes on without the record; later reads find it. After a start each record is requested once, one after the other, in
+# a thread.
+
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX: Final = 1024
+"""Records that are still to request; a store with more damage has another problem."""
+
+
+class Healing(SerialWorker[RecordDamaged]):
+    """Repairs records of a store; ``replica`` returns another broker that has the log, or None."""
+
+    def __init__(self, store: MessageStore, replica: Callable[[], Source | None]) -> None:
+        super().__init__("healing", WAITING_MAX)
+        self._store = store
+        self._replica = replica
+
+    def met(self, record: RecordDamaged) -> None:
+        """Queue a record for repair, if there is a replica."""
+        if self._replica() is not None:
+            self._add(record)
+
+    async def _do(self, item: RecordDamaged) -> None:
+        replica = self._replica()
+        if replica is None:
+            return  # the role has changed meanwhile
+        extra = {"physical_offset": item.physical_offset, "address": replica.address}
+        try:
+            why = await self._healed(item, replica)
+        except (OSError, FirearrowError) as error:
+            why = str(error)
+        if why is None:
+            log.warning("damaged record is as it was: a replica has it", extra=extra)
+        else:
+            log.error("a replica does not help", extra={**extra, "reason": why})
+
+    async def _healed(self, record: RecordDamaged, replica: Source) -> str | None:
+        """Repair a record; return the reason if that is not possible."""
+        asked = self._store.asked_for(record)
+        if asked is None:
+            return "the log does not hold it any more"
+        data = await asyncio.to_thread(replica.fetch, asked.start, asked.size)
+        why = self._store.mend(record, asked, data)
+        if why is None:
+            await asyncio.to_thread(self._store.flush_mended, record)
+        return why

@@ -13,8 +13,8 @@ import msgspec
 
 from firearrow.client.answers import body_or_fault, read_number
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError
+from firearrow.net.address import first_answer
 from firearrow.net.client import Client
-from firearrow.net.failover import first_answer
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion
 from firearrow.wire.codes import RequestCode

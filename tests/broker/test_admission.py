@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from firearrow.broker.unserved import NOT_YET
+from firearrow.broker.admission import NOT_YET
 from tests.broker.serving import Caller, Serving, calling
 
 
