@@ -23,7 +23,7 @@ from firearrow.controller.config import ControllerConfig
 from firearrow.controller.heartbeats import Heartbeats
 from firearrow.controller.state import AnyAgreement
 from firearrow.errors import BrokerError
-from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels
+from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels, keyed
 from firearrow.net.meter import Counts, Histograms
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.raft import Role
@@ -50,7 +50,7 @@ class Tally:
         self.requests: Counts[tuple[int, bool]] = Counts()  # code, True if no fault happened
         self.latency: Histograms[int] = Histograms(BOUNDS_US)
         self.agreed: Counts[bool] = Counts()  # True if agreed on
-        self.agreed_latency: Histograms[None] = Histograms(BOUNDS_US)
+        self.agreed_latency: Histograms[bool] = Histograms(BOUNDS_US)
         self.elections: Counts[tuple[str, str, str]] = Counts()  # cluster, name, result
 
     def now(self) -> float:
@@ -66,7 +66,7 @@ class Tally:
         """Count an entry that was proposed at a time and whose result is known now."""
         self.agreed.add(is_agreed)
         if is_agreed:
-            self.agreed_latency.add(None, self._took_us(since))
+            self.agreed_latency.add(True, self._took_us(since))
 
     def elected(self, cluster: str, name: str, code: int) -> None:
         """Count an election by the code of its answer."""
@@ -124,59 +124,46 @@ def _disk(sources: Sources) -> Iterator[Sample]:
     yield Sample({}, sum(path.stat().st_size for path in files if path.is_file()))
 
 
-def _brokers(sources: Sources) -> Iterator[Sample]:
-    for (cluster, name), count in sources.heartbeats.counts().items():
-        yield Sample({"cluster": cluster, "broker_set": name}, count)
+def _set(_: Sources, key: tuple[str, str]) -> Labels:
+    return dict(zip(_SET, key, strict=True))
 
 
-def _requests(sources: Sources) -> Iterator[Sample]:
-    for (code, is_well), count in sources.tally.requests.of.items():
-        status = {"request_handle_status": "success" if is_well else "failed"}
-        yield Sample({"request_type": _type_of(code), **status}, count)
+def _request(sources: Sources, key: tuple[int, bool]) -> Labels:
+    code, is_well = key
+    return {**_type(sources, code), "request_handle_status": _STATUS[is_well]}
 
 
-def _latency(sources: Sources) -> Iterator[Sample]:
-    for code, histogram in sources.tally.latency.of.items():
-        yield Sample({"request_type": _type_of(code)}, histogram)
+def _type(_: Sources, code: int) -> Labels:
+    return {"request_type": _PREFIX + RequestCode(code).name.removeprefix(_PREFIX)}
 
 
-def _type_of(code: int) -> str:
-    return _PREFIX + RequestCode(code).name.removeprefix(_PREFIX)
+def _operation(_: Sources, is_agreed: bool) -> Labels:
+    return {"dledger_operation": "append", "dLedger_operation_status": _STATUS[is_agreed]}
 
 
-def _agreed(sources: Sources) -> Iterator[Sample]:
-    for is_agreed, count in sources.tally.agreed.of.items():
-        yield Sample(_operation(is_agreed=is_agreed), count)
+def _election(_: Sources, key: tuple[str, str, str]) -> Labels:
+    return dict(zip((*_SET, "election_result"), key, strict=True))
 
 
-def _agreed_latency(sources: Sources) -> Iterator[Sample]:
-    for histogram in sources.tally.agreed_latency.of.values():
-        yield Sample(_operation(is_agreed=True), histogram)
-
-
-def _operation(*, is_agreed: bool) -> Labels:
-    status = "success" if is_agreed else "failed"
-    return {"dledger_operation": "append", "dLedger_operation_status": status}
-
-
-def _elections(sources: Sources) -> Iterator[Sample]:
-    for (cluster, name, result), count in sources.tally.elections.of.items():
-        yield Sample({"cluster": cluster, "broker_set": name, "election_result": result}, count)
-
-
+_STATUS: Final = {True: "success", False: "failed"}
 _TYPE: Final = ("request_type",)
 _OPERATION: Final = ("dledger_operation", "dLedger_operation_status")
 _SET: Final = ("cluster", "broker_set")
 ROWS: Final[tuple[tuple[Family, Reading], ...]] = (
     (Family("role", "gauge", "1 candidate, 2 follower, 3 leader"), _role),
     (Family("dledger_disk_usage_bytes", "gauge", "Bytes of what was agreed on"), _disk),
-    (Family("active_broker_num", "gauge", "Brokers that live", _SET), _brokers),
-    (Family("request_total", "counter", "Requests", (*_TYPE, "request_handle_status")), _requests),
-    (Family("request_latency_microseconds", "histogram", "How long requests take", _TYPE), _latency),
-    (Family("dledger_op_total", "counter", "Entries to be agreed on", _OPERATION), _agreed),
-    (Family("dledger_op_latency_microseconds", "histogram", "How long that takes", _OPERATION), _agreed_latency),
-    (Family("election_total", "counter", "Elections", (*_SET, "election_result")), _elections),
-)
+    (Family("active_broker_num", "gauge", "Brokers that live", _SET), keyed(lambda it: it.heartbeats.counts(), _set)),
+    (Family("request_total", "counter", "Requests", (*_TYPE, "request_handle_status")),
+     keyed(lambda it: it.tally.requests.of, _request)),
+    (Family("request_latency_microseconds", "histogram", "How long requests take", _TYPE),
+     keyed(lambda it: it.tally.latency.of, _type)),
+    (Family("dledger_op_total", "counter", "Entries to be agreed on", _OPERATION),
+     keyed(lambda it: it.tally.agreed.of, _operation)),
+    (Family("dledger_op_latency_microseconds", "histogram", "How long that takes", _OPERATION),
+     keyed(lambda it: it.tally.agreed_latency.of, _operation)),
+    (Family("election_total", "counter", "Elections", (*_SET, "election_result")),
+     keyed(lambda it: it.tally.elections.of, _election)),
+)  # fmt: skip
 
 
 def metrics_of(sources: Sources) -> Metrics:

@@ -7,14 +7,16 @@ rocketmq_messages_in_total{cluster="DefaultCluster",...,topic="T",message_type="
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from firearrow.net.meter import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PIECE_LINES: Final = 500  # of an answer: a millisecond
 
+K = TypeVar("K", bound=Hashable)
+S = TypeVar("S")
 Value = int | float | Histogram
 Labels = Mapping[str, object]
 
@@ -51,6 +53,18 @@ class Metrics(NamedTuple):
 
 
 SCOPE: Final = "otel_scope_name"  # the label that names the part of RocketMQ which tells them
+
+
+def keyed(
+    values: Callable[[S], Mapping[K, Value]], labels: Callable[[S, K], Labels]
+) -> Callable[[S], Iterator[Sample]]:
+    """Return a reading of `Counts` or `Histograms`, with the labels of each key."""
+
+    def read(sources: S) -> Iterator[Sample]:
+        for key, value in list(values(sources).items()):  # requests may add keys during a scrape
+            yield Sample(labels(sources, key), value)
+
+    return read
 
 
 def common_labels(given: str, families: Iterable[Family], *, in_delta: bool, **fixed: str) -> dict[str, str]:

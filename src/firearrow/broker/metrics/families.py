@@ -35,8 +35,8 @@ from firearrow.broker.pop.revivequeue import ReviveQueue
 from firearrow.broker.transactions.halves import HALF_TOPIC
 from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.message import names
-from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels
-from firearrow.net.meter import OTHER, Counts, Histogram, Histograms, RpcMeter
+from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels, keyed
+from firearrow.net.meter import OTHER, Histogram, RpcKey, RpcMeter
 from firearrow.store import PutCounters
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
 from firearrow.wire.codes import RequestCode, ResponseCode, version_name
@@ -187,11 +187,6 @@ def _is_system_group(group: str) -> bool:
 # --- how it is ---
 
 
-def _watermark(sources: Sources) -> Iterator[Sample]:
-    for line, waiting in sources.flow.waiting.items():
-        yield Sample({"processor": _PROCESSORS[line]}, waiting)
-
-
 def _one(value: Callable[[Sources], int], labels: Labels | None = None) -> Reading:
     def read(sources: Sources) -> Iterator[Sample]:
         yield Sample(labels or {}, value(sources))
@@ -199,24 +194,12 @@ def _one(value: Callable[[Sources], int], labels: Labels | None = None) -> Readi
     return read
 
 
-def _counted(counts: Callable[[Tally], Counts[str]], labels: Labels | None = None) -> Reading:
-    """A counter by topic."""
-
-    def read(sources: Sources) -> Iterator[Sample]:
-        for topic, count in list(counts(sources.tally).of.items()):
-            yield Sample({**(labels or {}), "topic": topic}, count)
-
-    return read
+def _topic(_: Sources, topic: str) -> Labels:
+    return {"topic": topic}
 
 
-def _spread(histograms: Callable[[Tally], Histograms[str]], labels: Labels | None = None) -> Reading:
-    """A histogram by topic."""
-
-    def read(sources: Sources) -> Iterator[Sample]:
-        for topic, histogram in list(histograms(sources.tally).of.items()):
-            yield Sample({**(labels or {}), "topic": topic}, histogram)
-
-    return read
+def _stored_topic(_: Sources, topic: str) -> Labels:
+    return {**STORED, "topic": topic}
 
 
 # --- clients ---
@@ -269,16 +252,9 @@ def _age(since_ms: int, now_ms: int) -> int:
     return max(0, now_ms - since_ms) if since_ms else 0
 
 
-def _dead(sources: Sources) -> Iterator[Sample]:
-    for (group, topic), count in list(sources.tally.dead.of.items()):
-        is_system = _is_system(sources, topic, group)
-        labels = {"consumer_group": group, "topic": topic, "is_system": is_system}
-        yield Sample(labels, count)
-
-
-def _halves(sources: Sources) -> Iterator[Sample]:
-    for topic, count in sources.open_counts.counts().items():
-        yield Sample({"topic": topic}, count)
+def _dead(sources: Sources, key: tuple[str, str]) -> Labels:
+    group, topic = key
+    return {"consumer_group": group, "topic": topic, "is_system": _is_system(sources, topic, group)}
 
 
 # --- the store ---
@@ -344,27 +320,22 @@ def _snapshot(sources: Sources) -> Iterator[Sample]:
 # --- POP ---
 
 
-def _revive_in(sources: Sources) -> Iterator[Sample]:
-    for (group, topic, kind), count in list(sources.tally.revive_in.of.items()):
-        yield Sample({**_of(group, topic), "revive_message_type": kind, **_PUT_OK}, count)
+def _revive_in(_: Sources, key: tuple[str, str, str]) -> Labels:
+    group, topic, kind = key
+    return {"consumer_group": group, "topic": topic, "revive_message_type": kind, **_PUT_OK}
 
 
-def _revive_out(sources: Sources) -> Iterator[Sample]:
-    for (group, topic, kind, queue_id), count in list(sources.tally.revive_out.of.items()):
-        labels = {**_of(group, topic), "revive_message_type": kind, "queue_id": queue_id}
-        yield Sample(labels, count)
+def _revive_out(_: Sources, key: tuple[str, str, str, int]) -> Labels:
+    group, topic, kind, queue_id = key
+    return {"consumer_group": group, "topic": topic, "revive_message_type": kind, "queue_id": queue_id}
 
 
-def _revived(sources: Sources) -> Iterator[Sample]:
-    for (group, topic), count in list(sources.tally.revived.of.items()):
-        yield Sample({**_of(group, topic), **_PUT_OK}, count)
+def _revived(_: Sources, key: tuple[str, str]) -> Labels:
+    group, topic = key
+    return {"consumer_group": group, "topic": topic, **_PUT_OK}
 
 
 _PUT_OK: Final = {"put_status": "PUT_OK"}  # what can't be put is tried again, and counted then
-
-
-def _of(group: str, topic: str) -> Labels:
-    return {"consumer_group": group, "topic": topic}
 
 
 def _revive_lag(sources: Sources) -> Iterator[Sample]:
@@ -389,26 +360,19 @@ _REQUEST_NAMES: Final = {int(code): code.name.lower() for code in RequestCode} |
 _RESPONSE_NAMES: Final = {int(code): code.name.lower() for code in ResponseCode}
 
 
-def _rpc(sources: Sources) -> Iterator[Sample]:
-    for key, histogram in list(sources.meter.histograms.items()):
-        labels = {
-            **REMOTING,
-            "request_code": _REQUEST_NAMES.get(key.code, str(key.code)),
-            "response_code": _RESPONSE_NAMES.get(key.response_code, str(key.response_code)),
-            "is_long_polling": key.waited,
-            "result": "oneway" if key.is_oneway else "success",
-        }
-        yield Sample(labels, histogram)
+def _rpc(_: Sources, key: RpcKey) -> Labels:
+    return {
+        **REMOTING,
+        "request_code": _REQUEST_NAMES.get(key.code, str(key.code)),
+        "response_code": _RESPONSE_NAMES.get(key.response_code, str(key.response_code)),
+        "is_long_polling": key.waited,
+        "result": "oneway" if key.is_oneway else "success",
+    }
 
 
-def _topics_made(sources: Sources) -> Iterator[Sample]:
-    for (ok, is_system), histogram in list(sources.tally.topics_made.of.items()):
-        yield Sample({"invocation_status": _STATUS[ok], "is_system": is_system}, histogram)
-
-
-def _groups_made(sources: Sources) -> Iterator[Sample]:
-    for (ok,), histogram in list(sources.tally.groups_made.of.items()):
-        yield Sample({"invocation_status": _STATUS[ok]}, histogram)
+def _topics_made(_: Sources, key: tuple[bool, bool]) -> Labels:
+    ok, is_system = key
+    return {"invocation_status": _STATUS[ok], "is_system": is_system}
 
 
 _STATUS: Final = {True: "success", False: "failure"}
@@ -448,98 +412,81 @@ ROWS: Final[tuple[Row, ...]] = (
     _histogram("message_size", "Bytes of a record", _KIND, _message_size),
     _counter("messages_out", "Messages that groups were given", _GROUP, _messages_out),
     _counter("throughput_out", "Bytes of the records of these", _GROUP, _throughput_out),
-    _counter(
-        "send_to_dlq_messages",
-        "Messages that became dead letters",
-        ("consumer_group", "topic", "is_system"),
-        _dead,
-    ),
+    _counter("send_to_dlq_messages", "Messages that became dead letters", ("consumer_group", "topic", "is_system"),
+        keyed(lambda it: it.tally.dead.of, _dead)),
     # --- groups that have members ---
     _gauge("consumer_lag_messages", "Messages that a group has not consumed", _GROUP,
-           _lag(lambda lag, _: lag.messages)),
+        _lag(lambda lag, _: lag.messages)),
     _gauge("consumer_lag_latency_milliseconds", "Age of the first of these", _GROUP,
-           _lag(lambda lag, now_ms: _age(lag.first_ms, now_ms))),
+        _lag(lambda lag, now_ms: _age(lag.first_ms, now_ms))),
     _gauge("consumer_inflight_messages", "Messages that members have in hand", _GROUP,
-           _lag(lambda lag, _: lag.in_hand)),
-    _gauge("consumer_ready_messages", "Messages that were not given yet", _GROUP,
-           _lag(lambda lag, _: lag.ready)),
+        _lag(lambda lag, _: lag.in_hand)),
+    _gauge("consumer_ready_messages", "Messages that were not given yet", _GROUP, _lag(lambda lag, _: lag.ready)),
     _gauge("consumer_queueing_latency_milliseconds", "Age of the first of these", _GROUP,
-           _lag(lambda lag, now_ms: _age(lag.next_ms, now_ms))),
+        _lag(lambda lag, now_ms: _age(lag.next_ms, now_ms))),
     # --- clients ---
-    _gauge("producer_connections", "Connections of producers",
-           ("language", "version", "protocol_type"), _producers),
+    _gauge("producer_connections", "Connections of producers", ("language", "version", "protocol_type"), _producers),
     _gauge("consumer_connections", "Connections of consumers",
-           ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
-           _consumers),
+        ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"), _consumers),
     # --- requests ---
-    _histogram(
-        "rpc_latency_milliseconds",
-        "How long requests take",
+    _histogram("rpc_latency_milliseconds", "How long requests take",
         ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
-        _rpc,
-    ),
-    _gauge("processor_watermark", "Requests that were read and wait", ("processor",), _watermark),
+        keyed(lambda it: it.meter.histograms, _rpc)),
+    _gauge("processor_watermark", "Requests that were read and wait", ("processor",),
+        keyed(lambda it: it.flow.waiting, lambda _, line: {"processor": _PROCESSORS[line]})),
     _histogram("topic_create_execution_time_milliseconds", "How long it takes to create a topic",
-               ("invocation_status", "is_system"), _topics_made),
-    _histogram("consumer_group_create_execution_time_milliseconds",
-               "How long it takes to create a group", ("invocation_status",), _groups_made),
+        ("invocation_status", "is_system"), keyed(lambda it: it.tally.topics_made.of, _topics_made)),
+    _histogram("consumer_group_create_execution_time_milliseconds", "How long it takes to create a group",
+        ("invocation_status",),
+        keyed(lambda it: it.tally.groups_made.of, lambda _, key: {"invocation_status": _STATUS[key[0]]})),
     # --- the broker ---
     _gauge("broker_permission", "What clients may do: 2 write, 4 read, 6 both", (),
-           _one(lambda it: it.context.settings.broker.broker_permission)),
+        _one(lambda it: it.context.settings.broker.broker_permission)),
     _gauge("topic_number", "Topics", (), _one(lambda it: len(it.context.topics.table))),
-    _gauge("consumer_group_number", "Consumer groups", (),
-           _one(lambda it: len(it.context.groups.table))),
+    _gauge("consumer_group_number", "Consumer groups", (), _one(lambda it: len(it.context.groups.table))),
     # --- transactions ---
     _counter("commit_messages", "Transactions that were committed", _TOPIC,
-             _counted(lambda it: it.commits)),
+        keyed(lambda it: it.tally.commits.of, _topic)),
     _counter("rollback_messages", "Transactions that were rolled back", _TOPIC,
-             _counted(lambda it: it.rollbacks)),
-    _histogram("finish_message_latency_milliseconds",
-               "How long a transaction was open that was committed, in seconds", _TOPIC,
-               _spread(lambda it: it.finished)),
-    _gauge("half_messages", "Transactions that are open", _TOPIC, _halves),
+        keyed(lambda it: it.tally.rollbacks.of, _topic)),
+    _histogram("finish_message_latency_milliseconds", "How long a transaction was open that was committed, in seconds",
+        _TOPIC, keyed(lambda it: it.tally.finished.of, _topic)),
+    _gauge("half_messages", "Transactions that are open", _TOPIC, keyed(lambda it: it.open_counts.counts(), _topic)),
     # --- the store ---
-    _gauge("storage_size_bytes", "Bytes of the disk that are used", _STORE,
-           _one(_used_bytes, STORED)),
-    _gauge("storage_flush_behind_bytes", "Bytes that are not on the disk", _STORE,
-           _one(_flush_behind, STORED)),
+    _gauge("storage_size_bytes", "Bytes of the disk that are used", _STORE, _one(_used_bytes, STORED)),
+    _gauge("storage_flush_behind_bytes", "Bytes that are not on the disk", _STORE, _one(_flush_behind, STORED)),
     _gauge("storage_dispatch_behind_bytes", "Bytes that are in no queue", _STORE,
-           _one(lambda it: it.context.store.behind_bytes, STORED)),
-    _gauge("storage_message_reserve_time_milliseconds", "Age of the first message", _STORE,
-           _reserve),
+        _one(lambda it: it.context.store.behind_bytes, STORED)),
+    _gauge("storage_message_reserve_time_milliseconds", "Age of the first message", _STORE, _reserve),
     # --- the timer ---
     _counter("timer_enqueue", "Messages that were put on the wheel", (*_STORE, "topic"),
-             _counted(lambda it: it.timed_in, STORED)),
+        keyed(lambda it: it.tally.timed_in.of, _stored_topic)),
     _counter("timer_dequeue", "Messages that were delivered at their time", (*_STORE, "topic"),
-             _counted(lambda it: it.timed_out, STORED)),
-    _gauge("timer_enqueue_lag", "Messages that are not on the wheel yet", _STORE,
-           _one(_timer_behind, STORED)),
-    _gauge("timer_enqueue_latency_milliseconds", "Age of the first of these", _STORE,
-           _one(_timer_late, STORED)),
-    _gauge("timer_dequeue_lag", "Messages that wait for their time", _STORE,
-           _one(_timer_waiting, STORED)),
-    _gauge("timer_dequeue_latency_milliseconds", "How late the wheel is read", _STORE,
-           _one(_timer_read_late, STORED)),
+        keyed(lambda it: it.tally.timed_out.of, _stored_topic)),
+    _gauge("timer_enqueue_lag", "Messages that are not on the wheel yet", _STORE, _one(_timer_behind, STORED)),
+    _gauge("timer_enqueue_latency_milliseconds", "Age of the first of these", _STORE, _one(_timer_late, STORED)),
+    _gauge("timer_dequeue_lag", "Messages that wait for their time", _STORE, _one(_timer_waiting, STORED)),
+    _gauge("timer_dequeue_latency_milliseconds", "How late the wheel is read", _STORE, _one(_timer_read_late, STORED)),
     _gauge("timing_messages", "Messages that wait for their time", (*_STORE, "topic"), _timing),
     _gauge("timer_message_snapshot", "Messages that wait for a time within so many seconds",
-           (*_STORE, "timer_bound_s"), _snapshot),
+        (*_STORE, "timer_bound_s"), _snapshot),
     _histogram("delay_message_latency_seconds", "How far ahead times are", (*_STORE, "topic"),
-               _spread(lambda it: it.delays, STORED)),
+        keyed(lambda it: it.tally.delays.of, _stored_topic)),
     # --- POP ---
     _gauge("pop_offset_buffer_size", "Offsets of groups that are in memory only", (),
-           _one(lambda it: it.books.kept_offsets)),
+        _one(lambda it: it.books.kept_offsets)),
     _gauge("pop_checkpoint_buffer_size", "Pops that are noted in memory only", (),
-           _one(lambda it: it.books.kept_checkpoints)),
+        _one(lambda it: it.books.kept_checkpoints)),
     _counter("pop_revive_in_message", "Records of pops and acknowledgements that were put",
-             ("consumer_group", "topic", "revive_message_type", "put_status"), _revive_in),
+        ("consumer_group", "topic", "revive_message_type", "put_status"),
+        keyed(lambda it: it.tally.revive_in.of, _revive_in)),
     _counter("pop_revive_out_message", "Records that were read again when their time was over",
-             ("consumer_group", "topic", "revive_message_type", "queue_id"), _revive_out),
-    _counter("pop_revive_retry_messages", "Popped messages that came again",
-             ("consumer_group", "topic", "put_status"), _revived),
-    _gauge("pop_revive_lag_milliseconds", "Records of pops that are not read", ("queue_id",),
-           _revive_lag),
-    _gauge("pop_revive_latency_milliseconds", "Age of the first of these", ("queue_id",),
-           _revive_late),
+        ("consumer_group", "topic", "revive_message_type", "queue_id"),
+        keyed(lambda it: it.tally.revive_out.of, _revive_out)),
+    _counter("pop_revive_retry_messages", "Popped messages that came again", ("consumer_group", "topic", "put_status"),
+        keyed(lambda it: it.tally.revived.of, _revived)),
+    _gauge("pop_revive_lag_milliseconds", "Records of pops that are not read", ("queue_id",), _revive_lag),
+    _gauge("pop_revive_latency_milliseconds", "Age of the first of these", ("queue_id",), _revive_late),
 )  # fmt: skip
 
 
