@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from firearrow.client import Message, Producer, PushConsumer, RetryLater, StartFrom
-from firearrow.client.portal import LoopThread
+from firearrow.client.session.portal import LoopThread
 from firearrow.message.model import MessageView
 from firearrow.message.names import retry_topic
 from firearrow.message.record import iter_records

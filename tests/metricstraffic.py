@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from firearrow.client import Decision, Message, Producer, PushConsumer, Session, SimpleConsumer
 from firearrow.client.admin import Admin
-from firearrow.client.subscription import StartFrom
+from firearrow.client.consumer.subscription import StartFrom
 from firearrow.net.client import Client
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig

@@ -68,8 +68,8 @@ STIFF = {
 BROAD_EXCEPT_PLACES = {
     "src/firearrow/broker/storage/saving.py",
     "src/firearrow/cli/failures.py",
-    "src/firearrow/client/handlers.py",
-    "src/firearrow/client/workers.py",
+    "src/firearrow/client/consumer/handlers.py",
+    "src/firearrow/client/push/anyorder.py",
     "src/firearrow/net/http.py",
     "src/firearrow/net/server.py",
     "src/firearrow/store/flushservice.py",

@@ -6,8 +6,8 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
+from firearrow.client.pull.rangereader import PullOptions
 from firearrow.client.queues import Queue
-from firearrow.client.rangereader import PullOptions
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
 from firearrow.message.ids import decode_offset_id

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from firearrow.client.blocking import PushConsumer
+from firearrow.client.consumer.subscription import StartFrom
 from firearrow.client.message import Message
-from firearrow.client.subscription import StartFrom
 from tests.cli.shell import Shell
 
 

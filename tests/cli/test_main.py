@@ -83,7 +83,7 @@ def test_who_runs_no_command_of_cyclopts_does_not_import_it(command: str) -> Non
 
 @pytest.mark.parametrize("words", [["topic", "list"], ["lag"], ["mqadmin", "clusterList"]])
 def test_who_asks_a_cluster_imports_no_more_than_that_needs(words: list[str], tmp_path: Path) -> None:
-    heavy = {"tomllib", "numpy", "firearrow.client.portal", "firearrow.net.server"}
+    heavy = {"tomllib", "numpy", "firearrow.client.session.portal", "firearrow.net.server"}
     program = (
         "import sys, firearrow.cli.main as m\n"
         f"m.main({[*words, '-n', '127.0.0.1:1']!r})\n"

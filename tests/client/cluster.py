@@ -13,7 +13,7 @@ from typing import Any
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.core import Broker
-from firearrow.client.session import Session
+from firearrow.client.session.session import Session
 from firearrow.clock import Clock, SystemClock
 from firearrow.message.model import MessageView
 from firearrow.testing import loop

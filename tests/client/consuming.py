@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from firearrow.client.consumer.subscription import StartFrom
 from firearrow.client.message import Message
-from firearrow.client.push import PushConsumer
-from firearrow.client.session import Session
-from firearrow.client.subscription import StartFrom
+from firearrow.client.push.pushconsumer import PushConsumer
+from firearrow.client.session.session import Session
 from firearrow.message import properties as keys_of
 from tests.client.cluster import Cluster
 

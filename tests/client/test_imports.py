@@ -25,7 +25,7 @@ def imported(statement: str) -> set[str]:
 )
 def test_nothing_heavy(statement: str) -> None:
     modules = imported(statement)
-    assert "firearrow.client.producer" in modules
+    assert "firearrow.client.producer.producer" in modules
     assert {name for name in HEAVY if name in modules} == set()
 
 

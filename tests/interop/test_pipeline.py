@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from firearrow.client.batchsender import Sent
+from firearrow.client.producer.batchsender import Sent
 from firearrow.client.queues import Queue
 from firearrow.errors import NotPermitted
 from firearrow.net.access import Access

@@ -17,8 +17,8 @@ import pytest
 
 from firearrow.cli.main import main
 from firearrow.client import Credentials, Decision, Message, NewMessage, Producer, Queue, SendStatus, Session
-from firearrow.client.choosing import by_hash
-from firearrow.client.routequeues import subscribe_queues
+from firearrow.client.producer.choosing import by_hash
+from firearrow.client.routing.queues import subscribe_queues
 from firearrow.errors import BrokerError, NoReply, TopicNotFound
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.message.record import iter_records

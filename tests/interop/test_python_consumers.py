@@ -30,8 +30,8 @@ from firearrow.client import (
     StartFrom,
 )
 from firearrow.client.admin import Admin
-from firearrow.client.groupcalls import GroupCalls
-from firearrow.client.routequeues import subscribe_queues
+from firearrow.client.consumer.groupcalls import GroupCalls
+from firearrow.client.routing.queues import subscribe_queues
 from firearrow.errors import TopicNotFound
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Outgoing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from firearrow.client.portal import LoopThread
+from firearrow.client.session.portal import LoopThread
 from firearrow.errors import BrokerError
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net import futures

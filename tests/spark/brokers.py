@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from firearrow.client.pull.rangereader import PullOptions
 from firearrow.client.queues import Queue
-from firearrow.client.rangereader import PullOptions
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
 from firearrow.wire.codes import RequestCode

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from firearrow.client import rangereader as range_reader
+from firearrow.client.pull import rangereader as range_reader
 from firearrow.client.queues import NOT_STORED, Bound, Queue, Span
 from firearrow.config import properties
 from firearrow.errors import ConfigError, DataLost, NotPermitted, TopicNotFound

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from firearrow.client.batchsender import Sent
-from firearrow.client.routequeues import Target
+from firearrow.client.producer.batchsender import Sent
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message.batch import split_batch
 from firearrow.spark.options import for_sink

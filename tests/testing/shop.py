@@ -3,8 +3,8 @@
 import asyncio
 from datetime import timedelta
 
-from firearrow.client.answers import read_body
-from firearrow.client.routequeues import address_of
+from firearrow.client.routing.queues import address_of
+from firearrow.client.session.answers import read_body
 from firearrow.errors import NotFound
 from firearrow.message.record import iter_records
 from firearrow.net.client import Client

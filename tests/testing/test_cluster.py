@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.client.answers import read_body
+from firearrow.client.session.answers import read_body
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, InvalidRequest
 from firearrow.net.client import Client
 from firearrow.testing import BrokenStore, EmbeddedCluster

@@ -17,7 +17,7 @@ from firearrow.cli.values import positive
 from firearrow.client.admin import Admin
 from firearrow.client.loads import loads
 from firearrow.client.loads.pacing import Measured, Plan
-from firearrow.client.session import Session
+from firearrow.client.session.session import Session
 
 TOPIC: Final = "firearrow-bench"
 SHARES: Final = {"P50": 0.5, "P90": 0.9, "P99": 0.99, "P999": 0.999}

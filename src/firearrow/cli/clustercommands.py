@@ -37,7 +37,7 @@ from firearrow.cli.several import read_control
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server, servers_in
 from firearrow.client.admin.many import concurrently
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.errors import ConfigError
 
 COLUMNS: Final = ("cluster", "brokers", "masters", "slaves", "topics", "putRate", "getRate")

@@ -23,7 +23,7 @@ from firearrow.cli.queueprogress import ALL_SECONDS
 from firearrow.cli.values import WrongValue, in_seconds
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
 from firearrow.message.names import is_system_group
 from firearrow.wire.bodies import ClusterInfo

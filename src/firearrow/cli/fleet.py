@@ -14,7 +14,7 @@ from firearrow.cli.reports import Cell
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server, servers_in
 from firearrow.client.admin.many import concurrently
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
 
 Pattern = Annotated[str | None, Parameter(help="names that match this, with * and ? (default: all)")]

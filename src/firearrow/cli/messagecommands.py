@@ -24,9 +24,9 @@ from firearrow.cli.reports import Cell, Table, as_moment
 from firearrow.cli.resending import Resend, resend_all
 from firearrow.cli.values import moment, pair, seconds
 from firearrow.client.admin import Admin
-from firearrow.client.producer import Producer
+from firearrow.client.producer.producer import Producer
 from firearrow.client.queues import Queue
-from firearrow.client.tracerecords import steps_in
+from firearrow.client.tracing.records import steps_in
 from firearrow.clock import SystemClock
 from firearrow.errors import MessageError
 from firearrow.files import naming

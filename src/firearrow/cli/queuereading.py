@@ -10,7 +10,7 @@ from firearrow.cli.failures import NothingFound
 from firearrow.client.admin import Admin
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routequeues import address_of
+from firearrow.client.routing.queues import address_of
 from firearrow.errors import FirearrowError
 from firearrow.message.model import MessageView
 from firearrow.wire.bodies import PERM_READ

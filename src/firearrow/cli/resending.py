@@ -14,7 +14,7 @@ from firearrow.cli.clusters import Target
 from firearrow.cli.fleet import PREVIEW
 from firearrow.cli.messagerows import as_text
 from firearrow.cli.reports import Cell, Table, cut
-from firearrow.client.producer import Producer
+from firearrow.client.producer.producer import Producer
 from firearrow.errors import SendFailed
 from firearrow.message import properties as keys_of
 from firearrow.message.model import Message, MessageView

@@ -11,19 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from firearrow.client.handlers import Delivery, RetryLater
+    from firearrow.client.consumer.handlers import Delivery, RetryLater
+    from firearrow.client.consumer.subscription import StartFrom
     from firearrow.client.idempotence import KeyStore, MemoryKeys, SqliteKeys, once
     from firearrow.client.message import Message
-    from firearrow.client.producer import Producer
-    from firearrow.client.pullconsumer import PullConsumer
-    from firearrow.client.push import PushConsumer
+    from firearrow.client.pop.simpleconsumer import SimpleConsumer
+    from firearrow.client.producer.producer import Producer
+    from firearrow.client.producer.sendcalls import Receipt, SendStatus
+    from firearrow.client.producer.sender import Rules
+    from firearrow.client.producer.transactions import Decision, Transaction
+    from firearrow.client.pull.pullconsumer import PullConsumer
+    from firearrow.client.push.pushconsumer import PushConsumer
     from firearrow.client.queues import Queue
-    from firearrow.client.receipt import Receipt, SendStatus
-    from firearrow.client.sender import Rules
-    from firearrow.client.session import Session
-    from firearrow.client.simple import SimpleConsumer
-    from firearrow.client.subscription import StartFrom
-    from firearrow.client.transactions import Decision, Transaction
+    from firearrow.client.session.session import Session
     from firearrow.message.compress import Compression
     from firearrow.message.model import Message as NewMessage
     from firearrow.net.access import Tls
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "Compression": ("firearrow.message.compress", "Compression"),
     "Credentials": ("firearrow.wire.signature", "Credentials"),
-    "Decision": ("firearrow.client.transactions", "Decision"),
-    "Delivery": ("firearrow.client.handlers", "Delivery"),
+    "Decision": ("firearrow.client.producer.transactions", "Decision"),
+    "Delivery": ("firearrow.client.consumer.handlers", "Delivery"),
     "KeyStore": ("firearrow.client.idempotence", "KeyStore"),
     "MemoryKeys": ("firearrow.client.idempotence", "MemoryKeys"),
     "Message": ("firearrow.client.message", "Message"),
     "NewMessage": ("firearrow.message.model", "Message"),
-    "Producer": ("firearrow.client.producer", "Producer"),
-    "PullConsumer": ("firearrow.client.pullconsumer", "PullConsumer"),
-    "PushConsumer": ("firearrow.client.push", "PushConsumer"),
+    "Producer": ("firearrow.client.producer.producer", "Producer"),
+    "PullConsumer": ("firearrow.client.pull.pullconsumer", "PullConsumer"),
+    "PushConsumer": ("firearrow.client.push.pushconsumer", "PushConsumer"),
     "Queue": ("firearrow.client.queues", "Queue"),
-    "Receipt": ("firearrow.client.receipt", "Receipt"),
-    "RetryLater": ("firearrow.client.handlers", "RetryLater"),
-    "Rules": ("firearrow.client.sender", "Rules"),
-    "SendStatus": ("firearrow.client.receipt", "SendStatus"),
-    "Session": ("firearrow.client.session", "Session"),
-    "SimpleConsumer": ("firearrow.client.simple", "SimpleConsumer"),
+    "Receipt": ("firearrow.client.producer.sendcalls", "Receipt"),
+    "RetryLater": ("firearrow.client.consumer.handlers", "RetryLater"),
+    "Rules": ("firearrow.client.producer.sender", "Rules"),
+    "SendStatus": ("firearrow.client.producer.sendcalls", "SendStatus"),
+    "Session": ("firearrow.client.session.session", "Session"),
+    "SimpleConsumer": ("firearrow.client.pop.simpleconsumer", "SimpleConsumer"),
     "SqliteKeys": ("firearrow.client.idempotence", "SqliteKeys"),
-    "StartFrom": ("firearrow.client.subscription", "StartFrom"),
+    "StartFrom": ("firearrow.client.consumer.subscription", "StartFrom"),
     "Tls": ("firearrow.net.access", "Tls"),
-    "Transaction": ("firearrow.client.transactions", "Transaction"),
+    "Transaction": ("firearrow.client.producer.transactions", "Transaction"),
     "once": ("firearrow.client.idempotence", "once"),
 }
 

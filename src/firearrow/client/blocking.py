@@ -16,13 +16,13 @@ are given to it (``check``, handlers) are plain ones and run in other threads.
 
 from __future__ import annotations
 
-from firearrow.client import producer as _producer
-from firearrow.client import pullconsumer as _pull
-from firearrow.client import push as _push
-from firearrow.client import session as _session
-from firearrow.client import simple as _simple
-from firearrow.client.portal import A, Blocking, at_once, entered, waiting
+from firearrow.client.pop import simpleconsumer as _simple
+from firearrow.client.producer import producer as _producer
+from firearrow.client.pull import pullconsumer as _pull
+from firearrow.client.push import pushconsumer as _push
 from firearrow.client.queues import Queue
+from firearrow.client.session import session as _session
+from firearrow.client.session.portal import A, Blocking, at_once, entered, waiting
 
 
 class Session(Blocking[_session.Session]):

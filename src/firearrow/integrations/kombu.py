@@ -37,8 +37,8 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.json import dumps, loads
 
 import firearrow
-from firearrow.client.holding import Held
-from firearrow.client.portal import Blocking, waiting
+from firearrow.client.pop.renewal import Held
+from firearrow.client.session.portal import Blocking, waiting
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, ClientError, MessageError, ProtocolError
 from firearrow.integrations.queues import Binding, Queues

@@ -17,14 +17,14 @@ from typing import Final, NamedTuple, Self, Unpack
 
 import msgspec
 
-from firearrow.client.declaring import admin_of, declare_topic
-from firearrow.client.holding import Held, Holder, give_back
-from firearrow.client.popcalls import POP_MESSAGES_MAX
-from firearrow.client.producer import Producer
-from firearrow.client.routequeues import MASTER
-from firearrow.client.session import Session, SessionOptions
-from firearrow.client.simple import SimpleConsumer
+from firearrow.client.pop.popcalls import POP_MESSAGES_MAX
+from firearrow.client.pop.renewal import Held, Holder, give_back
+from firearrow.client.pop.simpleconsumer import SimpleConsumer
+from firearrow.client.producer.producer import Producer
+from firearrow.client.routing.queues import MASTER
+from firearrow.client.session.session import Session, SessionOptions
 from firearrow.errors import BrokerError, NotFound, TopicNotFound
+from firearrow.integrations.topics import admin_of, declare_topic
 from firearrow.wire.codes import ResponseCode
 
 PRODUCERS: Final = "kombu"

@@ -39,12 +39,12 @@ from taskiq import (
 )
 from taskiq.kicker import AsyncKicker
 
-from firearrow.client.declaring import declare_topic
-from firearrow.client.holding import Held, Holder, give_back
-from firearrow.client.producer import Producer
-from firearrow.client.session import Session, SessionOptions
-from firearrow.client.simple import SimpleConsumer
+from firearrow.client.pop.renewal import Held, Holder, give_back
+from firearrow.client.pop.simpleconsumer import SimpleConsumer
+from firearrow.client.producer.producer import Producer
+from firearrow.client.session.session import Session, SessionOptions
 from firearrow.errors import ClientError, ConfigError, FirearrowError, MessageError
+from firearrow.integrations.topics import declare_topic
 from firearrow.message import properties as keys_of
 
 log = logging.getLogger(__name__)

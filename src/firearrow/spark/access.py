@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from firearrow.client.nameservers import NameServers
-from firearrow.client.portal import LoopThread
+from firearrow.client.routing.nameservers import NameServers
+from firearrow.client.session.portal import LoopThread
 from firearrow.errors import ConfigError
 from firearrow.net.access import Access as NetAccess
 from firearrow.net.access import Tls

@@ -1,7 +1,7 @@
 """Messages from the brokers of a cluster: the origin that ``nameServer`` names.
 
 Queues and their ends come from the brokers by way of the name servers' routes; messages are pulled
-(``firearrow.client.rangereader``) as any consumer does, so that they cost the brokers what a consumer
+(``firearrow.client.pull.rangereader``) as any consumer does, so that they cost the brokers what a consumer
 costs them. An answer holds records as they are stored, which the file source reads, too: the rows
 are the same.
 """
@@ -18,11 +18,11 @@ from weakref import finalize
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.client.answers import read_body
-from firearrow.client.offsets import Offsets
+from firearrow.client.pull.queueoffsets import Offsets
+from firearrow.client.pull.rangereader import ATTEMPTS_MAX, PullOptions, RangeReader, pause
 from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
-from firearrow.client.rangereader import ATTEMPTS_MAX, PullOptions, RangeReader, pause
-from firearrow.client.routes import Routes
+from firearrow.client.routing.routes import Routes
+from firearrow.client.session.answers import read_body
 from firearrow.clock import SystemClock
 from firearrow.errors import (
     MAY_PASS,

@@ -22,8 +22,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from firearrow.client.batchsender import BatchBody, BatchSender, Sent
-from firearrow.client.routequeues import Target
+from firearrow.client.producer.batchsender import BatchSender, Sent
+from firearrow.client.routing.queues import Target
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message.ids import month_start_ms

@@ -34,7 +34,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from firearrow.client.admin import Admin
-from firearrow.client.portal import LoopThread
+from firearrow.client.session.portal import LoopThread
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
 from firearrow.files import thrown_away

@@ -6,7 +6,7 @@ import pytest
 
 from firearrow.client.admin import Admin, brokers
 from firearrow.client.admin.calls import fields_in
-from firearrow.client.answers import read_number
+from firearrow.client.session.answers import read_number
 from firearrow.errors import BrokerFailed, ConfigError, NotPermitted, RemoteProtocolError, TopicNotFound
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion, KVTable, TopicList

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from firearrow.client.producer.sendcalls import send_fields
 from firearrow.client.queues import Bound, Queue
-from firearrow.client.receipt import send_fields
 from firearrow.errors import ConfigError, TopicNotFound
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import INNER_BATCH

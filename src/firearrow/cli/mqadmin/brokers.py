@@ -8,7 +8,7 @@ from typing import Final
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import concurrent_order, fixed, moment, shown, text_order
 from firearrow.client.admin.cluster import addresses_of_cluster
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError
 from firearrow.wire.admin_bodies import HaStatus
 

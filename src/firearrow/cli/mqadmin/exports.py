@@ -13,7 +13,7 @@ from firearrow.cli.mqadmin.brokers import masters_with_slaves
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import concurrent_order, copied_concurrent_order, shown, text_order
 from firearrow.cli.mqadmin.stats import PUT, day_sum
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.files import for_the_user_alone, make_own_directory
 from firearrow.message import names

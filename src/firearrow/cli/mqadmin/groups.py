@@ -13,7 +13,7 @@ from firearrow.cli.mqadmin.javatext import concurrent_order, shown, text_order
 from firearrow.cli.mqadmin.runninginfo import info_text, queue_troubles, same_subscriptions
 from firearrow.cli.mqadmin.topics import attribute_changes
 from firearrow.client.admin.cluster import cluster_with
-from firearrow.client.routequeues import address_of
+from firearrow.client.routing.queues import address_of
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.files import name_of_file
 from firearrow.message.names import dlq_topic, retry_topic

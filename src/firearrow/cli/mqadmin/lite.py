@@ -7,7 +7,7 @@ from typing import Final
 
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import front, moment, shown, text_order
-from firearrow.client.routequeues import address_of
+from firearrow.client.routing.queues import address_of
 from firearrow.errors import FirearrowError
 from firearrow.message.names import lite_queue
 from firearrow.wire import fastjson

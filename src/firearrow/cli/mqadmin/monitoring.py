@@ -14,7 +14,7 @@ from firearrow.cli.mqadmin.javatext import text_order
 from firearrow.cli.mqadmin.runninginfo import queue_troubles, same_subscriptions
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routequeues import address_of
+from firearrow.client.routing.queues import address_of
 from firearrow.errors import FirearrowError
 from firearrow.message.names import group_of, is_retry
 from firearrow.wire.client_bodies import ConsumeStats, MessageQueue, OffsetWrapper

@@ -8,7 +8,7 @@ from typing import Final
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import copied_order, front, hash_order, moment_of, queue_hash, shown
 from firearrow.client.admin.cluster import Reset
-from firearrow.client.routequeues import address_of
+from firearrow.client.routing.queues import address_of
 from firearrow.errors import ConfigError, NotFound
 from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import ResponseCode

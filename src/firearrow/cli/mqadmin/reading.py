@@ -11,7 +11,7 @@ from firearrow.cli.mqadmin.messagetext import body_text, message_id, pulled_text
 from firearrow.cli.mqadmin.topics import readable_queues
 from firearrow.client.admin.messages import TOOLS_GROUP, Pulled, PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routequeues import address_of
+from firearrow.client.routing.queues import address_of
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.message.model import MessageView
 from firearrow.wire import fastjson

@@ -10,7 +10,7 @@ from typing import Any, Final
 from firearrow.cli.mqadmin.exports import hashed
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import text_order
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.database import DEFAULT
 from firearrow.errors import ConfigError
 from firearrow.state import VERSION_FAMILY, VERSION_KEY, open_database

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import fixed, shown, text_order
 from firearrow.client.admin.messages import Stored
+from firearrow.client.producer.sendcalls import NEW_TOPIC_QUEUES
 from firearrow.client.queues import Queue
-from firearrow.client.receipt import NEW_TOPIC_QUEUES
-from firearrow.client.routequeues import Target, writable
+from firearrow.client.routing.queues import Target, writable
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
 from firearrow.message import properties as keys_of
 from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import fixed, front, text_order
 from firearrow.client.diagnosis.clusterfacts import behind
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError
 from firearrow.message.names import is_dlq, is_retry
 from firearrow.wire.bodies import Route

@@ -7,7 +7,7 @@ from typing import Final
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import second, shown, text_order
 from firearrow.client.admin.messages import LAST_MS
-from firearrow.client.tracerecords import Step, steps_in
+from firearrow.client.tracing.records import Step, steps_in
 from firearrow.message.names import TRACE_TOPIC
 
 _ROW: Final = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}"

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from firearrow.client.answers import body_or_fault, read_number
+from firearrow.client.session.answers import body_or_fault, read_number
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError
 from firearrow.net.address import first_answer
 from firearrow.net.client import Client

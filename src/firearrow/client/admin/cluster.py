@@ -16,7 +16,7 @@ from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_
 from firearrow.client.admin.nameservers import ORDER_NAMESPACE, NameServers
 from firearrow.client.admin.offsets import Offsets
 from firearrow.client.admin.topics import Topics
-from firearrow.client.routequeues import MASTER, address_of
+from firearrow.client.routing.queues import MASTER, address_of
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
 from firearrow.message import names
 from firearrow.message.model import MessageView

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from firearrow.client.admin.calls import Calls, read_body
-from firearrow.client.answers import read_number
+from firearrow.client.session.answers import read_number
 from firearrow.config import properties
 from firearrow.errors import NotFound
 from firearrow.wire import fastjson, headers

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from firearrow.client.admin.calls import Calls
-from firearrow.client.answers import read_number
+from firearrow.client.session.answers import read_number
 from firearrow.wire import fastjson, headers
 from firearrow.wire.admin_bodies import GroupReadable, GroupSubscription, ProducerTable
 from firearrow.wire.bodies import TopicList

@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from firearrow.client.admin.calls import Calls
-from firearrow.client.answers import read_number
+from firearrow.client.producer.sendcalls import send_fields
 from firearrow.client.queues import Queue
-from firearrow.client.receipt import send_fields
+from firearrow.client.session.answers import read_number
 from firearrow.errors import BrokerError
 from firearrow.javanumbers import LONG_MAX
 from firearrow.message import properties

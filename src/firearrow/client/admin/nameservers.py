@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from firearrow.client.admin.calls import Calls
-from firearrow.client.answers import read_number
+from firearrow.client.session.answers import read_number
 from firearrow.config import properties
 from firearrow.wire import headers
 from firearrow.wire.bodies import ClusterInfo, KVTable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firearrow.client.admin.calls import Calls
-from firearrow.client.answers import read_number
+from firearrow.client.session.answers import read_number
 from firearrow.wire import headers
 from firearrow.wire.admin_bodies import AllConsumeStats, CorrectionOffsets, QueueTimeSpan, QueueTimeSpans
 from firearrow.wire.client_bodies import ConsumerStatus, ConsumeStats, MessageQueue, ResetOffsets

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from firearrow.client.admin.calls import Calls
-from firearrow.client.answers import usable_route
+from firearrow.client.session.answers import usable_route
 from firearrow.errors import TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.wire import fastjson, headers

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server, servers_in
 from firearrow.client.admin.many import concurrently
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError
 from firearrow.message import names

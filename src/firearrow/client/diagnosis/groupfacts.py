@@ -11,7 +11,7 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.many import concurrently
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError, GroupNotFound, TopicNotFound
 from firearrow.message import names
 from firearrow.message import properties as keys_of

@@ -10,7 +10,7 @@ from typing import Final
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, brokers_of
 from firearrow.client.diagnosis.findings import Finding, Level
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message import names

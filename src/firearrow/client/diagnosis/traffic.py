@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from firearrow.client.admin import Admin
 from firearrow.client.admin.many import concurrently
 from firearrow.client.diagnosis.clusterfacts import PROGRESS_SECONDS, BrokerFacts, brokers_of, progress_by_group
-from firearrow.client.routequeues import MASTER
+from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError
 from firearrow.message import names

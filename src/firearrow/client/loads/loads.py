@@ -11,14 +11,14 @@ from typing import Final
 
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import addresses_in, masters_of
+from firearrow.client.consumer.subscription import StartFrom
 from firearrow.client.loads.pacing import Measured, Plan, run
 from firearrow.client.message import Message
-from firearrow.client.producer import Producer
-from firearrow.client.push import PushConsumer
-from firearrow.client.session import Session
-from firearrow.client.simple import SimpleConsumer
-from firearrow.client.subscription import StartFrom
-from firearrow.client.transactions import Decision
+from firearrow.client.pop.simpleconsumer import SimpleConsumer
+from firearrow.client.producer.producer import Producer
+from firearrow.client.producer.transactions import Decision
+from firearrow.client.push.pushconsumer import PushConsumer
+from firearrow.client.session.session import Session
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
 from firearrow.message.names import retry_topic
 from firearrow.wire.bodies import TopicConfig

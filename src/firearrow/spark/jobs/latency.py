@@ -18,7 +18,7 @@ from typing import Final
 import pyspark.sql.functions as fn
 from pyspark.sql import Column, DataFrame
 
-from firearrow.client.tracerecords import FIELD_END, RECORD_END
+from firearrow.client.tracing.records import FIELD_END, RECORD_END
 from firearrow.message import properties as names
 from firearrow.message.names import DLQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRACE_TOPIC
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK

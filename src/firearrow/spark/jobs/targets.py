@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from firearrow.client.answers import read_number
+from firearrow.client.producer.sendcalls import send_fields
+from firearrow.client.pull.rangereader import PullOptions
 from firearrow.client.queues import Queue
-from firearrow.client.rangereader import PullOptions
-from firearrow.client.receipt import send_fields
-from firearrow.client.routequeues import Target, writable
+from firearrow.client.routing.queues import Target, writable
+from firearrow.client.session.answers import read_number
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
 from firearrow.message.batch import BatchMember, encode_batch

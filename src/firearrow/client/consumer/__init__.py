@@ -1,0 +1,1 @@
+"""Parts of every consumer: its membership, subscriptions, offsets, cached messages and handlers."""

@@ -1,0 +1,114 @@
+"""Decides which queues are this client's: at the start, every 20 s, and when something changes.
+
+All clients of a group divide the queues alike, each for itself, as long as they know the same
+queues and clients; in between, a queue may have two for a moment, which is why it may be consumed
+twice, or none. In broker's mode (400) the broker says which queues are ours, and whether they are
+pulled or popped.
+
+Source: upstream ``RebalanceImpl``, ``RebalanceService``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from firearrow.client.consumer.member import Member
+from firearrow.client.queues import Queue
+from firearrow.client.routing.queues import subscribe_queues
+from firearrow.errors import FirearrowError, TopicNotFound
+from firearrow.wire.allocation import Strategy
+from firearrow.wire.client_bodies import PULL, MessageQueue
+
+log = logging.getLogger(__name__)
+
+REBALANCE_SECONDS: Final = 20.0
+FAILED_SECONDS: Final = 1.0
+APART_SECONDS: Final = 1.0
+RETRY_LOOKS: Final = 10
+
+Update = Callable[[str, set[Queue], set[Queue]], Awaitable[bool]]
+"""Takes the queues of a topic to pull and those to pop; whether all of it could be done."""
+
+
+class Rebalancing:
+    """The division of a member's topics."""
+
+    def __init__(self, member: Member, strategy: Strategy, update: Update, *, by_broker: bool = False) -> None:
+        self._member = member
+        self._strategy = strategy
+        self._update = update
+        self._by_broker = by_broker
+        self._wanted = asyncio.Event()
+        self._retry_looks = 0
+
+    def soon(self) -> None:
+        """Divide as soon as possible."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Divide again and again."""
+        seconds = 0.0
+        while True:
+            is_done = await self.divide()
+            seconds = REBALANCE_SECONDS if is_done else FAILED_SECONDS
+            began = asyncio.get_running_loop().time()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wanted.wait()
+            except TimeoutError:
+                continue
+            waited = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(max(0.0, APART_SECONDS - waited))
+
+    async def divide(self) -> bool:
+        """Divide once; whether all topics could be."""
+        self._wanted.clear()
+        all_done = True
+        for topic in list(self._member.subscriptions):
+            try:
+                is_done = await self._divide(topic)
+            except TopicNotFound as error:
+                is_done = topic == self._member.own_retry_topic and self._has_waited_for_retries()
+                if topic != self._member.own_retry_topic:
+                    log.warning("topic has no queues", extra={"topic": topic, "error": error})
+            except (OSError, FirearrowError) as error:
+                log.warning("queues can't be divided", extra={"topic": topic, "error": error})
+                is_done = False
+            all_done = is_done and all_done
+        return all_done
+
+    def _has_waited_for_retries(self) -> bool:
+        """Brokers make a group's retry topic with its first heartbeat, as a rule: it is looked for
+        often at first."""
+        self._retry_looks += 1
+        return self._retry_looks > RETRY_LOOKS
+
+    async def _divide(self, topic: str) -> bool:
+        member = self._member
+        if not member.is_clustering:
+            route = await member.calls.session.route(topic)
+            return await self._update(topic, set(subscribe_queues(topic, route)), set())
+        if self._by_broker:
+            return await self._ask_broker(topic)
+        route = await member.calls.session.route(topic)
+        queues = subscribe_queues(topic, route)
+        clients = await member.calls.members(topic)
+        if not queues or not clients:
+            return bool(queues)
+        own = self._strategy([MessageQueue(*queue) for queue in queues], clients, member.calls.session.client_id)
+        return await self._update(topic, _as_queues(own), set())
+
+    async def _ask_broker(self, topic: str) -> bool:
+        assigned = await self._member.calls.assignments(topic, self._strategy.name)
+        if assigned is None:
+            return False
+        pulled = [one.message_queue for one in assigned if one.mode == PULL]
+        popped = [one.message_queue for one in assigned if one.mode != PULL]
+        return await self._update(topic, _as_queues(pulled), _as_queues(popped))
+
+
+def _as_queues(queues: Iterable[MessageQueue]) -> set[Queue]:
+    return {Queue(one.topic, one.broker_name, one.queue_id) for one in queues}

@@ -1,0 +1,1 @@
+"""Pop: simple consumers, the pops of push consumers, and the renewal of invisible times."""

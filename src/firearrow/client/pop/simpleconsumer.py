@@ -1,0 +1,197 @@
+"""A consumer that is asked for messages, and told what became of each.
+
+::
+
+    async with SimpleConsumer("127.0.0.1:9876", group="billing", topics=["orders"]) as consumer:
+        for message in await consumer.receive(32, invisible=timedelta(seconds=30)):
+            ...
+            await consumer.ack(message)
+
+Messages are popped (POP): any consumer of the group gets any of them, so there are no queues to
+share out, and a slow one keeps up nobody. What is not acknowledged while it is invisible to the
+others comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final, Unpack
+
+from firearrow.client.consumer.groupcalls import GroupCalls
+from firearrow.client.consumer.lifecycle import ConsumerLife
+from firearrow.client.consumer.subscription import StartFrom, subscription_to, wanted_of
+from firearrow.client.message import Message
+from firearrow.client.pop.popcalls import POP_MESSAGES_MAX, PopCalls, Popped, Popping, handle_of
+from firearrow.client.queues import Queue
+from firearrow.client.routing.queues import subscribe_queues
+from firearrow.client.session.session import Session, SessionOptions
+from firearrow.errors import ConfigError
+from firearrow.message import properties as keys_of
+from firearrow.wire.client_bodies import CLUSTERING, SUBSCRIBE_ALL, ConsumerData, SubscriptionData
+from firearrow.wire.pop import ANY_QUEUE
+
+WAIT_SECONDS: Final = 15.0
+INVISIBLE: Final = timedelta(seconds=60)
+FULL_SECONDS: Final = 0.1  # before a broker that has too many waiting pops is asked again
+
+
+class SimpleConsumer(ConsumerLife):
+    """A member of a group that pops.
+
+    ``cluster`` is where the name servers are, or a `Session` that others use as well; without one
+    it has its own, which takes all further arguments. ``topics`` are names, or a mapping of names
+    to expressions (``A || B``). With ``start`` at the first message a group without offsets gets
+    what is there.
+    """
+
+    def __init__(
+        self,
+        cluster: Session | str | Sequence[str] | None = None,
+        *,
+        group: str,
+        topics: Iterable[str] | Mapping[str, str],
+        start: StartFrom = StartFrom.FIRST,
+        **session: Unpack[SessionOptions],
+    ) -> None:
+        super().__init__(Session.of(cluster, **session))
+        self._calls = GroupCalls(self.session, self.session.group(group))
+        self._pops = PopCalls(self._calls)
+        self._start_from = start
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        for topic, tags in _expressions(topics).items():
+            self._subscribe(topic, tags)
+        if not self._subscriptions:
+            raise ConfigError(f"group {group!r} subscribes to no topic")
+        self._turn = 0
+
+    @property
+    def group(self) -> str:
+        """The group, as brokers call it."""
+        return self._calls.group
+
+    def consumer_data(self) -> ConsumerData:
+        """Entry of the consumer in the heartbeat."""
+        return ConsumerData(
+            self.group, "CONSUME_POP", CLUSTERING, self._start_from.value, list(self._subscriptions.values())
+        )
+
+    # --- its life ---
+
+    async def _begin(self) -> None:
+        self.session.add_consumer(self)
+        for topic in self._subscriptions:
+            await self.session.route(topic)
+        await self.session.heartbeat(must_be_permitted=True)
+
+    # --- what is wanted ---
+
+    async def subscribe(self, topic: str, tags: str | Iterable[str] = SUBSCRIBE_ALL) -> None:
+        """Receive another topic, too, or by another expression."""
+        name = self._subscribe(topic, tags)
+        await self.session.route(name)
+        await self.session.heartbeat(must_be_permitted=True)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive a topic no more; one that is not subscribed to is none."""
+        self._subscriptions.pop(self.session.topic(topic), None)
+        await self.session.heartbeat()
+
+    def _subscribe(self, topic: str, tags: str | Iterable[str]) -> str:
+        name = self.session.topic(topic)
+        now_ms = self.session.clock.now_ms()
+        self._subscriptions[name] = subscription_to(name, now_ms, tags=tags)
+        return name
+
+    # --- messages ---
+
+    async def receive(
+        self,
+        max_messages: int = POP_MESSAGES_MAX,
+        invisible: timedelta = INVISIBLE,
+        *,
+        wait: float = WAIT_SECONDS,
+        place: Queue | None = None,
+    ) -> list[Message]:
+        """Receive some messages, which nobody else of the group gets for a time.
+
+        Waits for so many seconds if there are none at the broker that is asked: topics and brokers
+        take turns, unless ``place`` is one of ``places``. Raises OSError or BrokerError;
+        ConfigError for what no broker gives.
+        """
+        self._check_running()
+        if not 1 <= max_messages <= POP_MESSAGES_MAX:
+            raise ConfigError(f"group {self.group!r}: {max_messages} messages, a broker gives 1 to {POP_MESSAGES_MAX}")
+        queue = await self._next() if place is None else place
+        subscription = self._subscriptions[queue.topic]
+        popping = Popping(
+            max_messages, int(invisible.total_seconds() * 1000), int(wait * 1000), self._start_from is StartFrom.FIRST
+        )
+        popped = await self._pops.pop(queue, subscription, popping)
+        if popped.is_full:
+            await asyncio.sleep(FULL_SECONDS)
+        return await self._only_wanted(popped, subscription)
+
+    async def places(self) -> list[Queue]:
+        """The topics and brokers that messages are received from, each for all of its queues."""
+        topics = list(self._subscriptions)
+        if not topics:
+            raise ConfigError(f"group {self.group!r} subscribes to no topic")
+        places = []
+        for topic in topics:
+            route = await self.session.route(topic)
+            places += sorted({(queue.broker, topic) for queue in subscribe_queues(topic, route)})
+        if not places:
+            raise ConnectionError(f"no broker lets topics {topics} be read")
+        return [Queue(topic, broker, ANY_QUEUE) for broker, topic in places]
+
+    async def _next(self) -> Queue:
+        """The broker and the topic whose turn it is."""
+        places = await self.places()
+        self._turn += 1
+        return places[self._turn % len(places)]
+
+    async def _only_wanted(self, popped: Popped, subscription: SubscriptionData) -> list[Message]:
+        messages = wanted_of(popped.messages, subscription)
+        if len(messages) != len(popped.messages):
+            wanted = set(map(id, messages))
+            others = [one for one in popped.messages if id(one) not in wanted]
+            await self._pops.ack_all(subscription.topic, map(handle_of, others))
+        return messages
+
+    async def ack(self, message: Message) -> bool:
+        """A message is consumed. False if its time was over: it may come again."""
+        self._check_running()
+        return await self._pops.ack(self._topic_of(message), handle_of(message))
+
+    async def ack_all(self, messages: Iterable[Message]) -> None:
+        """Messages are consumed, by one request for each broker and topic; what was too late comes
+        again."""
+        self._check_running()
+        by_topic: dict[str, list[Message]] = defaultdict(list)
+        for message in messages:
+            by_topic[self._topic_of(message)].append(message)
+        for topic, some in by_topic.items():
+            await self._pops.ack_all(topic, map(handle_of, some))
+
+    async def change_invisible(self, message: Message, invisible: timedelta) -> None:
+        """Have a message come again in so much time from now; until then it can be acknowledged.
+
+        Raises BrokerError if its time was over.
+        """
+        self._check_running()
+        invisible_ms = int(invisible.total_seconds() * 1000)
+        topic = self._topic_of(message)
+        handle = await self._pops.change(topic, handle_of(message), invisible_ms)
+        message.properties[keys_of.POP_CHECKPOINT] = str(handle)
+
+    def _topic_of(self, message: Message) -> str:
+        return self.session.topic(message.topic)
+
+
+def _expressions(topics: Iterable[str] | Mapping[str, str]) -> Mapping[str, str]:
+    if isinstance(topics, str):
+        return {topics: SUBSCRIBE_ALL}
+    return topics if isinstance(topics, Mapping) else dict.fromkeys(topics, SUBSCRIBE_ALL)

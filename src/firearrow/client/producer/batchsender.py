@@ -1,0 +1,324 @@
+"""Sends batches of messages to brokers: several in flight, each acknowledged or tried again.
+
+One coroutine at a time uses a sender. It keeps some batches in flight to each broker; when their
+limit is reached, it waits for the oldest. A batch that a broker refuses for reasons of its own, or
+does not answer, goes to another queue, on another broker if there is one. The broker may have stored
+it nevertheless, so a message is sent at least once.
+
+A batch for one queue goes to that queue only. The next batch to this queue leaves when the one before
+it has been acknowledged: so they stay in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from typing import Final, NamedTuple
+
+from firearrow.client.producer.sendcalls import NEW_TOPIC_QUEUES, send_fields
+from firearrow.client.queues import Queue
+from firearrow.client.routing.nameservers import NameServers
+from firearrow.client.routing.queues import Target, writable
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import (
+    MAY_PASS,
+    BrokerError,
+    BrokerUnavailable,
+    InvalidRequest,
+    NotDurable,
+    NotPermitted,
+    TopicNotFound,
+)
+from firearrow.message.batch import split_batch
+from firearrow.message.names import AUTO_CREATE_TOPIC
+from firearrow.net.client import Client
+from firearrow.net.futures import Pending
+from firearrow.wire.codes import RequestCode, ResponseCode
+
+IN_FLIGHT_MAX: Final = 16  # batches to one broker: enough to keep it busy meanwhile
+IN_FLIGHT_BYTES_MAX: Final = 2 << 20  # of these: about what sockets take; the client would copy more once again
+PAUSE_SECONDS: Final = 0.25  # before the first retry; then twice as long each time
+PAUSE_SECONDS_MAX: Final = 5.0
+
+_TRY_ELSEWHERE: Final = (NotPermitted, TopicNotFound)
+
+
+class BatchBody(NamedTuple):
+    """Messages of one topic as the body of a batch send; ``alone`` if it has to be a single one.
+
+    ``target`` is None unless it must be that one.
+    """
+
+    topic: str
+    members: bytes
+    messages: int
+    alone: bool
+    target: Target | None
+
+    def halves(self) -> tuple[BatchBody, BatchBody]:
+        """The first and the second half of the messages, of which there must be two at least."""
+        half = self.messages // 2
+        assert half
+        at = 0
+        for _ in range(half):
+            at += int.from_bytes(self.members[at : at + 4], "big")
+        first = self._replace(members=self.members[:at], messages=half)
+        return first, self._replace(members=self.members[at:], messages=self.messages - half)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages to send, and how that has gone so far."""
+
+    piece: BatchBody
+    attempts: int = 0
+    failed_on: str = ""  # the broker that did not take it last
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A batch in flight."""
+
+    batch: _Batch
+    target: Target
+    pending: Pending
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Counts of what brokers have acknowledged."""
+
+    messages: int
+    batches: int
+    retries: int
+    not_durable: int  # messages that a flush or a replica did not confirm in time
+
+    def __add__(self, other: Sent) -> Sent:
+        """Sum of both."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Sent(*(mine + theirs for mine, theirs in pairs))
+
+
+class BatchSender:
+    """Sends messages of a producer group; ``retries`` are those of one batch.
+
+    With ``broker_name`` there is no other broker to send to.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name_servers: NameServers,
+        group: str,
+        *,
+        retries: int,
+        broker_name: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = client
+        self._name_servers = name_servers
+        self._group = group
+        self._retries_max = retries
+        self._broker_name = broker_name
+        self._clock = clock or SystemClock()
+        self._targets: dict[str, list[Target]] = {}
+        self._turn = 0
+        self._flights: deque[_Flight] = deque()
+        self._in_flight: Counter[str] = Counter()
+        self._in_flight_bytes: Counter[str] = Counter()
+        self._pinned: Counter[tuple[str, str, int] | None] = Counter()
+        self._messages = self._batches = self._retries = self._not_durable = 0
+
+    @property
+    def sent(self) -> Sent:
+        """Counts of what brokers have acknowledged until now."""
+        return Sent(self._messages, self._batches, self._retries, self._not_durable)
+
+    async def send(self, pieces: Iterable[BatchBody]) -> None:
+        """Send messages. Some of them may still be in flight afterwards: see ``finish``.
+
+        Raises BrokerError, ConnectionError or TimeoutError for messages that could not be sent, in
+        words that say which.
+        """
+        for piece in pieces:
+            await self._launch(_Batch(piece))
+
+    async def finish(self) -> Sent:
+        """Wait until all is acknowledged; raises as ``send``."""
+        while self._flights:
+            await self._land()
+        return self.sent
+
+    # --- in flight ---
+
+    async def _launch(self, batch: _Batch) -> None:
+        """Send a batch as soon as there is room."""
+        while True:
+            try:
+                target = await self._target_of(batch)
+            except MAY_PASS as error:
+                await self._note_failure(batch, error, batch.failed_on)
+                continue
+            while self._is_full(batch, target):
+                await self._land()
+            try:
+                pending = await self._begin(batch.piece, target)
+            except MAY_PASS as error:
+                await self._note_failure(batch, error, target.broker_name)
+                continue
+            self._flights.append(_Flight(batch, target, pending))
+            self._in_flight[target.address] += 1
+            self._in_flight_bytes[target.address] += len(batch.piece.members)
+            self._pinned[_queue_of(batch)] += 1
+            return
+
+    def _is_full(self, batch: _Batch, target: Target) -> bool:
+        if batch.piece.target is not None and self._pinned[_queue_of(batch)]:
+            return True
+        count, size = self._in_flight[target.address], self._in_flight_bytes[target.address]
+        return count >= IN_FLIGHT_MAX or (count > 0 and size + len(batch.piece.members) > IN_FLIGHT_BYTES_MAX)
+
+    async def _land(self) -> None:
+        """Wait for the oldest batch; if it was not taken, send it again."""
+        flight = self._flights.popleft()
+        batch = flight.batch
+        self._in_flight[flight.target.address] -= 1
+        self._in_flight_bytes[flight.target.address] -= len(batch.piece.members)
+        self._pinned[_queue_of(batch)] -= 1
+        try:
+            answer = await flight.pending
+            if answer.code != 0:
+                raise BrokerError.of(answer.code, answer.remark, flight.target.address)
+        except NotDurable:
+            self._not_durable += batch.piece.messages  # stored and seen; again it would be there twice
+        except (*MAY_PASS, *_TRY_ELSEWHERE) as error:
+            await self._note_failure(batch, error, flight.target.broker_name)
+            await self._launch(batch)
+            return
+        except BrokerError as error:
+            await self._part(batch, error)
+            return
+        self._messages += batch.piece.messages
+        self._batches += 1
+
+    async def _part(self, batch: _Batch, error: BrokerError) -> None:
+        """Send the halves of what a broker refuses, if a part of it can be the reason.
+
+        One message may be what it does not take, or the limit of its ``maxMessageSize`` may be
+        lower than what a batch holds.
+        """
+        if not isinstance(error, InvalidRequest) or batch.piece.messages == 1:
+            raise self._explained(batch, error) from None
+        for half in batch.piece.halves():
+            await self._launch(_Batch(half))
+
+    async def _note_failure(self, batch: _Batch, error: OSError | BrokerError, broker_name: str) -> None:
+        """Prepare another attempt, or raise the error if there is to be none."""
+        piece = batch.piece
+        batch.attempts += 1
+        known = self._targets.pop(piece.topic, [])  # it may be out of date
+        others = {target.broker_name for target in known} - {broker_name, batch.failed_on}
+        elsewhere = piece.target is None and bool(others)
+        final = isinstance(error, _TRY_ELSEWHERE) and not elsewhere
+        if final or batch.attempts > self._retries_max:
+            raise self._explained(batch, error) from None
+        self._retries += 1
+        batch.failed_on = broker_name
+        if not elsewhere:
+            await _pause(batch.attempts)
+
+    def _explained(self, batch: _Batch, error: OSError | BrokerError) -> OSError | BrokerError:
+        """The error, with what could not be sent and what was."""
+        tried = "" if batch.attempts < 2 else f" in {batch.attempts} attempts"
+        piece = batch.piece
+        what = (
+            f"{piece.messages} messages ({len(piece.members)} bytes) to topic {piece.topic!r} were "
+            f"not taken{tried}; {self._messages} of this task were"
+        )
+        if isinstance(error, BrokerError):
+            remark = f"{error.remark or 'no remark'}; {what}"
+            return type(error)(error.code, remark, error.address)
+        return type(error)(f"{error}; {what}")
+
+    # --- requests ---
+
+    async def _begin(self, piece: BatchBody, target: Target) -> Pending:
+        now_ms = self._clock.now_ms()
+        place = Queue(piece.topic, target.broker_name, target.queue_id)
+        fields = send_fields(self._group, place, now_ms, batch=not piece.alone)
+        if not piece.alone:
+            return await self._client.begin(target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members)
+        [member] = split_batch(piece.members)
+        fields["h"] = member.flag
+        fields["i"] = member.properties.decode("utf-8", "replace")
+        return await self._client.begin(target.address, RequestCode.SEND_MESSAGE_V2, fields, member.body)
+
+    # --- where to ---
+
+    async def _target_of(self, batch: _Batch) -> Target:
+        """Queue that a batch must go to, at its present address; else the one whose turn it is.
+
+        That is none of the broker that has just failed, if there is another.
+        """
+        piece = batch.piece
+        targets = await self._targets_of(piece.topic)
+        if piece.target is not None:
+            name, _, queue_id = piece.target
+            for target in targets:
+                if (target.broker_name, target.queue_id) == (name, queue_id):
+                    return target
+            raise BrokerUnavailable(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"queue {queue_id} of {name} can't be written to any more"
+            )
+        others = [target for target in targets if target.broker_name != batch.failed_on]
+        self._turn += 1
+        return (others or targets)[self._turn % len(others or targets)]
+
+    async def targets_of(self, topic: str) -> list[Target]:
+        """The queues of a topic that may be written to, in the order that Java's clients have.
+
+        Raises TopicNotFound, or NotPermitted if no broker takes messages for the topic.
+        """
+        for attempt in range(1, self._retries_max + 1):
+            try:
+                return await self._targets_of(topic)
+            except MAY_PASS:
+                await _pause(attempt)
+        return await self._targets_of(topic)
+
+    async def _targets_of(self, topic: str) -> list[Target]:
+        """``targets_of`` without retries."""
+        targets = self._targets.get(topic)
+        if targets is None:
+            targets = self._targets[topic] = await self._find_targets(topic)
+        return targets
+
+    async def _find_targets(self, topic: str) -> list[Target]:
+        queues_max = None
+        try:
+            route = await self._name_servers.route(topic)
+        except TopicNotFound as error:
+            try:
+                route = await self._name_servers.route(AUTO_CREATE_TOPIC)
+            except TopicNotFound:
+                raise error from None
+            queues_max = NEW_TOPIC_QUEUES
+        targets = writable(route, queues_max)
+        if self._broker_name is not None:
+            targets = [target for target in targets if target.broker_name == self._broker_name]
+        if not targets:
+            only = "" if self._broker_name is None else f" named {self._broker_name!r}"
+            raise NotPermitted(ResponseCode.NO_PERMISSION, f"no broker{only} allows writing to topic {topic!r}")
+        return targets
+
+
+def _queue_of(batch: _Batch) -> tuple[str, str, int] | None:
+    """The queue that a batch must go to, without the broker's address; None if any will do."""
+    target = batch.piece.target
+    return None if target is None else (batch.piece.topic, target.broker_name, target.queue_id)
+
+
+async def _pause(attempt: int) -> None:
+    await asyncio.sleep(min(PAUSE_SECONDS * 2 ** (attempt - 1), PAUSE_SECONDS_MAX))

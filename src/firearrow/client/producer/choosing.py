@@ -1,0 +1,187 @@
+"""Choice of the queue for a message: in turn, by a key, or away from brokers that are slow or gone.
+
+All is values in, values out: times are given, in ms.
+
+With ``avoids_slow`` a broker that was slow is left alone for a while, the longer the slower it was:
+
+===============  ====  ====  ====  =====  =====  =====  ======
+latency from ms    50   100   550   1800   3000   5000   15000
+left alone ms       0     0  2000   5000   6000  10000   30000
+===============  ====  ====  ====  =====  =====  =====  ======
+
+A broker that failed counts as one with 10 s. If all are left alone, any will do, but for those that
+refused or, where somebody asks them whether they answer (`detecting`), gave no answer.
+
+Source: upstream ``TopicPublishInfo``, ``MQFaultStrategy``, ``LatencyFaultToleranceImpl``,
+``SelectMessageQueueByHash``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from firearrow.client.queues import Queue
+from firearrow.client.session.session import Session
+from firearrow.errors import BrokerError
+from firearrow.message.names import java_hash
+from firearrow.net.tasks import Running
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import FieldValue
+
+LATENCIES_MS: Final = (50, 100, 550, 1800, 3000, 5000, 15_000)
+LEFT_ALONE_MS: Final = (0, 0, 2000, 5000, 6000, 10_000, 30_000)
+FAILED_LATENCY_MS: Final = 10_000
+_TURN_MASK: Final = 0x7FFF_FFFF
+
+
+def left_alone_ms(latency_ms: int) -> int:
+    """Give the time for which a broker with such a latency is avoided."""
+    for least, alone in zip(reversed(LATENCIES_MS), reversed(LEFT_ALONE_MS), strict=True):
+        if latency_ms >= least:
+            return alone
+    return 0
+
+
+class FaultTable:
+    """Brokers that are avoided, each until a time."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[str, int] = {}
+        self._unreachable: set[str] = set()
+
+    def note(self, broker: str, latency_ms: int, now_ms: int, *, failed: bool = False, gone: bool = False) -> None:
+        """Take note of how long a broker took; ``failed``: for nothing; ``gone``: it should not
+        even be tried for lack of better ones."""
+        alone = left_alone_ms(FAILED_LATENCY_MS if failed else latency_ms)
+        if alone:
+            self._until_ms[broker] = now_ms + alone
+        else:
+            self._until_ms.pop(broker, None)
+        if gone:
+            self._unreachable.add(broker)
+        else:
+            self._unreachable.discard(broker)
+
+    @property
+    def unreachable(self) -> frozenset[str]:
+        """Brokers that are not to be tried even for lack of better ones."""
+        return frozenset(self._unreachable)
+
+    def answers(self, broker: str) -> None:
+        """A broker has answered when it was asked whether it does."""
+        self._unreachable.discard(broker)
+
+    def forget(self, broker: str) -> None:
+        """A broker is in no route any more."""
+        self._unreachable.discard(broker)
+        self._until_ms.pop(broker, None)
+
+    def is_available(self, broker: str, now_ms: int) -> bool:
+        """Tell whether a broker is not left alone."""
+        return now_ms >= self._until_ms.get(broker, now_ms)
+
+    def is_reachable(self, broker: str) -> bool:
+        """Tell whether a broker may be tried for lack of better ones."""
+        return broker not in self._unreachable
+
+
+class Turns:
+    """Gives queues in turn; each topic has its own."""
+
+    __slots__ = ("_turn",)
+
+    def __init__(self, start: int) -> None:
+        self._turn = start
+
+    def next(self, queues: Sequence[Queue], may: Callable[[Queue], bool]) -> Queue | None:
+        """The next queue that may be taken, None if none of them may."""
+        for _ in range(len(queues)):
+            self._turn = (self._turn + 1) & _TURN_MASK
+            queue = queues[self._turn % len(queues)]
+            if may(queue):
+                return queue
+        return None
+
+    def any(self, queues: Sequence[Queue]) -> Queue:
+        """The next queue."""
+        self._turn = (self._turn + 1) & _TURN_MASK
+        return queues[self._turn % len(queues)]
+
+
+def choose(
+    queues: Sequence[Queue],
+    turns: Turns,
+    *,
+    avoided: str | None = None,
+    faults: FaultTable | None = None,
+    now_ms: int = 0,
+) -> Queue:
+    """The queue for the next message: one of another broker than the one that is ``avoided``, if
+    there is any, and, with a table of faults, of one that is not left alone, if there is any."""
+    if faults is None:
+        if avoided is None:
+            return turns.any(queues)
+        return turns.next(queues, lambda queue: queue.broker != avoided) or turns.any(queues)
+    table = faults
+    return (
+        turns.next(queues, lambda queue: queue.broker != avoided and table.is_available(queue.broker, now_ms))
+        or turns.next(queues, lambda queue: queue.broker != avoided and table.is_reachable(queue.broker))
+        or choose(queues, turns, avoided=avoided)
+    )
+
+
+def by_hash(queues: Sequence[Queue], key: str) -> Queue:
+    """The queue of a sharding key, as Java's ``SelectMessageQueueByHash`` has it."""
+    return queues[abs(java_hash(key)) % len(queues)]
+
+
+# --- Asks brokers that gave no answer whether they do again, so that they get messages then ---
+#
+#  Nothing is asked while all answer.
+#
+# Source: upstream ``LatencyFaultToleranceImpl#detectByOneRound``.
+
+
+EVERY_SECONDS: Final = 3.0
+ANSWER_SECONDS_MAX: Final = 0.2  # Java: detectTimeout
+
+
+class Detecting:
+    """Asks those that ``faults`` has as unreachable; ``queue_of`` gives some queue of a broker."""
+
+    def __init__(self, session: Session, faults: FaultTable, queue_of: Callable[[str], Queue | None]) -> None:
+        self._session = session
+        self._faults = faults
+        self._queue_of = queue_of
+        self._running: Running | None = None
+
+    def soon(self) -> None:
+        """A broker gave no answer."""
+        if (self._running is None or self._running.done()) and self._session.is_running:
+            self._running = self._session.tasks.start(self._run(), "brokers that do not answer")
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _run(self) -> None:
+        while self._faults.unreachable:
+            await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.gather(*map(self._ask, self._faults.unreachable))
+
+    async def _ask(self, broker: str) -> None:
+        queue = self._queue_of(broker)
+        if queue is None:
+            self._faults.forget(broker)
+            return
+        fields: dict[str, FieldValue] = {"topic": queue.topic, "queueId": queue.queue_id}
+        try:
+            await self._session.call(broker, RequestCode.GET_MAX_OFFSET, fields, timeout_seconds=ANSWER_SECONDS_MAX)
+        except BrokerError:
+            pass  # that is an answer
+        except OSError:
+            return
+        self._faults.answers(broker)

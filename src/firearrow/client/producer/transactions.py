@@ -1,0 +1,156 @@
+"""Messages in transactions: sent as a half that no consumer sees, then committed or rolled back.
+
+::
+
+    async with producer.transaction("orders", b"...") as transaction:
+        await database.save(order)              # commits at the end of the block
+        if order.is_doubtful:
+            transaction.roll_back()
+
+What is not decided, because the block raised or the producer is gone, the broker asks for after a
+while: any producer of the group with a ``check`` function answers. A block that raises decides
+nothing, as its local transaction may have been done all the same.
+
+Source: upstream ``DefaultMQProducerImpl#sendMessageInTransaction``, ``#checkTransactionState``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from enum import IntEnum
+from types import TracebackType
+from typing import Final, Self
+
+from firearrow.client.message import Message
+from firearrow.client.producer.sendcalls import Receipt, SendStatus
+from firearrow.client.session.answers import read_number
+from firearrow.client.session.session import Session
+from firearrow.errors import ClientError
+from firearrow.message import properties as keys_of
+from firearrow.message.ids import decode_offset_id
+from firearrow.message.record import decode_record
+from firearrow.net.client import Asked
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import FieldValue
+
+log = logging.getLogger(__name__)
+
+PREPARED: Final[Mapping[str, str]] = {keys_of.TRANSACTION_PREPARED: "true"}
+
+
+class Decision(IntEnum):
+    """Decision about a half message, by the number that tells the broker."""
+
+    UNKNOWN = 0
+    COMMIT = 8
+    ROLLBACK = 12
+
+
+Check = Callable[[Message], Awaitable[Decision]]
+"""Says what has become of the local transaction of a message; UNKNOWN: the broker asks again."""
+
+Traced = Callable[[Receipt, Decision, bool], None]
+
+
+class Transaction:
+    """A half that is being decided."""
+
+    def __init__(self, receipt: Receipt, decide: Callable[[Decision], Awaitable[None]]) -> None:
+        self.receipt = receipt
+        self._decide = decide
+        self.decision: Decision | None = None
+        if receipt.status is not SendStatus.SEND_OK:
+            self.decision = Decision.ROLLBACK  # as Java: it may be lost with its broker
+
+    def commit(self) -> None:
+        """Have consumers get the message, at the end of the block."""
+        self.decision = Decision.COMMIT
+
+    def roll_back(self) -> None:
+        """Have nobody get the message."""
+        self.decision = Decision.ROLLBACK
+
+    def leave_open(self) -> None:
+        """Have the broker ask later."""
+        self.decision = Decision.UNKNOWN
+
+    async def __aenter__(self) -> Self:
+        if self.decision is Decision.ROLLBACK:
+            await self._decide(Decision.ROLLBACK)
+            raise ClientError(
+                f"topic {self.receipt.topic!r}: the half is not safe on broker "
+                f"{self.receipt.queue.broker!r} ({self.receipt.status}): it was rolled back"
+            )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.decision = Decision.UNKNOWN
+        elif self.decision is None:
+            self.decision = Decision.COMMIT
+        await self._decide(self.decision)
+
+
+class Halves:
+    """Decides the halves of a producer group, and answers what brokers ask of them."""
+
+    def __init__(self, session: Session, group: str, check: Check, traced: Traced | None) -> None:
+        self._session = session
+        self._group = group
+        self._check = check
+        self._traced = traced
+        session.on(RequestCode.CHECK_TRANSACTION_STATE, self._asked, group)
+
+    async def decide(self, topic: str, receipt: Receipt, decision: Decision) -> None:
+        """Tell the broker of a half; what it does not hear, it asks for."""
+        fields: dict[str, FieldValue] = {
+            "producerGroup": self._group,
+            "topic": topic,
+            "tranStateTableOffset": receipt.queue_offset,
+            "commitLogOffset": decode_offset_id(receipt.offset_message_id).physical_offset,
+            "commitOrRollback": int(decision),
+            "fromTransactionCheck": False,
+            "msgId": receipt.message_id,
+            "transactionId": receipt.transaction_id or receipt.message_id,
+            "bname": receipt.queue.broker,
+        }
+        try:
+            address = self._session.address_of(receipt.queue.broker)
+            await self._session.client.send(address, RequestCode.END_TRANSACTION, fields)
+        except OSError as error:
+            extra = {"topic": topic, "broker_name": receipt.queue.broker, "error": error}
+            log.warning("decision is not told: the broker will ask", extra=extra)
+        if self._traced is not None:
+            self._traced(receipt, decision, False)
+
+    async def _asked(self, asked: Asked) -> None:
+        """39: say what became of a half, to the broker that asks."""
+        ext = asked.command.ext
+        message = Message.received(decode_record(asked.command.body), ext.get("bname", ""), self._session.namespace)
+        decision = Decision(await self._check(message))  # if it raises, the broker asks again
+        address = asked.address
+        unique = message.properties.get(keys_of.UNIQUE_KEY) or message.offset_message_id
+        fields: dict[str, FieldValue] = {
+            "producerGroup": self._group,
+            "topic": message.queue.topic,
+            "tranStateTableOffset": read_number(asked.command, "tranStateTableOffset", address),
+            "commitLogOffset": read_number(asked.command, "commitLogOffset", address),
+            "commitOrRollback": int(decision),
+            "fromTransactionCheck": True,
+            "msgId": unique,
+            "transactionId": ext.get("transactionId", unique),
+        }
+        await self._session.client.send(address, RequestCode.END_TRANSACTION, fields)
+        if self._traced is not None:
+            receipt = Receipt(
+                message.topic,
+                unique,
+                message.queue,
+                message.queue_offset,
+                message.offset_message_id,
+                transaction_id=ext.get("transactionId"),
+            )
+            self._traced(receipt, decision, True)

@@ -1,0 +1,1 @@
+"""Pull consumers, the pull loops of both kinds of consumer, and readers of whole ranges of a queue."""

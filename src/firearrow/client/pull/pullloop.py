@@ -1,0 +1,258 @@
+"""Pulls the messages of one queue, as long as it is this consumer's.
+
+The next pull begins as soon as the answer of the last one is read, while its messages are consumed,
+until the cache is full. The broker keeps a pull that finds nothing.
+
+Source: upstream ``DefaultMQPushConsumerImpl#pullMessage``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from firearrow.client.consumer.groupcalls import Pulled
+from firearrow.client.consumer.member import AssignedQueue, Member
+from firearrow.client.consumer.subscription import NONE_STORED, subscription_to, wanted_of
+from firearrow.client.message import Message
+from firearrow.client.queues import Queue
+from firearrow.client.routing.queues import MASTER
+from firearrow.errors import BrokerError, FirearrowError
+from firearrow.wire.client_bodies import SubscriptionData
+from firearrow.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+FAILED_SECONDS: Final = 1.0  # after an answer that is no answer
+FULL_SECONDS: Final = 0.05  # how soon a full cache is looked at again, unless it gets room before
+FLOW_CONTROL_SECONDS: Final = 0.02
+PAUSED_SECONDS: Final = 1.0
+
+Submit = Callable[[AssignedQueue, list[Message]], None]
+
+
+class PushPuller:
+    """The pulls of one queue; ``submit`` gets what is to be consumed."""
+
+    def __init__(self, member: Member, assigned: AssignedQueue, submit: Submit) -> None:
+        self._member = member
+        self._assigned = assigned
+        self._submit = submit
+        self._offset = 0
+        self._broker_id = MASTER
+
+    async def run(self) -> None:
+        """Pull until the queue is dropped."""
+        await self._begin()
+        assigned = self._assigned
+        while not assigned.is_dropped:
+            assigned.last_pull = asyncio.get_running_loop().time()
+            if await self._is_held_up():
+                continue
+            try:
+                pulled = await self._pull()
+            except BrokerError as error:
+                await self._failed(error)
+            except (OSError, FirearrowError) as error:
+                self._broker_id = MASTER
+                await self._failed(error)
+            else:
+                await self._take(pulled)
+
+    async def _begin(self) -> None:
+        while not self._assigned.is_dropped:
+            try:
+                self._offset = await self._member.start_offset(self._assigned.queue)
+            except (OSError, FirearrowError) as error:
+                await self._failed(error)
+            else:
+                return
+
+    async def _failed(self, error: Exception) -> None:
+        busy = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
+        if not busy:
+            fields = {**self._assigned.queue.fields, "error": error}
+            log.warning("queue can't be pulled", extra=fields)
+        await asyncio.sleep(FLOW_CONTROL_SECONDS if busy else FAILED_SECONDS)
+
+    async def _is_held_up(self) -> bool:
+        """Wait for a moment if nothing is to be pulled now."""
+        member, assigned = self._member, self._assigned
+        if member.is_paused:
+            await asyncio.sleep(PAUSED_SECONDS)
+            return True
+        limits = member.limits_of(assigned.queue.topic)
+        if assigned.cache.excess(limits, in_order=member.is_ordered) is not None:
+            await assigned.room(FULL_SECONDS)
+            return True
+        if member.is_ordered and member.is_clustering and not assigned.is_locked:
+            await asyncio.sleep(FAILED_SECONDS)
+            return True
+        return False
+
+    async def _pull(self) -> Pulled:
+        member, queue = self._member, self._assigned.queue
+        subscription = member.subscriptions.get(queue.topic)
+        if subscription is None:
+            raise ConnectionError(f"topic {queue.topic!r} is not subscribed to any more")
+        committed = 0
+        if member.is_clustering:
+            member.note_progress(self._assigned)
+            # Of a queue that is being consumed, this would be outdated soon; and RocketMQ takes
+            # pulls and commits by several threads, so it could overtake the commit of a stop.
+            if not len(self._assigned.cache):
+                committed = member.offsets.get(queue)
+        return await member.calls.pull(
+            queue,
+            self._offset,
+            subscription,
+            committed=committed,
+            count=member.settings.pull_messages,
+            broker_id=self._broker_id,
+        )
+
+    async def _take(self, pulled: Pulled) -> None:
+        assigned, member = self._assigned, self._member
+        if assigned.is_dropped:
+            return
+        self._broker_id = pulled.suggested_id
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
+            await self._give_up(pulled)
+            return
+        self._offset = pulled.next_offset
+        if pulled.messages:
+            if member.rates is not None:
+                now, count = asyncio.get_running_loop().time(), len(pulled.messages)
+                member.rates.pulled(assigned.queue.topic, count, assigned.last_pull, now)
+            subscription = member.subscriptions.get(assigned.queue.topic)
+            messages = pulled.messages
+            if subscription is not None:
+                messages = wanted_of(messages, subscription)
+            if messages:
+                self._submit(assigned, messages)
+        if not len(assigned.cache):
+            member.note_progress(assigned)
+            member.offsets.advance(assigned.queue, pulled.next_offset)
+
+    async def _give_up(self, pulled: Pulled) -> None:
+        """The queue does not hold the offset: begin anew where the broker says."""
+        member, queue = self._member, self._assigned.queue
+        log.warning(
+            "queue goes on elsewhere", extra={**queue.fields, "offset": self._offset, "next_offset": pulled.next_offset}
+        )
+        self._assigned.is_dropped = True
+        member.offsets.freeze(queue, pulled.next_offset)
+        await member.store.write({queue: pulled.next_offset})
+        member.rebalance_soon()
+
+
+# --- Pulls one queue for who polls; the application may have it go on elsewhere at any time ---
+#
+#  Source: upstream ``DefaultLitePullConsumerImpl``. As there, an administrator's reset is told by the answer to a
+# pull (21), and the notice of it (220) is not heeded: ``MQClientInstance#resetOffset`` is for push consumers. What
+# was pulled and not yet polled comes once then; upstream gives it twice.
+
+
+PULL_MESSAGES: Final = 10
+SUSPEND_MS: Final = 20_000
+NO_START_SECONDS: Final = 3.0
+
+
+class PollPuller:
+    """The pulls of one queue.
+
+    ``position`` is what is polled next; messages behind it are in the cache. ``went_back`` hears
+    where the broker has the queue go on that is before what was pulled.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        assigned: AssignedQueue,
+        arrived: Callable[[PollPuller, list[Message]], None],
+        has_room: Callable[[], bool],
+        went_back: Callable[[Queue, int], None],
+        position: int = NONE_STORED,
+    ) -> None:
+        self.assigned = assigned
+        self.position = position
+        self.is_paused = False
+        self._member = member
+        self._arrived = arrived
+        self._has_room = has_room
+        self._went_back = went_back
+        self._broker_id = MASTER
+
+    async def run(self) -> None:
+        """Pull until the queue is dropped."""
+        offset = await self._begin()
+        assigned = self.assigned
+        while not assigned.is_dropped:
+            assigned.last_pull = asyncio.get_running_loop().time()
+            if self.is_paused or self._member.is_paused:
+                await asyncio.sleep(PAUSED_SECONDS)
+            elif self._is_full():
+                await assigned.room(FULL_SECONDS)
+            else:
+                offset = await self._pull(offset)
+
+    async def _begin(self) -> int:
+        while self.position < 0:
+            try:
+                self.position = await self._member.start_offset(self.assigned.queue)
+            except (OSError, FirearrowError) as error:
+                fields = {**self.assigned.queue.fields, "error": error}
+                log.warning("it is not known where to begin", extra=fields)
+                await asyncio.sleep(NO_START_SECONDS)
+        return self.position
+
+    def _is_full(self) -> bool:
+        cache, limits = self.assigned.cache, self._member.settings.limits
+        return cache.excess(limits) is not None or not self._has_room()
+
+    async def _pull(self, offset: int) -> int:
+        """Pull once; gives where to go on."""
+        queue = self.assigned.queue
+        subscription = self._subscription()
+        try:
+            pulled = await self._member.calls.pull(
+                queue,
+                offset,
+                subscription,
+                count=PULL_MESSAGES,
+                broker_id=self._broker_id,
+                suspend_ms=SUSPEND_MS,
+                with_subscription=True,
+                lite=True,
+            )
+        except (OSError, FirearrowError) as error:
+            log.warning("queue can't be pulled", extra={**queue.fields, "error": error})
+            self._broker_id = MASTER
+            await asyncio.sleep(FAILED_SECONDS)
+            return offset
+        self._broker_id = pulled.suggested_id
+        self._take(offset, pulled, subscription)
+        return pulled.next_offset
+
+    def _subscription(self) -> SubscriptionData:
+        """Give the filter for the topic; an application that assigns queues without a filter gets all messages."""
+        topic = self.assigned.queue.topic
+        return self._member.subscriptions.get(topic) or subscription_to(topic, 0)
+
+    def _take(self, offset: int, pulled: Pulled, subscription: SubscriptionData) -> None:
+        assigned = self.assigned
+        if assigned.is_dropped:
+            return
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
+            fields = {**assigned.queue.fields, "offset": offset, "next_offset": pulled.next_offset}
+            log.warning("queue goes on elsewhere", extra=fields)
+            if pulled.next_offset < offset:  # an administrator has reset it, or its end is lost
+                self._went_back(assigned.queue, pulled.next_offset)
+                return
+        fresh = assigned.cache.put(wanted_of(pulled.messages, subscription))
+        if fresh:
+            self._arrived(self, fresh)
+        elif not len(assigned.cache):
+            self.position = pulled.next_offset

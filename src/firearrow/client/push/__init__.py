@@ -1,0 +1,1 @@
+"""Push consumers: the queues of one member, consumed in any order or in order."""

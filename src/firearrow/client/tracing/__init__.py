@@ -1,0 +1,1 @@
+"""Message trace: its records, the tracer that sends them, and spans of OpenTelemetry."""

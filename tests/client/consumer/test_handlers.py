@@ -1,0 +1,88 @@
+"""Handlers: which are awaited, what becomes of what they raise."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from firearrow.client.consumer.handlers import Registration, RetryLater, is_coroutine
+from firearrow.client.consumer.subscription import subscription_to
+from firearrow.client.message import Message
+from firearrow.errors import ConfigError
+from firearrow.message.record import decode_record, encode_record
+
+HOST = bytes(8)
+MESSAGE = Message.received(decode_record(encode_record("T", b"x", b"", 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0)), "a")
+
+
+async def awaited(_: Any) -> None:
+    """A handler."""
+
+
+class Plain:
+    def __call__(self, _: Any) -> None:
+        """Handle it."""
+
+
+class Awaited:
+    async def __call__(self, _: Any) -> None:
+        """Handle it."""
+
+
+@pytest.mark.parametrize(
+    ("handler", "expected"), [(awaited, True), (Awaited(), True), (Plain(), False), (lambda _: None, False)]
+)
+def test_what_is_awaited(handler: Any, expected: bool) -> None:
+    assert is_coroutine(handler) is expected
+
+
+def registered(handler: Any, **options: Any) -> Registration:
+    return Registration(subscription_to("T", 0), handler, **options)
+
+
+def test_a_plain_function_runs_in_a_thread() -> None:
+    threads: list[str] = []
+
+    def handler(_: Message) -> None:
+        threads.append(threading.current_thread().name)
+
+    async def main() -> None:
+        registration = registered(handler, concurrency=2)
+        assert await registration.handle([MESSAGE]) is None
+        registration.close()
+
+    asyncio.run(main())
+    assert threads[0].startswith("consume T")
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "seconds"),
+    [(ValueError("x"), 0, None), (RetryLater("x", level=3), 3, None), (RetryLater(seconds=2.5), 0, 2.5)],
+)
+def test_what_is_raised_says_when_to_try_again(error: Exception, level: int, seconds: float | None) -> None:
+    async def handler(_: Message) -> None:
+        raise error
+
+    failure = asyncio.run(registered(handler).handle([MESSAGE]))
+    assert failure is not None
+    assert (failure.error, failure.level, failure.seconds) == (error, level, seconds)
+
+
+def test_with_batches_it_gets_lists() -> None:
+    got: list[Any] = []
+
+    async def handler(messages: list[Message]) -> None:
+        got.append(messages)
+
+    assert asyncio.run(registered(handler, batch=2).handle([MESSAGE, MESSAGE])) is None
+    assert got == [[MESSAGE, MESSAGE]]
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="'T': a concurrency of 0"):
+        registered(awaited, concurrency=0)
+    with pytest.raises(ConfigError, match="'T': batches of 1025 messages"):
+        registered(awaited, batch=1025)
