@@ -8,7 +8,7 @@ import pytest
 from firearrow.cli.bench import COLUMNS, TOPIC, table_of
 from firearrow.cli.main import main
 from firearrow.cli.screen import as_list
-from firearrow.client.loads.pacing import Measured
+from firearrow.client.loads.pacing import LoadResult
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.client.diagnosis.sending import send
 
@@ -49,7 +49,7 @@ def test_each_load(
 
 
 def test_a_row() -> None:
-    measured = Measured(2.0, 2000, 256_000, 1)
+    measured = LoadResult(2.0, 2000, 256_000, 1)
     for value in range(1, 1001):
         measured.took.add(value)
     assert as_list(table_of("produce", measured), 100).startswith(ROW)

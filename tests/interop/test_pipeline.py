@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from firearrow.client.producer.batchsender import Sent
+from firearrow.client.producer.batchsender import SendCounts
 from firearrow.client.queues import Queue
 from firearrow.errors import NotPermitted
 from firearrow.net.access import Access
@@ -40,7 +40,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def write(server: Server, options: dict[str, str] = SECRET, **columns: Any) -> Sent:
+def write(server: Server, options: dict[str, str] = SECRET, **columns: Any) -> SendCounts:
     batch = pa.RecordBatch.from_pydict(columns)
     given = for_sink({"nameServer": server.namesrv, "sendBatch": "100", "retries": "0", **options})
     return BatchWriter(given, batch.schema, False).write(iter([batch])).sent

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis import clusterfacts
-from firearrow.client.diagnosis.checks import Limits, findings
-from firearrow.client.diagnosis.findings import Finding, Limit
+from firearrow.client.diagnosis.checks import Thresholds, findings
+from firearrow.client.diagnosis.findings import Finding, Threshold
 from firearrow.clock import SystemClock
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ OF_BROKERS = (
 
 def wait_until_healthy(namesrv: str, within_s: float = 30) -> None:
     """Wait until `firearrow check` finds nothing wrong with brokers; their disk may be full."""
-    limits = Limits(disk_percent=Limit(101, 102))
+    limits = Thresholds(disk_percent=Threshold(101, 102))
 
     async def found() -> list[Finding]:
         async with Admin.of([namesrv]) as admin:

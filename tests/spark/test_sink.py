@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from firearrow.client.producer.batchsender import Sent
+from firearrow.client.producer.batchsender import SendCounts
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message.batch import split_batch
 from firearrow.spark.options import for_sink
@@ -126,7 +126,7 @@ def test_a_task_that_is_repeated_has_the_same_ids(server: Server) -> None:
     given = {"nameServer": server.namesrv, "topic": "Repeated", "idempotent": "true"}
     writers = [BatchWriter(for_sink(given), batch.schema, False) for _ in range(2)]
     for writer in (*writers, writers[0]):
-        assert writer.write(iter([batch, batch])).sent == Sent(4, 2, 0, 0)
+        assert writer.write(iter([batch, batch])).sent == SendCounts(4, 2, 0, 0)
     keys = Counter(view.unique_key for view in stored(server, "Repeated"))
     assert Counter(keys.values()) == {2: 4, 1: 4}
 
@@ -169,7 +169,7 @@ def test_what_was_sent_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     schema = pa.schema([("body", pa.binary())])
     options = for_sink({"nameServer": "127.0.0.1:1", "topic": "T"})
-    sent = [TaskResult(Sent(10, 2, 1, 3)), TaskResult(Sent(5, 1, 0, 0))]
+    sent = [TaskResult(SendCounts(10, 2, 1, 3)), TaskResult(SendCounts(5, 1, 0, 0))]
     batch, stream = BatchWriter(options, schema, False), StreamWriter(options, schema, False)
     batch.commit(sent)
     batch.abort([*sent, None])

@@ -16,7 +16,7 @@ from firearrow.cli.values import count as whole
 from firearrow.cli.values import positive
 from firearrow.client.admin import Admin
 from firearrow.client.loads import loads
-from firearrow.client.loads.pacing import Measured, Plan
+from firearrow.client.loads.pacing import LoadPlan, LoadResult
 from firearrow.client.session.session import Session
 
 TOPIC: Final = "firearrow-bench"
@@ -45,9 +45,9 @@ class LoadOptions:
     count: Annotated[int | None, valued("N", "or when so many are done", whole)] = None
     in_flight: Annotated[int, valued("N", "so many are under way at once (default: 64)", whole)] = 64
 
-    def plan(self, per_second: float | None = None) -> Plan:
+    def plan(self, per_second: float | None = None) -> LoadPlan:
         """Give it; ConfigError for what can't be."""
-        return Plan(self.seconds, self.count, self.in_flight, per_second)
+        return LoadPlan(self.seconds, self.count, self.in_flight, per_second)
 
 
 USUAL: Final = LoadOptions()
@@ -151,14 +151,14 @@ async def transaction(
     return _show("transaction", measured, output)
 
 
-def _show(load: str, measured: Measured, output: Output) -> int:
+def _show(load: str, measured: LoadResult, output: Output) -> int:
     output.show(table_of(load, measured))
     for reason, count in measured.reasons.items():
         print(f"firearrow: {count} times: {visible(reason)}", file=sys.stderr)
     return 0 if measured.messages else NOTHING_DONE
 
 
-def table_of(load: str, measured: Measured) -> Table:
+def table_of(load: str, measured: LoadResult) -> Table:
     """Give what was measured as one row."""
     seconds = measured.seconds or 1e-9
     row: list[Cell] = [

@@ -13,20 +13,20 @@ from firearrow.cli.parameters import options, repeated, valued
 from firearrow.cli.reports import Table, visible
 from firearrow.cli.values import WrongValue, count
 from firearrow.client.diagnosis import clusterfacts
-from firearrow.client.diagnosis.checks import CHECKS, Limits, findings, total, worst_disk, worst_lag
+from firearrow.client.diagnosis.checks import CHECKS, Thresholds, findings, total, worst_disk, worst_lag
 from firearrow.client.diagnosis.clusterfacts import ClusterFacts
-from firearrow.client.diagnosis.findings import Finding, Level, Limit, by_gravity, worst
+from firearrow.client.diagnosis.findings import Finding, Level, Threshold, by_gravity, worst
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
 COLUMNS: Final = ("level", "check", "subject", "evidence", "cure")
-_USUAL: Final = Limits()
+_USUAL: Final = Thresholds()
 
 
-def limit(text: str) -> Limit:
+def limit(text: str) -> Threshold:
     """Read ``WARNING:CRITICAL``."""
     try:
-        return Limit.parse(text)
+        return Threshold.parse(text)
     except ConfigError as error:
         raise WrongValue(str(error)) from None
 
@@ -38,7 +38,7 @@ def check_name(text: str) -> str:
     return text
 
 
-def _limit(name: str, text: str, default: Limit) -> Parameter:
+def _limit(name: str, text: str, default: Threshold) -> Parameter:
     what = f"{text} (default: {default})"
     return valued("WARNING:CRITICAL", what, limit, name=name)
 
@@ -47,44 +47,44 @@ def _limit(name: str, text: str, default: Limit) -> Parameter:
 class LimitOptions:
     """From where on something is a warning, and from where on critical."""
 
-    disk_percent: Annotated[Limit, _limit("--disk", "percent of a disk that are used", _USUAL.disk_percent)] = (
+    disk_percent: Annotated[Threshold, _limit("--disk", "percent of a disk that are used", _USUAL.disk_percent)] = (
         _USUAL.disk_percent
     )
     lag_messages: Annotated[
-        Limit, _limit("--lag", "messages of a topic that a group has not consumed", _USUAL.lag_messages)
+        Threshold, _limit("--lag", "messages of a topic that a group has not consumed", _USUAL.lag_messages)
     ] = _USUAL.lag_messages
     lag_seconds: Annotated[
-        Limit, _limit("--lag-seconds", "how old the first of them is, in seconds", _USUAL.lag_seconds)
+        Threshold, _limit("--lag-seconds", "how old the first of them is, in seconds", _USUAL.lag_seconds)
     ] = _USUAL.lag_seconds
-    dead_letters: Annotated[Limit, _limit("--dead", "dead letters of a group", _USUAL.dead_letters)] = (
+    dead_letters: Annotated[Threshold, _limit("--dead", "dead letters of a group", _USUAL.dead_letters)] = (
         _USUAL.dead_letters
     )
-    new_dead_letters: Annotated[Limit, _limit("--new-dead", "those of the last hour", _USUAL.new_dead_letters)] = (
+    new_dead_letters: Annotated[Threshold, _limit("--new-dead", "those of the last hour", _USUAL.new_dead_letters)] = (
         _USUAL.new_dead_letters
     )
-    unconsumed: Annotated[Limit, _limit("--unconsumed", "messages of a topic without consumers", _USUAL.unconsumed)] = (
-        _USUAL.unconsumed
-    )
+    unconsumed: Annotated[
+        Threshold, _limit("--unconsumed", "messages of a topic without consumers", _USUAL.unconsumed)
+    ] = _USUAL.unconsumed
     dispatch_bytes: Annotated[
-        Limit, _limit("--dispatch-bytes", "bytes that queues are behind the log", _USUAL.dispatch_bytes)
+        Threshold, _limit("--dispatch-bytes", "bytes that queues are behind the log", _USUAL.dispatch_bytes)
     ] = _USUAL.dispatch_bytes
     page_cache_ms: Annotated[
-        Limit, _limit("--page-cache-ms", "ms for which a put is held up", _USUAL.page_cache_ms)
+        Threshold, _limit("--page-cache-ms", "ms for which a put is held up", _USUAL.page_cache_ms)
     ] = _USUAL.page_cache_ms
     send_wait_ms: Annotated[
-        Limit, _limit("--send-wait-ms", "ms for which a send waits for its turn", _USUAL.send_wait_ms)
+        Threshold, _limit("--send-wait-ms", "ms for which a send waits for its turn", _USUAL.send_wait_ms)
     ] = _USUAL.send_wait_ms
     timer_seconds: Annotated[
-        Limit, _limit("--timer-seconds", "seconds by which timed messages are late", _USUAL.timer_seconds)
+        Threshold, _limit("--timer-seconds", "seconds by which timed messages are late", _USUAL.timer_seconds)
     ] = _USUAL.timer_seconds
-    halves: Annotated[Limit, _limit("--halves", "transactions that are not decided", _USUAL.halves)] = _USUAL.halves
+    halves: Annotated[Threshold, _limit("--halves", "transactions that are not decided", _USUAL.halves)] = _USUAL.halves
     brokers: Annotated[
         int, valued("N", "how many brokers have to be registered (default: 1)", count, name="--brokers")
     ] = _USUAL.brokers
 
-    def limits(self) -> Limits:
+    def limits(self) -> Thresholds:
         """Give them."""
-        return Limits(**vars(self))
+        return Thresholds(**vars(self))
 
 
 USUAL_OPTIONS: Final = LimitOptions()

@@ -47,7 +47,7 @@ class Mark(NamedTuple):
     store_ms: int
 
 
-class Stored(NamedTuple):
+class RecordTimes(NamedTuple):
     """Store time and birth time of a record: with its place in the log, they tell it from the records of any other
     log."""
 
@@ -55,4 +55,4 @@ class Stored(NamedTuple):
     born_ms: int
 
 
-NOT_STORED: Final = Stored(-1, -1)
+NOT_STORED: Final = RecordTimes(-1, -1)

@@ -37,7 +37,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.json import dumps, loads
 
 import firearrow
-from firearrow.client.pop.renewal import Held
+from firearrow.client.pop.renewal import LeasedMessage
 from firearrow.client.session.portal import Blocking, waiting
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, ClientError, MessageError, ProtocolError
@@ -104,7 +104,7 @@ class Channel(virtual.Channel):
     supports_fanout = True
 
     def __init__(self, connection: Transport, **options: Any) -> None:
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, LeasedMessage] = {}
         self._unacknowledged: set[str] = set()
         self._auto_deleted: set[str] = set()
         super().__init__(connection, **options)
@@ -179,7 +179,7 @@ class Channel(virtual.Channel):
                 return payload
         raise Empty
 
-    def payload_of(self, queue: str, held: Held) -> dict[str, Any] | None:
+    def payload_of(self, queue: str, held: LeasedMessage) -> dict[str, Any] | None:
         """What was sent, for `Message`; None if its time is over. It has a tag of its own: copies
         of it in other queues, and the same when it comes again, are to be told apart."""
         payload: dict[str, Any] = loads(held.message.body)
@@ -263,7 +263,7 @@ class Transport(virtual.Transport):
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
-        self._arrived: deque[tuple[str, Held]] = deque()
+        self._arrived: deque[tuple[str, LeasedMessage]] = deque()
         self.queues = BlockingQueues(_name_servers(client), **_options_of(client))
 
     @property
@@ -352,7 +352,7 @@ def _options_of(client: Any) -> dict[str, Any]:
     return options
 
 
-def _is_expired(expiration: str | None, held: Held) -> bool:
+def _is_expired(expiration: str | None, held: LeasedMessage) -> bool:
     if expiration is None:
         return False
     return CLOCK.now_ms() >= held.message.view.born_timestamp_ms + int(expiration)

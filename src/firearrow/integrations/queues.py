@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self, Unpack
 import msgspec
 
 from firearrow.client.pop.popcalls import POP_MESSAGES_MAX
-from firearrow.client.pop.renewal import Held, Holder, give_back
+from firearrow.client.pop.renewal import LeasedMessage, LeaseHolder, give_back
 from firearrow.client.pop.simpleconsumer import SimpleConsumer
 from firearrow.client.producer.producer import Producer
 from firearrow.client.routing.queues import MASTER
@@ -77,7 +77,7 @@ class Queues:
             self._admin = admin_of(self._session)
             await self._admin.cluster()
             self._producer = await stack.enter_async_context(Producer(self._session, group=PRODUCERS))
-            self._holder = Holder(self._invisible)
+            self._holder = LeaseHolder(self._invisible)
             stack.push_async_callback(self._holder.close)
             self._stack = stack.pop_all()
         return self
@@ -188,12 +188,12 @@ class Queues:
         """Become one of those who consume from a queue."""
         await self._consumer(queue)
 
-    async def get(self, queue: str) -> Held | None:
+    async def get(self, queue: str) -> LeasedMessage | None:
         """A message that waits."""
         consumer = await self._consumer(queue)
         return await self._holder.look(consumer)
 
-    async def receive(self, wanted: Mapping[str, int], wait: float | None) -> list[tuple[str, Held]]:
+    async def receive(self, wanted: Mapping[str, int], wait: float | None) -> list[tuple[str, LeasedMessage]]:
         """Wait for messages of these queues, each with how many are wanted; maybe there are none,
         maybe they are of a queue that was asked for before."""
         for queue, count in wanted.items():
@@ -206,12 +206,12 @@ class Queues:
             return []
         return [(self._names[held.consumer.group], held) for held in self._holder.take()]
 
-    async def ack(self, held: Held) -> bool:
+    async def ack(self, held: LeasedMessage) -> bool:
         """A message is done; False if it may come again. Another thread may wait for the room."""
         self._holder.wake()
         return await held.ack()
 
-    async def give_back(self, some: Sequence[Held]) -> None:
+    async def give_back(self, some: Sequence[LeasedMessage]) -> None:
         """Messages are to come again soon."""
         await give_back(some)
 

@@ -39,7 +39,7 @@ from taskiq import (
 )
 from taskiq.kicker import AsyncKicker
 
-from firearrow.client.pop.renewal import Held, Holder, give_back
+from firearrow.client.pop.renewal import LeasedMessage, LeaseHolder, give_back
 from firearrow.client.pop.simpleconsumer import SimpleConsumer
 from firearrow.client.producer.producer import Producer
 from firearrow.client.session.session import Session, SessionOptions
@@ -90,8 +90,8 @@ class RocketMQBroker(AsyncBroker):
         self._batch = batch
         self._queues = priorities or queues
         self._message_type = "PRIORITY" if priorities else None
-        self._open: _Open | None = None
-        self._at_work = _AtWork()
+        self._open: _Connection | None = None
+        self._at_work = _TasksAtWork()
         self.add_middlewares(self._at_work)
 
     async def startup(self) -> None:
@@ -103,7 +103,7 @@ class RocketMQBroker(AsyncBroker):
                 await declare_topic(session, self.topic, self._queues, self._message_type)
                 producer = Producer(session, group=self.group)
                 await stack.enter_async_context(producer)
-                self._open = _Open(session, producer, stack.pop_all())
+                self._open = _Connection(session, producer, stack.pop_all())
 
     async def shutdown(self) -> None:
         """Close all; a task that is still at work comes again elsewhere."""
@@ -133,7 +133,7 @@ class RocketMQBroker(AsyncBroker):
         """Give tasks as they come. What was got ahead is given back when this is closed; what was
         given can be acknowledged until ``shutdown``."""
         consumer, holder = await self._opened().receiving(self.group, self.topic, self._invisible)
-        ahead: list[Held] = []
+        ahead: list[LeasedMessage] = []
         try:
             while True:
                 await holder.ask(consumer, self._batch)
@@ -145,7 +145,7 @@ class RocketMQBroker(AsyncBroker):
             await give_back(ahead)
             await holder.rest()
 
-    def _opened(self) -> _Open:
+    def _opened(self) -> _Connection:
         if self._open is None:
             raise ClientError(f"the broker of topic {self.topic!r} is not started")
         return self._open
@@ -175,39 +175,39 @@ class RocketMQSchedule(ScheduleSource):
         await kicker.kiq(*schedule.args, **schedule.kwargs)
 
 
-class _Open:
+class _Connection:
     """What there is between ``startup`` and ``shutdown``."""
 
     def __init__(self, session: Session, producer: Producer, stack: AsyncExitStack) -> None:
         self._session = session
         self.producer = producer
         self.stack = stack
-        self._receiving: tuple[SimpleConsumer, Holder] | None = None
+        self._receiving: tuple[SimpleConsumer, LeaseHolder] | None = None
 
     @property
     def now(self) -> datetime:
         """The time by the session's clock."""
         return datetime.fromtimestamp(self._session.clock.now_ms() / 1000, UTC)
 
-    async def receiving(self, group: str, topic: str, invisible: timedelta) -> tuple[SimpleConsumer, Holder]:
+    async def receiving(self, group: str, topic: str, invisible: timedelta) -> tuple[SimpleConsumer, LeaseHolder]:
         if self._receiving is None:
             consumer = SimpleConsumer(self._session, group=group, topics=[topic])
             await self.stack.enter_async_context(consumer)
-            holder = Holder(invisible)
+            holder = LeaseHolder(invisible)
             self.stack.push_async_callback(holder.close)
             self._receiving = consumer, holder
         return self._receiving
 
 
-class _AtWork(TaskiqMiddleware):
+class _TasksAtWork(TaskiqMiddleware):
     """Knows when the receiver is done with a task, which it does not say of one that is not
     acknowledged: when the task of asyncio has ended that ran it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._given: defaultdict[str, list[Held]] = defaultdict(list)
+        self._given: defaultdict[str, list[LeasedMessage]] = defaultdict(list)
 
-    def begin(self, held: Held) -> AckableMessage:
+    def begin(self, held: LeasedMessage) -> AckableMessage:
         """The message for the receiver."""
         message = held.message
         task_id = message.properties.get(keys_of.KEYS, "")
@@ -237,7 +237,7 @@ class _AtWork(TaskiqMiddleware):
         """Forget what the receiver has not begun."""
         self._given.clear()
 
-    def _forget(self, task_id: str, held: Held) -> None:
+    def _forget(self, task_id: str, held: LeasedMessage) -> None:
         given = self._given.get(task_id, [])
         if held in given:
             given.remove(held)

@@ -18,9 +18,9 @@ from weakref import finalize
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.client.pull.queueoffsets import Offsets
+from firearrow.client.pull.queueoffsets import QueueOffsets
 from firearrow.client.pull.rangereader import ATTEMPTS_MAX, PullOptions, RangeReader, pause
-from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
+from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 from firearrow.client.routing.routes import Routes
 from firearrow.client.session.answers import read_body
 from firearrow.clock import SystemClock
@@ -101,8 +101,8 @@ class BrokerOrigin:
         return Routes(self._cluster.name_servers, SystemClock())
 
     @cached_property
-    def _offsets(self) -> Offsets:
-        return Offsets(self._cluster.client, self._routes, self._pull_options.group)
+    def _offsets(self) -> QueueOffsets:
+        return QueueOffsets(self._cluster.client, self._routes, self._pull_options.group)
 
     def close(self) -> None:
         """Close all connections."""
@@ -184,7 +184,7 @@ class BrokerOrigin:
         """The marks of messages, see ``Logged.marks``."""
         return self._cluster.run(self._persistent(lambda: self._offsets.marks(places)))
 
-    def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+    def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
         """What a broker's log has at a place, see ``Logged.stored_at``."""
         return self._cluster.run(self._offsets.stored_at(broker, physical_offset))
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
+from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
 from firearrow.spark import splits
@@ -198,7 +198,7 @@ class FileOrigin:
                 found[Queue(topic, broker, queue_id)] = mark
         return found
 
-    def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+    def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
         """What a log has at a place, see ``Logged.stored_at``."""
         return self.stores[broker].stored_at(physical_offset)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
+from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 
 UNKNOWN_BYTES: Final = 1024.0  # the size of a message, where none can be looked at
 
@@ -28,7 +28,7 @@ class Logged(Protocol):
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
         """The marks of the messages at queue offsets, of those that are there."""
 
-    def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+    def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
         """What the log has at a place: ``NOT_STORED`` where no record begins there, and None where
         that can't be told, as the place is deleted."""
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from firearrow.client.producer.batchsender import BatchSender, Sent
+from firearrow.client.producer.batchsender import BatchSender, SendCounts
 from firearrow.client.routing.queues import Target
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, MessageError
@@ -38,14 +38,14 @@ log = logging.getLogger(__name__)
 # How Spark tells the tasks of a stream what they belong to.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-_NONE: Final = Sent(0, 0, 0, 0)
+_NONE: Final = SendCounts(0, 0, 0, 0)
 
 
 @dataclass
 class TaskResult(WriterCommitMessage):
     """What one task has sent."""
 
-    sent: Sent
+    sent: SendCounts
 
 
 class _Sending:

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from firearrow.client.queues import NOT_STORED, Mark, Span, Stored
+from firearrow.client.queues import NOT_STORED, Mark, RecordTimes, Span
 from firearrow.errors import ConfigError, DataLost
 from firearrow.files import StoredPath
 from firearrow.message.names import is_lmq
@@ -137,7 +137,7 @@ class Store:
             return None
         return Mark(place, stored.store_ms)
 
-    def stored_at(self, physical_offset: int, size: int = RECORD_BYTES_MAX) -> Stored | None:
+    def stored_at(self, physical_offset: int, size: int = RECORD_BYTES_MAX) -> RecordTimes | None:
         """Give what the log has at a place, see ``Logged.stored_at``; of at most that size."""
         file = self.log_file(physical_offset)
         if file is None:  # a file in between may be lost
@@ -150,7 +150,7 @@ class Store:
         columns = scan(window, 0, len(window), 1)
         if not len(columns) or int(columns.physical_offset[0]) != physical_offset:
             return NOT_STORED
-        return Stored(int(columns.store_ms[0]), int(columns.born_ms[0]))
+        return RecordTimes(int(columns.store_ms[0]), int(columns.born_ms[0]))
 
     @cached_property
     def stored_queues(self) -> RocksQueues | FileQueues:

@@ -31,7 +31,7 @@ class NothingWillHappen(RuntimeError):
     """Everybody waits, and no call is planned: a real loop would wait for ever."""
 
 
-class _Leaping(selectors.SelectSelector):
+class _LeapingSelector(selectors.SelectSelector):
     """A selector that never waits: it has the loop's time leap instead."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop; ``time`` begins at 0."""
 
     def __init__(self) -> None:
-        self._leaping = _Leaping()
+        self._leaping = _LeapingSelector()
         super().__init__(self._leaping)
         self._listening: dict[int, _MemoryServer] = {}
         self._ports = count(_PORTS_FROM)

@@ -8,7 +8,7 @@ import pytest
 
 from firearrow.client.consumer.subscription import (
     NONE_STORED,
-    Ask,
+    OffsetQuery,
     StartFrom,
     start_offset,
     subscription_to,
@@ -75,15 +75,15 @@ def test_what_is_stored_counts(start_from: StartFrom, topic: str) -> None:
 @pytest.mark.parametrize(
     ("topic", "start_from", "expected"),
     [
-        ("T", StartFrom.LAST, Ask.MAX_OFFSET),
+        ("T", StartFrom.LAST, OffsetQuery.MAX_OFFSET),
         (RETRY, StartFrom.LAST, 0),
         ("T", StartFrom.FIRST, 0),
         (RETRY, StartFrom.FIRST, 0),
-        ("T", StartFrom.TIMESTAMP, Ask.OFFSET_AT_TIME),
-        (RETRY, StartFrom.TIMESTAMP, Ask.MAX_OFFSET),
+        ("T", StartFrom.TIMESTAMP, OffsetQuery.OFFSET_AT_TIME),
+        (RETRY, StartFrom.TIMESTAMP, OffsetQuery.MAX_OFFSET),
     ],
 )
-def test_without_a_stored_one_it_is_the_choice(topic: str, start_from: StartFrom, expected: int | Ask) -> None:
+def test_without_a_stored_one_it_is_the_choice(topic: str, start_from: StartFrom, expected: int | OffsetQuery) -> None:
     assert start_offset(topic, NONE_STORED, start_from) == expected
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from firearrow.client.diagnosis.checks import Limits, findings
+from firearrow.client.diagnosis.checks import Thresholds, findings
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, ClusterFacts, Lag, Stock
-from firearrow.client.diagnosis.findings import Finding, Level, Limit, by_gravity, worst
+from firearrow.client.diagnosis.findings import Finding, Level, Threshold, by_gravity, worst
 from firearrow.errors import ConfigError
 
 SERVERS = ("ns-1:9876", "ns-2:9876")
@@ -17,8 +17,8 @@ def facts(*, counted: dict[str, str] | None = None, error: str = "", **more: Any
     return ClusterFacts(0, SERVERS, **({"brokers": [broker]} | more))
 
 
-def found(of: ClusterFacts, limits: Limits | None = None) -> list[tuple[str, Level, str]]:
-    return [(one.rule, one.level, one.subject) for one in findings(of, limits or Limits())]
+def found(of: ClusterFacts, limits: Thresholds | None = None) -> list[tuple[str, Level, str]]:
+    return [(one.rule, one.level, one.subject) for one in findings(of, limits or Thresholds())]
 
 
 def test_a_sound_cluster_has_no_findings() -> None:
@@ -34,7 +34,7 @@ def test_a_sound_cluster_has_no_findings() -> None:
     lag = Lag("g", "T", "a", 9_999, 299_000)
     sound = facts(counted=counted, lags=[lag], halves={"a": 999})
     assert found(sound) == []
-    assert worst(findings(sound, Limits())) is Level.OK
+    assert worst(findings(sound, Thresholds())) is Level.OK
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_broker_that_does_not_answer_is_critical() -> None:
 
 
 def test_brokers_that_are_missing_are_counted() -> None:
-    (one,) = findings(facts(), Limits()._replace(brokers=2))
+    (one,) = findings(facts(), Thresholds()._replace(brokers=2))
     assert one.evidence == "1 of 2 brokers are registered"
 
 
@@ -87,11 +87,11 @@ def test_without_a_name_server_nothing_is_known() -> None:
 
 def test_only_some_checks_can_be_asked_for_but_what_hides_the_rest_is_told() -> None:
     bad = facts(counted={"commitLogDiskRatio": "0.9"}, halves={"a": 100_000})
-    assert [one.rule for one in findings(bad, Limits(), ["halves"])] == ["halves"]
+    assert [one.rule for one in findings(bad, Thresholds(), ["halves"])] == ["halves"]
     gone = facts(error="refused", halves={"a": 100_000})
-    assert [one.rule for one in findings(gone, Limits(), ["halves"])] == ["brokers", "halves"]
+    assert [one.rule for one in findings(gone, Thresholds(), ["halves"])] == ["brokers", "halves"]
     dark = facts(brokers=[], silent=dict.fromkeys(SERVERS, "refused"))
-    assert {one.rule for one in findings(dark, Limits(), ["halves"])} == {"name-servers"}
+    assert {one.rule for one in findings(dark, Thresholds(), ["halves"])} == {"name-servers"}
 
 
 def test_what_is_known_to_be_wrong_outweighs_what_is_not_known() -> None:
@@ -104,7 +104,7 @@ def test_what_is_known_to_be_wrong_outweighs_what_is_not_known() -> None:
     ("text", "levels"), [("10:20", [0, 1, 2]), ("10:", [0, 1, 1]), (":20", [0, 0, 2]), (":", [0, 0, 0])]
 )
 def test_a_limit_is_two_numbers(text: str, levels: list[int]) -> None:
-    limit = Limit.parse(text)
+    limit = Threshold.parse(text)
     assert [limit.level(value) for value in (9.9, 10, 20)] == levels
     assert str(limit) == text
 
@@ -112,4 +112,4 @@ def test_a_limit_is_two_numbers(text: str, levels: list[int]) -> None:
 @pytest.mark.parametrize("text", ["10", "x:1", "1:y", "", "-1:2", "inf:", "20:10", "nan:"])
 def test_what_is_no_limit_is_told(text: str) -> None:
     with pytest.raises(ConfigError, match="limit"):
-        Limit.parse(text)
+        Threshold.parse(text)

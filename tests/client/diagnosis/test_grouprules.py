@@ -7,7 +7,7 @@ import pytest
 
 from firearrow.client.diagnosis import grouprules
 from firearrow.client.diagnosis.findings import Level
-from firearrow.client.diagnosis.groupfacts import Client, GroupFacts, Place, Seen
+from firearrow.client.diagnosis.groupfacts import GroupClient, GroupFacts, InspectedMessage, QueueProgress
 from firearrow.wire.bodies import QueueData, Route
 from firearrow.wire.client_bodies import (
     Connection,
@@ -31,24 +31,24 @@ OK = ProcessQueueInfo(last_pull_timestamp=NOW, last_consume_timestamp=NOW)
 
 def client(
     name: str, *queues: MessageQueue, held: ProcessQueueInfo = OK, wants: str = "*", version: int = 513, **info: Any
-) -> Client:
+) -> GroupClient:
     known = ConsumerRunningInfo(
         info.pop("properties", {"messageModel": "CLUSTERING"}),
         [SubscriptionData("T", wants)],
         dict.fromkeys(queues, held),
         **info,
     )
-    return Client(name, {"a": [Connection(name, f"{name}:1", "JAVA", version)]}, known)
+    return GroupClient(name, {"a": [Connection(name, f"{name}:1", "JAVA", version)]}, known)
 
 
-def facts(*clients: Client, lag: int = 5, queues: int = 2, **more: Any) -> GroupFacts:
+def facts(*clients: GroupClient, lag: int = 5, queues: int = 2, **more: Any) -> GroupFacts:
     route = Route([QueueData("a", queues, queues, 6)])
     offsets = OffsetWrapper(broker_offset=100, consumer_offset=100 - lag, last_timestamp=1)
     fields: dict[str, Any] = {
         "configs": {"a": SubscriptionGroupConfig("g")},
         "topics": ["T"],
         "routes": {"T": route},
-        "places": {queue: Place(offsets, TopicOffset(0, 100, NOW)) for queue in (Q0, Q1)},
+        "places": {queue: QueueProgress(offsets, TopicOffset(0, 100, NOW)) for queue in (Q0, Q1)},
     }
     return GroupFacts("g", NOW, clients=clients, **(fields | more))
 
@@ -63,11 +63,11 @@ def two(**more: Any) -> GroupFacts:
     return facts(client("x", Q0), client("y", Q1), **more)
 
 
-def seen(times: int, stored_ms: int = NOW) -> Seen:
-    return Seen("T", "id-1", ["o-17"], times, stored_ms)
+def seen(times: int, stored_ms: int = NOW) -> InspectedMessage:
+    return InspectedMessage("T", "id-1", ["o-17"], times, stored_ms)
 
 
-def ordered(lock_ms: int = LONG_AGO, **fields: Any) -> Client:
+def ordered(lock_ms: int = LONG_AGO, **fields: Any) -> GroupClient:
     properties = {"PROP_CONSUMEORDERLY": "true"}
     at = held(last_lock_timestamp=lock_ms, **fields)
     return client("x", Q0, Q1, held=at, properties=properties)
@@ -119,7 +119,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
         two(
             topics=["U"],
             routes={"U": Route()},
-            places={MessageQueue("U", "a", 0): Place(OffsetWrapper(5, 0), TopicOffset(0, 5))},
+            places={MessageQueue("U", "a", 0): QueueProgress(OffsetWrapper(5, 0), TopicOffset(0, 5))},
         ),
         "none of the 2 clients subscribes to it",
         Level(1),
@@ -132,7 +132,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     ),
     (
         grouprules.duplicate_ids,
-        facts(Client("x", {"a": [Connection("x", "h:2"), Connection("x", "h:1")]})),
+        facts(GroupClient("x", {"a": [Connection("x", "h:2"), Connection("x", "h:1")]})),
         "is the id of 2 clients on a: h:1, h:2",
         Level(2),
     ),
@@ -205,13 +205,13 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (grouprules.dead_letters, two(dead=4), "4 messages were given up", Level(1)),
     (
         grouprules.lost_places,
-        two(places={Q0: Place(OffsetWrapper(9, 2, 0, 1), TopicOffset(5, 9))}),
+        two(places={Q0: QueueProgress(OffsetWrapper(9, 2, 0, 1), TopicOffset(5, 9))}),
         "offset 2 is before the first message, 5: 3 are gone",
         Level(1),
     ),
     (
         grouprules.lost_places,
-        two(places={Q0: Place(OffsetWrapper(9, 20, 0, 1), TopicOffset(5, 9))}),
+        two(places={Q0: QueueProgress(OffsetWrapper(9, 20, 0, 1), TopicOffset(5, 9))}),
         "offset 20 is beyond the last message, 8",
         Level(2),
     ),
@@ -224,7 +224,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (grouprules.not_pulling, facts(client("x", Q0, properties={"paused": "true"})), "says it is paused", Level(2)),
     (
         grouprules.silent_clients,
-        facts(Client("x", {"a": [Connection("x", "h:1")]}, None, "timed out")),
+        facts(GroupClient("x", {"a": [Connection("x", "h:1")]}, None, "timed out")),
         "does not say how it is (h:1): timed out",
         Level(1),
     ),
@@ -284,7 +284,7 @@ def test_what_is_not_stuck_is_not_called_so(given: GroupFacts) -> None:
 
 def test_who_pops_or_says_nothing_may_have_any_queue() -> None:
     popping = client("x", mq_pop_table={MessageQueue("T", "a", -1): PopProcessQueueInfo()})
-    silent = Client("x", {"a": [Connection("x", "h:1")]})
+    silent = GroupClient("x", {"a": [Connection("x", "h:1")]})
     for one in (popping, silent):
         assert list(grouprules.unowned_queues(facts(one))) == []
         assert list(grouprules.no_queue(facts(one))) == []

@@ -53,7 +53,7 @@ class Watched:
     async def checks(self, **limits: Any) -> dict[str, Finding]:
         """What monitoring finds, by check."""
         facts = await clusterfacts.collect(self.admin, self.time.now_ms)
-        limited = checks.Limits()._replace(**limits)
+        limited = checks.Thresholds()._replace(**limits)
         return {one.rule: one for one in checks.findings(facts, limited)}
 
 

@@ -11,11 +11,11 @@ import pytest
 from firearrow.client import Producer, Session
 from firearrow.client.admin import Admin
 from firearrow.client.loads import loads
-from firearrow.client.loads.pacing import Plan
+from firearrow.client.loads.pacing import LoadPlan
 from firearrow.errors import ConfigError
 from firearrow.testing import EmbeddedCluster
 
-PLAN = Plan(seconds=30, count=50, in_flight=8)
+PLAN = LoadPlan(seconds=30, count=50, in_flight=8)
 
 
 @asynccontextmanager
@@ -38,15 +38,15 @@ def test_what_is_produced_is_consumed_and_popped(monkeypatch: pytest.MonkeyPatch
             produced = await loads.produce(session, "bench", PLAN, 100)
             assert (produced.messages, produced.failed, produced.bytes) == (50, 0, 5000)
             assert 0 < produced.took.at(0.5) <= produced.took.max
-            in_batches = await loads.produce(session, "bench", Plan(count=5), 10, 10)
+            in_batches = await loads.produce(session, "bench", LoadPlan(count=5), 10, 10)
             assert (in_batches.messages, in_batches.took.count) == (50, 5)
             assert len(embedded.messages("bench")) == 100
             async with loads.own_group(admin, "bench", None) as group:
-                consumed = await loads.consume(session, "bench", group, Plan(seconds=30, count=100))
+                consumed = await loads.consume(session, "bench", group, LoadPlan(seconds=30, count=100))
             assert (consumed.messages, consumed.bytes) == (100, 5500)
             async with loads.own_group(admin, "bench", "mine") as group:
                 assert group == "mine"
-                popped = await loads.pop(session, "bench", group, Plan(seconds=30, in_flight=2))
+                popped = await loads.pop(session, "bench", group, LoadPlan(seconds=30, in_flight=2))
             assert (popped.messages, popped.bytes, popped.failed) == (100, 5500, 0)
             table = await admin.groups.configs(embedded.brokers[0].address)
             names = [name for name in table.subscription_group_table if "bench" in name]
@@ -73,7 +73,7 @@ def test_a_message_may_be_there_before_its_sender_hears_of_it(monkeypatch: pytes
     async def scenario() -> None:
         async with cluster() as (_, admin, session):
             async with loads.own_group(admin, "bench", None) as group:
-                found = await loads.round_trip(session, "bench", group, Plan(count=3), 1)
+                found = await loads.round_trip(session, "bench", group, LoadPlan(count=3), 1)
             assert (found.messages, found.failed) == (3, 0)
             assert found.took.at(0.01) >= 50_000
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.loads.pacing import REASONS_MAX, Histogram, Measured, Plan, run
+from firearrow.client.loads.pacing import REASONS_MAX, Histogram, LoadPlan, LoadResult, run
 from firearrow.errors import BrokerBusy, ConfigError
 from firearrow.testing.loop import VirtualLoop
 
 
-def measured(plan: Plan, one: Callable[[int], Awaitable[int]], **more: Any) -> Measured:
+def measured(plan: LoadPlan, one: Callable[[int], Awaitable[int]], **more: Any) -> LoadResult:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(run(plan, one, **more))
 
@@ -24,20 +24,20 @@ async def in_ten_ms(_: int) -> int:
 
 
 def test_it_ends_with_the_count() -> None:
-    found = measured(Plan(count=10, in_flight=4), in_ten_ms)
+    found = measured(LoadPlan(count=10, in_flight=4), in_ten_ms)
     assert (found.messages, found.took.count, found.failed) == (10, 10, 0)
     assert found.seconds == pytest.approx(0.030)
     assert found.took.at(1) == pytest.approx(10_000, rel=0.01)
 
 
 def test_it_ends_with_the_time_and_what_is_under_way_does_not_count() -> None:
-    found = measured(Plan(seconds=0.105, in_flight=2), in_ten_ms)
+    found = measured(LoadPlan(seconds=0.105, in_flight=2), in_ten_ms)
     assert found.messages == 20
     assert found.seconds == pytest.approx(0.105)
 
 
 def test_so_many_a_second() -> None:
-    found = measured(Plan(seconds=1.0, per_second=50, in_flight=8), in_ten_ms)
+    found = measured(LoadPlan(seconds=1.0, per_second=50, in_flight=8), in_ten_ms)
     assert found.messages == 50
     assert found.took.max == pytest.approx(10_000, rel=0.01)
 
@@ -47,7 +47,7 @@ def test_who_waits_behind_one_that_stands_still_is_measured_so() -> None:
         await asyncio.sleep(0 if number else 1.0)
         return 1
 
-    found = measured(Plan(count=100, per_second=100, in_flight=1), first_takes_a_second)
+    found = measured(LoadPlan(count=100, per_second=100, in_flight=1), first_takes_a_second)
     assert found.took.at(0.5) == pytest.approx(500_000, rel=0.05)
 
 
@@ -57,7 +57,7 @@ def test_failures_are_counted_with_their_reasons() -> None:
             raise BrokerBusy(2, "busy")
         return 1
 
-    found = measured(Plan(count=10, in_flight=1), fail)
+    found = measured(LoadPlan(count=10, in_flight=1), fail)
     assert (found.messages, found.failed) == (5, 5)
     assert found.reasons == {"BrokerBusy: code 2: busy": 5}
 
@@ -66,7 +66,7 @@ def test_of_reasons_only_some_are_kept() -> None:
     async def fail(number: int) -> int:
         raise OSError(f"no {number}")
 
-    found = measured(Plan(count=100), fail)
+    found = measured(LoadPlan(count=100), fail)
     assert (found.failed, len(found.reasons)) == (100, REASONS_MAX)
 
 
@@ -75,7 +75,7 @@ def test_what_is_a_fault_of_the_load_is_raised() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ExceptionGroup) as caught:
-        measured(Plan(count=1), wrong)
+        measured(LoadPlan(count=1), wrong)
     assert isinstance(caught.value.exceptions[0], ZeroDivisionError)
 
 
@@ -86,7 +86,7 @@ def test_it_ends_when_there_is_no_more_to_do() -> None:
         done.append(number)
         return 0
 
-    found = measured(Plan(in_flight=1), one, ended=lambda: len(done) == 3)
+    found = measured(LoadPlan(in_flight=1), one, ended=lambda: len(done) == 3)
     assert (found.messages, found.took.count, len(done)) == (0, 0, 3)
 
 
@@ -96,7 +96,7 @@ def test_it_ends_when_there_is_no_more_to_do() -> None:
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"allowed|more than 0"):
-        Plan(**wrong)
+        LoadPlan(**wrong)
 
 
 # --- Tests of the histogram ---

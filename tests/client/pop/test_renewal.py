@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.client.pop.renewal import Held, Holder
+from firearrow.client.pop.renewal import LeasedMessage, LeaseHolder
 from firearrow.client.pop.simpleconsumer import SimpleConsumer
 from firearrow.client.session.session import Session
 from firearrow.errors import ConfigError
@@ -29,19 +29,19 @@ async def with_topic(cluster: Cluster) -> AsyncIterator[Session]:
 
 
 @asynccontextmanager
-async def held_in(cluster: Cluster) -> AsyncIterator[tuple[SimpleConsumer, Holder]]:
+async def held_in(cluster: Cluster) -> AsyncIterator[tuple[SimpleConsumer, LeaseHolder]]:
     async with SimpleConsumer(
         cluster.name_server, group=GROUP, topics=["T"], clock=cluster.clock, ip="127.0.0.1"
     ) as consumer:
-        holder = Holder(INVISIBLE)
+        holder = LeaseHolder(INVISIBLE)
         try:
             yield consumer, holder
         finally:
             await holder.close()
 
 
-async def receive(consumer: SimpleConsumer, holder: Holder, count: int = 1) -> list[Held]:
-    taken: list[Held] = []
+async def receive(consumer: SimpleConsumer, holder: LeaseHolder, count: int = 1) -> list[LeasedMessage]:
+    taken: list[LeasedMessage] = []
     while len(taken) < count:
         await holder.ask(consumer, 32)
         await holder.answered()
@@ -49,7 +49,7 @@ async def receive(consumer: SimpleConsumer, holder: Holder, count: int = 1) -> l
     return taken
 
 
-def numbers(some: list[Held]) -> list[int]:
+def numbers(some: list[LeasedMessage]) -> list[int]:
     return sorted(int(held.message.body) for held in some)
 
 
@@ -149,4 +149,4 @@ def test_after_a_rest_it_receives_again(root: Path) -> None:
 
 def test_a_time_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match="can't be invisible for 0:00:00"):
-        Holder(timedelta(seconds=0.5))
+        LeaseHolder(timedelta(seconds=0.5))

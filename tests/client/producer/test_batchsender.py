@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from firearrow.client.producer import batchsender as batch_sender
-from firearrow.client.producer.batchsender import BatchSender, Sent
+from firearrow.client.producer.batchsender import BatchSender, SendCounts
 from firearrow.errors import BrokerBusy, InvalidRequest, MessageError, NotPermitted, TopicNotFound
 from firearrow.message.batch import split_batch
 from firearrow.spark.access import Cluster
@@ -30,7 +30,7 @@ def rows(count: int = 1, **columns: Any) -> Rows:
     return rows_of(batch, Ids("0" * 20), "T", None)
 
 
-def send(cluster: FakeCluster, *all_rows: Rows, **options: str) -> Sent:
+def send(cluster: FakeCluster, *all_rows: Rows, **options: str) -> SendCounts:
     given = for_sink({"nameServer": cluster.name_server, **options})
     found = Cluster(given.place, given.access)
     sink, broker_name, count_max = given.sink, given.place.broker_name, int(options.get("sendBatch", "10"))
@@ -56,7 +56,7 @@ def bodies(broker: FakeBroker, queue_id: int | None = None) -> list[bytes]:
 
 def test_queues_take_turns_and_all_is_acknowledged() -> None:
     with fake_cluster("a", "b") as cluster:
-        assert send(cluster, rows(95), rows(5)) == Sent(100, 11, 0, 0)
+        assert send(cluster, rows(95), rows(5)) == SendCounts(100, 11, 0, 0)
         taken = [(b.name, h.queue_id) for b in cluster.brokers.values() for h, _ in b.taken]
     queues = {queue: taken.count(queue) for queue in taken}
     assert set(queues) == {("a", 0), ("a", 1), ("b", 0), ("b", 1)}
@@ -97,7 +97,7 @@ def test_a_broker_that_is_alone_is_asked_again(code: int) -> None:
         broker = cluster.brokers["a"]
         broker.answers.extend([code] * 3)
         sent = send(cluster, rows(10))
-        assert sent == Sent(10, 1, 3, 0)
+        assert sent == SendCounts(10, 1, 3, 0)
         assert sorted(map(int, bodies(broker))) == list(range(10))
 
 
@@ -105,7 +105,7 @@ def test_a_broker_that_is_alone_is_asked_again(code: int) -> None:
 def test_what_is_stored_but_not_safe_yet_is_counted_and_not_sent_again(code: int) -> None:
     with fake_cluster("a") as cluster:
         cluster.brokers["a"].answers.append(code)
-        assert send(cluster, rows(10), rows(10)) == Sent(20, 2, 0, 10)
+        assert send(cluster, rows(10), rows(10)) == SendCounts(20, 2, 0, 10)
 
 
 def test_at_last_the_error_says_what_was_sent_and_what_not() -> None:

@@ -12,7 +12,7 @@ from firearrow.client import Producer, Rules
 from firearrow.client.producer.choosing import (
     LATENCIES_MS,
     LEFT_ALONE_MS,
-    Detecting,
+    Detector,
     FaultTable,
     Turns,
     by_hash,
@@ -120,7 +120,7 @@ def test_who_does_not_answer_is_asked_until_it_does(tmp_path: Path) -> None:
             await make_topic(cluster, session)
             faults = FaultTable()
             queues = {name: Queue("T", name, 0) for name in ("a", "b")}
-            detecting = Detecting(session, faults, queues.get)
+            detecting = Detector(session, faults, queues.get)
             for broker in ("a", "b", "in no route"):
                 faults.note(broker, 0, cluster.clock.now_ms(), failed=True, gone=True)
             port = await cluster.stop_broker("b")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.pull.queueoffsets import IN_FLIGHT_MAX, Offsets, in_turns, partition_point
+from firearrow.client.pull.queueoffsets import IN_FLIGHT_MAX, QueueOffsets, in_turns, partition_point
 from firearrow.client.pull.rangereader import PullOptions, RangeReader
-from firearrow.client.queues import NOT_STORED, Bound, Queue, Span, Stored
+from firearrow.client.queues import NOT_STORED, Bound, Queue, RecordTimes, Span
 from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.routes import Routes
 from firearrow.clock import SystemClock
@@ -35,7 +35,7 @@ QUEUE = Queue("T", "broker-a", 1)
 EMPTY = Queue("T", "broker-a", 0)
 
 
-Use = Callable[[Offsets, Routes, Client], Awaitable[None]]
+Use = Callable[[QueueOffsets, Routes, Client], Awaitable[None]]
 
 
 def asking(address: str, use: Use) -> None:
@@ -46,7 +46,7 @@ def asking(address: str, use: Use) -> None:
         routes = Routes(NameServers(client, ["127.0.0.1:1"]), SystemClock())
         routes.assume("broker-a", address)
         try:
-            await use(Offsets(client, routes, "g"), routes, client)
+            await use(QueueOffsets(client, routes, "g"), routes, client)
         finally:
             await client.close()
 
@@ -74,7 +74,7 @@ def test_ends_of_the_queues_that_can_be_read(address: str) -> None:
     route = Route([QueueData("broker-a", 2, 2, 6), QueueData("shut", 2, 2, 2)], [])
     readable = Route([QueueData("unknown", 1, 1, 6)], [])
 
-    async def use(offsets: Offsets, routes: Routes, client: Client) -> None:
+    async def use(offsets: QueueOffsets, routes: Routes, client: Client) -> None:
         found = await offsets.ends([("T", route), ("Gone", route)])
         assert found == {EMPTY: Bound(0, 0), QUEUE: Bound(0, COUNT)}
         with pytest.raises(ConnectionError, match="no name server knows where broker 'unknown' is"):
@@ -84,7 +84,7 @@ def test_ends_of_the_queues_that_can_be_read(address: str) -> None:
 
 
 def test_offsets_by_time_and_places_in_the_log(address: str) -> None:
-    async def use(offsets: Offsets, routes: Routes, client: Client) -> None:
+    async def use(offsets: QueueOffsets, routes: Routes, client: Client) -> None:
         reader = RangeReader(client, routes, PullOptions("g"), QUEUE, Span(0, COUNT))
         views = list(iter_records(b"".join(await reader.read(1 << 20))))
         times = [view.store_timestamp_ms for view in views]
@@ -96,7 +96,7 @@ def test_offsets_by_time_and_places_in_the_log(address: str) -> None:
             assert found == {QUEUE: COUNT if first is None else first, EMPTY: 0}
         assert await offsets.offset_at(EMPTY, 0) is None
         for view in views:
-            stored = Stored(view.store_timestamp_ms, view.born_timestamp_ms)
+            stored = RecordTimes(view.store_timestamp_ms, view.born_timestamp_ms)
             assert await offsets.stored_at("broker-a", view.physical_offset) == stored
             assert await offsets.stored_at("broker-a", view.physical_offset + 1) == NOT_STORED
 
@@ -107,7 +107,7 @@ def test_a_group_is_told_how_far_it_is(address: str, caplog: pytest.LogCaptureFi
     nowhere = Queue("T", "gone", 1)
     answers: list[str] = []
 
-    async def use(offsets: Offsets, routes: Routes, client: Client) -> None:
+    async def use(offsets: QueueOffsets, routes: Routes, client: Client) -> None:
         await client.call(address, RequestCode.PULL_MESSAGE, PullOptions("g").fields(QUEUE, 0, 1))
         await offsets.commit({QUEUE: 7, QUEUE._replace(queue_id=99): 1, nowhere: 1})
         fields: dict[str, FieldValue] = {"consumerGroup": "g", "topic": "T", "queueId": 1}
@@ -126,7 +126,7 @@ def test_answers_that_can_not_be_read() -> None:
         RequestCode.GET_TOPIC_STATS_INFO: lambda peer, request: Response(body=b"{"),
     }
 
-    async def use(offsets: Offsets, routes: Routes, client: Client) -> None:
+    async def use(offsets: QueueOffsets, routes: Routes, client: Client) -> None:
         with pytest.raises(RemoteProtocolError, match=f"^{address} sent offset='first'$"):
             await offsets.offset_at(QUEUE, 1)
         with pytest.raises(RemoteProtocolError, match=f"^{address} sent bytes that are not mess"):
@@ -142,7 +142,7 @@ def test_no_more_is_asked_at_once_than_a_limit() -> None:
     queues = [Queue("T", "broker-a", n) for n in range(2 * IN_FLIGHT_MAX + 5)]
     held: list[int] = []
 
-    async def use(offsets: Offsets, routes: Routes, client: Client) -> None:
+    async def use(offsets: QueueOffsets, routes: Routes, client: Client) -> None:
         begun: list[Pending] = []
 
         async def ask(queue: Queue) -> Pending:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.client.consumer.groupcalls import GroupCalls, Pulled
+from firearrow.client.consumer.groupcalls import GroupCalls, PullResult
 from firearrow.client.consumer.handlers import Delivery, RetryLater
 from firearrow.client.consumer.processqueue import Limits
 from firearrow.client.consumer.subscription import StartFrom
@@ -347,7 +347,7 @@ def test_a_pull_commits_nothing_while_messages_before_it_are_consumed(
     told: list[tuple[int, int]] = []
     pull = GroupCalls.pull
 
-    async def noted(self: GroupCalls, queue: Queue, queue_offset: int, *args: Any, **options: Any) -> Pulled:
+    async def noted(self: GroupCalls, queue: Queue, queue_offset: int, *args: Any, **options: Any) -> PullResult:
         told.append((queue_offset, options["committed"]))
         return await pull(self, queue, queue_offset, *args, **options)
 

@@ -43,21 +43,21 @@ NOT_STORED: Final = -1
 _COMMITS, _SUSPENDS, _SUBSCRIBES, _LITE = 1, 2, 4, 16
 
 
-class Ends(NamedTuple):
-    """Ends of a queue: offsets from ``first`` up to, and without, ``end``."""
+class QueueEnds(NamedTuple):
+    """Offset range of a queue: offsets from ``first`` up to, and without, ``end``."""
 
     first: int
     end: int
 
 
-class Pulled(NamedTuple):
+class PullResult(NamedTuple):
     """An answer to a pull; the messages are those that the broker thinks are wanted."""
 
     code: int
     remark: str
     messages: list[Message]
     next_offset: int
-    ends: Ends
+    ends: QueueEnds
     suggested_id: int
     """The id of the broker that is to be asked next time."""
 
@@ -83,7 +83,7 @@ class GroupCalls:
         suspend_ms: int = SUSPEND_MS,
         with_subscription: bool = False,
         lite: bool = False,
-    ) -> Pulled:
+    ) -> PullResult:
         """Pull from a queue; the broker waits for messages if there are none.
 
         A ``committed`` offset is stored by the way. Raises OSError, or BrokerError for an answer
@@ -116,18 +116,18 @@ class GroupCalls:
         answer = await session.client.answer(address, code, fields, timeout_seconds=PULL_SECONDS_MAX)
         return self._pulled(answer, queue, address)
 
-    def _pulled(self, answer: AnyCommand, queue: Queue, address: str) -> Pulled:
+    def _pulled(self, answer: AnyCommand, queue: Queue, address: str) -> PullResult:
         code = answer.code
         if code not in _PULL_ANSWERS:
             raise BrokerError.of(code, answer.remark, address)
         found = code == ResponseCode.SUCCESS
         first, end = (read_number(answer, name, address) for name in ("minOffset", "maxOffset"))
-        return Pulled(
+        return PullResult(
             code,
             answer.remark or "",
             messages_in(answer.body, queue.broker, self.session.namespace) if found else [],
             read_number(answer, "nextBeginOffset", address),
-            Ends(first, end),
+            QueueEnds(first, end),
             read_number(answer, "suggestWhichBrokerId", address),
         )
 

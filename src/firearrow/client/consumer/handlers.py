@@ -152,7 +152,7 @@ def failure_of(messages: Sequence[Message], error: BaseException) -> Failure:
 # --- A message whose consumer says itself when it is consumed ---
 
 
-class RolledBack(RetryLater):
+class Rollback(RetryLater):
     """All that a queue in order has given, and that was not acknowledged, is to come again."""
 
 
@@ -219,7 +219,7 @@ class Delivery(Message, eq=False, gc=True):
             raise ClientError(
                 f"message {self.message_id} of topic {self.topic!r} can't be rolled back: its consumer keeps no order"
             )
-        await self.fail(Failure(RolledBack(seconds=seconds)))
+        await self.fail(Failure(Rollback(seconds=seconds)))
 
     async def fail(self, failure: Failure) -> None:
         """It failed, unless it is settled."""

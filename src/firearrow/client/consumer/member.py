@@ -12,7 +12,7 @@ from firearrow.client.consumer.handlers import Registration
 from firearrow.client.consumer.offsets import OffsetStore, OffsetTable
 from firearrow.client.consumer.processqueue import Limits, ProcessQueue
 from firearrow.client.consumer.rates import ConsumeRates
-from firearrow.client.consumer.subscription import Ask, StartFrom, start_offset
+from firearrow.client.consumer.subscription import OffsetQuery, StartFrom, start_offset
 from firearrow.client.message import Message
 from firearrow.client.queues import Queue
 from firearrow.javanumbers import INT_MAX
@@ -27,7 +27,7 @@ LOCK_SECONDS: Final = 30.0  # for how long a lock is taken to be held
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConsumerSettings:
     """Settings of a consumer; times in seconds. The defaults are RocketMQ's."""
 
     start_from: StartFrom = StartFrom.LAST
@@ -98,7 +98,7 @@ class Member:
     """State that the parts of a consumer share."""
 
     calls: GroupCalls
-    settings: Settings
+    settings: ConsumerSettings
     store: OffsetStore
     is_clustering: bool = True
     is_ordered: bool = False
@@ -152,9 +152,9 @@ class Member:
         stored = await self.store.stored(queue)
         self.offsets.forget(queue)
         start = start_offset(queue.topic, stored, self.settings.start_from)
-        if start is Ask.MAX_OFFSET:
+        if start is OffsetQuery.MAX_OFFSET:
             return await self.calls.end_offset(queue)
-        if start is Ask.OFFSET_AT_TIME:
+        if start is OffsetQuery.OFFSET_AT_TIME:
             return await self.calls.offset_at(queue, self.settings.start_at_ms)
         if stored >= 0:
             self.offsets.set(queue, stored)

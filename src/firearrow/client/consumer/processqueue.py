@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 MiB: Final = 1024 * 1024
 
 
-class Cached(Protocol):
+class Cacheable(Protocol):
     """State of a message in the cache."""
 
     @property
@@ -29,7 +29,7 @@ class Cached(Protocol):
         """Its body, which counts as its size."""
 
 
-M = TypeVar("M", bound=Cached)
+M = TypeVar("M", bound=Cacheable)
 
 
 class Limits(NamedTuple):

@@ -33,7 +33,7 @@ Update = Callable[[str, set[Queue], set[Queue]], Awaitable[bool]]
 """Takes the queues of a topic to pull and those to pop; whether all of it could be done."""
 
 
-class Rebalancing:
+class Rebalancer:
     """The division of a member's topics."""
 
     def __init__(self, member: Member, strategy: Strategy, update: Update, *, by_broker: bool = False) -> None:

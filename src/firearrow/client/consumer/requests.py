@@ -54,8 +54,8 @@ class Resettable(Protocol):
         """Divide the queues anew."""
 
 
-class Answers:
-    """Answers for one consumer."""
+class ConsumerRequests:
+    """Handlers of brokers' requests for one consumer."""
 
     def __init__(self, consumer: Resettable) -> None:
         self._consumer = consumer

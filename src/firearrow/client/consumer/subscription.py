@@ -67,22 +67,22 @@ class StartFrom(Enum):
     """At the first message stored since some time."""
 
 
-class Ask(Enum):
+class OffsetQuery(Enum):
     """Question to a broker that decides on the first offset."""
 
     MAX_OFFSET = auto()
     OFFSET_AT_TIME = auto()
 
 
-def start_offset(topic: str, stored: int, start_from: StartFrom) -> int | Ask:
+def start_offset(topic: str, stored: int, start_from: StartFrom) -> int | OffsetQuery:
     """Give the offset to begin with, or what is to be asked for it."""
     if stored >= 0:
         return stored
     if start_from is StartFrom.FIRST:
         return 0
     if start_from is StartFrom.LAST:
-        return 0 if is_retry(topic) else Ask.MAX_OFFSET
-    return Ask.MAX_OFFSET if is_retry(topic) else Ask.OFFSET_AT_TIME
+        return 0 if is_retry(topic) else OffsetQuery.MAX_OFFSET
+    return OffsetQuery.MAX_OFFSET if is_retry(topic) else OffsetQuery.OFFSET_AT_TIME
 
 
 def to_start(start: StartFrom | datetime | None) -> tuple[StartFrom, int | None]:

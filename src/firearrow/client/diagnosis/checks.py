@@ -6,41 +6,41 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, ClusterFacts, Lag, Stock
-from firearrow.client.diagnosis.findings import Finding, Level, Limit
+from firearrow.client.diagnosis.findings import Finding, Level, Threshold
 from firearrow.message.names import DLQ_PREFIX
 
 
-class Limits(NamedTuple):
+class Thresholds(NamedTuple):
     """From where on what is counted is a warning, or critical.
 
     ``new_dead_letters`` are those of the last hour.
     """
 
-    disk_percent: Limit = Limit(75, 85)
-    dispatch_bytes: Limit = Limit(16 * 1024 * 1024, 256 * 1024 * 1024)
-    page_cache_ms: Limit = Limit(200, 1000)
-    send_wait_ms: Limit = Limit(50, 200)
-    lag_messages: Limit = Limit(10_000, 1_000_000)
-    lag_seconds: Limit = Limit(300, 3600)
-    dead_letters: Limit = Limit(1, None)
-    new_dead_letters: Limit = Limit(1, 100)
-    unconsumed: Limit = Limit(1000, None)
-    timer_seconds: Limit = Limit(10, 60)
-    halves: Limit = Limit(1000, 100_000)
+    disk_percent: Threshold = Threshold(75, 85)
+    dispatch_bytes: Threshold = Threshold(16 * 1024 * 1024, 256 * 1024 * 1024)
+    page_cache_ms: Threshold = Threshold(200, 1000)
+    send_wait_ms: Threshold = Threshold(50, 200)
+    lag_messages: Threshold = Threshold(10_000, 1_000_000)
+    lag_seconds: Threshold = Threshold(300, 3600)
+    dead_letters: Threshold = Threshold(1, None)
+    new_dead_letters: Threshold = Threshold(1, 100)
+    unconsumed: Threshold = Threshold(1000, None)
+    timer_seconds: Threshold = Threshold(10, 60)
+    halves: Threshold = Threshold(1000, 100_000)
     brokers: int = 1
 
 
-Check = Callable[[ClusterFacts, Limits], Iterator[Finding]]
+Check = Callable[[ClusterFacts, Thresholds], Iterator[Finding]]
 
 
-def _name_servers(facts: ClusterFacts, _: Limits) -> Iterator[Finding]:
+def _name_servers(facts: ClusterFacts, _: Thresholds) -> Iterator[Finding]:
     level = Level.UNKNOWN if facts.is_dark else Level.CRITICAL
     for address, error in facts.silent.items():
         cure = "Start it, or check the address: without one, new clients find no broker."
         yield Finding("name-servers", level, address, f"does not answer: {error}", cure)
 
 
-def _brokers(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+def _brokers(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     if facts.is_dark:
         return
     for broker in facts.brokers:
@@ -63,10 +63,10 @@ def _brokers(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _counted(rule: str, fact: str, limit: Callable[[Limits], Limit], evidence: str, cure: str) -> Check:
+def _counted(rule: str, fact: str, limit: Callable[[Thresholds], Threshold], evidence: str, cure: str) -> Check:
     """A check of one number that each broker counts."""
 
-    def check(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+    def check(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
         for broker in facts.brokers:
             value = broker.number(fact)
             if value is not None and (level := limit(limits).level(value)):
@@ -75,7 +75,7 @@ def _counted(rule: str, fact: str, limit: Callable[[Limits], Limit], evidence: s
     return check
 
 
-def _disk(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+def _disk(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for broker in facts.brokers:
         refused = broker.counted.get("writesRefused")
         if refused:
@@ -88,7 +88,7 @@ def _disk(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
             yield Finding("disk", level, broker.name, evidence, cure)
 
 
-def _lag(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+def _lag(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for lag in facts.lags:
         seconds = (lag.oldest_ms or 0) / 1000
         level = max(limits.lag_messages.level(lag.messages), limits.lag_seconds.level(seconds))
@@ -104,7 +104,7 @@ def _lag(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
             )
 
 
-def _dead_letters(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+def _dead_letters(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for stock in facts.dead:
         level = max(limits.dead_letters.level(stock.messages), limits.new_dead_letters.level(stock.recent))
         if level:
@@ -117,7 +117,7 @@ def _dead_letters(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
             )
 
 
-def _unconsumed(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+def _unconsumed(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for stock in facts.unconsumed:
         if level := limits.unconsumed.level(stock.messages):
             evidence = f"{stock.messages:,} messages on {stock.broker} that no group consumes"
@@ -125,7 +125,7 @@ def _unconsumed(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
             yield Finding("unconsumed", level, stock.topic, evidence, cure)
 
 
-def _halves(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
+def _halves(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for broker, count in facts.halves.items():
         if level := limits.halves.level(count):
             evidence = f"{count:,} halves of transactions wait"
@@ -133,7 +133,7 @@ def _halves(facts: ClusterFacts, limits: Limits) -> Iterator[Finding]:
             yield Finding("halves", level, broker, evidence, cure)
 
 
-def _untold(facts: ClusterFacts, _: Limits) -> Iterator[Finding]:
+def _untold(facts: ClusterFacts, _: Thresholds) -> Iterator[Finding]:
     for text in facts.untold:
         yield Finding("asked", Level.UNKNOWN, "cluster", text, "")
 
@@ -180,7 +180,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 ALWAYS: Final = ("brokers", "asked")
 
 
-def findings(facts: ClusterFacts, limits: Limits, only: Sequence[str] = tuple(CHECKS)) -> list[Finding]:
+def findings(facts: ClusterFacts, limits: Thresholds, only: Sequence[str] = tuple(CHECKS)) -> list[Finding]:
     """All that the checks of these names find, and what keeps them from finding anything: name
     servers and brokers that are silent, and what could not be asked."""
     wanted = {*only, *ALWAYS, *(("name-servers",) if facts.is_dark else ())}

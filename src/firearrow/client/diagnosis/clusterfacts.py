@@ -98,7 +98,7 @@ async def collect(admin: Admin, now_ms: int, cluster: str | None = None) -> Clus
         return known
     brokers = await brokers_of(admin, await admin.cluster(), cluster)
     masters = [one for one in brokers if one.broker_id == MASTER and not one.error]
-    parts = await asyncio.gather(*(_Part(admin, one, now_ms).collect() for one in masters))
+    parts = await asyncio.gather(*(_BrokerCollector(admin, one, now_ms).collect() for one in masters))
     return ClusterFacts(
         now_ms,
         servers,
@@ -138,7 +138,7 @@ async def brokers_of(admin: Admin, info: ClusterInfo, cluster: str | None) -> li
     return await concurrently(servers_in(info, None if cluster is None else [cluster]), counted)
 
 
-class _Part:
+class _BrokerCollector:
     """One broker's report of its topics and groups."""
 
     def __init__(self, admin: Admin, broker: BrokerFacts, now_ms: int) -> None:
@@ -153,7 +153,7 @@ class _Part:
         self.topics: list[str] = []
         self.untold: list[str] = []
 
-    async def collect(self) -> _Part:
+    async def collect(self) -> _BrokerCollector:
         """Ask for all of it; what is refused is told in ``untold``."""
         try:
             await self._collect_topics(await self._collect_lags())

@@ -41,7 +41,7 @@ def by_gravity(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda one: -_GRAVITY.index(one.level))
 
 
-class Limit(NamedTuple):
+class Threshold(NamedTuple):
     """From which value on something is a warning, and from which on critical; None: never."""
 
     warning: float | None
@@ -56,7 +56,7 @@ class Limit(NamedTuple):
         return Level.OK
 
     @classmethod
-    def parse(cls, text: str) -> Limit:
+    def parse(cls, text: str) -> Threshold:
         """Read ``WARNING:CRITICAL``; either may be left out. ConfigError says what is wrong."""
         warning, colon, critical = text.partition(":")
         try:

@@ -35,7 +35,7 @@ HEADS_MAX: Final = 64  # queues in which nothing moves, whose first message is l
 LAST_RETRIES: Final = 32  # of each queue of the retry topic, that are looked at
 
 
-class Client(NamedTuple):
+class GroupClient(NamedTuple):
     """A member of a group: its connections to each broker, and what it says of itself; ``error``
     says why it says nothing."""
 
@@ -45,7 +45,7 @@ class Client(NamedTuple):
     error: str = ""
 
 
-class Place(NamedTuple):
+class QueueProgress(NamedTuple):
     """A queue: how far the group is, and where the queue begins and ends."""
 
     offsets: OffsetWrapper
@@ -57,7 +57,7 @@ class Place(NamedTuple):
         return max(0, self.ends.max_offset - self.offsets.consumer_offset)
 
 
-class Seen(NamedTuple):
+class InspectedMessage(NamedTuple):
     """A message that was looked at: its first topic, and how often it has failed."""
 
     topic: str
@@ -82,15 +82,15 @@ class GroupFacts:
     """Who joined and left, the oldest first; RocketMQ's brokers do not know it."""
     members_untold: Sequence[str] = ()
     """Brokers that did not say who is connected, as they were not allowed to, say."""
-    clients: Sequence[Client] = ()
+    clients: Sequence[GroupClient] = ()
     pops_waiting: int = 0
     """Pops that wait, if no client is connected: brokers don't know the clients of a proxy."""
     topics: Sequence[str] = ()
     routes: Mapping[str, Route | None] = field(default_factory=dict)
-    places: Mapping[MessageQueue, Place] = field(default_factory=dict)
-    heads: Mapping[MessageQueue, Seen] = field(default_factory=dict)
+    places: Mapping[MessageQueue, QueueProgress] = field(default_factory=dict)
+    heads: Mapping[MessageQueue, InspectedMessage] = field(default_factory=dict)
     """What clients have had in hand for longest, in the queues in which nothing seems to move."""
-    retries: Sequence[Seen] = ()
+    retries: Sequence[InspectedMessage] = ()
     dead: int = 0
     rate: float = 0.0
     untold: Sequence[str] = ()
@@ -124,10 +124,10 @@ async def collect(admin: Admin, group: str, now_ms: int, topic: str | None = Non
         for name, broker in info.broker_addr_table.items()
         if MASTER in broker.broker_addrs
     }
-    return await _Collecting(admin, group, now_ms, masters).collect(topic)
+    return await _GroupCollector(admin, group, now_ms, masters).collect(topic)
 
 
-class _Collecting:
+class _GroupCollector:
     """The facts while they come."""
 
     def __init__(self, admin: Admin, group: str, now_ms: int, masters: Mapping[str, str]) -> None:
@@ -212,23 +212,23 @@ class _Collecting:
                     count += await self._admin.groups.pops_waiting(address, self._group, topic)
         return count
 
-    async def _clients(self, connections: Mapping[str, ConsumerConnection]) -> list[Client]:
+    async def _clients(self, connections: Mapping[str, ConsumerConnection]) -> list[GroupClient]:
         by_id: dict[str, dict[str, list[Connection]]] = {}
         for broker, found in connections.items():
             for one in found.connection_set:
                 by_id.setdefault(one.client_id, {}).setdefault(broker, []).append(one)
         return await concurrently(sorted(by_id.items()), self._client)
 
-    async def _client(self, known: tuple[str, Mapping[str, Sequence[Connection]]]) -> Client:
+    async def _client(self, known: tuple[str, Mapping[str, Sequence[Connection]]]) -> GroupClient:
         client_id, connections = known
         address = self._masters[next(iter(connections))]
         try:
             info = await self._admin.groups.running_info(address, self._group, client_id)
         except (OSError, FirearrowError) as error:
-            return Client(client_id, connections, None, str(error))
-        return Client(client_id, connections, info)
+            return GroupClient(client_id, connections, None, str(error))
+        return GroupClient(client_id, connections, info)
 
-    async def _topics(self, connections: Mapping[str, ConsumerConnection], clients: Sequence[Client]) -> set[str]:
+    async def _topics(self, connections: Mapping[str, ConsumerConnection], clients: Sequence[GroupClient]) -> set[str]:
         found = {topic for one in connections.values() for topic in one.subscription_table}
         for client in clients:
             found |= {one.topic for one in client.info.subscription_set} if client.info else set()
@@ -245,8 +245,8 @@ class _Collecting:
         except TopicNotFound:
             return None
 
-    async def _places(self, topics: set[str]) -> tuple[dict[MessageQueue, Place], float]:
-        found: dict[MessageQueue, Place] = {}
+    async def _places(self, topics: set[str]) -> tuple[dict[MessageQueue, QueueProgress], float]:
+        found: dict[MessageQueue, QueueProgress] = {}
         rate = 0.0
         for topic in sorted(topics):
             for name, address in self._masters.items():
@@ -260,7 +260,9 @@ class _Collecting:
                     continue
                 rate += stats.consume_tps
                 found |= {
-                    queue: Place(offsets, ends[queue]) for queue, offsets in stats.offset_table.items() if queue in ends
+                    queue: QueueProgress(offsets, ends[queue])
+                    for queue, offsets in stats.offset_table.items()
+                    if queue in ends
                 }
         return found, rate
 
@@ -276,16 +278,16 @@ class _Collecting:
             self._note(topic, error)
             return {}
 
-    async def _retries(self, topic: str) -> list[Seen]:
+    async def _retries(self, topic: str) -> list[InspectedMessage]:
         """The last messages that came again."""
-        found: list[Seen] = []
+        found: list[InspectedMessage] = []
         for queue, end in (await self._ends(topic)).items():
             first = max(end.min_offset, end.max_offset - LAST_RETRIES)
             if first < end.max_offset:
                 found += await self._look(queue, first, LAST_RETRIES)
         return found
 
-    async def _heads(self, clients: Sequence[Client]) -> dict[MessageQueue, Seen]:
+    async def _heads(self, clients: Sequence[GroupClient]) -> dict[MessageQueue, InspectedMessage]:
         idle = [
             (queue, held.first_in_hand)
             for client in clients
@@ -296,7 +298,7 @@ class _Collecting:
         pairs = zip(idle, found, strict=False)
         return {queue: seen[0] for (queue, _), seen in pairs if seen}
 
-    async def _look(self, queue: MessageQueue, offset: int, count: int) -> list[Seen]:
+    async def _look(self, queue: MessageQueue, offset: int, count: int) -> list[InspectedMessage]:
         """Messages from an offset on, without a group's having got them."""
         address = self._masters.get(queue.broker_name)
         if address is None:
@@ -310,9 +312,9 @@ class _Collecting:
         return list(map(_seen, pulled.messages)) if pulled.status is PullStatus.FOUND else []
 
 
-def _seen(message: MessageView) -> Seen:
+def _seen(message: MessageView) -> InspectedMessage:
     properties = message.properties
-    return Seen(
+    return InspectedMessage(
         properties.get(keys_of.RETRY_TOPIC, message.topic),
         message.unique_key or properties.get(keys_of.ORIGIN_MESSAGE_ID) or message.offset_message_id,
         message.keys,

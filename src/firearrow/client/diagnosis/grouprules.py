@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from firearrow.client.diagnosis.findings import Finding, Level
-from firearrow.client.diagnosis.groupfacts import IDLE_MS, Client, GroupFacts, Seen
+from firearrow.client.diagnosis.groupfacts import IDLE_MS, GroupClient, GroupFacts, InspectedMessage
 from firearrow.wire.bodies import PERM_READ
 from firearrow.wire.client_bodies import (
     BROADCASTING,
@@ -279,7 +279,9 @@ def stuck_messages(facts: GroupFacts) -> Iterator[Finding]:
                 yield _stuck(client, queue, held, head, "fails each time, and the queue waits")
 
 
-def _stuck(client: Client, queue: MessageQueue, held: ProcessQueueInfo, head: Seen | None, why: str) -> Finding:
+def _stuck(
+    client: GroupClient, queue: MessageQueue, held: ProcessQueueInfo, head: InspectedMessage | None, why: str
+) -> Finding:
     first = held.first_in_hand
     which = "" if head is None else f" ({_message(head)})"
     return Finding(
@@ -292,18 +294,18 @@ def _stuck(client: Client, queue: MessageQueue, held: ProcessQueueInfo, head: Se
     )
 
 
-def _fails(client: Client, topic: str) -> bool:
+def _fails(client: GroupClient, topic: str) -> bool:
     status = client.info.status_table.get(topic) if client.info else None
     return status is not None and status.consume_failed_tps > 0 and status.consume_ok_tps == 0
 
 
-def _message(seen: Seen) -> str:
+def _message(seen: InspectedMessage) -> str:
     return seen.message_id + (f", keys {' '.join(seen.keys)}" if seen.keys else "")
 
 
 def poison_messages(facts: GroupFacts) -> Iterator[Finding]:
     """Messages fail over and over."""
-    often: dict[str, Seen] = {}
+    often: dict[str, InspectedMessage] = {}
     for seen in sorted(facts.retries, key=lambda one: one.times):
         if seen.times >= OFTEN and facts.now_ms - seen.stored_ms < RECENT_MS:
             often[seen.message_id] = seen
@@ -453,7 +455,7 @@ def _subscriptions(facts: GroupFacts) -> set[str]:
     return told | {topic for one in facts.connections.values() for topic in one.subscription_table}
 
 
-def _topics_of(client: Client) -> set[str]:
+def _topics_of(client: GroupClient) -> set[str]:
     return {one.topic for one in client.info.subscription_set} if client.info else set()
 
 
@@ -465,11 +467,11 @@ def _text(wishes: list[tuple[str, str, str]]) -> str:
     return ", ".join(f"{topic} [{text}]" for topic, text, _ in wishes) or "nothing else"
 
 
-def _held(client: Client) -> list[tuple[MessageQueue, ProcessQueueInfo]]:
+def _held(client: GroupClient) -> list[tuple[MessageQueue, ProcessQueueInfo]]:
     return list(client.info.mq_table.items()) if client.info else []
 
 
-def _has_queue(client: Client, topic: str) -> bool:
+def _has_queue(client: GroupClient, topic: str) -> bool:
     if client.info is None:
         return True
     queues = [*client.info.mq_table, *client.info.mq_pop_table]

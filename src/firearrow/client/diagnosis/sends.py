@@ -47,7 +47,7 @@ async def collect(admin: Admin, clock: Clock, topic: str | None = None) -> SendF
         there = {data.broker_name for data in route.queue_datas}
         brokers = [one for one in brokers if one.name in there]
     masters = [one for one in brokers if one.broker_id == MASTER]
-    asking = _Asking(admin, clock)
+    asking = _SendCollector(admin, clock)
     await asyncio.gather(*(asking.ask(one) for one in masters if not one.error))
     return SendFacts(masters, asking.configs, asking.times, asking.replicas, topic, route, asking.untold)
 
@@ -59,7 +59,7 @@ async def _route(admin: Admin, topic: str) -> Route | None:
         return None
 
 
-class _Asking:
+class _SendCollector:
     """The facts while they come."""
 
     def __init__(self, admin: Admin, clock: Clock) -> None:

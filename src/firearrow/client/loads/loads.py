@@ -12,7 +12,7 @@ from typing import Final
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import addresses_in, masters_of
 from firearrow.client.consumer.subscription import StartFrom
-from firearrow.client.loads.pacing import Measured, Plan, run
+from firearrow.client.loads.pacing import LoadPlan, LoadResult, run
 from firearrow.client.message import Message
 from firearrow.client.pop.simpleconsumer import SimpleConsumer
 from firearrow.client.producer.producer import Producer
@@ -88,7 +88,7 @@ def body_of(size: int) -> bytes:
     return b"firearrow bench " * (size // 16) + b"." * (size % 16)
 
 
-async def produce(session: Session, topic: str, plan: Plan, size: int, batch: int = 1) -> Measured:
+async def produce(session: Session, topic: str, plan: LoadPlan, size: int, batch: int = 1) -> LoadResult:
     """Send messages, or batches of them; measured is the answer of the broker."""
     if not 1 <= batch <= BATCH_MAX:
         raise ConfigError(f"batches of {batch}: allowed is 1 to {BATCH_MAX}")
@@ -109,7 +109,7 @@ async def produce(session: Session, topic: str, plan: Plan, size: int, batch: in
     return measured
 
 
-async def transaction(session: Session, topic: str, plan: Plan, size: int) -> Measured:
+async def transaction(session: Session, topic: str, plan: LoadPlan, size: int) -> LoadResult:
     """Send halves and commit them; measured is until the broker has been told to commit."""
     body = body_of(size)
 
@@ -129,12 +129,12 @@ async def transaction(session: Session, topic: str, plan: Plan, size: int) -> Me
     return measured
 
 
-async def consume(session: Session, topic: str, group: str, plan: Plan) -> Measured:
+async def consume(session: Session, topic: str, group: str, plan: LoadPlan) -> LoadResult:
     """Consume from the first message on, by a push consumer; measured is how old messages are.
 
     Ends as the plan says, or when no message has come for a while.
     """
-    measured = Measured()
+    measured = LoadResult()
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
     last = begin = loop.time()
@@ -166,7 +166,7 @@ async def consume(session: Session, topic: str, group: str, plan: Plan) -> Measu
     return measured
 
 
-async def pop(session: Session, topic: str, group: str, plan: Plan) -> Measured:
+async def pop(session: Session, topic: str, group: str, plan: LoadPlan) -> LoadResult:
     """Pop and acknowledge; measured is from the request for some messages until all of them are
     acknowledged. Ends as the plan says, or when no message has come for a while; the count of the
     plan is of requests."""
@@ -195,7 +195,7 @@ async def pop(session: Session, topic: str, group: str, plan: Plan) -> Measured:
     return measured
 
 
-async def round_trip(session: Session, topic: str, group: str, plan: Plan, size: int) -> Measured:
+async def round_trip(session: Session, topic: str, group: str, plan: LoadPlan, size: int) -> LoadResult:
     """Send each message and wait until a push consumer has it; measured is all of that."""
     mark = secrets.token_hex(4).encode()
     filler = body_of(max(size, len(mark) + NUMBER_DIGITS))

@@ -71,7 +71,7 @@ def _last_in(bucket: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """Amount of a load: it ends after ``seconds``, or before when ``count`` operations are done. With ``per_second``
     each operation has its time, and its duration counts from then on: a server that stands still is not measured less
     often for that. Raises ConfigError for impossible values."""
@@ -93,7 +93,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Measured:
+class LoadResult:
     """Result of a load; ``took`` is in microseconds, ``reasons`` say why operations failed."""
 
     seconds: float = 0.0
@@ -111,13 +111,15 @@ class Measured:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
-async def run(plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool] = lambda: False) -> Measured:
+async def run(
+    plan: LoadPlan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool] = lambda: False
+) -> LoadResult:
     """Do it, and measure; ``one`` gets a number and gives how many messages that were.
 
     What fails (OSError, FirearrowError) is counted. What is under way when the time is over is
     cancelled and not counted; ``ended`` says that there is no more to do.
     """
-    pacing = _Pacing(plan, one, ended)
+    pacing = _Pacer(plan, one, ended)
     try:
         async with asyncio.timeout(plan.seconds), asyncio.TaskGroup() as tasks:
             for _ in range(plan.in_flight):
@@ -127,17 +129,17 @@ async def run(plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[
     return pacing.result()
 
 
-class _Pacing:
-    def __init__(self, plan: Plan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool]) -> None:
+class _Pacer:
+    def __init__(self, plan: LoadPlan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool]) -> None:
         self._plan = plan
         self._one = one
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._begin = self._loop.time()
         self._next = 0
-        self._measured = Measured()
+        self._measured = LoadResult()
 
-    def result(self) -> Measured:
+    def result(self) -> LoadResult:
         self._measured.seconds = self._loop.time() - self._begin
         return self._measured
 

@@ -42,7 +42,7 @@ ACK_SECONDS_MAX: Final = 3.0
 INIT_MIN, INIT_MAX = 0, 1
 
 
-class Popping(NamedTuple):
+class PopOptions(NamedTuple):
     """Options of a pop: count of messages, invisible time, and time to wait for them (ms)."""
 
     messages_max: int = POP_MESSAGES_MAX
@@ -53,7 +53,7 @@ class Popping(NamedTuple):
     """Names an attempt in order, which may be repeated."""
 
 
-class Popped(NamedTuple):
+class PopResult(NamedTuple):
     """An answer to a pop."""
 
     messages: list[Message]
@@ -77,7 +77,7 @@ class PopCalls:
         self._session = calls.session
         self._group = calls.group
 
-    async def pop(self, queue: Queue, subscription: SubscriptionData, popping: Popping) -> Popped:
+    async def pop(self, queue: Queue, subscription: SubscriptionData, popping: PopOptions) -> PopResult:
         """Pop from a queue, or, with queue id -1, from any of the broker.
 
         Raises OSError, or BrokerError for an answer that is none to a pop.
@@ -104,12 +104,12 @@ class PopCalls:
         code = RequestCode.POP_MESSAGE
         answer = await session.client.answer(address, code, fields, timeout_seconds=seconds)
         if answer.code == ResponseCode.SUCCESS:
-            return Popped(self._messages(answer, queue, address, popping), is_full=False)
+            return PopResult(self._messages(answer, queue, address, popping), is_full=False)
         if answer.code not in _NOTHING:
             raise BrokerError.of(answer.code, answer.remark, address)
-        return Popped([], is_full=answer.code == ResponseCode.POLLING_FULL)
+        return PopResult([], is_full=answer.code == ResponseCode.POLLING_FULL)
 
-    def _messages(self, answer: AnyCommand, queue: Queue, address: str, popping: Popping) -> list[Message]:
+    def _messages(self, answer: AnyCommand, queue: Queue, address: str, popping: PopOptions) -> list[Message]:
         session, ext = self._session, answer.ext
         pop_ms = read_number(answer, "popTime", address)
         handles = _Handles(

@@ -16,7 +16,7 @@ from firearrow.client.consumer.handlers import DEAD_LETTER, Failure, Source
 from firearrow.client.consumer.member import Member
 from firearrow.client.consumer.subscription import StartFrom, wanted_of
 from firearrow.client.message import Message
-from firearrow.client.pop.popcalls import PopCalls, Popping, handle_of
+from firearrow.client.pop.popcalls import PopCalls, PopOptions, handle_of
 from firearrow.client.pull.pullloop import FAILED_SECONDS, FLOW_CONTROL_SECONDS, FULL_SECONDS, PAUSED_SECONDS
 from firearrow.client.queues import Queue
 from firearrow.errors import BrokerError, FirearrowError
@@ -66,7 +66,7 @@ class PopQueue:
             await asyncio.sleep(FAILED_SECONDS)
             return
         settings = member.settings
-        popping = Popping(
+        popping = PopOptions(
             invisible_ms=int(settings.invisible * 1000), from_first=settings.start_from is StartFrom.FIRST
         )
         time = asyncio.get_running_loop().time

@@ -1,6 +1,6 @@
 """Keeps what is popped invisible for as long as its owner lives and works on it.
 
-A popped message comes again when its time is over, be its consumer dead or just slow. A `Holder`
+A popped message comes again when its time is over, be its consumer dead or just slow. A `LeaseHolder`
 puts that off, again and again, so the time may be short (a task of a dead worker is soon with
 another) and the work long. It asks all brokers of a consumer at once, so that no message waits
 for the turn of its broker.
@@ -32,12 +32,12 @@ AGAIN_SECONDS: Final = 1.0  # after a failure, until a broker is asked again
 SOON: Final = timedelta(milliseconds=100)
 
 
-class Held:
+class LeasedMessage:
     """A message that was received, until it is said what becomes of it."""
 
     __slots__ = ("_changing", "_holder", "consumer", "message")
 
-    def __init__(self, holder: Holder, consumer: SimpleConsumer, message: Message) -> None:
+    def __init__(self, holder: LeaseHolder, consumer: SimpleConsumer, message: Message) -> None:
         self._holder = holder
         self._changing = asyncio.Lock()  # a change makes a new handle, which is the one that counts
         self.consumer = consumer
@@ -73,7 +73,7 @@ class Held:
                 await self.consumer.change_invisible(self.message, self._holder.invisible)
 
 
-class Holder:
+class LeaseHolder:
     """Receives for one event loop, from consumers that others have started and will stop.
 
     ``invisible`` is how long a message stays away from others if this process dies.
@@ -83,8 +83,8 @@ class Holder:
         if invisible < INVISIBLE_MIN:
             raise ConfigError(f"messages can't be invisible for {invisible}: {INVISIBLE_MIN} at least")
         self.invisible = invisible
-        self.held: set[Held] = set()
-        self._ready: deque[Held] = deque()
+        self.held: set[LeasedMessage] = set()
+        self._ready: deque[LeasedMessage] = deque()
         self._pops: dict[tuple[str, Queue], Running] = {}
         self._asked = asyncio.Event()
         self._tasks = Tasks()
@@ -106,14 +106,14 @@ class Holder:
         """Have whoever waits for an answer ask again: there is room for more."""
         self._asked.set()
 
-    def take(self) -> list[Held]:
+    def take(self) -> list[LeasedMessage]:
         """Give the messages received since the last call."""
         self._asked.clear()
         taken = list(self._ready)
         self._ready.clear()
         return taken
 
-    async def look(self, consumer: SimpleConsumer) -> Held | None:
+    async def look(self, consumer: SimpleConsumer) -> LeasedMessage | None:
         """A message of a consumer that there is now. Raises OSError or BrokerError."""
         for held in self._ready:
             if held.consumer is consumer:
@@ -121,7 +121,7 @@ class Holder:
                 return held
         for place in await consumer.places():
             for message in await consumer.receive(1, self.invisible, wait=0, place=place):
-                held = Held(self, consumer, message)
+                held = LeasedMessage(self, consumer, message)
                 self.held.add(held)
                 return held
         return None
@@ -142,7 +142,7 @@ class Holder:
     async def _pop(self, consumer: SimpleConsumer, place: Queue, count: int) -> None:
         try:
             messages = await consumer.receive(count, self.invisible, wait=WAIT_SECONDS, place=place)
-            some = [Held(self, consumer, message) for message in messages]
+            some = [LeasedMessage(self, consumer, message) for message in messages]
             self.held.update(some)
             self._ready.extend(some)
         except (OSError, FirearrowError) as error:
@@ -158,7 +158,7 @@ class Holder:
         for some in _portions(tuple(self.held)):
             await asyncio.gather(*map(self._hold_one, some))
 
-    async def _hold_one(self, held: Held) -> None:
+    async def _hold_one(self, held: LeasedMessage) -> None:
         try:
             await held.hold_on()
         except (OSError, BrokerError) as error:
@@ -167,7 +167,7 @@ class Holder:
             log.warning("a message may come twice", extra=_about(held, error))
 
 
-async def give_back(some: Sequence[Held]) -> None:
+async def give_back(some: Sequence[LeasedMessage]) -> None:
     """Have messages come again soon; those for which that fails come when their time is over."""
     for few in _portions(some):
         results = await asyncio.gather(*(it.give_back() for it in few), return_exceptions=True)
@@ -178,9 +178,9 @@ async def give_back(some: Sequence[Held]) -> None:
                 raise result
 
 
-def _portions(some: Sequence[Held]) -> Iterator[Sequence[Held]]:
+def _portions(some: Sequence[LeasedMessage]) -> Iterator[Sequence[LeasedMessage]]:
     return (some[at : at + CALLS_MAX] for at in range(0, len(some), CALLS_MAX))
 
 
-def _about(held: Held, error: BaseException) -> dict[str, object]:
+def _about(held: LeasedMessage, error: BaseException) -> dict[str, object]:
     return {"message_id": held.message.message_id, "topic": held.message.topic, "error": error}

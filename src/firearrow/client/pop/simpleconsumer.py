@@ -24,7 +24,7 @@ from firearrow.client.consumer.groupcalls import GroupCalls
 from firearrow.client.consumer.lifecycle import ConsumerLife
 from firearrow.client.consumer.subscription import StartFrom, subscription_to, wanted_of
 from firearrow.client.message import Message
-from firearrow.client.pop.popcalls import POP_MESSAGES_MAX, PopCalls, Popped, Popping, handle_of
+from firearrow.client.pop.popcalls import POP_MESSAGES_MAX, PopCalls, PopOptions, PopResult, handle_of
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import subscribe_queues
 from firearrow.client.session.session import Session, SessionOptions
@@ -126,7 +126,7 @@ class SimpleConsumer(ConsumerLife):
             raise ConfigError(f"group {self.group!r}: {max_messages} messages, a broker gives 1 to {POP_MESSAGES_MAX}")
         queue = await self._next() if place is None else place
         subscription = self._subscriptions[queue.topic]
-        popping = Popping(
+        popping = PopOptions(
             max_messages, int(invisible.total_seconds() * 1000), int(wait * 1000), self._start_from is StartFrom.FIRST
         )
         popped = await self._pops.pop(queue, subscription, popping)
@@ -153,7 +153,7 @@ class SimpleConsumer(ConsumerLife):
         self._turn += 1
         return places[self._turn % len(places)]
 
-    async def _only_wanted(self, popped: Popped, subscription: SubscriptionData) -> list[Message]:
+    async def _only_wanted(self, popped: PopResult, subscription: SubscriptionData) -> list[Message]:
         messages = wanted_of(popped.messages, subscription)
         if len(messages) != len(popped.messages):
             wanted = set(map(id, messages))

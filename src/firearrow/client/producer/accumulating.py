@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from firearrow.client.producer.drafts import BODY_BYTES_MAX, Draft
 from firearrow.client.producer.sendcalls import Receipt
-from firearrow.client.producer.sender import Place
+from firearrow.client.producer.sender import QueueChoice
 from firearrow.errors import FirearrowError
 from firearrow.message import properties as keys_of
 from firearrow.message.names import is_retry
@@ -24,23 +24,23 @@ BATCH_BYTES: Final = 32 * 1024  # Java: batchMaxBytes
 HOLD_SECONDS: Final = 0.01  # Java: batchMaxDelayMs
 HELD_BYTES_MAX: Final = 32 << 20  # Java: totalBatchMaxBytes; beyond it messages leave at once
 
-SendBatch = Callable[[list[Draft], Place], Coroutine[Any, Any, list[Receipt]]]
+SendBatch = Callable[[list[Draft], QueueChoice], Coroutine[Any, Any, list[Receipt]]]
 
 
-class _Held(NamedTuple):
+class _PendingDraft(NamedTuple):
     draft: Draft
     receipt: asyncio.Future[Receipt]
 
 
-class _Batch:
+class _OpenBatch:
     """Messages that go together."""
 
     __slots__ = ("held", "place", "size_bytes", "timer")
 
-    def __init__(self, place: Place, timer: asyncio.TimerHandle) -> None:
+    def __init__(self, place: QueueChoice, timer: asyncio.TimerHandle) -> None:
         self.place = place
         self.timer = timer
-        self.held: list[_Held] = []
+        self.held: list[_PendingDraft] = []
         self.size_bytes = 0
 
 
@@ -50,11 +50,11 @@ class Accumulator:
     def __init__(self, tasks: Tasks, send: SendBatch) -> None:
         self._tasks = tasks
         self._send = send
-        self._batches: dict[tuple[str, Place, str], _Batch] = {}
+        self._batches: dict[tuple[str, QueueChoice, str], _OpenBatch] = {}
         self._held_bytes = 0
         self._under_way: set[asyncio.Future[Receipt]] = set()
 
-    def takes(self, draft: Draft, place: Place) -> bool:
+    def takes(self, draft: Draft, place: QueueChoice) -> bool:
         """Tell whether a message may wait for others here."""
         return (
             not draft.waits
@@ -64,7 +64,7 @@ class Accumulator:
             and self._held_bytes + len(draft.body) <= HELD_BYTES_MAX
         )
 
-    async def send(self, draft: Draft, place: Place) -> Receipt:
+    async def send(self, draft: Draft, place: QueueChoice) -> Receipt:
         """Send a message with those beside it; raises as a batch does."""
         loop = asyncio.get_running_loop()
         key = draft.topic, place, draft.properties.get(keys_of.TAGS, "")
@@ -74,9 +74,9 @@ class Accumulator:
             batch = None
         if batch is None:
             timer = loop.call_later(HOLD_SECONDS, self._leave, key)
-            batch = self._batches[key] = _Batch(place, timer)
+            batch = self._batches[key] = _OpenBatch(place, timer)
         receipt: asyncio.Future[Receipt] = loop.create_future()
-        batch.held.append(_Held(draft, receipt))
+        batch.held.append(_PendingDraft(draft, receipt))
         batch.size_bytes += len(draft.body)
         self._held_bytes += len(draft.body)
         if batch.size_bytes >= BATCH_BYTES:
@@ -90,7 +90,7 @@ class Accumulator:
         if self._under_way:
             await asyncio.wait(self._under_way)
 
-    def _leave(self, key: tuple[str, Place, str]) -> None:
+    def _leave(self, key: tuple[str, QueueChoice, str]) -> None:
         batch = self._batches.pop(key)
         batch.timer.cancel()
         self._held_bytes -= batch.size_bytes
@@ -99,7 +99,7 @@ class Accumulator:
             self._under_way |= {held.receipt for held in wanted}
             self._tasks.start(self._send_all(wanted, batch.place), "batch")
 
-    async def _send_all(self, wanted: list[_Held], place: Place) -> None:
+    async def _send_all(self, wanted: list[_PendingDraft], place: QueueChoice) -> None:
         receipts: list[Receipt] = []
         failure: Exception | None = None
         try:

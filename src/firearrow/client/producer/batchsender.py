@@ -87,7 +87,7 @@ class _Flight:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SendCounts:
     """Counts of what brokers have acknowledged."""
 
     messages: int
@@ -95,10 +95,10 @@ class Sent:
     retries: int
     not_durable: int  # messages that a flush or a replica did not confirm in time
 
-    def __add__(self, other: Sent) -> Sent:
+    def __add__(self, other: SendCounts) -> SendCounts:
         """Sum of both."""
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return Sent(*(mine + theirs for mine, theirs in pairs))
+        return SendCounts(*(mine + theirs for mine, theirs in pairs))
 
 
 class BatchSender:
@@ -132,9 +132,9 @@ class BatchSender:
         self._messages = self._batches = self._retries = self._not_durable = 0
 
     @property
-    def sent(self) -> Sent:
+    def sent(self) -> SendCounts:
         """Counts of what brokers have acknowledged until now."""
-        return Sent(self._messages, self._batches, self._retries, self._not_durable)
+        return SendCounts(self._messages, self._batches, self._retries, self._not_durable)
 
     async def send(self, pieces: Iterable[BatchBody]) -> None:
         """Send messages. Some of them may still be in flight afterwards: see ``finish``.
@@ -145,7 +145,7 @@ class BatchSender:
         for piece in pieces:
             await self._launch(_Batch(piece))
 
-    async def finish(self) -> Sent:
+    async def finish(self) -> SendCounts:
         """Wait until all is acknowledged; raises as ``send``."""
         while self._flights:
             await self._land()

@@ -148,7 +148,7 @@ EVERY_SECONDS: Final = 3.0
 ANSWER_SECONDS_MAX: Final = 0.2  # Java: detectTimeout
 
 
-class Detecting:
+class Detector:
     """Asks those that ``faults`` has as unreachable; ``queue_of`` gives some queue of a broker."""
 
     def __init__(self, session: Session, faults: FaultTable, queue_of: Callable[[str], Queue | None]) -> None:

@@ -69,7 +69,7 @@ def body_of(value: Any) -> bytes:
         raise MessageError(f"a {type(value).__name__} can't be sent: {error}", "body") from error
 
 
-class Options(msgspec.Struct, frozen=True):
+class SendOptions(msgspec.Struct, frozen=True):
     """Options of a message beside its body; see ``Producer.send``."""
 
     key: str | Sequence[str] | None = None
@@ -83,7 +83,7 @@ class Options(msgspec.Struct, frozen=True):
     sharding_key: str | None = None
 
 
-def properties_of(options: Options) -> dict[str, str]:
+def properties_of(options: SendOptions) -> dict[str, str]:
     """The properties of a message; MessageError if the options contradict each other."""
     found = dict(options.properties) if options.properties else {}
     _refuse(keys_of.RESERVED.intersection(found))
@@ -117,7 +117,7 @@ def _refuse(names: Collection[str]) -> None:
         raise MessageError(f"the property {name} is RocketMQ's own: {cure}", "properties")
 
 
-def _times(options: Options) -> dict[str, str]:
+def _times(options: SendOptions) -> dict[str, str]:
     delay, level, moment = options.delay, options.delay_level, options.deliver_at
     if (delay is not None) + bool(level) + (moment is not None) > 1:
         raise MessageError("a message has one of delay, delay_level and deliver_at", "delay")

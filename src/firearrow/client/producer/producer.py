@@ -25,15 +25,15 @@ from firearrow.client.producer.drafts import (
     COMPRESS_FROM_BYTES,
     Compressor,
     Draft,
-    Options,
+    SendOptions,
     check_body,
     check_topic,
     draft_of,
     properties_of,
 )
-from firearrow.client.producer.replies import REPLY_TYPE, Waiting, reply_to
+from firearrow.client.producer.replies import REPLY_TYPE, PendingReplies, reply_to
 from firearrow.client.producer.sendcalls import Receipt
-from firearrow.client.producer.sender import ANYWHERE, Place, Posted, Rules, Selector, Sender
+from firearrow.client.producer.sender import ANYWHERE, PostResult, QueueChoice, Rules, Selector, Sender
 from firearrow.client.producer.transactions import PREPARED, Check, Decision, Halves, Transaction
 from firearrow.client.queues import Queue
 from firearrow.client.session.session import Session, SessionOptions
@@ -49,7 +49,7 @@ from firearrow.message.sysflag import TRANSACTION_PREPARED
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
-_NO_OPTIONS: Final = Options()
+_NO_OPTIONS: Final = SendOptions()
 _NO_SPAN: Final = nullcontext()  # it can be entered any number of times
 
 
@@ -187,7 +187,9 @@ class Producer:
         ):
             options = _NO_OPTIONS
         else:
-            options = Options(key, tag, properties, delay, delay_level, deliver_at, priority, lite_topic, sharding_key)
+            options = SendOptions(
+                key, tag, properties, delay, delay_level, deliver_at, priority, lite_topic, sharding_key
+            )
         draft = self._draft(topic, body, options)
         place = _place(queue, selector, sharding_key, draft)
         accumulator = self._accumulator
@@ -209,7 +211,7 @@ class Producer:
         selector: Selector | None = None,
     ) -> str:
         """Send a message without being told whether any broker took it; gives its id."""
-        options = Options(key, tag, properties, sharding_key=sharding_key)
+        options = SendOptions(key, tag, properties, sharding_key=sharding_key)
         draft = self._draft(topic, body, options)
         packed, sys_flag = self._compressor.packed(draft.body)
         place = _place(queue, selector, sharding_key, draft)
@@ -232,7 +234,7 @@ class Producer:
         Each is a body as in ``send``; give a ``firearrow.message.model.Message`` to say more of
         it. None may be delivered later, and together they must fit into one message.
         """
-        options = Options(tag=tag, sharding_key=sharding_key)
+        options = SendOptions(tag=tag, sharding_key=sharding_key)
         drafts = [self._draft(topic, body, options) for body in bodies]
         if not drafts:
             raise MessageError(f"a batch to topic {topic!r} has no messages", "batch")
@@ -241,7 +243,7 @@ class Producer:
                 raise MessageError(
                     f"topic {topic!r}: a batch has no messages with a delay, or for retry topics", "batch"
                 )
-        place = Place(queue, selector, sharding_key)
+        place = QueueChoice(queue, selector, sharding_key)
         return await self._send_drafts(drafts, place, timeout_seconds)
 
     async def queues(self, topic: str) -> list[Queue]:
@@ -272,7 +274,7 @@ class Producer:
         halves = self._halves
         if halves is None:
             raise ClientError(f"producer {self.group!r} has no check function: no transactions")
-        draft = self._draft(topic, body, Options(key, tag, properties))
+        draft = self._draft(topic, body, SendOptions(key, tag, properties))
         if draft.waits:
             raise MessageError(f"topic {topic!r}: a transaction can't be delayed", "delay")
         draft.properties.update(PREPARED)
@@ -304,9 +306,9 @@ class Producer:
         """
         seconds = self._rules.timeout_seconds if timeout_seconds is None else timeout_seconds
         began = self.session.clock.monotonic()
-        draft = self._draft(topic, body, Options(key, tag, properties, sharding_key=sharding_key))
+        draft = self._draft(topic, body, SendOptions(key, tag, properties, sharding_key=sharding_key))
         await self._introduce(draft.topic)
-        waiting = self.session.shared("replies", lambda: Waiting(self.session))
+        waiting = self.session.shared("replies", lambda: PendingReplies(self.session))
         asked, reply = waiting.begin(int(seconds * 1000))
         draft.properties.update(asked)
         try:
@@ -366,7 +368,7 @@ class Producer:
     def _span(self, drafts: Sequence[Draft]) -> AbstractContextManager[SendSpan | None]:
         return _NO_SPAN if self._spans is None else self._spans.sending(drafts)
 
-    def _draft(self, topic: str, body: Any, options: Options) -> Draft:
+    def _draft(self, topic: str, body: Any, options: SendOptions) -> Draft:
         """A message that is ready to be sent."""
         name = self.session.topic(topic)
         if name not in self._good_topics:
@@ -384,7 +386,9 @@ class Producer:
             draft.properties[keys_of.INSTANCE_ID] = self.session.namespace
         return draft
 
-    def _post(self, draft: Draft, place: Place, timeout_seconds: float | None, sys_flag: int = 0) -> Awaitable[Posted]:
+    def _post(
+        self, draft: Draft, place: QueueChoice, timeout_seconds: float | None, sys_flag: int = 0
+    ) -> Awaitable[PostResult]:
         packed, packing = self._compressor.packed(draft.body)
         is_reply = draft.properties.get(keys_of.MESSAGE_TYPE) == REPLY_TYPE
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2
@@ -394,7 +398,7 @@ class Producer:
         is_noted = self._spans is not None or self._records is not None
         return self._noted(draft, posting, sys_flag) if is_noted else posting
 
-    async def _noted(self, draft: Draft, posting: Awaitable[Posted], sys_flag: int) -> Posted:
+    async def _noted(self, draft: Draft, posting: Awaitable[PostResult], sys_flag: int) -> PostResult:
         """Have what is posted in spans and traces."""
         with self._span([draft]) as span:
             posted = await posting
@@ -405,7 +409,7 @@ class Producer:
         return posted
 
     async def _send_drafts(
-        self, drafts: list[Draft], place: Place, timeout_seconds: float | None = None
+        self, drafts: list[Draft], place: QueueChoice, timeout_seconds: float | None = None
     ) -> list[Receipt]:
         """Send messages of one topic as a batch."""
         topic = drafts[0].topic
@@ -424,12 +428,12 @@ class Producer:
         return receipts
 
 
-def _place(queue: Queue | None, selector: Selector | None, sharding_key: str | None, draft: Draft) -> Place:
+def _place(queue: Queue | None, selector: Selector | None, sharding_key: str | None, draft: Draft) -> QueueChoice:
     if queue is None and selector is None and sharding_key is None:
         return ANYWHERE
     if queue is not None:
-        return Place(queue=queue._replace(topic=draft.topic))
-    return Place(None, selector, sharding_key)
+        return QueueChoice(queue=queue._replace(topic=draft.topic))
+    return QueueChoice(None, selector, sharding_key)
 
 
 def _receipts(drafts: list[Draft], whole: Receipt) -> list[Receipt]:

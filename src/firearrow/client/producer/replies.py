@@ -33,7 +33,7 @@ REPLY_TYPE: Final = "reply"
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 
 
-class Waiting:
+class PendingReplies:
     """The requests of a session that wait for replies."""
 
     def __init__(self, session: Session) -> None:

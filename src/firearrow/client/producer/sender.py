@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from firearrow.client.producer.choosing import Detecting, FaultTable, Turns, by_hash, choose
+from firearrow.client.producer.choosing import Detector, FaultTable, Turns, by_hash, choose
 from firearrow.client.producer.drafts import Draft
 from firearrow.client.producer.sendcalls import NEW_TOPIC_QUEUES, STATUS_OF, Receipt, SendStatus, send_fields
 from firearrow.client.queues import Queue
@@ -68,7 +68,7 @@ class Rules(msgspec.Struct, frozen=True):
     retried: frozenset[int] = RETRIED
 
 
-class Place(NamedTuple):
+class QueueChoice(NamedTuple):
     """Wish for the queue of a message; at most one of these counts."""
 
     queue: Queue | None = None
@@ -81,10 +81,10 @@ class Place(NamedTuple):
         return self != ANYWHERE
 
 
-ANYWHERE: Final = Place()
+ANYWHERE: Final = QueueChoice()
 
 
-class Posted(msgspec.Struct, frozen=True):
+class PostResult(msgspec.Struct, frozen=True):
     """A message that was taken: what the broker answered, and how long that took."""
 
     receipt: Receipt
@@ -93,13 +93,13 @@ class Posted(msgspec.Struct, frozen=True):
     took_ms: int
 
 
-class _Try(msgspec.Struct, frozen=True):
+class _Attempt(msgspec.Struct, frozen=True):
     queue: Queue
     broker: str
     address: str
 
 
-class _Topic:
+class _TopicQueues:
     """The queues that may be written to, and whose turn it is."""
 
     __slots__ = ("brokers", "queues", "turns")
@@ -117,10 +117,10 @@ class Sender:
         self._session = session
         self._group = group
         self._rules = rules
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, _TopicQueues] = {}
         self._faults = FaultTable() if rules.avoids_slow else None
         self._detecting = (
-            Detecting(session, self._faults, self._queue_of) if self._faults is not None and rules.detects else None
+            Detector(session, self._faults, self._queue_of) if self._faults is not None and rules.detects else None
         )
         self._refreshing: set[str] = set()
         self._stop_listening = session.on_route(self._route_changed)
@@ -142,9 +142,9 @@ class Sender:
         code: int = RequestCode.SEND_MESSAGE_V2,
         sys_flag: int = 0,
         body: bytes | None = None,
-        place: Place = ANYWHERE,
+        place: QueueChoice = ANYWHERE,
         timeout_seconds: float | None = None,
-    ) -> Posted:
+    ) -> PostResult:
         """Send a message, of which ``body`` may be another form; SendFailed says why that failed.
 
         ``code`` 320 makes it a batch, 325 a reply.
@@ -154,8 +154,8 @@ class Sender:
         began = session.clock.monotonic()
         fields, data = self._fields(draft, code, sys_flag), draft.body if body is None else body
         tries_max = 1 if place.is_fixed else 1 + rules.retries
-        kept: Posted | None = None
-        chosen: _Try | None = None
+        kept: PostResult | None = None
+        chosen: _Attempt | None = None
         failure: Exception | None = None
         tries = 0
         for tried in range(tries_max):
@@ -189,11 +189,11 @@ class Sender:
         raise self._failed(draft, chosen, tries, failure, seconds) from failure
 
     async def post_one_way(
-        self, draft: Draft, *, sys_flag: int = 0, body: bytes | None = None, place: Place = ANYWHERE
+        self, draft: Draft, *, sys_flag: int = 0, body: bytes | None = None, place: QueueChoice = ANYWHERE
     ) -> None:
         """Send a message that no broker answers; SendFailed if it could not even be written."""
         fields = self._fields(draft, RequestCode.SEND_MESSAGE_V2, sys_flag)
-        chosen: _Try | None = None
+        chosen: _Attempt | None = None
         try:
             chosen = self._choose(await self._topic(draft.topic), place, None)
             fields["e"], fields["n"] = str(chosen.queue.queue_id), chosen.broker
@@ -224,7 +224,7 @@ class Sender:
         )
         return fields | again if again else fields
 
-    def _choose(self, topic: _Topic, place: Place, before: _Try | None) -> _Try:
+    def _choose(self, topic: _TopicQueues, place: QueueChoice, before: _Attempt | None) -> _Attempt:
         queue = self._place(topic, place)
         if queue is None:
             now_ms = self._session.clock.now_ms() if self._faults is not None else 0
@@ -236,9 +236,9 @@ class Sender:
                 now_ms=now_ms,
             )
         broker = self._session.broker_of(queue)
-        return _Try(queue, broker, self._session.address_of(broker))
+        return _Attempt(queue, broker, self._session.address_of(broker))
 
-    def _place(self, topic: _Topic, place: Place) -> Queue | None:
+    def _place(self, topic: _TopicQueues, place: QueueChoice) -> Queue | None:
         """The queue that a message must go to, None if any will do."""
         if place is ANYWHERE:
             return None
@@ -253,8 +253,8 @@ class Sender:
         return chosen._replace(topic=topic.queues[0].topic)
 
     async def _try(
-        self, draft: Draft, chosen: _Try, code: int, fields: dict[str, FieldValue], body: bytes, seconds: float
-    ) -> Posted:
+        self, draft: Draft, chosen: _Attempt, code: int, fields: dict[str, FieldValue], body: bytes, seconds: float
+    ) -> PostResult:
         session = self._session
         fields["e"], fields["n"] = str(chosen.queue.queue_id), chosen.broker
         began = session.clock.monotonic()
@@ -269,9 +269,9 @@ class Sender:
             raise BrokerError.of(answer.code, answer.remark, chosen.address)
         took = self._note(chosen, began)
         receipt = self._receipt(draft, chosen, status, answer)
-        return Posted(receipt, chosen.address, int(fields["g"]), took)
+        return PostResult(receipt, chosen.address, int(fields["g"]), took)
 
-    def _note(self, chosen: _Try, began: float, *, failed: bool = False, gone: bool = False) -> int:
+    def _note(self, chosen: _Attempt, began: float, *, failed: bool = False, gone: bool = False) -> int:
         took_ms = int((self._session.clock.monotonic() - began) * 1000)
         if self._faults is not None:
             now_ms = self._session.clock.now_ms()
@@ -290,7 +290,7 @@ class Sender:
                     return queue
         return None
 
-    def _receipt(self, draft: Draft, chosen: _Try, status: SendStatus, answer: AnyCommand) -> Receipt:
+    def _receipt(self, draft: Draft, chosen: _Attempt, status: SendStatus, answer: AnyCommand) -> Receipt:
         ext: Mapping[str, str] = answer.ext or {}
         queue, queue_id = chosen.queue, read_number(answer, "queueId", chosen.address)
         if queue.queue_id != queue_id or queue.topic != draft.topic:
@@ -318,7 +318,7 @@ class Sender:
             await asyncio.sleep(max(0.0, min(PAUSE_SECONDS * 2**tried, left)))
 
     def _failed(
-        self, draft: Draft, chosen: _Try | None, tries: int, failure: Exception | None, seconds: float
+        self, draft: Draft, chosen: _Attempt | None, tries: int, failure: Exception | None, seconds: float
     ) -> SendFailed:
         reason = str(failure) if failure is not None else f"there was no time left of {seconds:g} s"
         code = failure.code if isinstance(failure, BrokerError) else None
@@ -328,7 +328,7 @@ class Sender:
 
     # --- topics ---
 
-    async def _topic(self, name: str) -> _Topic:
+    async def _topic(self, name: str) -> _TopicQueues:
         known = self._topics.get(name)
         if known is None:
             route, queues_max = await self._route(name)
@@ -336,7 +336,7 @@ class Sender:
             if not queues:
                 raise NotPermitted(ResponseCode.NO_PERMISSION, f"no broker allows writing to topic {name!r}")
             turns = Turns(self._session.chance.getrandbits(31))
-            known = self._topics[name] = _Topic(queues, turns)
+            known = self._topics[name] = _TopicQueues(queues, turns)
         return known
 
     async def _route(self, name: str) -> tuple[Route, int | None]:

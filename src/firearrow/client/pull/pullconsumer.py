@@ -22,10 +22,10 @@ from typing import Final, Unpack
 
 from firearrow.client.consumer.groupcalls import GroupCalls
 from firearrow.client.consumer.lifecycle import ConsumerLife
-from firearrow.client.consumer.member import AssignedQueue, Member, Settings
+from firearrow.client.consumer.member import AssignedQueue, ConsumerSettings, Member
 from firearrow.client.consumer.offsets import PERSIST_FIRST_SECONDS, PERSIST_SECONDS, BrokerOffsets
 from firearrow.client.consumer.processqueue import Limits
-from firearrow.client.consumer.rebalance import Rebalancing
+from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.requests import running_info
 from firearrow.client.consumer.subscription import StartFrom, subscription_to, to_start
 from firearrow.client.message import Message
@@ -71,10 +71,10 @@ class PullConsumer(ConsumerLife):
         start_from, start_at_ms = to_start(start)
         if start_at_ms is None:
             start_at_ms = self.session.clock.now_ms() - HOUR_MS // 2
-        settings = Settings(start_from=start_from, start_at_ms=start_at_ms, limits=limits or Limits())
+        settings = ConsumerSettings(start_from=start_from, start_at_ms=start_at_ms, limits=limits or Limits())
         self.member = Member(calls, settings, BrokerOffsets(calls))
         self._tasks = Tasks()
-        self._rebalancing = Rebalancing(self.member, strategy, self._update)
+        self._rebalancing = Rebalancer(self.member, strategy, self._update)
         self._divides = False
         self._auto_commit = auto_commit
         self._committed_at = 0.0

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from firearrow.client.consumer.groupcalls import Pulled
+from firearrow.client.consumer.groupcalls import PullResult
 from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.consumer.subscription import NONE_STORED, subscription_to, wanted_of
 from firearrow.client.message import Message
@@ -92,7 +92,7 @@ class PushPuller:
             return True
         return False
 
-    async def _pull(self) -> Pulled:
+    async def _pull(self) -> PullResult:
         member, queue = self._member, self._assigned.queue
         subscription = member.subscriptions.get(queue.topic)
         if subscription is None:
@@ -113,7 +113,7 @@ class PushPuller:
             broker_id=self._broker_id,
         )
 
-    async def _take(self, pulled: Pulled) -> None:
+    async def _take(self, pulled: PullResult) -> None:
         assigned, member = self._assigned, self._member
         if assigned.is_dropped:
             return
@@ -136,7 +136,7 @@ class PushPuller:
             member.note_progress(assigned)
             member.offsets.advance(assigned.queue, pulled.next_offset)
 
-    async def _give_up(self, pulled: Pulled) -> None:
+    async def _give_up(self, pulled: PullResult) -> None:
         """The queue does not hold the offset: begin anew where the broker says."""
         member, queue = self._member, self._assigned.queue
         log.warning(
@@ -241,7 +241,7 @@ class PollPuller:
         topic = self.assigned.queue.topic
         return self._member.subscriptions.get(topic) or subscription_to(topic, 0)
 
-    def _take(self, offset: int, pulled: Pulled, subscription: SubscriptionData) -> None:
+    def _take(self, offset: int, pulled: PullResult, subscription: SubscriptionData) -> None:
         assigned = self.assigned
         if assigned.is_dropped:
             return

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from firearrow.client.pull.rangereader import PullOptions
-from firearrow.client.queues import NOT_STORED, Bound, Mark, Queue, Stored
+from firearrow.client.queues import NOT_STORED, Bound, Mark, Queue, RecordTimes
 from firearrow.client.routing.routes import Routes
 from firearrow.client.session.answers import read_body, read_number
 from firearrow.errors import BrokerError, MessageError, RemoteProtocolError, TopicNotFound
@@ -28,7 +28,7 @@ IN_FLIGHT_MAX: Final = 256  # requests about queues
 T = TypeVar("T")
 
 
-class Offsets:
+class QueueOffsets:
     """Asks brokers on behalf of a consumer group."""
 
     def __init__(self, client: Client, routes: Routes, group: str) -> None:
@@ -131,7 +131,7 @@ class Offsets:
             if record is not None and record.queue_offset <= places[queue]  # or of an inner batch
         }
 
-    async def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+    async def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
         """Record of a broker's log at a place: ``NOT_STORED`` where no record begins there, and None
         where the broker does not answer that, or the place is deleted."""
         address = self._routes.address(broker)
@@ -145,7 +145,7 @@ class Offsets:
         record = _first_record(answer.body, address)
         if record is None or record.physical_offset != physical_offset:
             return NOT_STORED
-        return Stored(record.store_timestamp_ms, record.born_timestamp_ms)
+        return RecordTimes(record.store_timestamp_ms, record.born_timestamp_ms)
 
     async def _has_place(self, address: str, physical_offset: int) -> bool:
         """Tell whether the log still has a place, if the broker answers that."""

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from firearrow.client.consumer.handlers import Delivery, Failure, Registration, RolledBack
+from firearrow.client.consumer.handlers import Delivery, Failure, Registration, Rollback
 from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.client.push.retrycopy import send_retry_copy
@@ -114,7 +114,7 @@ class InOrder:
         """Note what became of messages; gives for how long the queue is to wait, if it is."""
         suspend = self._member.settings.suspend
         left = assigned.cache.taken_of(messages)  # what the handler has not acknowledged
-        if failure is not None and isinstance(failure.error, RolledBack):
+        if failure is not None and isinstance(failure.error, Rollback):
             assigned.cache.roll_back()
             return suspend if failure.seconds is None else failure.seconds
         if failure is not None and left and not await self._are_given_up(left):

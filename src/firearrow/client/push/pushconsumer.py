@@ -27,7 +27,7 @@ from typing import Final, Literal, TypeVar, Unpack
 from firearrow.client.consumer.groupcalls import GroupCalls
 from firearrow.client.consumer.handlers import CONCURRENCY, Handler, Registration
 from firearrow.client.consumer.lifecycle import ConsumerLife
-from firearrow.client.consumer.member import AssignedQueue, Member, Settings
+from firearrow.client.consumer.member import AssignedQueue, ConsumerSettings, Member
 from firearrow.client.consumer.offsets import (
     PERSIST_FIRST_SECONDS,
     PERSIST_SECONDS,
@@ -39,8 +39,8 @@ from firearrow.client.consumer.offsets import (
 )
 from firearrow.client.consumer.processqueue import Limits
 from firearrow.client.consumer.rates import ConsumeRates
-from firearrow.client.consumer.rebalance import Rebalancing
-from firearrow.client.consumer.requests import Answers
+from firearrow.client.consumer.rebalance import Rebalancer
+from firearrow.client.consumer.requests import ConsumerRequests
 from firearrow.client.consumer.subscription import StartFrom, subscription_to, to_start
 from firearrow.client.push.assignment import Assignment
 from firearrow.client.session.session import Session, SessionOptions
@@ -118,7 +118,7 @@ class PushConsumer(ConsumerLife):
         start_from, start_at_ms = to_start(start)
         if start_at_ms is None:
             start_at_ms = self.session.clock.now_ms() - HOUR_MS // 2
-        settings = Settings(
+        settings = ConsumerSettings(
             start_from=start_from,
             start_at_ms=start_at_ms,
             limits=limits or Limits(),
@@ -143,7 +143,7 @@ class PushConsumer(ConsumerLife):
         self._tasks = Tasks()
         self._ending = asyncio.Event()
         self._assignment: Assignment
-        self._rebalancing: Rebalancing
+        self._rebalancing: Rebalancer
 
     @property
     def group(self) -> str:
@@ -238,12 +238,12 @@ class PushConsumer(ConsumerLife):
             retry = member.own_retry_topic
             member.subscriptions[retry] = subscription_to(retry, self.started_ms)
         self._assignment = Assignment(member, self._tasks)
-        self._rebalancing = Rebalancing(member, self._strategy, self._assignment.update, by_broker=self._mode != "pull")
+        self._rebalancing = Rebalancer(member, self._strategy, self._assignment.update, by_broker=self._mode != "pull")
         member.rebalance_soon = self._rebalancing.soon
         self._begin_trace()
         self._begin_rates()
         self.session.add_consumer(self)
-        Answers(self).register()
+        ConsumerRequests(self).register()
         for topic in member.registrations:
             await self._look_up(topic)
         await self.session.heartbeat(must_be_permitted=True)

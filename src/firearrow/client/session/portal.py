@@ -28,7 +28,7 @@ P = ParamSpec("P")
 _THREAD: Final = "firearrow client"
 
 
-class _Shared:
+class _SharedThread:
     """The thread that all share, for as long as somebody needs it."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class _Shared:
                 self._portal = None
 
 
-_SHARED: Final = _Shared()
+_SHARED: Final = _SharedThread()
 os.register_at_fork(after_in_child=_SHARED.begin)
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from firearrow.client.message import Message
 from firearrow.client.producer.drafts import Draft
 from firearrow.client.producer.sendcalls import Receipt
-from firearrow.client.producer.sender import Posted, Rules, Sender
+from firearrow.client.producer.sender import PostResult, Rules, Sender
 from firearrow.client.producer.transactions import Decision
 from firearrow.client.session.session import Session
 from firearrow.client.tracing import records as tracerecords
@@ -198,7 +198,7 @@ class SentRecords:
         self._group = group
         self._add = add
 
-    def sent(self, drafts: Sequence[Draft], receipts: Sequence[Receipt], posted: Posted, sys_flag: int) -> None:
+    def sent(self, drafts: Sequence[Draft], receipts: Sequence[Receipt], posted: PostResult, sys_flag: int) -> None:
         """A message, or a batch, was taken; brokers may want no record of that."""
         whole = posted.receipt
         if not whole.trace_on:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
-from firearrow.client.queues import Bound, Mark, Queue, Span, Stored
+from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.choosing import chosen_rows
 from firearrow.spark.jobs.delta import Archive, DataFile, State
@@ -113,7 +113,7 @@ class ArchivedOrigin:
         }
         return found | dict(self.live.marks(live))
 
-    def stored_at(self, broker: str, physical_offset: int) -> Stored | None:
+    def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
         """Give what the source's log has at a place, see ``Logged.stored_at``."""
         if not isinstance(self.live, Logged):
             return None
