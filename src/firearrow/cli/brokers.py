@@ -14,8 +14,8 @@ from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.reports import Cell, Table
 from firearrow.cli.servers import broker as run_broker
 from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server, servers_in
-from firearrow.client.admin.many import concurrently
 from firearrow.errors import FirearrowError
 
 LIST: Final = ("cluster", "broker", "brokerNumber", "address", "version", "state")

@@ -35,8 +35,8 @@ from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.reports import Cell, Table
 from firearrow.cli.several import read_control
 from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server, servers_in
-from firearrow.client.admin.many import concurrently
 from firearrow.client.routing.queues import MASTER
 from firearrow.errors import ConfigError
 

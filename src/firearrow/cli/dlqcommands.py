@@ -21,7 +21,7 @@ from firearrow.cli.reports import Cell, Table, as_moment, cut
 from firearrow.cli.resending import Resend, resend_all
 from firearrow.cli.values import moment
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import concurrently
+from firearrow.client.admin.calls import concurrently
 from firearrow.errors import TopicNotFound
 from firearrow.message import names
 from firearrow.message import properties as keys_of

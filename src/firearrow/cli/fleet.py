@@ -12,8 +12,8 @@ from firearrow.cli.failures import NothingFound
 from firearrow.cli.parameters import switch, valued
 from firearrow.cli.reports import Cell
 from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server, servers_in
-from firearrow.client.admin.many import concurrently
 from firearrow.client.routing.queues import MASTER
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
 

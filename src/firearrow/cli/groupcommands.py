@@ -19,8 +19,8 @@ from firearrow.cli.reports import Cell, Table
 from firearrow.cli.restoring import alters, changed, given_of
 from firearrow.cli.undofiles import FromFile, UndoFile, read_undo, write_undo
 from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server
-from firearrow.client.admin.many import concurrently
 from firearrow.errors import BrokerError
 from firearrow.message import names
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, ConsumerConnection, SubscriptionGroupConfig

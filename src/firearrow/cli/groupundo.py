@@ -14,7 +14,7 @@ from firearrow.cli.reports import Cell, Table
 from firearrow.cli.restoring import Had, given_back
 from firearrow.cli.undofiles import Undo, circumstances
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import concurrently
+from firearrow.client.admin.calls import concurrently
 from firearrow.errors import NotFound
 from firearrow.wire.client_bodies import MessageQueue, SubscriptionGroupConfig
 

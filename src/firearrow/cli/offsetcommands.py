@@ -22,7 +22,7 @@ from firearrow.cli.reports import Cell, Table, as_moment
 from firearrow.cli.undofiles import FromFile, UndoFile, read_undo
 from firearrow.cli.values import count, moment
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import concurrently
+from firearrow.client.admin.calls import concurrently
 from firearrow.wire.client_bodies import MessageQueue, TopicOffset
 
 GET: Final = ("group", "topic", "broker", "queueId", "offset", "endOffset", "lag", "consumedAt")

@@ -15,7 +15,7 @@ from firearrow.cli.queueprogress import of_group
 from firearrow.cli.reports import Cell, Table
 from firearrow.cli.undofiles import Undo, circumstances, write_undo
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import concurrently
+from firearrow.client.admin.calls import concurrently
 from firearrow.errors import BrokerError, NotFound
 from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import ResponseCode

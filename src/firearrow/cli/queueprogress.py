@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from firearrow.cli.fleet import addresses_by_broker, masters_in
 from firearrow.cli.queuereading import Place, read
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import concurrently
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.queues import Queue
 from firearrow.message.names import is_system_group
 from firearrow.wire.client_bodies import ConsumeStats, MessageQueue, OffsetWrapper, SubscriptionData, is_by_tags

@@ -20,8 +20,8 @@ from firearrow.cli.topicundo import TopicUndo, config_or_none, made_again, topic
 from firearrow.cli.undofiles import FromFile, UndoFile, read_undo, write_undo
 from firearrow.cli.values import pair
 from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server
-from firearrow.client.admin.many import concurrently
 from firearrow.message import names
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 

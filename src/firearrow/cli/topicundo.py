@@ -8,8 +8,8 @@ from firearrow.cli.fleet import addresses_of, masters_in
 from firearrow.cli.restoring import Had, given_back
 from firearrow.cli.undofiles import Undo, circumstances
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import concurrently
-from firearrow.client.admin.nameservers import ORDER_NAMESPACE
+from firearrow.client.admin.calls import concurrently
+from firearrow.client.admin.servers import ORDER_NAMESPACE
 from firearrow.errors import NotFound, TopicNotFound
 from firearrow.wire.bodies import TopicConfig
 

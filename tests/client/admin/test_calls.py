@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.client.admin import Admin, brokers
-from firearrow.client.admin.calls import fields_in
+from firearrow.client.admin import Admin, servers
+from firearrow.client.admin.calls import fields_in, subject_of
 from firearrow.client.session.answers import read_number
 from firearrow.errors import BrokerFailed, ConfigError, NotPermitted, RemoteProtocolError, TopicNotFound
 from firearrow.wire import fastjson
@@ -13,7 +13,7 @@ from firearrow.wire.bodies import DataVersion, KVTable, TopicList
 from firearrow.wire.client_bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, request
-from firearrow.wire.headers import AnyGroup, PullMessage
+from firearrow.wire.headers import AnyGroup, GetConsumeStats, PollingInfo, PullMessage, QueueHeader
 from firearrow.wire.signature import ACCESS_KEY, SIGNATURE, Credentials, signature
 from tests.client.admin.servers import administering, run
 
@@ -24,6 +24,13 @@ def test_fields_are_those_that_are_there_by_their_names_on_the_wire() -> None:
     found = fields_in(PullMessage("g", "T", 0, 7, 32, 4))
     assert found["maxMsgNums"] == 32
     assert "subscription" not in found
+
+
+def test_the_subject_of_a_request_is_what_its_fields_name() -> None:
+    assert subject_of(None) == ""
+    assert subject_of(GetConsumeStats("g", "T")) == "group 'g', topic 'T'"
+    assert subject_of(PollingInfo("g", "T", -1)) == "group 'g', topic 'T'"
+    assert subject_of(QueueHeader("T", 0)) == "topic 'T', queue 0"
 
 
 def test_a_refusal_says_what_was_asked_about_and_who_refused() -> None:
@@ -124,7 +131,7 @@ def test_a_servers_own_error_is_one() -> None:
 
 
 def test_a_broker_that_has_counted_nothing_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brokers, "EARLY_SECONDS", 0.01)
+    monkeypatch.setattr(servers, "EARLY_SECONDS", 0.01)
     early = Response(ResponseCode.SYSTEM_ERROR, "java.util.NoSuchElementException")
     broken = Response(ResponseCode.SYSTEM_ERROR, "broken")
 

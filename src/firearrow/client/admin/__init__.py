@@ -1,7 +1,7 @@
-"""Administration of a cluster: every request of administrators, once.
+"""Administration of a cluster: every request of RocketMQ's administrators, once.
 
-The parts of `Admin` ask one server each; what concerns a whole cluster, such as how far a group is,
-asks the brokers that a route names. The command line and the tests go through this.
+Each part of `Admin` sends its requests to one server. The methods of `Admin` concern a whole cluster, such as the
+progress of a group, and ask the brokers that a route names. The command line and the tests use this package.
 """
 
 from firearrow.client.admin.cluster import Admin

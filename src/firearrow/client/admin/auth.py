@@ -2,76 +2,57 @@
 
 from __future__ import annotations
 
-from firearrow.client.admin.calls import Calls, read_body
+from firearrow.client.admin.calls import Part
 from firearrow.wire import fastjson, headers
 from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
 from firearrow.wire.codes import RequestCode as Code
 
 
-class Auth:
-    """Users and permissions; an address is that of a broker."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class Auth(Part):
+    """Users and permissions."""
 
     async def create_user(self, address: str, user: AuthUserInfo) -> None:
-        """Make a user."""
-        await self._put_user(address, Code.AUTH_CREATE_USER, user)
+        """Create a user."""
+        header = headers.AuthUser(user.username or "")
+        await self._calls.call(address, Code.AUTH_CREATE_USER, header, fastjson.dumps(user))
 
     async def update_user(self, address: str, user: AuthUserInfo) -> None:
-        """Change a user: what is not None."""
-        await self._put_user(address, Code.AUTH_UPDATE_USER, user)
-
-    async def _put_user(self, address: str, code: Code, user: AuthUserInfo) -> None:
+        """Change the fields of a user that are not None."""
         header = headers.AuthUser(user.username or "")
-        about = f"user {user.username!r}"
-        await self._calls.call(address, code, header, fastjson.dumps(user), about=about)
+        await self._calls.call(address, Code.AUTH_UPDATE_USER, header, fastjson.dumps(user))
 
     async def delete_user(self, address: str, username: str) -> None:
         """Delete a user."""
-        header = headers.AuthUser(username)
-        await self._calls.call(address, Code.AUTH_DELETE_USER, header, about=f"user {username!r}")
+        await self._calls.call(address, Code.AUTH_DELETE_USER, headers.AuthUser(username))
 
     async def user(self, address: str, username: str) -> AuthUserInfo | None:
-        """A user; None if there is none."""
-        header = headers.AuthUser(username)
-        about = f"user {username!r}"
-        answer = await self._calls.call(address, Code.AUTH_GET_USER, header, about=about)
-        return read_body(answer, AuthUserInfo, about) if answer.body else None
+        """Give a user; None if there is none."""
+        return await self._calls.read_or_none(address, Code.AUTH_GET_USER, AuthUserInfo, headers.AuthUser(username))
 
     async def users(self, address: str, like: str | None = None) -> list[AuthUserInfo]:
-        """The users, or those whose names have ``like`` in them."""
+        """List the users, or those whose names contain ``like``."""
         header = headers.AuthUsers(like)
-        answer = await self._calls.call(address, Code.AUTH_LIST_USER, header)
-        return read_body(answer, list[AuthUserInfo], address) if answer.body else []
+        return await self._calls.read_or_none(address, Code.AUTH_LIST_USER, list[AuthUserInfo], header) or []
 
     async def create_acl(self, address: str, acl: AuthAcl) -> None:
-        """Say what a subject may do that nothing is said of yet."""
-        await self._put_acl(address, Code.AUTH_CREATE_ACL, acl)
+        """Set the permissions of a subject that has none yet."""
+        header = headers.AuthSubject(acl.subject or "")
+        await self._calls.call(address, Code.AUTH_CREATE_ACL, header, fastjson.dumps(acl))
 
     async def update_acl(self, address: str, acl: AuthAcl) -> None:
-        """Change what a subject may do."""
-        await self._put_acl(address, Code.AUTH_UPDATE_ACL, acl)
-
-    async def _put_acl(self, address: str, code: Code, acl: AuthAcl) -> None:
+        """Change the permissions of a subject."""
         header = headers.AuthSubject(acl.subject or "")
-        about = f"subject {acl.subject!r}"
-        await self._calls.call(address, code, header, fastjson.dumps(acl), about=about)
+        await self._calls.call(address, Code.AUTH_UPDATE_ACL, header, fastjson.dumps(acl))
 
     async def delete_acl(self, address: str, subject: str, resource: str | None = None) -> None:
-        """Forget what a subject may do, with one resource or at all."""
-        header = headers.AuthResource(subject, resource)
-        await self._calls.call(address, Code.AUTH_DELETE_ACL, header, about=f"subject {subject!r}")
+        """Delete the permissions of a subject, for one resource or for all."""
+        await self._calls.call(address, Code.AUTH_DELETE_ACL, headers.AuthResource(subject, resource))
 
     async def acl(self, address: str, subject: str) -> AuthAcl | None:
         """Give the permissions of a subject; None if it has none."""
-        header = headers.AuthSubject(subject)
-        about = f"subject {subject!r}"
-        answer = await self._calls.call(address, Code.AUTH_GET_ACL, header, about=about)
-        return read_body(answer, AuthAcl, about) if answer.body else None
+        return await self._calls.read_or_none(address, Code.AUTH_GET_ACL, AuthAcl, headers.AuthSubject(subject))
 
     async def acls(self, address: str, subject: str | None = None, resource: str | None = None) -> list[AuthAcl]:
-        """Give the permissions of subjects; only of subjects, and only for resources, that have this in the name."""
+        """List the permissions of all subjects, or of subjects and for resources whose names contain these texts."""
         header = headers.AuthSubjects(subject, resource)
-        answer = await self._calls.call(address, Code.AUTH_LIST_ACL, header)
-        return read_body(answer, list[AuthAcl], address) if answer.body else []
+        return await self._calls.read_or_none(address, Code.AUTH_LIST_ACL, list[AuthAcl], header) or []

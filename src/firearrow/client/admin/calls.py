@@ -1,17 +1,18 @@
 """Calls of an administrator to servers: by address, or to any name server that answers.
 
-A refusal and a server that does not answer are told with what was asked about: the topic, the
-group, the key.
+An error of a call names its subject: the topic, the group or the key of the request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from firearrow.client.session.answers import body_or_fault, read_number
+from firearrow.config import properties
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError
 from firearrow.net.address import first_answer
 from firearrow.net.client import Client
@@ -23,24 +24,52 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import Header
 
 B = TypeVar("B")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Page(Protocol):
-    """A part of a table."""
+    """One page of a table."""
 
     @property
     def data_version(self) -> DataVersion:
-        """Of the whole table."""
+        """Version of the whole table."""
 
 
 P = TypeVar("P", bound=Page)
 
-CALL_SECONDS: Final = 5.0  # as upstream's tools have it
-CHANGES_MAX: Final = 100  # of a table while it is read
+CALL_SECONDS: Final = 5.0  # as in RocketMQ's tools
+CHANGES_MAX: Final = 100  # restarts of reading a table because it changed
+ANY_QUEUE: Final = -1
+CONCURRENT_REQUESTS: Final = 16  # enough to hide the network's latency, few for any server
+
+_SUBJECTS: Final = {
+    **dict.fromkeys(("consumerGroup", "group", "groupName", "compareGroup", "srcGroup"), "group"),
+    "destGroup": "group",
+    "producerGroup": "producer group",
+    "parentTopic": "topic",
+    "topic": "topic",
+    "liteTopic": "lite topic",
+    "queueId": "queue",
+    "clientId": "client",
+    "msgId": "message",
+    "cluster": "cluster",
+    "brokerName": "broker",
+    "namespace": "namespace",
+    "key": "key",
+    "statsName": "counter",
+    "statsKey": "key",
+    "username": "user",
+    "subject": "subject",
+}
+"""Fields of headers that tell what a request is about, in the order in which an error names them."""
 
 
 class Calls:
-    """Asks brokers and name servers."""
+    """Sends requests to brokers and name servers.
+
+    Where ``about`` is blank, an error names what the fields of the header name.
+    """
 
     def __init__(self, client: Client, name_servers: Sequence[str]) -> None:
         self._client = client
@@ -57,41 +86,32 @@ class Calls:
         about: str = "",
         seconds: float = CALL_SECONDS,
     ) -> AnyCommand:
-        """Ask a server; raises as `Client.call`, with what it was asked about."""
+        """Send a request to a server; raises as `Client.call`, with the request's subject."""
         answer = await self.answer(address, code, header, body, about=about, seconds=seconds)
         if answer.code != 0:
-            raise BrokerError.of(answer.code, answer.remark, address, about)
+            raise BrokerError.of(answer.code, answer.remark, address, about or subject_of(header))
         return answer
 
     async def answer(
         self,
         address: str,
         code: RequestCode,
-        header: Header | None = None,
+        header: Header | Mapping[str, FieldValue] | None = None,
         body: bytes = b"",
         *,
         about: str = "",
         seconds: float = CALL_SECONDS,
     ) -> AnyCommand:
-        """Ask a server and give its answer whatever its code is."""
-        given = fields_in(header)
-        return await self.answer_fields(address, code, given, body, about=about, seconds=seconds)
+        """Send a request to a server and give the answer whatever its code is.
 
-    async def answer_fields(
-        self,
-        address: str,
-        code: RequestCode,
-        given: Mapping[str, FieldValue],
-        body: bytes = b"",
-        *,
-        about: str = "",
-        seconds: float = CALL_SECONDS,
-    ) -> AnyCommand:
-        """Ask as ``answer`` does, with the fields as they are on the wire."""
+        In place of a header its fields may be given by their names on the wire.
+        """
+        fields = header if isinstance(header, Mapping) else fields_in(header)
         try:
-            return await self._client.answer(address, code, given, body, timeout_seconds=seconds)
+            return await self._client.answer(address, code, fields, body, timeout_seconds=seconds)
         except TimeoutError as error:
-            raise TimeoutError(f"{about}: {error}" if about else str(error)) from None
+            subject = about or subject_of(header)
+            raise TimeoutError(f"{subject}: {error}" if subject else str(error)) from None
 
     async def read(
         self,
@@ -99,13 +119,34 @@ class Calls:
         code: RequestCode,
         kind: type[B],
         header: Header | None = None,
+        body: bytes = b"",
         *,
         about: str = "",
         seconds: float = CALL_SECONDS,
     ) -> B:
-        """Ask a server and read the body of its answer."""
-        answer = await self.call(address, code, header, about=about, seconds=seconds)
-        return read_body(answer, kind, f"{about}: {address}" if about else address)
+        """Send a request to a server and read the body of the answer."""
+        answer = await self.call(address, code, header, body, about=about, seconds=seconds)
+        return _body(answer, kind, about or subject_of(header), address)
+
+    async def read_or_none(
+        self, address: str, code: RequestCode, kind: type[B], header: Header | None = None
+    ) -> B | None:
+        """Read the body of the answer as ``read`` does; None if it is empty."""
+        answer = await self.call(address, code, header)
+        return _body(answer, kind, subject_of(header), address) if answer.body else None
+
+    async def number(self, address: str, code: RequestCode, name: str, header: Header | None = None) -> int:
+        """Send a request to a server and read a field of the answer that is a number."""
+        return read_number(await self.call(address, code, header), name, address)
+
+    async def config(self, address: str, code: RequestCode) -> dict[str, str]:
+        """Read the configuration of a server."""
+        answer = await self.call(address, code)
+        return properties.loads(answer.body.decode())
+
+    async def update_config(self, address: str, code: RequestCode, changes: Mapping[str, str]) -> None:
+        """Change keys of the configuration of a server."""
+        await self.call(address, code, body=properties.dumps(changes).encode(), about=f"keys {', '.join(changes)}")
 
     async def pages(
         self,
@@ -116,17 +157,17 @@ class Calls:
         table_of: Callable[[P], Mapping[str, object]],
         total_field: str,
     ) -> list[P]:
-        """Read a table that a broker gives page by page; again if it changes meanwhile.
+        """Read a table that a broker gives page by page; start again if it changes meanwhile.
 
-        ``header_of`` makes the header for what begins after so many entries, of a version. Raises
-        RemoteProtocolError for what is no page, or if it changes again and again.
+        ``header_of`` gives the header of a page by the number of entries before it and the table's version. Raises
+        RemoteProtocolError for an answer that is no page, or after 100 changes.
         """
         found: list[P] = []
         names: set[str] = set()
         version, changes = "", 0
         while changes < CHANGES_MAX:
             answer = await self.call(address, code, header_of(len(names), version))
-            page = read_body(answer, kind, address)
+            page = _body(answer, kind, "", address)
             changed = fastjson.dumps(page.data_version).decode()
             if version and changed != version:
                 found.clear()
@@ -142,27 +183,52 @@ class Calls:
                 return found
         raise RemoteProtocolError(f"{address}: its table changes faster than it can be read")
 
-    async def ask(self, code: RequestCode, header: Header | None = None, *, about: str = "") -> AnyCommand:
-        """Ask one name server after another, the one that answered last first.
+    async def ask(self, code: RequestCode, header: Header | None = None) -> AnyCommand:
+        """Send a request to one name server after another, the last one that answered first.
 
-        Raises ConnectionError with what each of them said when none answers.
+        Raises ConnectionError with the error of each of them when none answers.
         """
         if not self._preferred:
             raise ConfigError("no name server is known")
-        return await first_answer(self._preferred, lambda address: self.call(address, code, header, about=about))
+        return await first_answer(self._preferred, lambda address: self.call(address, code, header))
 
-    async def read_any(self, code: RequestCode, kind: type[B], header: Header | None = None, *, about: str = "") -> B:
-        """Ask any name server and read the body of its answer."""
-        answer = await self.ask(code, header, about=about)
-        return read_body(answer, kind, about or "a name server")
+    async def read_any(self, code: RequestCode, kind: type[B], header: Header | None = None) -> B:
+        """Send a request to any name server and read the body of the answer."""
+        return _body(await self.ask(code, header), kind, subject_of(header), "a name server")
+
+
+class Part:
+    """Part of `Admin`: the requests about one subject. An address is that of a broker unless the method says more."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
 
 
 def fields_in(header: Header | None) -> dict[str, FieldValue]:
-    """Give the ext fields of a header: those that are not None, by their names on the wire."""
+    """Give the ext fields of a header: the values that are not None, by their names on the wire."""
     found = {} if header is None else msgspec.to_builtins(header)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def read_body(answer: AnyCommand, kind: type[B], whose: str) -> B:
-    """Read the body of an answer; RemoteProtocolError if it is not what it ought to be."""
+def subject_of(header: Header | Mapping[str, FieldValue] | None) -> str:
+    """Name the subject of a request, for an error: ``group 'g', topic 'T'``."""
+    fields = header if isinstance(header, Mapping) else fields_in(header)
+    named = ((word, fields.get(name, "")) for name, word in _SUBJECTS.items())
+    return ", ".join(f"{word} {value!r}" for word, value in named if value not in ("", ANY_QUEUE))
+
+
+def _body(answer: AnyCommand, kind: type[B], subject: str, server: str) -> B:
+    """Read the body of an answer; RemoteProtocolError if it is not of this kind."""
+    whose = f"{subject}: {server}" if subject else server
     return body_or_fault(answer, kind, f"{whose}: the answer can't be read")
+
+
+async def concurrently(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
+    """Call ``ask`` for each item, a few at once, and give the answers in the order of the items."""
+    room = asyncio.Semaphore(CONCURRENT_REQUESTS)
+
+    async def one(item: T) -> R:
+        async with room:
+            return await ask(item)
+
+    return await asyncio.gather(*map(one, items))

@@ -1,4 +1,4 @@
-"""A cluster as administrators see it: its servers, and the answers of many brokers in one."""
+"""Administration of a whole cluster: its servers, and the answers of many brokers in one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from firearrow.client.admin.auth import Auth
-from firearrow.client.admin.brokers import Brokers
 from firearrow.client.admin.calls import Calls
-from firearrow.client.admin.controllers import Controllers
-from firearrow.client.admin.groups import Groups
-from firearrow.client.admin.lite import Lite
+from firearrow.client.admin.groups import Groups, Offsets
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Messages
 from firearrow.client.admin.nameservers import ORDER_NAMESPACE, NameServers
 from firearrow.client.admin.offsets import Offsets
-from firearrow.client.admin.topics import Topics
+from firearrow.client.admin.servers import ORDER_NAMESPACE, Brokers, Controllers, NameServers
+from firearrow.client.admin.topics import Lite, Topics
 from firearrow.client.routing.queues import MASTER, address_of
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
 from firearrow.message import names
@@ -38,7 +36,7 @@ from firearrow.wire.client_bodies import (
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.signature import Credentials
 
-UNIQUE_KEYS_MAX: Final = 32  # messages that one unique key is looked up for
+UNIQUE_KEYS_MAX: Final = 32  # messages that a search for one unique key may return
 THREE_DAYS_MS: Final = 3 * 24 * 60 * 60 * 1000
 
 
@@ -51,7 +49,7 @@ class Track(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """A change of a group's offset in a queue, without its consumers."""
+    """Change of a group's offset in a queue, made without the group's consumers."""
 
     broker: str
     queue_id: int
@@ -62,7 +60,7 @@ class Reset(NamedTuple):
 
 
 class Server(NamedTuple):
-    """A broker as it is registered; the number of a master is 0."""
+    """A registered broker; the number of a master is 0."""
 
     cluster: str
     broker: str
@@ -71,7 +69,7 @@ class Server(NamedTuple):
 
 
 class Admin:
-    """A cluster by its name servers; `of` opens one."""
+    """Administrator of the cluster of some name servers; `of` opens one."""
 
     def __init__(self, client: Client, name_servers: Sequence[str]) -> None:
         calls = Calls(client, name_servers)
@@ -90,8 +88,7 @@ class Admin:
     async def of(
         name_servers: Sequence[str], credentials: Credentials | None = None, tls: Tls | None = None
     ) -> AsyncIterator[Admin]:
-        """Administer a cluster for an ``async with`` block, as a user of it if there are
-        credentials."""
+        """Administer a cluster for an ``async with`` block, as a user of it if there are credentials."""
         client = Client(access=Access(credentials, tls))
         try:
             yield Admin(client, name_servers)
@@ -99,13 +96,13 @@ class Admin:
             await client.close()
 
     async def cluster(self) -> ClusterInfo:
-        """All brokers that are registered, by name, and the names in each cluster."""
+        """Give all registered brokers, by name, and the names in each cluster."""
         return await self.name_servers.cluster()
 
     async def topic_stats(self, topic: str) -> TopicStats:
-        """The ends of a topic's queues on all its brokers; NotFound if there are none.
+        """Give the first and last offsets of a topic's queues on all its brokers; NotFound if there are none.
 
-        The rate is not summed up: Java: DefaultMQAdminExtImpl#examineTopicStats.
+        The rate is not summed up. Java: DefaultMQAdminExtImpl#examineTopicStats.
         """
         ends = {}
         for address in addresses_in(await self.topics.route(topic)):
@@ -115,20 +112,15 @@ class Admin:
         return TopicStats(ends)
 
     async def topic_groups(self, topic: str) -> list[str]:
-        """The groups that consume a topic, as its first broker knows them."""
+        """List the groups that consume a topic, as its first broker knows them."""
         route = await self.topics.route(topic)
         return await self.topics.groups(addresses_in(route)[0], topic)
-
-    async def cluster_of(self, topic: str, info: ClusterInfo) -> str | None:
-        """The cluster that a topic's first broker is in."""
-        route = await self.topics.route(topic)
-        return cluster_with(route.broker_datas[0].broker_name, info)
 
     async def progress(self, group: str, topic: str | None = None, route_topic: str | None = None) -> ConsumeStats:
         """Give the progress of a group on all its brokers, in one topic or in all.
 
-        ``route_topic`` says where a topic without a route of its own is (a light one: its parent).
-        BrokerError with 206 when there is nothing and no consumer, with 213 when they broadcast.
+        ``route_topic`` has the route of a topic without a separate one (a light topic: its parent). Without progress,
+        raises BrokerError with 206 when no consumer is online, with 213 when the consumers broadcast.
         """
         route = await self._route_of_progress(group, topic, route_topic)
         offsets: dict[MessageQueue, OffsetWrapper] = {}
@@ -137,7 +129,7 @@ class Admin:
             part = await self.offsets.progress(address, group, topic)
             offsets.update(part.offset_table)
             rate += part.consume_tps
-        if not route_topic:  # as upstream, only topics that have a route
+        if not route_topic:  # as in RocketMQ, only topics with a route
             for name in sorted({queue.topic for queue in offsets}):
                 await self.topics.route(name)
         if not offsets:
@@ -158,8 +150,7 @@ class Admin:
         return await self.topics.route(candidates[-1])
 
     async def refuse_empty(self, group: str) -> None:
-        """Raise BrokerError for a group that is nowhere: with 206 if it is not online, with 213 if
-        its consumers broadcast."""
+        """Raise BrokerError for a group without progress: with 206 if it is not online, 213 if it broadcasts."""
         try:
             model = (await self.consumers(group)).message_model
         except (OSError, FirearrowError):
@@ -170,7 +161,7 @@ class Admin:
             raise BrokerError.of(ResponseCode.BROADCAST_CONSUMPTION, why)
 
     async def consumers(self, group: str, address: str | None = None) -> ConsumerConnection:
-        """The clients of a group, as a broker knows them; BrokerError with 206 for none."""
+        """Give the clients of a group, as a broker knows them; BrokerError with 206 for none."""
         if address is None:
             address = addresses_in(await self.topics.route(names.retry_topic(group)))[0]
         found = await self.groups.consumers(address, group)
@@ -180,7 +171,7 @@ class Admin:
         return found
 
     async def producers(self, group: str, topic: str) -> ProducerConnection:
-        """The clients of a producer group, as a topic's broker knows them; NotFound for none."""
+        """Give the clients of a producer group, as a topic's broker knows them; NotFound for none."""
         address = addresses_in(await self.topics.route(topic))[0]
         found = await self.groups.producers(address, group)
         if not found.connection_set:
@@ -205,9 +196,9 @@ class Admin:
         last_key: str | None = None,
         cluster: str | None = None,
     ) -> list[MessageView]:
-        """The messages with a key, on all brokers of a topic (or those of one cluster).
+        """Find the messages with a key, on all brokers of a topic or on its brokers in one cluster.
 
-        For a light topic ``cluster`` is its parent. NotFound when there are none.
+        For a light topic ``cluster`` is its parent. Raises NotFound when there are none.
         """
         is_light = names.is_lmq(topic)
         route = await self._route_for(topic, cluster)
@@ -232,10 +223,10 @@ class Admin:
         return matching
 
     async def message(self, topic: str, message_id: str, now_ms: int, cluster: str | None = None) -> MessageView:
-        """The message with an offset message id, or with a unique id of the last three days."""
+        """Give the message with an offset message id, or with a unique id of the last three days."""
         try:
             return await self.messages.view(message_id, topic)
-        except (OSError, FirearrowError):  # as upstream: it may be an id of the other kind
+        except (OSError, FirearrowError):  # as in RocketMQ: it may be an id of the other kind
             pass
         found = await self.find(
             topic, message_id, by=BY_UNIQUE_KEY, count=UNIQUE_KEYS_MAX, since_ms=now_ms - THREE_DAYS_MS, cluster=cluster
@@ -243,10 +234,9 @@ class Admin:
         return found[0]
 
     async def consume_directly(self, group: str, client_id: str, topic: str, message: MessageView) -> DirectResult:
-        """Have a consumer consume a message now."""
-        return await self.messages.consume_directly(
-            str(message.store_host), group, client_id, topic, message.offset_message_id
-        )
+        """Make a consumer consume a message now."""
+        address = str(message.store_host)
+        return await self.messages.consume_directly(address, group, client_id, topic, message.offset_message_id)
 
     async def tracks(self, message: MessageView) -> list[Track]:
         """Give the fate of a message in each group that consumes its topic."""
@@ -273,7 +263,7 @@ class Admin:
         return Track(group, "CONSUMED_BUT_FILTERED" if filtered else "CONSUMED")
 
     async def consumed(self, message: MessageView, group: str) -> bool:
-        """Tell whether a group is past a message in its queue."""
+        """Tell whether a group's offset in a message's queue is behind the message."""
         progress = await self.progress(group)
         info = await self.cluster()
         for queue, offsets in progress.offset_table.items():
@@ -288,7 +278,7 @@ class Admin:
         return False
 
     async def _route_for(self, topic: str, route_topic: str | None) -> Route:
-        """The route of a topic, or of the one that is named for those that have none themselves."""
+        """Give the route of a topic, or of ``route_topic`` if the topic has no separate route."""
         if route_topic and needs_route_of_another(topic):
             return await self.topics.route(route_topic)
         return await self.topics.route(topic)
@@ -296,7 +286,7 @@ class Admin:
     async def reset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, route_topic: str | None = None
     ) -> dict[MessageQueue, int]:
-        """Have a group go on at a time (-1: at the end) on all brokers of a topic."""
+        """Reset the offsets of a group to a time (-1: to the end) on all brokers of a topic."""
         route = await self._route_for(topic, route_topic)
         found: dict[MessageQueue, int] = {}
         for address in addresses_in(route):
@@ -306,7 +296,7 @@ class Admin:
     async def reset_offline(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True, route_topic: str | None = None
     ) -> list[Reset]:
-        """Do as ``reset`` by committing offsets: for a group that has no consumers now."""
+        """Reset offsets as ``reset`` does, by commits: for a group without connected consumers."""
         route = await self._route_for(topic, route_topic)
         resets: list[Reset] = []
         for address in addresses_in(route):
@@ -341,8 +331,10 @@ class Admin:
         await self.name_servers.delete(ORDER_NAMESPACE, topic)
 
     async def put_order(self, topic: str, value: str, *, whole: bool) -> None:
-        """Say how many queues a topic with an order has on a broker (``name:queues``), or, whole,
-        on all of them, joined by ``;``."""
+        """Set the queue count of an ordered topic on one broker (``name:queues``).
+
+        With ``whole``, the value has the counts on all brokers, joined by ``;``.
+        """
         if not whole:
             try:
                 before = await self.name_servers.value(ORDER_NAMESPACE, topic)
@@ -355,23 +347,23 @@ class Admin:
 
 
 def needs_route_of_another(topic: str) -> bool:
-    """Tell whether a topic has no route of its own."""
+    """Tell whether a topic has no separate route."""
     return names.is_lmq(topic) or topic == names.TIMER_TOPIC
 
 
 def addresses_in(route: Route) -> list[str]:
-    """An address of each broker that a route names: its master's, if there is one."""
+    """List an address of each broker that a route names: its master's, if there is one."""
     return [address_of(broker) for broker in route.broker_datas if broker.broker_addrs]
 
 
 def cluster_with(broker: str, info: ClusterInfo) -> str | None:
-    """The cluster that a broker is in."""
+    """Give the cluster of a broker name; None if it is in none."""
     found = (name for name, brokers in info.cluster_addr_table.items() if broker in brokers)
     return next(found, None)
 
 
 def servers_in(info: ClusterInfo, clusters: Iterable[str] | None = None) -> list[Server]:
-    """The brokers of some clusters or of all, slaves too, in the order of their names."""
+    """List the brokers of some clusters or of all, including slaves, in the order of their names."""
     chosen = sorted(info.cluster_addr_table) if clusters is None else clusters
     return [
         Server(cluster, name, number, address)
@@ -383,7 +375,7 @@ def servers_in(info: ClusterInfo, clusters: Iterable[str] | None = None) -> list
 
 
 def brokers_of(info: ClusterInfo, cluster: str) -> list[str]:
-    """The names of a cluster's brokers; ConfigError if there is no such cluster."""
+    """List the names of a cluster's brokers; ConfigError if there is no such cluster."""
     if cluster not in info.cluster_addr_table:
         known = ", ".join(sorted(info.cluster_addr_table)) or "none"
         raise ConfigError(f"there is no cluster {cluster!r}; the name servers know: {known}")
@@ -391,13 +383,13 @@ def brokers_of(info: ClusterInfo, cluster: str) -> list[str]:
 
 
 def masters_of(info: ClusterInfo, cluster: str) -> list[str]:
-    """The addresses of a cluster's masters; ConfigError if there is no such cluster."""
+    """List the addresses of a cluster's masters; ConfigError if there is no such cluster."""
     tables = [info.broker_addr_table.get(name) for name in brokers_of(info, cluster)]
     return [table.broker_addrs[MASTER] for table in tables if table and MASTER in table.broker_addrs]
 
 
 def addresses_of_cluster(info: ClusterInfo, cluster: str) -> list[str]:
-    """The addresses of a cluster's masters and slaves; ConfigError if there is no such cluster."""
+    """List the addresses of a cluster's masters and slaves; ConfigError if there is no such cluster."""
     tables = [info.broker_addr_table.get(name) for name in brokers_of(info, cluster)]
     return [address for table in tables if table for address in table.broker_addrs.values()]
 

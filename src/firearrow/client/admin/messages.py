@@ -1,11 +1,11 @@
-"""Administration of messages: find them, read queues, send one, let a consumer consume one."""
+"""Administration of messages: look them up, read queues, send one, let a consumer consume one."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Final, NamedTuple
 
-from firearrow.client.admin.calls import Calls
+from firearrow.client.admin.calls import Part, subject_of
 from firearrow.client.producer.sendcalls import send_fields
 from firearrow.client.queues import Queue
 from firearrow.client.session.answers import read_number
@@ -21,11 +21,11 @@ from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
 
 PULL_SECONDS: Final = 10.0
-LOOK_UP_SECONDS: Final = 15.0  # through all of the index, which takes a broker longer
-SUBSCRIPTION_GIVEN: Final = 4  # a bit of a pull's system flag: it says itself what it wants
-MAY_WAIT: Final = 2  # another one: the broker may wait for messages before it answers
+LOOK_UP_SECONDS: Final = 15.0  # through the whole index a broker needs longer
+SUBSCRIPTION_GIVEN: Final = 4  # bit of a pull's system flag: the request contains the subscription
+MAY_WAIT: Final = 2  # bit of it, too: the broker may wait for messages before it answers
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-LAST_MS: Final = LONG_MAX  # behind all times
+LAST_MS: Final = LONG_MAX  # after all times
 
 BY_KEY, BY_TAG, BY_UNIQUE_KEY = "K", "T", "U"
 
@@ -40,7 +40,7 @@ class PullStatus(Enum):
 
 
 class Pulled(NamedTuple):
-    """Messages of a queue, where to go on and which offsets the queue has."""
+    """Messages of a queue, the offset of the next pull, and the offsets of the queue's two ends."""
 
     status: PullStatus
     next_offset: int
@@ -67,22 +67,18 @@ _SENT: Final = {
 }
 
 
-class Messages:
-    """Messages; an address is that of a broker."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+class Messages(Part):
+    """Messages in brokers."""
 
     async def view(self, message_id: str, topic: str | None = None) -> MessageView:
-        """The message with an offset message id, of the broker that the id names.
+        """Give the message with an offset message id, from the broker that the id names.
 
-        Raises MessageError when it is no such id, NotFound when no message is there.
+        Raises MessageError when the id is malformed, NotFound when the broker has no message there.
         """
         place: OffsetId = decode_offset_id(message_id)
         header = headers.ViewMessage(place.physical_offset, topic)
-        about = f"message {message_id}"
-        address = str(place.store_host)
-        answer = await self._calls.call(address, Code.VIEW_MESSAGE_BY_ID, header, about=about)
+        code, about = Code.VIEW_MESSAGE_BY_ID, f"message {message_id}"
+        answer = await self._calls.call(str(place.store_host), code, header, about=about)
         return decode_record(answer.body)
 
     async def find(
@@ -97,16 +93,17 @@ class Messages:
         until_ms: int = LAST_MS,
         last_key: str | None = None,
     ) -> list[MessageView]:
-        """The messages of a topic that a broker finds in its index, which goes by hashes: some may
-        have another key. ``by``: a key, a tag, or the unique key that a client gave."""
+        """Find messages of a topic in a broker's index, by a key, a tag, or the unique key of their client (``by``).
+
+        The index holds hashes, so some of the messages may have another key.
+        """
         unique = by == BY_UNIQUE_KEY
         header = headers.QueryMessage(topic, key, count, since_ms, until_ms, by, last_key, unique_key_query=unique)
-        about = f"topic {topic!r}, key {key!r}"
-        answer = await self._calls.answer(address, Code.QUERY_MESSAGE, header, about=about, seconds=LOOK_UP_SECONDS)
+        answer = await self._calls.answer(address, Code.QUERY_MESSAGE, header, seconds=LOOK_UP_SECONDS)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return []
         if answer.code != 0:
-            raise BrokerError.of(answer.code, answer.remark, address, about)
+            raise BrokerError.of(answer.code, answer.remark, address, subject_of(header))
         return list(iter_records(answer.body))
 
     async def pull(
@@ -121,10 +118,10 @@ class Messages:
         sql: str = "",
         wait_ms: int = 0,
     ) -> Pulled:
-        """Messages of a queue from an offset on that have one of the tags (``a || b``), or that
-        an expression selects (``sql``; BrokerError if the broker does not filter by it).
+        """Pull messages of a queue from an offset on, with one of the tags (``a || b``) or selected by an expression.
 
-        Where there are none, the broker answers when one comes, after ``wait_ms`` at the latest.
+        Raises BrokerError if the broker does not filter by the expression (``sql``). Without messages, the broker
+        answers when one arrives, after ``wait_ms`` at the latest.
         """
         header = headers.PullMessage(
             group,
@@ -137,7 +134,7 @@ class Messages:
             subscription=sql or tags,
             expression_type=SQL92 if sql else TAG,
         )
-        about = f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
+        about = _named(queue)
         answer = await self._calls.answer(
             address, Code.PULL_MESSAGE, header, about=about, seconds=PULL_SECONDS + wait_ms / 1000
         )
@@ -152,8 +149,8 @@ class Messages:
         """Send a message to a queue; raises unless it is stored."""
         header = send_fields(group, queue, now_ms, batch=False)
         header |= {"h": message.flag, "i": properties.format(message.properties)}
-        about = f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
-        answer = await self._calls.answer_fields(address, Code.SEND_MESSAGE_V2, header, message.body, about=about)
+        about = _named(queue)
+        answer = await self._calls.answer(address, Code.SEND_MESSAGE_V2, header, message.body, about=about)
         if answer.code not in _SENT:
             raise BrokerError.of(answer.code, answer.remark, address, about)
         return Stored(
@@ -167,13 +164,14 @@ class Messages:
     async def consume_directly(
         self, address: str, group: str, client_id: str, topic: str, message_id: str
     ) -> DirectResult:
-        """Have a consumer consume a message, by its offset message id, now."""
+        """Make a consumer consume the message with an offset message id now."""
         header = headers.ConsumeDirectly(group, client_id, message_id, topic)
-        about = f"group {group!r}, client {client_id!r}, message {message_id}"
-        return await self._calls.read(address, Code.CONSUME_MESSAGE_DIRECTLY, DirectResult, header, about=about)
+        return await self._calls.read(address, Code.CONSUME_MESSAGE_DIRECTLY, DirectResult, header)
 
     async def check_again(self, address: str, topic: str, message_id: str) -> None:
-        """Have a transaction checked again that was given up, by its offset message id."""
-        header = headers.ResumeCheck(topic, message_id)
-        about = f"message {message_id} of topic {topic!r}"
-        await self._calls.call(address, Code.RESUME_CHECK_HALF_MESSAGE, header, about=about)
+        """Make the broker check a transaction again after its last check, by the offset message id."""
+        await self._calls.call(address, Code.RESUME_CHECK_HALF_MESSAGE, headers.ResumeCheck(topic, message_id))
+
+
+def _named(queue: Queue) -> str:
+    return f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server, servers_in
-from firearrow.client.admin.many import concurrently
 from firearrow.client.routing.queues import MASTER
 from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
-from firearrow.client.admin.many import concurrently
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import MASTER
