@@ -42,8 +42,7 @@ CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\
 PLAIN = (
     *("broker/feature.py", "broker/core.py", "broker/context.py", "broker/role.py", "broker/turns.py"),
     *("broker/delaying/delivery.py", "broker/timing/timer.py", "broker/transactions/service.py"),
-    *("broker/sending/forwarding.py", "broker/pop/revive.py", "broker/pop/kvrevive.py", "broker/pop/buffer.py"),
-    "broker/pop/retrylog.py",
+    *("broker/sending/forwarding.py", "broker/pop/revive.py", "broker/pop/buffer.py"),
     *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
     *("controller/", "replication/"),
     *(f"store/{path.name}" for path in (SOURCE / "store").glob("*.py")),

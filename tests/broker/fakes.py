@@ -34,7 +34,7 @@ from firearrow.broker.sending.puts import Puts
 from firearrow.broker.sending.sendback import SendBackProcessor
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.timing.counts import TimerCounts
-from firearrow.broker.timing.processor import RecallProcessor
+from firearrow.broker.timing.recalls import RecallProcessor
 from firearrow.broker.topics.feature import topic_handlers
 from firearrow.broker.topics.table import TopicTable
 from firearrow.errors import BrokerError, DiskFull, MessageError

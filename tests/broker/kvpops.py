@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from firearrow.broker.pop.kvrecords import KvRecord, record_of
+from firearrow.broker.pop.kvstore import KvRecord, record_of
 from firearrow.wire.command import Command
 from tests.broker.serving import Caller, Serving
 

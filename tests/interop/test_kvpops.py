@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.pop.kvrecords import KvRecord, record_of
+from firearrow.broker.pop.kvstore import KvRecord, record_of
 from firearrow.database import Snapshot
 from firearrow.message.record import iter_records
 from firearrow.wire.command import FieldValue

@@ -10,8 +10,8 @@ from firearrow.broker.admission import Condition
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.feature import Base, Handlers
 from firearrow.broker.registering.registration import addresses_of
+from firearrow.broker.replication.refusals import refused_by_slave
 from firearrow.broker.replication.replicas import Replicas
-from firearrow.broker.replication.slaverefusals import refused_by_slave
 from firearrow.broker.replication.slavesync import SlaveSync
 from firearrow.events import Events
 from firearrow.store import MessageStore

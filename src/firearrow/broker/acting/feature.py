@@ -16,9 +16,8 @@ from firearrow.broker.pop.feature import ENDS
 from firearrow.broker.pulling.longpoll import HeldPulls
 from firearrow.broker.registering.feature import RegistrationFeature
 from firearrow.broker.replication.feature import ReplicationFeature
-from firearrow.broker.replication.insyncrefusals import refused_by_acting_master
+from firearrow.broker.replication.refusals import refused_by_acting_master, refused_by_acting_slave
 from firearrow.broker.replication.replicas import SYNC_MASTER
-from firearrow.broker.replication.slaverefusals import refused_by_acting_slave
 from firearrow.broker.sending.feature import SendFeature
 from firearrow.broker.storage.reconciling import pass_pops
 from firearrow.broker.timing.feature import TimingFeature

@@ -32,9 +32,8 @@ from firearrow.broker.control.control import Control
 from firearrow.broker.control.controllers import Controllers, Mastery, mastery_of
 from firearrow.broker.core import Broker
 from firearrow.broker.feature import Base, Handlers
-from firearrow.broker.replication.insyncrefusals import refused_alone
+from firearrow.broker.replication.refusals import refused_alone, refused_by_slave
 from firearrow.broker.replication.replicas import SLAVE, SYNC_MASTER, Replicas
-from firearrow.broker.replication.slaverefusals import refused_by_slave
 from firearrow.broker.replication.slavesync import SlaveSync
 from firearrow.broker.replication.switchreplicas import Place, SwitchReplicas
 from firearrow.broker.role import FixedRole

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.lite.acks import LiteAcks
+from firearrow.broker.lite.popping import LiteAcks
 from firearrow.broker.pop.books import Batch, Books
 from firearrow.broker.pop.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
 from firearrow.broker.pop.records import Checkpoint

@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Batch, Books
-from firearrow.broker.pop.merging import Key, Open, key_of
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.revivequeue import Key, Open, key_of
 from firearrow.broker.turns import RETRY_SECONDS, TurnService, steps_of_turn
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.services import Scheduler

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Batch
 from firearrow.broker.pop.buffer import EARLY_MS, BufferedBooks, Due, Kept
-from firearrow.broker.pop.merging import Key
 from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.pop.revivequeue import Key
 from firearrow.broker.turns import RETRY_SECONDS, TurnService
 from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.services import Scheduler

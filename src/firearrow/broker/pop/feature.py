@@ -10,7 +10,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import GroupDeleted, SettingsChanged
 from firearrow.broker.feature import Base, BulkHandlers, Feature, Handlers
 from firearrow.broker.groups.table import GroupTable
-from firearrow.broker.lite.acks import LiteAcks
+from firearrow.broker.lite.popping import LiteAcks
 from firearrow.broker.lite.processor import LiteProcessor
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.offsets.table import ConsumerOffsets
@@ -19,12 +19,10 @@ from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.buffer import BufferedBooks
 from firearrow.broker.pop.escaped import EscapedBooks
 from firearrow.broker.pop.inflight import InFlight
-from firearrow.broker.pop.kvbooks import KvBooks
-from firearrow.broker.pop.kvrevive import KvReviving
+from firearrow.broker.pop.kvbooks import KvBooks, KvReviving
 from firearrow.broker.pop.kvstore import KvStore
-from firearrow.broker.pop.notifications import NotificationProcessor
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
-from firearrow.broker.pop.peeking import PeekProcessor
+from firearrow.broker.pop.peeking import NotificationProcessor, PeekProcessor
 from firearrow.broker.pop.popping import Popping
 from firearrow.broker.pop.processor import PopProcessor
 from firearrow.broker.pop.revive import Reviving

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.lite.processor import LiteProcessor
 from firearrow.broker.pop.books import Books
-from firearrow.broker.pop.checks import PopChecks
+from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
+from firearrow.broker.pop.processor import PopChecks, wanted_of
+from firearrow.broker.pop.waiting import HeldPops, Outcome
 from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.message import names
 from firearrow.net.server import Finished, Peer
@@ -19,7 +22,7 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import PeekMessage
+from firearrow.wire.headers import Notification, PeekMessage, PollingInfo
 
 RETRIED_FIRST: Final = 5  # of so many peeks one looks at retried messages first
 BYTES_MAX: Final = 4 * 1024 * 1024
@@ -110,3 +113,126 @@ def _queues_of(topic: TopicConfig | None, chance: float) -> Iterator[_Place]:
         first = int(chance * count)
         for number in range(count):
             yield topic, (first + number) % count
+
+
+# Notifications: the question whether a group has something to pop (200054), and the count of its waiting pops
+#
+# (200055).
+#
+# Source: upstream ``NotificationProcessor``, ``PollingInfoProcessor``.
+
+
+LOOKED_AT_MAX: Final = 32  # of a queue's messages, for their tags
+
+_TagCodes = frozenset[int] | None
+
+
+class NotificationProcessor:
+    """Tells of messages without giving any."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        orders: ConsumerOrderInfo,
+        held_notifications: HeldPops,
+        held_pops: HeldPops,
+        books: Books,
+        lites: LiteProcessor,
+    ) -> None:
+        self._settings = context.settings
+        self._store = context.store
+        self._topics = context.topics
+        self._offsets = context.offsets
+        self._orders = orders
+        self._clock = context.clock
+        self._held = held_notifications
+        self._held_pops = held_pops
+        self._checks = PopChecks(context)
+        self._books = books
+        self._lites = lites
+
+    def notify(self, peer: Peer, request: AnyCommand) -> Finished:
+        """200054: answer whether there is a message, as soon as there is one."""
+        header = fields_of(request, Notification)
+        if not header.born_time:
+            header.born_time = self._clock.now_ms()
+        self._checks.broker("peeking message")
+        topic = self._checks.place(peer, header)
+        if header.is_lite_consumer:
+            return self._notify_lite(peer, request, header)
+        codes = self._codes_of(header)
+        self._store.catch_up()
+        if self._has_message(header, topic, codes):
+            return _answer(has_message=True)
+        return _waiting(self._held.hold(peer, request, header, self.notify, codes))
+
+    def _notify_lite(self, peer: Peer, request: AnyCommand, header: Notification) -> Finished:
+        if self._lites.has_message(header):
+            return _answer(has_message=True)
+        return _waiting(self._lites.hold(peer, request, header, self.notify))
+
+    def waiting(self, peer: Peer, request: AnyCommand) -> Finished:
+        """200055: answer how many pops wait for exactly this queue."""
+        header = fields_of(request, PollingInfo)
+        self._checks.broker("peeking message")
+        self._checks.place(peer, header)
+        count = self._held_pops.count(header.topic, header.consumer_group, header.queue_id)
+        return Response(fields={"pollingNum": count})
+
+    def _codes_of(self, header: Notification) -> _TagCodes:
+        """The tags that are asked for, None for all; an expression of another kind must be one that
+        can be read, but a message is not compared with it."""
+        filtered = self._settings.broker.use_message_filter_for_notification
+        if not (filtered and header.exp and header.exp_type):
+            return None
+        wanted = wanted_of(header.exp, header.exp_type)
+        return wanted if isinstance(wanted, frozenset) else None
+
+    def _has_message(self, header: Notification, topic: TopicConfig, codes: _TagCodes) -> bool:
+        if header.queue_id >= 0:
+            name = topic.topic_name or ""
+            found = self._queue_has_message(header, name, header.queue_id, codes)
+        else:
+            found = self._topic_has_message(header, topic, codes)
+        if found:
+            return True
+        config = self._settings.broker
+        forms = [config.has_retries_apart]
+        if forms[0] and config.retrieve_message_from_pop_retry_topic_v1:
+            forms.append(False)
+        return any(
+            self._topic_has_message(header, self._topics.table.get(name), None)
+            for name in (names.pop_retry_topic(header.topic, header.consumer_group, v2=v2) for v2 in forms)
+        )
+
+    def _topic_has_message(self, header: Notification, topic: TopicConfig | None, codes: _TagCodes) -> bool:
+        if topic is None:
+            return False
+        name = topic.topic_name or ""
+        return any(self._queue_has_message(header, name, queue_id, codes) for queue_id in range(topic.read_queue_nums))
+
+    def _queue_has_message(self, header: Notification, topic: str, queue_id: int, codes: _TagCodes) -> bool:
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is None:
+            return False
+        group = header.consumer_group
+        if header.order and self._orders.is_blocked(header.topic, group, queue_id, header.attempt_id):
+            return False
+        if self._offsets.is_reset(group, topic, queue_id):
+            return True  # a pop has to come, or the group would never go where it is to
+        queue_offset = max(self._books.offset(group, topic, queue_id), queue.min_offset)
+        rest = queue.max_offset - queue_offset
+        if codes is None or rest >= self._settings.broker.max_message_filter_num_for_notification:
+            return rest > 0
+        end = min(queue_offset + LOOKED_AT_MAX, queue.max_offset)
+        return rest > 0 and not codes.isdisjoint(self._store.tag_codes(topic, queue_id, queue_offset, end))
+
+
+def _waiting(outcome: Outcome) -> Finished:
+    if outcome is Outcome.HELD:
+        return None
+    return _answer(has_message=False, is_full=outcome is Outcome.FULL)
+
+
+def _answer(*, has_message: bool, is_full: bool = False) -> Response:
+    return Response(fields={"hasMsg": has_message, "pollingFull": is_full})

@@ -6,19 +6,21 @@ Source: upstream ``PopMessageProcessor#processRequest``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.pop.checks import PopChecks, wanted_of
-from firearrow.broker.pop.popping import Pop, Popping, Taken
-from firearrow.broker.pop.sharing import MESSAGES_MAX, Alike, alike_of, shares
+from firearrow.broker.groups.clients import Channel, tag_codes_of
+from firearrow.broker.groups.filters import compile_filter
+from firearrow.broker.pop.popping import Pop, Popping, Taken, split_records
 from firearrow.broker.pop.waiting import HeldPops, Outcome
 from firearrow.broker.pulling.coldreads import ColdReads
-from firearrow.errors import BrokerError, StoreError
+from firearrow.errors import BrokerError, FilterError, StoreError
 from firearrow.net.server import Finished, Peer, PeerRequest
-from firearrow.store import Fetch
+from firearrow.store import Fetch, Wanted
+from firearrow.wire.bodies import PERM_READ, TopicConfig
+from firearrow.wire.client_bodies import is_by_tags
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand, pop_answer
@@ -51,7 +53,7 @@ class PopProcessor:
 
     def pop_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None]:
         """200050, several that came together: those that may share one pop are given what it finds
-        (``pop.sharing``). None for each other, and for whom there is nothing: that is left to
+        (see below). None for each other, and for whom there is nothing: that is left to
         ``pop``."""
         answers: list[bytes | None] = [None] * len(requests)
         alike: dict[Alike, list[int]] = {}
@@ -197,3 +199,143 @@ def _nothing(code: ResponseCode, pop: Pop) -> Response:
     if pop.header.order:
         fields["orderCountInfo"] = ""
     return Response(code, "NO_MESSAGE_IN_QUEUE", fields)
+
+
+# Pops that came together, by several clients of a group, are one pop, whose messages they share.
+#
+#  What a pop costs is the look at the queues, the read and above all the checkpoint, and for pops of one message
+# that is nearly all. So those of one turn of the loop that ask for the same are given what one pop finds for all of
+# them, up to `MESSAGES_MAX` messages: that is one checkpoint, and acknowledgements that come together are one
+# record, too. Each client learns the batch's first offset (startOffsetInfo) and its own messages (msgOffsetInfo),
+# as if others had been filtered out before them; so its handles name the checkpoint, and each message is
+# acknowledged, set aside or comes again by itself, as always.
+#
+# Rejected: one checkpoint each, written at once. Half of the cost of a checkpoint is to make it, and the scan, the
+# queue and the index of the log still have a record for each message.
+#
+# What it costs: of a batch of which one message stays open, all records get on the timer's wheel. That is the
+# checkpoint and some acknowledgements for up to 32 messages, fewer than by themselves.
+
+
+MESSAGES_MAX: Final = 32  # of one pop, and so of one checkpoint
+
+Alike = tuple[str, str, int, str | None, str | None, int, int, int]
+"""What pops have in common that may be one."""
+
+
+def alike_of(header: PopMessage) -> Alike | None:
+    """Give what a pop must have in common with another to share with it; None if it shares with
+    none: it is in order, or wants too much."""
+    count = header.max_msg_nums
+    if header.order or not 0 < count <= MESSAGES_MAX // 2:
+        return None
+    return (
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+        header.exp,
+        header.exp_type,
+        header.invisible_time,
+        header.init_mode,
+        count,
+    )
+
+
+def shares(taken: Sequence[Taken], count: int) -> list[list[Taken]]:
+    """Divide what was taken among pops of ``count`` messages each, in order.
+
+    The last may have fewer; there is none without any.
+    """
+    found: list[list[Taken]] = []
+    missing = 0
+    for origin, queue_id, start_offset, offsets, records in taken:
+        if len(records) != len(offsets):
+            records = split_records(b"".join(records))
+        assert len(records) == len(offsets), "a record for each message"
+        at = 0
+        while at < len(offsets):
+            if not missing:
+                found.append([])
+                missing = count
+            end = min(at + missing, len(offsets))
+            part = Taken(origin, queue_id, start_offset, offsets[at:end], records[at:end])
+            found[-1].append(part)
+            missing -= end - at
+            at = end
+    return found
+
+
+# --- Checks of pops, peeks and notifications before they look for messages ---
+#
+#  Source: upstream ``PopMessageProcessor``, ``PeekMessageProcessor``, ``NotificationProcessor`` and
+# ``PollingInfoProcessor``, which say the same with the same words.
+
+
+class OfGroup(Protocol):
+    """A header that names a queue of a topic, or any (below 0), and a group."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+
+
+class PopChecks:
+    """Refuses what can't be popped."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._settings = context.settings
+        self._topics = context.topics
+        self._groups = context.groups
+
+    def broker(self, what: str) -> None:
+        """Refuse everything while the broker may not be read; ``what`` is upstream's word for the
+        request."""
+        config = self._settings.broker
+        if not config.broker_permission & PERM_READ:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {what} is forbidden")
+
+    def place(self, peer: Channel, header: OfGroup) -> TopicConfig:
+        """Give the topic, if the group may read the queue."""
+        name = header.topic
+        topic = self._topics.get(name)
+        if topic is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        if not topic.perm & PERM_READ:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden")
+        if header.queue_id >= topic.read_queue_nums:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+            )
+        self._check_group(header)
+        return topic
+
+    def _check_group(self, header: OfGroup) -> None:
+        name = header.consumer_group
+        group = self._groups.find(name)
+        if group is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist")
+        if not group.consume_enable:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+        # Java: PopMessageProcessor pops for a group that may not read the topic.
+        if self._groups.is_read_forbidden(name, header.topic):
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{name}] is forbidden for topic[{header.topic}]"
+            )
+
+
+def wanted_of(expression: str | None, expression_type: str | None) -> Wanted:
+    """Give the filter that a request brings as an expression.
+
+    Raises BrokerError for one that can't be read.
+    """
+    if not expression:
+        return None
+    if is_by_tags(expression_type):
+        return tag_codes_of(expression)
+    try:
+        return compile_filter(expression, expression_type)
+    except FilterError as error:
+        code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        raise BrokerError.lookup(code)(code, f"parse the consumer's subscription failed: {error}") from None

@@ -12,21 +12,26 @@ Source: upstream ``PopReviveService#reviveRetry``, ``#addRetryTopicIfNotExist``.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from firearrow.broker.access.control import access_of
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.records import Checkpoint
-from firearrow.broker.pop.remotereads import Place, RemoteReads
 from firearrow.broker.state.attributes import has_priorities
-from firearrow.errors import MessageError
+from firearrow.errors import FirearrowError, MessageError, PutLater
 from firearrow.message import names, properties
-from firearrow.message.record import Content, has_crc_property
+from firearrow.message.record import Content, decode_content, has_crc_property
 from firearrow.message.sysflag import HOSTS_V6_MASK
+from firearrow.net.client import Client
+from firearrow.net.tasks import Tasks
 from firearrow.store import QueueEntry
 from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.codes import RequestCode, ResponseCode
 
 ENTRIES_AHEAD: Final = 32  # read at a time of a queue: a pop gives as many messages
 
@@ -215,3 +220,153 @@ def popped_topic(topic: str, group: str) -> str:
         if topic.startswith(prefix):
             return topic[len(prefix) :]
     return topic
+
+
+# --- Popped messages of another broker, that come again here ---
+#
+#  A slave that acts for its master sends what is due in its timer to another master: checkpoints of pops among it.
+# So a revive queue may have one that names another broker. Its messages are read from there, by a pull, and put
+# into the retry topic here.
+#
+# Who wants a message does not wait: `RemoteReads.content` begins to read it and raises `PutLater`; when it is
+# there, or can't be had, ``arrived`` is called, and who asks again gets it.
+#
+# Source: upstream ``EscapeBridge#getMessageFromRemote``.
+
+
+PULL_SECONDS_MAX: Final = 10.0  # Java: EscapeBridge#DEFAULT_PULL_TIMEOUT_MILLIS
+UNDER_WAY_MAX: Final = 64
+"""Messages that are being read, or that nobody has asked for again."""
+_SUBSCRIPTION: Final = 4
+
+
+class Place(NamedTuple):
+    """Place of a message."""
+
+    broker_name: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+class RemoteReads:
+    """Reads messages of other brokers."""
+
+    def __init__(self, context: BrokerContext, arrived: Callable[[], object]) -> None:
+        self._settings = context.settings
+        self._routes = context.routes
+        self._arrived = arrived
+        self._client = Client(access=access_of(context.settings.broker))
+        self._found: dict[Place, Content | MessageError | None] = {}
+        self._under_way: set[Place] = set()
+        self._tasks = Tasks()
+
+    async def stop(self) -> None:
+        """Read nothing more."""
+        await self._tasks.close()
+        await self._client.close()
+
+    def content(self, place: Place) -> Content | None:
+        """Give a message; None if it is gone. Raises PutLater as long as it is being read, and
+        MessageError if it can't be had now."""
+        if place not in self._found:
+            if place not in self._under_way and len(self._under_way) < UNDER_WAY_MAX:
+                self._under_way.add(place)
+                self._tasks.begin(self._read(place), "a message of another broker")
+            raise PutLater(f"the message is read from {place.broker_name}")
+        found = self._found.pop(place)
+        if isinstance(found, MessageError):
+            raise found
+        return found
+
+    async def _read(self, place: Place) -> None:
+        found: Content | MessageError | None = MessageError("it was not read", "broker")
+        try:
+            found = await self._pulled(place)
+        except (OSError, FirearrowError) as error:
+            found = MessageError(f"it can't be read from {place.broker_name}: {error}", "broker")
+        finally:
+            self._under_way.discard(place)
+            if len(self._found) >= UNDER_WAY_MAX:
+                del self._found[next(iter(self._found))]
+            self._found[place] = found
+        asyncio.get_running_loop().call_soon(self._arrived)
+
+    async def _pulled(self, place: Place) -> Content | None:
+        route = await self._routes.route(place.topic)
+        brokers = [] if route is None else route.broker_datas
+        addresses = [it.broker_addrs for it in brokers if it.broker_name == place.broker_name]
+        if not addresses or 0 not in addresses[0]:
+            raise MessageError(f"no name server knows where {place.topic} is there", "broker")
+        broker = self._settings.broker
+        answer = await self._client.answer(
+            addresses[0][0],
+            RequestCode.PULL_MESSAGE,
+            {
+                "consumerGroup": f"InnerConsumerGroup_{broker.broker_name}_{broker.broker_id}",
+                "topic": place.topic,
+                "queueId": place.queue_id,
+                "queueOffset": place.queue_offset,
+                "maxMsgNums": 1,
+                "sysFlag": _SUBSCRIPTION,
+                "commitOffset": 0,
+                "suspendTimeoutMillis": 0,
+                "subscription": "*",
+                "subVersion": 0,
+                "expressionType": "TAG",
+            },
+            timeout_seconds=PULL_SECONDS_MAX,
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            return decode_content(bytes(answer.body))
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            return None
+        raise MessageError(f"it is answered with {answer.code}: {answer.remark}", "broker")
+
+
+# --- Log lines about popped messages that can't be redelivered ---
+
+
+log = logging.getLogger(__name__)
+
+LOGGED_MAX: Final = 1000  # messages, topics and groups with a line in the log
+
+
+class RetryLog:
+    """Log about each message, topic and group once."""
+
+    def __init__(self) -> None:
+        self._logged: set[object] = set()
+
+    def place_gone(self, topic: str, group: str) -> None:
+        """Log that a topic or a group is gone."""
+        if self._is_first((topic, group)):
+            log.warning(
+                "popped messages are not redelivered: their topic or group is gone",
+                extra={"topic": topic, "group": group},
+            )
+
+    def failed(self, record: object, place: tuple[str, int, int], group: str, outcome: str, error: Exception) -> None:
+        """Log the outcome of a message that can't be put, once for each ``record`` and outcome.
+
+        ``place`` is the message's topic, queue and offset.
+        """
+        if self._is_first((record, outcome)):
+            log.error(
+                "popped message can't be put into its retry topic",
+                extra={
+                    "topic": place[0],
+                    "queue_id": place[1],
+                    "queue_offset": place[2],
+                    "group": group,
+                    "outcome": outcome,
+                    "error": error,
+                },
+            )
+
+    def _is_first(self, subject: object) -> bool:
+        """Return whether a subject has no line in the log yet."""
+        if subject in self._logged or len(self._logged) >= LOGGED_MAX:
+            return False
+        self._logged.add(subject)
+        return True

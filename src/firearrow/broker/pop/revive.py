@@ -27,11 +27,9 @@ from typing import Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.pop.merging import Open
 from firearrow.broker.pop.records import Checkpoint
-from firearrow.broker.pop.retries import Retries, Target
-from firearrow.broker.pop.retrylog import RetryLog
-from firearrow.broker.pop.revivequeue import LATE_MS, ReviveQueue
+from firearrow.broker.pop.retries import Retries, RetryLog, Target
+from firearrow.broker.pop.revivequeue import LATE_MS, Open, ReviveQueue
 from firearrow.broker.turns import LOOK_SECONDS_MAX, RETRY_SECONDS, TURN_SECONDS, TurnService
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names

@@ -34,8 +34,8 @@ from firearrow.auth.metadata import RightsChanged
 from firearrow.broker.groups.assignment import RequestModes
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.offsets.table import ConsumerOffsets
+from firearrow.broker.replication.refusals import TABLE_CHANGES
 from firearrow.broker.replication.replicas import Replicas
-from firearrow.broker.replication.slaverefusals import TABLE_CHANGES
 from firearrow.broker.storage.saving import Confirming
 from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock

@@ -9,7 +9,7 @@ from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.feature import Base, Feature, Handlers
 from firearrow.broker.replication.slavesync import SlaveSync
 from firearrow.broker.timing.counts import TimerCounts
-from firearrow.broker.timing.processor import RecallProcessor
+from firearrow.broker.timing.recalls import RecallProcessor
 from firearrow.broker.timing.timer import Delivering, TimedMessages, open_timers
 from firearrow.services import Service
 from firearrow.store import TimerFlush, TimerStore
