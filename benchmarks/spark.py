@@ -36,10 +36,9 @@ from benchmarks.sparkfloor import Repeated
 from firearrow.clock import SystemClock
 from firearrow.message.hosts import Host, pack_host
 from firearrow.spark import configure
-from firearrow.spark.bodies import decoded
+from firearrow.spark.bodies.decode import decoded
 from firearrow.spark.options import parse as parse_options
-from firearrow.spark.origin import open_origin
-from firearrow.spark.source import MessageReader
+from firearrow.spark.source.datasource import MessageReader, open_origin
 from firearrow.spark.tables import DECLARED, MESSAGES
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
@@ -329,8 +328,8 @@ def limits(root: Path, size: int, rounds: int) -> Iterator[Measured]:
 
 def jobs(spark: SparkSession, root: Path, size: int, rounds: int) -> Iterator[Measured]:
     """Bulk jobs over the whole log."""
-    from firearrow.spark.jobs.archive import archive, source
-    from firearrow.spark.jobs.delta import Archive
+    from firearrow.spark.jobs.archive.archiving import archive, source
+    from firearrow.spark.jobs.archive.delta import Archive
     from firearrow.spark.jobs.rebuild import rebuilt
     from firearrow.spark.jobs.verify import verdict_of
     from firearrow.spark.jobs.workers import SparkWorkers

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.spark.options import parse
-from firearrow.spark.source import MessageReader
+from firearrow.spark.source.datasource import MessageReader
 from firearrow.spark.tables import DECLARED
 
 TASKS: Final = 8

@@ -27,8 +27,8 @@ from benchmarks.machine import commit
 from benchmarks.servers import ALONE, Deployment, launch_firearrow
 from benchmarks.spark import MB, QUEUES, SIZES, TOPICS, GiB, best, make_store, session
 from firearrow.message.record import iter_records
-from firearrow.spark.jobs.archive import archive, source
-from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.archive.archiving import archive, source
+from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.rebuild import rebuilt
 from firearrow.spark.jobs.workers import SparkWorkers
 

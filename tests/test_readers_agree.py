@@ -14,7 +14,7 @@ from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.names import is_lmq
 from firearrow.message.record import iter_records
 from firearrow.spark.options import parse
-from firearrow.spark.source import MessageReader
+from firearrow.spark.source.datasource import MessageReader
 from firearrow.spark.tables import DECLARED
 from firearrow.store.config import StoreConfig, StoreType
 from firearrow.store.offline import Layout, Selection, StoreView, find, verify

@@ -29,7 +29,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
 from tests import golden
 from tests.broker.fakes import HandClock
-from tests.spark.test_storetables import rows_of
+from tests.spark.source.test_storetables import rows_of
 from tests.store.test_engine import tree
 
 SETTINGS = Settings(HandClock(), BrokerConfig())

@@ -119,7 +119,7 @@ def test_small_stores_get_settings_of_their_own(store: str, monkeypatch: pytest.
     assert main(line) == 1
     wanted = {**pipeline.SMALL, "spark.sql.adaptive.enabled": "true"}
     assert settings | wanted == settings
-    monkeypatch.setattr("firearrow.spark.jobs.reading.MESSAGES_MAX", 0)
+    monkeypatch.setattr("firearrow.spark.jobs.reports.reading.MESSAGES_MAX", 0)
     assert main(line) == 1
     assert settings["spark.sql.shuffle.partitions"] == "8"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from firearrow.message.batch import encode_batch
 from firearrow.message.compress import LEVEL
 from firearrow.message.model import MessageView
-from firearrow.spark.jobs.archive import archive, source
-from firearrow.spark.jobs.delta import Archive
-from firearrow.spark.jobs.replay import Selection, replay
-from firearrow.spark.jobs.restore import restore
-from firearrow.spark.jobs.sources import ArchiveMessages
-from firearrow.spark.origin import Origin
+from firearrow.spark.jobs.archive.archiving import archive, source
+from firearrow.spark.jobs.archive.delta import Archive
+from firearrow.spark.jobs.resend.replay import Selection, replay
+from firearrow.spark.jobs.resend.restore import restore
+from firearrow.spark.jobs.resend.sources import ArchiveMessages
+from firearrow.spark.source.origin import Origin
 from firearrow.wire.codes import RequestCode
 from tests.broker.serving import send_fields
 from tests.interop.servers import Server, serve

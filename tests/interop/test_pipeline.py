@@ -12,12 +12,12 @@ from firearrow.client.producer.batchsender import SendCounts
 from firearrow.client.queues import Queue
 from firearrow.errors import NotPermitted
 from firearrow.net.access import Access
-from firearrow.spark.brokers import BrokerOrigin
-from firearrow.spark.files import FileOrigin
 from firearrow.spark.options import Options, for_sink, parse
-from firearrow.spark.origin import Origin
 from firearrow.spark.sink import BatchWriter
-from firearrow.spark.source import batch_spans
+from firearrow.spark.source.brokers import BrokerOrigin
+from firearrow.spark.source.datasource import batch_spans
+from firearrow.spark.source.files import FileOrigin
+from firearrow.spark.source.origin import Origin
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue

@@ -18,8 +18,8 @@ from pyspark.sql import functions as fn
 
 import firearrow
 from firearrow.spark import configure
-from firearrow.spark.jobs.archive import archive, read_archive, source
-from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.archive.archiving import archive, read_archive, source
+from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.rebuild import rebuilt
 from firearrow.spark.jobs.verify import verdict_of
 from firearrow.spark.jobs.workers import SparkWorkers

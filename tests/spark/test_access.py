@@ -9,8 +9,8 @@ import pytest
 from firearrow.errors import ClientError, ConfigError
 from firearrow.net.access import Access, Tls
 from firearrow.spark.access import Cluster, access_of
-from firearrow.spark.brokers import BrokerOrigin
 from firearrow.spark.options import for_sink, parse
+from firearrow.spark.source.brokers import BrokerOrigin
 from firearrow.wire.signature import Credentials
 from tests.client.fakes import fake_cluster
 

@@ -11,7 +11,7 @@ from firearrow.errors import CorruptStore
 from firearrow.spark.indexfiles import candidates, index_files, index_rows
 from firearrow.spark.storage import LocalStorage, NumberedFile
 from tests import golden
-from tests.spark.test_files import by_place, read
+from tests.spark.source.test_files import by_place, read
 
 
 def test_every_key_of_every_message_leads_to_it(tmp_path: Path) -> None:

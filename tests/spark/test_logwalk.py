@@ -12,7 +12,7 @@ from firearrow.spark import logwalk
 from firearrow.spark.logwalk import next_record
 from firearrow.spark.stores import Store
 from tests.spark import logs, oracle
-from tests.spark.test_files import by_place, read
+from tests.spark.source.test_files import by_place, read
 
 
 def test_the_next_record_is_found_from_every_byte(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.options import parse
-from firearrow.spark.source import MessageReader
+from firearrow.spark.source.datasource import MessageReader
 from firearrow.spark.tables import MESSAGES
 from tests import golden
 from tests.loglines import told
 from tests.spark import logs
-from tests.spark.test_files import by_place, read
+from tests.spark.source.test_files import by_place, read
 from tests.store.stores import append, opened, settle
 
 COUNT = len(golden.expected("file-cq-clean"))

@@ -16,7 +16,7 @@ from firearrow.cli.pipeline import order_of, report_of
 from firearrow.cli.reports import Table
 from firearrow.errors import FirearrowError
 from firearrow.message.properties import parse
-from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.archive.delta import Archive
 from tests.spark.jobs import orders
 from tests.store.stores import append, opened
 from tools.demo import create_topics, serving
@@ -123,7 +123,7 @@ def test_what_goes_wrong_is_one_sentence(
 ) -> None:
     path = shutil.copytree(store, tmp_path / "broken") if job == "duplicates" else Path(store)
     if job == "duplicates":
-        started.setattr("firearrow.spark.jobs.reading.MESSAGES_MAX", 0)
+        started.setattr("firearrow.spark.jobs.reports.reading.MESSAGES_MAX", 0)
         for file in (path / "commitlog").iterdir():
             file.write_bytes(file.read_bytes().replace(b"remind", b"rewind"))
     to = ["--to", str(tmp_path / "lake")] if job == "archive" else []

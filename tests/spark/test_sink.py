@@ -20,8 +20,8 @@ from firearrow.client.producer.batchsender import SendCounts
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message.batch import split_batch
 from firearrow.spark.options import for_sink
-from firearrow.spark.outgoing import Ids, Rows, rows_of
 from firearrow.spark.sink import BATCH_BYTES_MAX, BatchWriter, StreamWriter, TaskResult, pieces_of
+from firearrow.spark.sinkrows import Ids, Rows, rows_of
 from tests.client.fakes import fake_cluster
 from tests.interop.servers import Server
 from tests.loglines import told

@@ -13,7 +13,7 @@ from firearrow.spark.storage import LocalStorage, RemoteStorage, Storage, number
 from firearrow.spark.stores import Store
 from tests import golden
 from tests.spark import logs
-from tests.spark.test_files import by_place, read
+from tests.spark.source.test_files import by_place, read
 
 
 def storages(root: Path) -> list[Storage]:

@@ -10,7 +10,7 @@ from firearrow.errors import CorruptStore
 from firearrow.spark.options import parse
 from firearrow.spark.stores import Store, open_stores
 from tests.spark import logs
-from tests.spark.test_files import by_place, read
+from tests.spark.source.test_files import by_place, read
 from tests.store.stores import KINDS, append, opened, settle
 
 

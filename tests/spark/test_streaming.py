@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from firearrow.message.batch import encode_batch
 from firearrow.spark import LagListener
-from firearrow.spark.files import FileOrigin
-from firearrow.spark.listener import QueueLag
 from firearrow.spark.options import parse
+from firearrow.spark.source.files import FileOrigin
+from firearrow.spark.source.listener import QueueLag
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 from tests.broker.serving import send_fields

@@ -12,16 +12,16 @@ import pytest
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import CorruptStore, DataLost
 from firearrow.spark import stores
-from firearrow.spark.files import FileOrigin
 from firearrow.spark.logwalk import walk
 from firearrow.spark.options import parse
+from firearrow.spark.source.files import FileOrigin
 from firearrow.store.offline import Layout, Selection, StoreView, find
 from firearrow.store.rocks import RocksConsumeQueues
 from tests import golden
 from tests.loglines import told
 from tests.spark import logs
-from tests.spark.test_files import by_place, read
-from tests.spark.test_storetables import rows_of
+from tests.spark.source.test_files import by_place, read
+from tests.spark.source.test_storetables import rows_of
 from tests.store.stores import KINDS, abandon, append, make_store, opened, settle
 
 LINES = golden.expected("rocksdb-cq-clean")

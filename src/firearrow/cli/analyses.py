@@ -20,8 +20,8 @@ from firearrow.cli.joboptions import Accounting, Backlog, Deadletters, Duplicate
 from firearrow.cli.reports import Bars, Cell, Lines, Table
 from firearrow.cli.sparkoptions import RunOptions
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs import accounting, backlog, deadletters, duplicates, latency, transactions
-from firearrow.spark.jobs.reading import Reader
+from firearrow.spark.jobs.reports import accounting, backlog, deadletters, duplicates, latency, transactions
+from firearrow.spark.jobs.reports.reading import Reader
 
 PREVIEW_CHARACTERS: Final = 120
 HISTORY: Final = (

@@ -10,10 +10,10 @@ from firearrow.cli.analyses import ReportRun
 from firearrow.cli.joboptions import ArchiveJob, Expire, OfArchive
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs.archive import Step, archive, follow, source
-from firearrow.spark.jobs.compact import Compacted, compact
-from firearrow.spark.jobs.delta import KEPT_HOURS, Archive
-from firearrow.spark.jobs.upkeep import Upkeep, day_of, expire
+from firearrow.spark.jobs.archive.archiving import Step, archive, follow, source
+from firearrow.spark.jobs.archive.compaction import Compacted, compact
+from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive
+from firearrow.spark.jobs.archive.upkeep import Upkeep, day_of, expire
 from firearrow.spark.jobs.workers import SparkWorkers
 from firearrow.spark.losses import lost_spans
 
@@ -81,14 +81,14 @@ def _lake(run: ReportRun[ArchiveJob], place: Archive) -> Callable[[], object]:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchNamespaceError, NotInstalledError
 
-        from firearrow.spark.jobs import lake
+        from firearrow.spark.jobs.archive.iceberg import Iceberg, iceberg_table
 
         catalog, _, name = run.options.iceberg.rpartition(":")
         try:
-            table = lake.iceberg_table(load_catalog(catalog or None), name)
+            table = iceberg_table(load_catalog(catalog or None), name)
         except (ValueError, NoSuchNamespaceError, NotInstalledError) as error:
             raise ConfigError(f"--iceberg {run.options.iceberg}: {error}") from error
-        return lake.Iceberg(place, table).publish
+        return Iceberg(place, table).publish
     return lambda: 0
 
 

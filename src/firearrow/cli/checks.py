@@ -78,8 +78,8 @@ def has_few_messages(job: str, options: Reading) -> bool:
 
     Raises ConfigError where a store, a topic, a cluster or an archive is not there.
     """
-    from firearrow.spark.jobs.delta import Archive
-    from firearrow.spark.jobs.reading import is_small
+    from firearrow.spark.jobs.archive.delta import Archive
+    from firearrow.spark.jobs.reports.reading import is_small
     from firearrow.spark.options import parse
 
     if options.archive is not None:
@@ -94,10 +94,10 @@ def has_small_log(store: Path) -> bool:
 
     Raises ConfigError where it is not there.
     """
-    from firearrow.spark.jobs import reading
+    from firearrow.spark.jobs.reports.reading import has_small_log as is_small_log
     from firearrow.spark.options import parse
 
-    return reading.has_small_log(parse({"path": str(store)}))
+    return is_small_log(parse({"path": str(store)}))
 
 
 def require(module: str, extra: str) -> None:
@@ -153,8 +153,8 @@ def _require_condition(condition: str) -> None:
 
 
 def _archive(options: ArchiveJob) -> None:
-    from firearrow.spark.jobs.archive import require_apart, source
-    from firearrow.spark.jobs.delta import Archive
+    from firearrow.spark.jobs.archive.archiving import require_apart, source
+    from firearrow.spark.jobs.archive.delta import Archive
     from firearrow.spark.options import parse
 
     if options.iceberg:
@@ -175,7 +175,7 @@ def _deadletters(options: Deadletters) -> None:
 
 
 def _latency(options: Latency) -> None:
-    from firearrow.spark.jobs.latency import delays_of
+    from firearrow.spark.jobs.reports.latency import delays_of
 
     if options.delay_levels:
         delays_of(options.delay_levels)
@@ -187,7 +187,7 @@ def _restore(options: Restore) -> None:
 
 
 def _replay(options: Replay) -> None:
-    from firearrow.spark.jobs.sources import require_queues
+    from firearrow.spark.jobs.resend.sources import require_queues
     from firearrow.spark.options import parse
 
     if not options.archive:
@@ -200,7 +200,7 @@ def _replay(options: Replay) -> None:
 
 
 def _watch(options: WatchJob) -> None:
-    from firearrow.spark.jobs.watch import LAG_METRICS, parse_rule
+    from firearrow.spark.jobs.reports.watch import LAG_METRICS, parse_rule
 
     rules = [parse_rule(text) for text in options.alert]
     if options.name_server and any(rule.metric in LAG_METRICS for rule in rules):

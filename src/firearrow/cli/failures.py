@@ -133,7 +133,7 @@ def of_spark(text: str) -> str:
     raised = list(_RAISED.finditer(text))
     if raised:
         return _of_worker(raised[-1])
-    if ours := _OURS.findall(text):  # without a traceback, see `firearrow.spark.sentences`
+    if ours := _OURS.findall(text):  # without a traceback, see `firearrow.spark.workererrors`
         return _without_number(_STATE.sub("", ours[-1]).strip())
     head = _peeled(_STACK.split(text, maxsplit=1)[0])
     causes = _CAUSE.findall(text)

@@ -252,7 +252,7 @@ def report_of(order: Order, spark: SparkSession) -> Report:
     """Do what a command line asks, in a session that is there, and give its report."""
     from firearrow.cli.analyses import ReportRun
     from firearrow.cli.reports import Report
-    from firearrow.spark.jobs.reading import Reader
+    from firearrow.spark.jobs.reports.reading import Reader
 
     order.check()
     job, options, how = order.job, order.options, order.how

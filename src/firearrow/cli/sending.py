@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame
 from firearrow.cli.analyses import ReportRun
 from firearrow.cli.joboptions import Replay, Restore
 from firearrow.cli.reports import Bars, Cell, Table
-from firearrow.spark.jobs import plans
-from firearrow.spark.jobs.archive import read_archive
-from firearrow.spark.jobs.columns import at, is_copy, is_internal
-from firearrow.spark.jobs.delta import Archive
-from firearrow.spark.jobs.replay import Selection, chosen, replay
-from firearrow.spark.jobs.restore import restore
-from firearrow.spark.jobs.sources import ArchiveMessages, Messages, OriginMessages
+from firearrow.spark.jobs.archive.archiving import read_archive
+from firearrow.spark.jobs.archive.delta import Archive
+from firearrow.spark.jobs.reports.columns import at, is_copy, is_internal
+from firearrow.spark.jobs.resend import plans
+from firearrow.spark.jobs.resend.replay import Selection, chosen, replay
+from firearrow.spark.jobs.resend.restore import restore
+from firearrow.spark.jobs.resend.sources import ArchiveMessages, Messages, OriginMessages
 from firearrow.spark.jobs.workers import SparkWorkers
 from firearrow.spark.options import Choice, parse
 

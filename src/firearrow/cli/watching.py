@@ -14,8 +14,8 @@ from firearrow.cli.analyses import ReportRun
 from firearrow.cli.joboptions import WatchJob
 from firearrow.cli.reports import Cell, Table, visible
 from firearrow.clock import SystemClock
-from firearrow.spark.jobs import backlog, watch
-from firearrow.spark.jobs.watch import Alert, Lags, Tell, Topic, Watch, Webhook, parse_rule
+from firearrow.spark.jobs.reports import backlog, watch
+from firearrow.spark.jobs.reports.watch import Alert, Lags, Tell, Topic, Watch, Webhook, parse_rule
 
 COLUMNS = ("window", "rule", "subject", "value", "id")
 

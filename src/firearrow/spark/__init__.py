@@ -19,15 +19,15 @@ configure_if_nobody_does()
 
 def __getattr__(name: str) -> Any:
     if name == "LagListener":  # pyspark is imported only when it is needed
-        from firearrow.spark.listener import LagListener
+        from firearrow.spark.source.listener import LagListener
 
         return LagListener
     if name == "decoded":
-        from firearrow.spark.bodies import decoded
+        from firearrow.spark.bodies.decode import decoded
 
         return decoded
     if name == "register":
-        from firearrow.spark.sqlnames import register
+        from firearrow.spark.source.topicviews import register
 
         return register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,7 +29,7 @@ from firearrow.message.batch import split_batch
 from firearrow.message.hosts import pack_host
 from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
-from firearrow.spark.columns import Undecodable
+from firearrow.spark.columns.messages import Undecodable
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Ints
 

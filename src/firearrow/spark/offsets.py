@@ -6,7 +6,7 @@ topic, broker and queue id the next queue offset, that is the first that is not 
     {"orders": {"broker-a": {"0": 17, "1": 4}}}
 
 In checkpoints a queue of which something was read has a list: the next offset, and the mark of the
-message before it (``firearrow.spark.marks``), as its place in the log and its store time::
+message before it (``firearrow.spark.source.marks``), as its place in the log and its store time::
 
     {"orders": {"broker-a": {"0": [17, 73112, 1795000000000], "1": 0}}}
 

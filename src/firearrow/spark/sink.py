@@ -1,6 +1,6 @@
 """``df.write.format("rocketmq")`` and ``df.writeStream``: rows sent as messages.
 
-``firearrow.spark.outgoing`` says which columns there are. Each task sends its rows in batches and
+``firearrow.spark.sinkrows`` says which columns there are. Each task sends its rows in batches and
 ends when a broker has acknowledged the last: at least once. Nothing takes back what was sent, so a
 task that is repeated sends its rows again. With ``idempotent=true`` it sends them under the same
 ids, if Spark gives it the same rows in the same order: the id (``UNIQ_KEY``) is made of the query,
@@ -30,8 +30,8 @@ from firearrow.message.ids import month_start_ms
 from firearrow.message.names import is_retry
 from firearrow.spark.access import Cluster
 from firearrow.spark.options import Options
-from firearrow.spark.outgoing import Ids, Ints, Rows, check_columns, rows_of
-from firearrow.spark.sentences import told_in_sentences
+from firearrow.spark.sinkrows import Ids, Ints, Rows, check_columns, rows_of
+from firearrow.spark.workererrors import told_in_sentences
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from firearrow.errors import BrokerBusy, InvalidRequest, MessageError, NotPermit
 from firearrow.message.batch import split_batch
 from firearrow.spark.access import Cluster
 from firearrow.spark.options import for_sink
-from firearrow.spark.outgoing import Ids, Rows, rows_of
 from firearrow.spark.sink import send_rows
+from firearrow.spark.sinkrows import Ids, Rows, rows_of
 from tests.client.fakes import HANG_UP, FakeBroker, FakeCluster, fake_cluster
 
 

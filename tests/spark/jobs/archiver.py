@@ -18,9 +18,9 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
-from firearrow.spark.jobs.archive import Settings, follow, source
-from firearrow.spark.jobs.delta import Archive
-from firearrow.spark.jobs.upkeep import Upkeep
+from firearrow.spark.jobs.archive.archiving import Settings, follow, source
+from firearrow.spark.jobs.archive.delta import Archive
+from firearrow.spark.jobs.archive.upkeep import Upkeep
 from firearrow.spark.jobs.workers import local_workers
 
 STEP_ROWS = 1500

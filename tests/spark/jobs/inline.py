@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from deltalake import DeltaTable
 
-from firearrow.spark.jobs.places import FilePlace
+from firearrow.spark.jobs.archive.fileplace import FilePlace
 
 P = TypeVar("P")
 R = TypeVar("R")

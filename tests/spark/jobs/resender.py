@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from firearrow.spark.jobs.delta import Archive
-from firearrow.spark.jobs.replay import Selection, replay
-from firearrow.spark.jobs.restore import restore
-from firearrow.spark.jobs.sources import ArchiveMessages
+from firearrow.spark.jobs.archive.delta import Archive
+from firearrow.spark.jobs.resend.replay import Selection, replay
+from firearrow.spark.jobs.resend.restore import restore
+from firearrow.spark.jobs.resend.sources import ArchiveMessages
 from tests.spark.jobs.inline import Inline
 
 RATE = 3000.0  # slow enough to be killed meanwhile

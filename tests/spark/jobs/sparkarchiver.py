@@ -9,8 +9,8 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from firearrow.spark import configure
-from firearrow.spark.jobs.archive import Settings, Step, follow, source
-from firearrow.spark.jobs.delta import Archive
+from firearrow.spark.jobs.archive.archiving import Settings, Step, follow, source
+from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.workers import SparkWorkers
 
 STEP_ROWS = 700

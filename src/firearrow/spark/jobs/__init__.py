@@ -1,4 +1,1 @@
-"""What is done with the tables: functions from DataFrames to DataFrames, one job a module.
-
-Each function's docstring names the columns that it gives, in their order.
-"""
+"""Jobs on RocketMQ's messages: reports, archives, sending again, and checks of a store by Spark's executors."""

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from firearrow.spark.sentences import in_a_sentence
+from firearrow.spark.workererrors import in_a_sentence
 from firearrow.store.offline import Layout
 from firearrow.store.offline.pieces import SharedView, work_on
 

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from firearrow.spark.sentences import in_a_sentence
+from firearrow.spark.workererrors import in_a_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,1 @@
+"""Bodies as typed columns: JSON, Avro and Protobuf, with or without a schema registry."""

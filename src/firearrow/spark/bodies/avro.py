@@ -1,0 +1,190 @@
+"""Bodies in Avro, each one datum without a file's header; columns as Spark's own Avro reader has.
+
+A registry tells with which schema a body was written; the fields are those of the schema that the
+columns were made from, as Avro resolves the one to the other.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import types as T
+
+from firearrow.errors import ConfigError
+from firearrow.spark.bodies.registry import Registry, unframed
+
+try:
+    from fastavro import parse_schema, schemaless_reader
+    from fastavro.read import SchemaResolutionError
+    from fastavro.schema import SchemaParseException, expand_schema
+except ImportError:
+    raise ConfigError("Avro bodies need fastavro: pip install 'firearrow[bodies]'") from None
+
+PLAIN: Final[dict[str, T.DataType]] = {
+    "boolean": T.BooleanType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "bytes": T.BinaryType(),
+    "fixed": T.BinaryType(),
+    "string": T.StringType(),
+    "enum": T.StringType(),
+}
+LOGICAL: Final[dict[tuple[str, str], T.DataType]] = {
+    ("int", "date"): T.DateType(),
+    ("long", "timestamp-millis"): T.TimestampType(),
+    ("long", "timestamp-micros"): T.TimestampType(),
+    ("long", "local-timestamp-millis"): T.TimestampNTZType(),
+    ("long", "local-timestamp-micros"): T.TimestampNTZType(),
+}
+WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
+
+# What fastavro raises for bytes that are no datum of a schema.
+NO_DATUM: Final = (EOFError, ValueError, LookupError, TypeError, ArithmeticError, SchemaResolutionError)
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroBodies:
+    """How to decode: the schema of the columns, and the registry if bodies name their schema."""
+
+    schema: str
+    registry: Registry | None = None
+
+    def fields(self) -> T.StructType:
+        """Give the columns; raise ConfigError for a schema that can't be."""
+        try:
+            parse_schema(_bare(json.loads(self.schema)))
+            fields, _ = _type(expand_schema(json.loads(self.schema)), "the schema")
+        except (SchemaParseException, ValueError, TypeError) as error:
+            raise ConfigError(f"Avro schema {self.schema!r}: {error}") from None
+        if not isinstance(fields, T.StructType) or not fields:
+            raise ConfigError(f"Avro schema {self.schema!r}: must be a record with fields")
+        return fields
+
+    def decoder(self) -> Callable[[bytes], dict[str, Any] | None]:
+        """Give what makes a value of a body, or None if it is none."""
+        loaded = json.loads(self.schema)
+        reader = parse_schema(_bare(loaded))
+        _, convert = _type(expand_schema(loaded), "the schema")
+        writers: dict[int, Any] = {}
+
+        def decode(body: bytes) -> dict[str, Any] | None:
+            writer = reader
+            if self.registry is not None:
+                framed = unframed(body)
+                if framed is None:
+                    return None
+                schema_id, body = framed
+                if schema_id not in writers:
+                    found = self.registry.schema(schema_id)
+                    writers[schema_id] = found and parse_schema(_bare(json.loads(found)))
+                writer = writers[schema_id]
+                if writer is None:
+                    return None
+            stream = io.BytesIO(body)
+            try:
+                datum: Any = schemaless_reader(stream, writer, reader)
+                if stream.tell() < len(body):
+                    return None
+                value: dict[str, Any] = convert(datum) if convert else datum
+            except NO_DATUM:
+                return None
+            return value
+
+        return decode
+
+
+def given_schema(schema: str) -> str:
+    """Give the text of a schema that is a text, or a file's name."""
+    if schema.lstrip()[:1] in {"{", "[", '"'}:
+        return schema
+    try:
+        return Path(schema).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"Avro schema {schema!r}: {error}") from None
+
+
+def _bare(schema: Any) -> Any:
+    """A schema without logical types: fastavro would convert by the writer's, not the columns'."""
+    if isinstance(schema, dict):
+        return {key: _bare(part) for key, part in schema.items() if key != "logicalType"}
+    return [_bare(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def _type(schema: Any, at: str) -> tuple[T.DataType, Convert | None]:
+    """A column's type, and what makes its values of Avro's; None if they are the same."""
+    if isinstance(schema, list):
+        return _union(schema, at)
+    if isinstance(schema, str):
+        schema = {"type": schema}
+    kind = schema["type"]
+    if isinstance(kind, dict | list):
+        return _type(kind, at)
+    if kind == "record":
+        return _record(schema, at)
+    if kind == "array":
+        items, convert_item = _type(schema["items"], at)
+        if convert_item is None:
+            return T.ArrayType(items), None
+        return T.ArrayType(items), lambda them: [convert_item(it) for it in them]
+    if kind == "map":
+        held, convert_held = _type(schema["values"], at)
+        # Arrow takes maps as pairs
+        return T.MapType(T.StringType(), held), lambda them: [
+            (key, convert_held(it) if convert_held else it) for key, it in them.items()
+        ]
+    logical = schema.get("logicalType", "")
+    if logical == "decimal" and kind in {"bytes", "fixed"}:
+        return _decimal(schema, at)
+    found = LOGICAL.get((kind, logical)) or PLAIN.get(kind)
+    if found is None:
+        raise ConfigError(f"Avro schema: {at} can't be a column: {kind}")
+    in_millis = (kind, logical) in LOGICAL and logical.endswith("-millis")
+    return found, (lambda millis: millis * 1000) if in_millis else None
+
+
+def _union(kinds: list[Any], at: str) -> tuple[T.DataType, Convert | None]:
+    held = [kind for kind in kinds if kind != "null"]
+    if all(isinstance(kind, str) for kind in held):
+        held = [WIDER.get(frozenset(held), held[0])] if len(held) == 2 and frozenset(held) in WIDER else held
+    if len(held) != 1:
+        raise ConfigError(f"Avro schema: {at} can't be a column: a union of several types")
+    found, convert = _type(held[0], at)
+    return found, convert and (lambda it: None if it is None else convert(it))
+
+
+def _record(schema: Any, at: str) -> tuple[T.StructType, Convert | None]:
+    fields = []
+    converts: list[tuple[str, Convert]] = []
+    for part in schema["fields"]:
+        name = part["name"]
+        found, convert = _type(part["type"], f"field {name}")
+        fields.append(T.StructField(name, found))
+        if convert:
+            converts.append((name, convert))
+
+    def converted(record: dict[str, Any]) -> dict[str, Any]:
+        return record | {name: convert(record[name]) for name, convert in converts}
+
+    return T.StructType(fields), converted if converts else None
+
+
+def _decimal(schema: Any, at: str) -> tuple[T.DataType, Convert | None]:
+    precision, scale = schema["precision"], schema.get("scale", 0)
+    if not 0 < precision <= 38:
+        raise ConfigError(f"Avro schema: {at} can't be a column: a decimal of {precision} digits")
+    context = Context(prec=precision)
+
+    def convert(unscaled: bytes) -> Decimal:
+        return Decimal(int.from_bytes(unscaled, signed=True)).scaleb(-scale, context)
+
+    return T.DecimalType(precision, scale), convert

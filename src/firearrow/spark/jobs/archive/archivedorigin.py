@@ -1,0 +1,352 @@
+"""An archive and what is not archived yet, as one table: the ``Origin`` behind ``archive``.
+
+No message is read twice: the offsets of a queue that are below the one at which the archive goes on
+are read from the archive, the others from the store or the brokers. That offset is the archive's
+own, and comes with the list of its files from one version of its table. The archive is asked after
+the live bounds: so what retention deletes meanwhile, because it is archived, is in the archive. A
+queue begins where the archive says; what has expired there raises that.
+
+What the table knows of a file is between which values its rows are, so a task may look into a file
+for nothing. Files that a compaction has replaced stay readable for a while.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import InputPartition
+
+from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
+from firearrow.errors import ConfigError, DataLost
+from firearrow.spark.choosing import chosen_rows
+from firearrow.spark.columns.propertytext import PropertyText
+from firearrow.spark.jobs.archive.delta import Archive, DataFile, State
+from firearrow.spark.losses import lost_spans
+from firearrow.spark.offsets import Loss
+from firearrow.spark.options import Choice, Options
+from firearrow.spark.source.origin import Logged, Origin
+
+_LOOKS_MAX: Final = 5  # while the archive grows beyond what was seen of the queues
+_TIMES_MAX: Final = 4  # files of which the times of all messages are kept, for one search
+_CHOSEN_BY: Final = ("tags", "keys", "msgId")
+
+Ints = npt.NDArray[np.int64]
+
+
+class Clip(NamedTuple):
+    """Which messages of a queue are wanted of a file."""
+
+    queue: Queue
+    span: Span
+
+
+@dataclass
+class ArchivePartition(InputPartition):
+    """What a task reads of an archive: files, each with all or some of its messages."""
+
+    wanted: list[tuple[DataFile, list[Clip]]]
+
+
+class ArchivedOrigin:
+    """Implements ``Origin`` for ``live``, a store or brokers, and an archive of it."""
+
+    def __init__(self, options: Options, live: Origin) -> None:
+        self.options = options
+        self.live = live
+        self.archive = Archive(options.place.archive or "")
+        self._known_times: dict[str, pa.Table] = {}
+        fail = options.reading.fail_on_data_loss
+        self._recognition = self.archive.recognition(live, fail_on_data_loss=fail)
+
+    def bounds(self) -> Mapping[Queue, Bound]:
+        """Every chosen queue, and what archive and source hold of it together.
+
+        Raises ConfigError for a topic that neither has, DataLost for a queue that was deleted and
+        made again since it was archived: its offsets mean other messages now.
+        """
+        for _ in range(_LOOKS_MAX):
+            live, state = self._look()
+            begun_again = sorted(self._begun_again(live, state))
+            if not begun_again:
+                break  # else the archive may have gone on since the source was asked
+        else:
+            queue = begun_again[0]
+            raise DataLost(
+                f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker} ends at "
+                f"{live[queue].latest}, and has other messages before {state.offsets[queue]} than "
+                f"archive {self.archive.root}: it was deleted and made again"
+            )
+        found = dict(live)
+        for queue, first in self._first.items():
+            end = state.offsets[queue]
+            bound = live.get(queue, Bound(end, end))
+            found[queue] = Bound(first, max(bound.latest, end))
+        self._require_topics({queue.topic for queue in found})
+        return found
+
+    def _begun_again(self, live: Mapping[Queue, Bound], state: State) -> set[Queue]:
+        """The queues that were deleted and made again since they were archived."""
+        progress = state.progress
+        shorter = {q for q, bound in live.items() if bound.latest < state.offsets.get(q, 0)}
+        again = self._recognition.again(progress.offsets, progress.last, live, progress.logs)
+        return shorter | again.anew
+
+    def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
+        """The marks of messages, see ``Logged.marks``: of the source, and of the archive's last."""
+        if not isinstance(self.live, Logged):
+            return {}
+        archived, ends = self._state.progress.last, self._state.offsets
+        found = {q: archived[q] for q, at in places.items() if q in archived and at + 1 == ends[q]}
+        live = {
+            queue: at
+            for queue, at in places.items()
+            if (bound := self._live.get(queue)) and bound.earliest <= at < bound.latest
+        }
+        return found | dict(self.live.marks(live))
+
+    def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
+        """Give what the source's log has at a place, see ``Logged.stored_at``."""
+        if not isinstance(self.live, Logged):
+            return None
+        return self.live.stored_at(broker, physical_offset)
+
+    def _look(self) -> tuple[Mapping[Queue, Bound], State]:
+        live = self.live.bounds()
+        self._live, self._state = live, self.archive.load()
+        if not self._state.numbers:
+            raise ConfigError(f"option archive: {self.archive.root} is no archive, or an empty one")
+        for name in ("_first", "_files"):
+            self.__dict__.pop(name, None)
+        self._known_times.clear()
+        return live, self._state
+
+    def _require_topics(self, known: set[str]) -> None:
+        for topic in self.options.choice.subscribe:
+            if topic not in known:
+                raise ConfigError(
+                    f"option subscribe: topic {topic!r} is neither in the source nor in archive {self.archive.root}"
+                )
+
+    @cached_property
+    def _live(self) -> Mapping[Queue, Bound]:
+        return self._look()[0]
+
+    @cached_property
+    def _state(self) -> State:
+        return self._look()[1]
+
+    @cached_property
+    def _first(self) -> dict[Queue, int]:
+        """The lowest offset that the archive has, of each chosen queue."""
+        choice, place = self.options.choice, self.options.place
+        only = place.broker_name if place.name_servers else None
+        return {
+            queue: first
+            for queue, first in self._state.first.items()
+            if choice.wants(queue.topic) and choice.wants_queue(*queue) and (only is None or queue.broker == only)
+        }
+
+    @cached_property
+    def _files(self) -> dict[str, list[DataFile]]:
+        """The archive's files, by topic."""
+        found: dict[str, list[DataFile]] = {}
+        for file in self._state.files.values():
+            found.setdefault(file.topic, []).append(file)
+        return found
+
+    def _of_queue(self, queue: Queue, span: Span | None = None) -> list[DataFile]:
+        """The files that may have messages of a queue."""
+        if queue not in self._first:
+            return []
+        return [file for file in self._files.get(queue.topic, ()) if file.may_hold(queue, span)]
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
+        """The first offset of a message stored at or after a time; None if there is none."""
+        files = [file for file in self._of_queue(queue) if file.stored_max_ms >= timestamp_ms]
+        found: int | None = None
+        found_ms = 0
+        for file in sorted(files, key=lambda file: (file.stored_min_ms, file.path)):
+            if found is not None and file.stored_min_ms > found_ms:
+                break  # files that follow hold what was stored later
+            offsets, stored_ms = self._times(file.path, queue)
+            late = (stored_ms >= timestamp_ms) & (offsets >= self._first[queue])
+            if late.any() and (found is None or offsets[late].min() < found):
+                at = int(np.argmin(np.where(late, offsets, np.iinfo(np.int64).max)))
+                found, found_ms = int(offsets[at]), int(stored_ms[at])
+        if found is not None:
+            return found
+        return self.live.offset_at(queue, timestamp_ms) if queue in self._live else None
+
+    def _times(self, path: str, queue: Queue) -> tuple[Ints, Ints]:
+        """Queue offsets and store times (ms) of a queue in a file; the last few files are kept."""
+        columns = ["broker", "queueId", "queueOffset", "storeTimestamp"]
+        table = self._known_times.get(path)
+        if table is None:
+            with self.archive.place.open(path) as opened:
+                table = pq.ParquetFile(opened).read(columns)
+            if len(self._known_times) >= _TIMES_MAX:
+                del self._known_times[next(iter(self._known_times))]
+            self._known_times[path] = table
+        of_queue = pc.and_(pc.equal(table["queueId"], queue.queue_id), pc.equal(table["broker"], queue.broker))
+        found = table.filter(of_queue)
+        stored_ms = found["storeTimestamp"].cast(pa.int64()).to_numpy() // 1000
+        return found["queueOffset"].to_numpy(), stored_ms
+
+    def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
+        """About what a message of each span takes in records, or in the files of the archive."""
+        sizes = {queue: self._archived_bytes(queue) for queue in spans}
+        live = self._live_spans(spans)
+        return {**sizes, **(self.live.row_bytes(live) if live else {})}
+
+    def _archived_bytes(self, queue: Queue) -> float:
+        files = self._of_queue(queue)
+        rows = sum(file.rows for file in files)
+        return max(sum(file.size_bytes for file in files) / rows, 1.0) if rows else 1.0
+
+    # --- tasks ---
+
+    def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
+        """Cut the spans into tasks, see ``Origin.partitions``.
+
+        Raises DataLost for messages that the source has deleted before they were archived.
+        """
+        self._tell_lost(spans)
+        live = self._live_spans(spans)
+        tasks = self._archive_tasks(spans)
+        return tasks + (self.live.partitions(live) if live else [])
+
+    def _live_spans(self, spans: Mapping[Queue, Span]) -> dict[Queue, Span]:
+        found: dict[Queue, Span] = {}
+        for queue, span in spans.items():
+            bound = self._live.get(queue)
+            start = max(span.start, self._state.offsets.get(queue, 0))
+            if bound is not None:
+                found[queue] = Span(max(start, bound.earliest), min(span.end, bound.latest))
+        return {queue: span for queue, span in found.items() if span.start < span.end}
+
+    def _tell_lost(self, spans: Mapping[Queue, Span]) -> None:
+        losses: list[Loss] = []
+        for queue, span in spans.items():
+            end = self._state.offsets.get(queue, 0)
+            bound = self._live.get(queue, Bound(end, end))
+            lost = Span(max(span.start, end), min(span.end, bound.earliest))
+            if queue in self._first and lost.start < lost.end:
+                reason = f"deleted, and the archive ends at {end}"
+                losses.append(Loss(queue, lost, reason))
+        lost_spans(self.options.reading.fail_on_data_loss, losses)
+
+    def _archive_tasks(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
+        clips: dict[str, list[Clip]] = {}
+        for queue, span in spans.items():
+            start = max(span.start, self._first.get(queue, 0))
+            span = Span(start, min(span.end, self._state.offsets.get(queue, 0)))
+            for file in self._of_queue(queue, span):
+                clips.setdefault(file.path, []).append(Clip(queue, span))
+        tasks: list[InputPartition] = []
+        room = 0
+        for path in sorted(clips):
+            file = self._state.files[path]
+            if not tasks or room < file.size_bytes:
+                tasks.append(ArchivePartition([]))
+                room = self.options.reading.split_bytes
+            task = tasks[-1]
+            assert isinstance(task, ArchivePartition)
+            task.wanted.append((file, clips[path]))
+            room -= file.size_bytes
+        return tasks
+
+    # --- reading ---
+
+    def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The messages of one task, see ``Origin.read``."""
+        if not isinstance(partition, ArchivePartition):
+            return self.live.read(partition, schema)
+        return self._read(partition, schema)
+
+    def _read(self, task: ArchivePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for file, clips in task.wanted:
+            try:
+                opened = self.archive.place.open(file.path)
+            except FileNotFoundError:
+                raise DataLost(
+                    f"archive {self.archive.root}: {file.path} is gone since the query was planned: run it again"
+                ) from None
+            with opened:
+                yield from self._of_file(pq.ParquetFile(opened), file, clips, schema)
+
+    def _of_file(
+        self, parquet: pq.ParquetFile, file: DataFile, clips: list[Clip], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        choice = self.options.choice
+        is_whole = _take_all(clips, file)
+        columns = list(schema.names)
+        if not is_whole:
+            columns += [name for name in ("broker", "queueId", "queueOffset") if name not in columns]
+        if choice.tags or choice.keys:
+            columns += [name for name in _CHOSEN_BY if name not in columns]
+        size = sum(parquet.metadata.row_group(n).total_byte_size for n in range(parquet.metadata.num_row_groups))
+        rows = max(int(self.options.reading.batch_bytes * file.rows / max(size, 1)), 1)
+        for batch in parquet.iter_batches(min(rows, file.rows), columns=columns):
+            if not is_whole:
+                batch = batch.filter(_within(batch, clips))
+            if choice.tags or choice.keys:
+                batch = batch.filter(_chosen(batch, choice))
+            if batch.num_rows:
+                yield _shaped(batch, schema)
+
+    def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
+        """Tell the brokers up to where a group has read (``stream.Committing``)."""
+        self.live.commit_offsets(offsets)  # type: ignore[attr-defined]
+
+
+def _take_all(clips: Sequence[Clip], file: DataFile) -> bool:
+    """Tell whether all that a file may hold is wanted."""
+    if file.broker_min != file.broker_max or len(clips) <= file.queue_max - file.queue_min:
+        return False
+    return all(c.span.start <= file.offset_min and file.offset_max < c.span.end for c in clips)
+
+
+def _within(batch: pa.RecordBatch, clips: Sequence[Clip]) -> pa.Array:
+    offset, queue_id, broker = (batch[name] for name in ("queueOffset", "queueId", "broker"))
+    masks = [
+        pc.and_(
+            pc.and_(pc.equal(queue_id, clip.queue.queue_id), pc.equal(broker, clip.queue.broker)),
+            pc.and_(pc.greater_equal(offset, clip.span.start), pc.less(offset, clip.span.end)),
+        )
+        for clip in clips
+    ]
+    return reduce(pc.or_, masks)
+
+
+def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array:
+    return pa.array(chosen_rows(choice, batch["tags"], batch["keys"], lambda: batch["msgId"]))
+
+
+def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        array = batch[field.name]
+        if pa.types.is_map(field.type) and not pa.types.is_map(array.type):
+            array = PropertyText.of(array).as_map()
+        arrays.append(array.cast(field.type))
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def live_options(options: Options) -> Options:
+    """The options for the source: a topic that only the archive has is no error there."""
+    choice = options.choice
+    if choice.subscribe:
+        pattern = "|".join(re.escape(topic) for topic in choice.subscribe)
+        choice = replace(choice, subscribe=(), pattern=pattern)
+    return replace(options, choice=choice, place=replace(options.place, archive=None))

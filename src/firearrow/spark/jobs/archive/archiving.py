@@ -1,0 +1,424 @@
+"""Messages to Parquet, each exactly once, before retention deletes them.
+
+::
+
+    archive(SparkWorkers(spark), source({"path": "store"}), Archive("lake/messages"))
+
+The driver decides on a range of queue offsets for each queue, workers read their parts and write
+Parquet files, the driver checks that each offset was written once, and commits files and offsets to
+a Delta table as one (``firearrow.spark.jobs.archive.delta``). No message passes through the JVM. Where it
+goes on is in the table: a run that was killed at any point is simply started again. Of two that
+archive the same at the same time, one counts, and the other plans again.
+
+The table also says which stores the archive is of: where the log of a broker had some messages,
+and when they were stored. A store that has others there is refused, as its queue offsets mean other
+messages.
+
+With ``consumerGroup`` and ``commitOffsets=true`` the brokers are told what is archived, so that
+``unconsumedPolicy=keep`` keeps from retention what is not.
+
+The files are in ``topic=<name>/dt=<day stored, UTC>/``; columns are those of the table
+``messages``, bodies are decompressed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from firearrow.client.queues import Bound, Mark, Queue, Span
+from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError
+from firearrow.spark import offsets
+from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict, DataFile, QueueRows
+from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_messages
+from firearrow.spark.jobs.archive.progress import Gap, LogMark, numbers_of_gaps, numbers_of_last, numbers_of_offsets
+from firearrow.spark.jobs.workers import Workers
+from firearrow.spark.losses import lost_spans
+from firearrow.spark.options import MiB, parse
+from firearrow.spark.source.datasource import open_origin
+from firearrow.spark.source.files import FileOrigin
+from firearrow.spark.source.marks import Again
+from firearrow.spark.source.origin import Origin
+from firearrow.spark.source.stream import Committing, require_streamable
+from firearrow.spark.tables import MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+Source = Callable[[], Origin]
+"""Opens an origin, on the driver and in each worker; must be picklable."""
+
+STEP_BYTES: Final = 4096 * MiB  # what a killed run has to do again, at most
+
+RUN_DIGITS: Final = 16  # of chance, in hex: enough for runs that never meet
+
+LARGE_ROW_BYTES: Final = 65_536  # messages that would not reach the limit even so aren't looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an archive is written. ``starting`` counts for queues that it does not hold yet."""
+
+    step_rows_max: int | None = None
+    step_bytes_max: int = STEP_BYTES
+    fail_on_data_loss: bool = True
+    commit_offsets: bool = False  # tell the brokers what need not be kept for the archive
+    starting: offsets.Position = field(default_factory=lambda: offsets.Position.of("startingOffsets", "earliest"))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a commit has added. ``version`` is the table's then."""
+
+    version: int
+    added: tuple[DataFile, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was archived."""
+
+    steps: int = 0
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    missing: int = 0
+
+    def plus(self, step: Step) -> Summary:
+        """Count a step."""
+        return Summary(
+            self.steps + 1,
+            self.files + len(step.added),
+            self.rows + sum(file.rows for file in step.added),
+            self.size_bytes + sum(file.size_bytes for file in step.added),
+            self.missing + sum(gap.missing for gap in step.gaps),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one worker reads, and where it writes."""
+
+    source: Source
+    partition: InputPartition
+    place: FilePlace
+    stem: str
+
+
+def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
+    """Give what to archive, and how, from the options of a read.
+
+    The CRCs of bodies are checked unless ``verifyCrc=false`` says otherwise: what is archived can't
+    be compared with its log for ever. Raises ConfigError for options that would leave messages out
+    of queues.
+    """
+    parsed = parse({"verifycrc": "true", **{name.lower(): text for name, text in options.items()}})
+    require_streamable(parsed)
+    for name, value in (("tags", parsed.choice.tags), ("keys", parsed.choice.keys)):
+        if value:
+            raise ConfigError(f"option {name}: an archive contains whole queues")
+    if parsed.reading.allow_new_store:
+        raise ConfigError("option allowNewStore: another store needs an archive of its own")
+    if parsed.place.archive is not None:
+        raise ConfigError("option archive: what is archived already can't be archived")
+    if parsed.reading.visibility != "consumer":
+        raise ConfigError("option visibility: an archive contains what consumers see")
+    settings = Settings(
+        step_rows_max=parsed.trigger.offsets_max,
+        step_bytes_max=parsed.trigger.bytes_max or STEP_BYTES,
+        fail_on_data_loss=parsed.reading.fail_on_data_loss,
+        commit_offsets=parsed.access.commit_offsets,
+        starting=parsed.range.positions("earliest")[0],
+    )
+    return functools.partial(open_origin, parsed), settings
+
+
+def archive(
+    workers: Workers,
+    source: Source,
+    archive: Archive,
+    settings: Settings | None = None,
+    *,
+    on_step: Callable[[Step], object] | None = None,
+) -> Summary:
+    """Archive what there is now and is not archived yet; give what that was.
+
+    ``on_step`` is told of each step once it counts. Raises DataLost if messages are gone that the
+    archive has not got (with ``fail_on_data_loss=False`` they are recorded as gaps), ConfigError if
+    it is of other stores or is within one.
+    """
+    summary = Summary()
+    job = _Job(workers, source, archive, settings or Settings())
+    target = job.origin.bounds()
+    while (step := job.step(target)) is not None:
+        summary = summary.plus(step)
+        if on_step is not None:
+            on_step(step)
+    return summary
+
+
+def follow(
+    workers: Workers,
+    source: Source,
+    archive: Archive,
+    settings: Settings | None = None,
+    *,
+    stop: Event,
+    interval_seconds: float = 60.0,
+    on_step: Callable[[Step], object] | None = None,
+    upkeep: Callable[[], object] | None = None,
+) -> Summary:
+    """Archive whatever comes until ``stop`` is set, a step each ``interval_seconds`` at the most.
+
+    While more waits than one step takes, steps follow each other at once. After each look,
+    ``upkeep`` is called (``firearrow.spark.jobs.archive.upkeep.Upkeep``). Errors are those of ``archive``;
+    then it can be called again.
+    """
+    summary = Summary()
+    job = _Job(workers, source, archive, settings or Settings())
+    while not stop.is_set():
+        step = job.step(job.origin.bounds())
+        if step is not None:
+            summary = summary.plus(step)
+            if on_step is not None:
+                on_step(step)
+        if upkeep is not None:
+            upkeep()
+        if step is None or not job.was_limited:
+            stop.wait(interval_seconds)
+    return summary
+
+
+def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
+    """Give what an archive holds now as the table ``messages``.
+
+    Spark reads the files that the table names, and needs no connector of Delta's for that. For an
+    object store, it needs the settings and jars with which it reads files there.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(MESSAGES)
+    paths = [archive.place.full(path) for path in archive.load().files]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*paths).select(*MESSAGES.names)
+
+
+def require_apart(paths: Iterable[str], archive: Archive) -> None:
+    """Raise ConfigError if an archive is within a store, or a store within it."""
+    if archive.place.directory is None:
+        return
+    root = archive.place.directory.resolve()
+    for path in paths:
+        if "://" in path and not path.startswith("file://"):
+            continue
+        store = Path(path.removeprefix("file://")).resolve()
+        if root.is_relative_to(store) or store.is_relative_to(root):
+            raise ConfigError(
+                f"archive {archive.root} and store {path}: one is within the other, but the files of both must not mix"
+            )
+
+
+class _Job:
+    """One process that archives. What it knows of the archive is what was there when it began."""
+
+    def __init__(self, workers: Workers, source: Source, archive: Archive, settings: Settings) -> None:
+        self.origin = source()
+        if isinstance(self.origin, FileOrigin):
+            require_apart(self.origin.options.place.paths, archive)
+        self.was_limited = False
+        self._recognition = archive.recognition(self.origin, fail_on_data_loss=settings.fail_on_data_loss)
+        self._first: dict[Queue, int] | None = None
+        self._workers = workers
+        self._source = source
+        self._archive = archive
+        self._state = archive.load()
+        self._settings = settings
+
+    def step(self, bounds: Mapping[Queue, Bound]) -> Step | None:
+        """Archive up to the bounds, or as much as one step takes; None where there is nothing."""
+        while True:
+            progress = self._state.progress
+            again = self._recognition.again(self._start(bounds), progress.last, bounds, progress.logs)
+            spans, gaps = self._spans(again, bounds)
+            if not spans and not gaps:
+                return None
+            written = self._workers.run(_write, self._tasks(spans)) if spans else []
+            files = tuple(file for part in written for file in part.files)
+            try:
+                there(self._archive.place, written)
+                gaps += self._missing(spans, written)
+                ends = self._ends(again, bounds, spans, gaps)
+                step = self._committed(files, gaps, ends, written, bounds)
+            except Conflict as conflict:  # one of two that do the same has gone on, so this ends
+                self._archive.drop(files)
+                log.info("step is planned again", extra={"reason": str(conflict)})
+                self._state = self._archive.load()
+                continue
+            except FirearrowError:
+                self._archive.drop(files)
+                raise
+            self._told(step)
+            return step
+
+    def _committed(
+        self,
+        files: tuple[DataFile, ...],
+        gaps: Sequence[Gap],
+        ends: Mapping[Queue, int],
+        written: Sequence[WrittenFiles],
+        bounds: Mapping[Queue, Bound],
+    ) -> Step:
+        state = self._state
+        first: dict[Queue, int] = {}
+        parts = [part for one in written for part in one.queues]
+        for part in parts:
+            lowest = first.get(part.queue, state.first.get(part.queue))
+            if lowest is None or part.first < lowest:  # lower than known: the queue began again
+                first[part.queue] = part.first
+        last = {part.queue: Mark(part.last_place, part.last_ms) for part in parts if part.last + 1 == ends[part.queue]}
+        known = {*last, *(gap.queue for gap in gaps)}
+        moved = {queue: end for queue, end in ends.items() if queue in known or state.offsets.get(queue) != end}
+        unread = {queue: end for queue, end in moved.items() if queue not in last}
+        last |= self._recognition.marks(unread, bounds)
+        marks = _furthest(mark for one in written for mark in one.marks)
+        numbers = numbers_of_offsets("next", moved) | numbers_of_offsets("first", first)
+        numbers |= numbers_of_last(moved, last) | numbers_of_gaps(gaps)
+        numbers |= state.progress.numbers_of_marks(marks, state.version + 1)
+        change = Change(what="archive", added=files, numbers=numbers)
+        self._state = self._archive.commit(state, change)
+        return Step(self._state.version, files, tuple(gaps))
+
+    def _told(self, step: Step) -> None:
+        """Tell brokers and log of a step that counts."""
+        if self._settings.commit_offsets and isinstance(self.origin, Committing):
+            self.origin.commit_offsets(self._state.offsets)
+        log.info(
+            "step is archived",
+            extra={
+                "step": step.version,
+                "files": len(step.added),
+                "rows": sum(file.rows for file in step.added),
+                "missing": sum(gap.missing for gap in step.gaps),
+            },
+        )
+
+    def _start(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, int]:
+        """Where each queue is to be read from."""
+        if self._state.numbers:
+            return self._state.offsets
+        if self._first is None:
+            starting, offset_at = self._settings.starting, self.origin.offset_at
+            self._first = offsets.resolve(starting, bounds, offset_at)
+        return self._first
+
+    def _spans(self, again: Again, bounds: Mapping[Queue, Bound]) -> tuple[Mapping[Queue, Span], list[Gap]]:
+        """What to read, and what can't be read any more."""
+        end = offsets.new_end(again.start, bounds)
+        plan = offsets.plan(again.start, end, bounds)
+        lost_spans(self._settings.fail_on_data_loss, [*again.losses, *plan.losses])
+        losses = [loss for loss in plan.losses if loss.span.start < loss.span.end]
+        gaps = [_gap(loss.queue, loss.span) for loss in [*again.losses, *losses]]
+        spans: Mapping[Queue, Span] = plan.spans
+        if self._settings.step_rows_max is not None:
+            spans = offsets.with_idle(spans, end)
+            spans = offsets.limit_rows(spans, self._settings.step_rows_max)
+        bytes_max = self._settings.step_bytes_max
+        if offsets.row_count(spans) * LARGE_ROW_BYTES > bytes_max:
+            sizes = self.origin.row_bytes(spans)
+            spans = offsets.limit_bytes(offsets.with_idle(spans, end), bytes_max, sizes)
+        self.was_limited = spans != plan.spans
+        return spans, gaps
+
+    def _tasks(self, spans: Mapping[Queue, Span]) -> list[Task]:
+        stem = file_stem(self._state.version + 1)
+        return [
+            Task(self._source, partition, self._archive.place, stem(number))
+            for number, partition in enumerate(self.origin.partitions(spans))
+        ]
+
+    def _missing(self, spans: Mapping[Queue, Span], written: Iterable[WrittenFiles]) -> list[Gap]:
+        """Compare what was written with what was to be."""
+        gaps = missing(spans, [part for one in written for part in one.queues])
+        if gaps and self._settings.fail_on_data_loss:
+            shown = "; ".join(
+                f"queue {gap.queue_id} of topic {gap.topic!r} on {gap.broker}: {gap.missing} of"
+                f" offsets {gap.start} to {gap.end}"
+                for gap in gaps[:5]
+            )
+            raise DataLost(f"messages to archive are missing: {shown} (failOnDataLoss=false records gaps)")
+        return gaps
+
+    def _ends(
+        self, again: Again, bounds: Mapping[Queue, Bound], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
+    ) -> dict[Queue, int]:
+        """The offsets at which reading goes on after this step: behind what was read or is lost."""
+        found = {queue: offset for queue, offset in again.start.items() if queue in bounds}
+        found |= {queue: bounds[queue].earliest for queue in again.anew}
+        for gap in gaps:
+            if gap.missing:
+                found[gap.queue] = max(found.get(gap.queue, 0), gap.end)
+        return found | {queue: span.end for queue, span in spans.items()}
+
+
+def _write(task: Task) -> WrittenFiles:
+    """Do one task, in a worker."""
+    batches = iter(task.source().read(task.partition, MESSAGES))
+    return write_messages(batches, task.place, task.stem)
+
+
+def file_stem(version: int) -> Callable[[int], str]:
+    """Name the files of a run by their number: in the order of commits, and no other run's."""
+    run = uuid.uuid4().hex[:RUN_DIGITS]
+    return lambda number: f"{version:012}-{number:05}-{run}"
+
+
+def _furthest(marks: Iterable[LogMark]) -> list[LogMark]:
+    """Give of each broker the mark that is furthest on in its log."""
+    furthest: dict[str, LogMark] = {}
+    for mark in marks:
+        known = furthest.setdefault(mark.broker, mark)
+        if mark.commit_log_offset > known.commit_log_offset:
+            furthest[mark.broker] = mark
+    return list(furthest.values())
+
+
+def _gap(queue: Queue, span: Span) -> Gap:
+    return Gap(*queue, span.start, span.end, span.end - span.start)
+
+
+def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[Gap]:
+    """Give what of the spans was not written; each part is what one task has of a queue.
+
+    A task has no offset twice. So if parts don't overlap, are within their spans and have as many
+    rows together, each offset was written exactly once. Raises CorruptStore for parts that overlap
+    or are elsewhere.
+    """
+    parts: dict[Queue, list[QueueRows]] = {queue: [] for queue in spans}
+    for part in written:
+        parts[part.queue].append(part)
+    gaps = []
+    for queue, span in spans.items():
+        found = sorted(parts[queue], key=lambda part: part.first)
+        for before, after in itertools.pairwise(found):
+            if before.last >= after.first:
+                raise CorruptStore(f"two tasks have read the same messages: {before} and {after}")
+        if found and not span.start <= found[0].first <= found[-1].last < span.end:
+            raise CorruptStore(f"tasks have read {found[0]} to {found[-1]} instead of {span}")
+        lacking = span.end - span.start - sum(part.rows for part in found)
+        if lacking:
+            gaps.append(Gap(*queue, span.start, span.end, lacking))
+    return gaps

@@ -1,0 +1,133 @@
+"""Many small files of an archive made few, in commits that are whole or not there at all.
+
+An archive that follows a store writes files each minute. Compaction joins those of one topic and
+day, sorted by broker, queue and queue offset like any other, with their statistics and bloom
+filters. Delta's own compaction keeps no order, and a queue could not be read back in it.
+
+Whoever reads a version of the table before it can go on: what is replaced stays until ``clean``
+removes it. Archiving goes on meanwhile; of two compactions of the same files, one counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from firearrow.errors import CorruptStore, FirearrowError
+from firearrow.spark.jobs.archive.archiving import file_stem
+from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict, DataFile, State
+from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_messages
+from firearrow.spark.jobs.workers import Workers
+from firearrow.spark.options import MiB
+from firearrow.spark.tables import MESSAGES
+
+TARGET_BYTES: Final = 128 * MiB
+GROUPS_OF_WORKER: Final = 4  # in a commit: what a killed process has to do again
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Files that were replaced, and those that took their places."""
+
+    removed: tuple[DataFile, ...] = ()
+    added: tuple[DataFile, ...] = ()
+
+    def plus(self, more: Compacted) -> Compacted:
+        """Count more."""
+        return Compacted(self.removed + more.removed, self.added + more.added)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Files that become one."""
+
+    sources: tuple[DataFile, ...]
+    place: FilePlace
+    stem: str
+
+
+def compact(
+    workers: Workers,
+    archive: Archive,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    files_min: int = 2,
+    before: str | None = None,
+    groups_max: int | None = None,
+) -> Compacted | None:
+    """Join small files until those of a topic and day are about ``target_bytes``, compressed.
+
+    Fewer than ``files_min`` are left for later, and so are those of the day ``before`` and later
+    ones, and all but ``groups_max`` groups. Some groups at a time are one commit. Gives which files
+    are now which; None where nothing is to be done, or another process has done it.
+    """
+    state = archive.load()
+    groups = [
+        group
+        for group in _groups(state, target_bytes)
+        if len(group) >= files_min and (before is None or group[0].day < before)
+    ][:groups_max]
+    done = Compacted()
+    at_once = workers.parallelism * GROUPS_OF_WORKER
+    for at in range(0, len(groups), at_once):
+        done = done.plus(_joined(workers, archive, state, groups[at : at + at_once]))
+    return done if done.removed else None
+
+
+def _joined(workers: Workers, archive: Archive, state: State, groups: Sequence[Sequence[DataFile]]) -> Compacted:
+    stem = file_stem(state.version + 1)
+    merges = [Merge(tuple(g), archive.place, stem(number)) for number, g in enumerate(groups)]
+    written = workers.run(_merge, merges)
+    added = tuple(file for part in written for file in part.files)
+    try:
+        there(archive.place, written)
+    except FirearrowError:
+        archive.drop(added)
+        raise
+    removed = tuple(file for group in groups for file in group)
+    change = Change(what="compact", added=added, removed=removed, rewrites=True)
+    try:
+        archive.commit(state, change)
+    except Conflict:
+        archive.drop(added)
+        return Compacted()
+    return Compacted(removed, added)
+
+
+def _groups(state: State, target_bytes: int) -> Iterator[list[DataFile]]:
+    """Give files to be joined: neighbours in their directory that are small together."""
+    files = sorted(state.files.values(), key=lambda file: file.path)
+    for _, in_directory in itertools.groupby(files, lambda file: (file.topic, file.day)):
+        group: list[DataFile] = []
+        size_bytes = 0
+        for file in in_directory:
+            if group and size_bytes + file.size_bytes > target_bytes:
+                if len(group) > 1:
+                    yield group
+                group, size_bytes = [], 0
+            group.append(file)
+            size_bytes += file.size_bytes
+        if len(group) > 1:
+            yield group
+
+
+def _merge(merge: Merge) -> WrittenFiles:
+    """Join some files, in a worker."""
+    written = write_messages(_batches(merge), merge.place, merge.stem, unique=False)
+    rows, expected = (sum(f.rows for f in files) for files in (written.files, merge.sources))
+    if rows != expected:
+        names = ", ".join(file.path.rpartition("/")[2] for file in merge.sources)
+        raise CorruptStore(f"{names}: have {rows} messages, but {expected} were written")
+    return written
+
+
+def _batches(merge: Merge) -> Iterator[pa.RecordBatch]:
+    for source in merge.sources:
+        with merge.place.open(source.path) as file:
+            yield from pq.ParquetFile(file).read().cast(MESSAGES).to_batches()

@@ -1,0 +1,444 @@
+"""An archive is a Delta table: what it holds, and how that changes, each step whole or not at all.
+
+::
+
+    <archive>/
+      topic=orders/dt=2026-11-21/000000000017-00003-<run>.parquet     messages
+      _delta_log/00000000000000000017.json                            what commit 17 has changed
+      _firearrow/                                                     only in an archive of old
+
+Delta, because all that a commit needs is a directory or bucket in which only one can create a name.
+Iceberg needs a catalog besides; ``firearrow.spark.jobs.archive.iceberg`` gives it the same files.
+
+Files are written to their places under names that no other run gives, and count once they are
+committed. What a run that was killed has left is referred to by nothing; ``clean`` removes it.
+How far each queue is archived is part of the same commit (``firearrow.spark.jobs.archive.progress``). No
+manifest of our own is needed beside the table: nothing is kept that its log does not keep.
+
+Several processes may archive at once. A commit says what it follows on: who comes second with the
+same queues, or with files that the first has removed, gets `Conflict` and plans again. The library
+has a check of its own (``max_commit_retries``), but it lets two commits remove the same file, and
+both then add what was in it; so it is not asked, and the check is made here.
+
+On a disk of this machine, files are synced before the commit that names them. The library does not
+sync its log, so that is done here: what a commit follows on before it, its own entry before anybody
+is told. Should the power fail in between, only the newest entry can be damaged, of which nobody was
+told: to remove it is to undo that step.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+
+from firearrow.client.queues import Queue, Span
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import ConfigError, CorruptStore, FirearrowError, StoreLocked
+from firearrow.javanumbers import INT_MAX, LONG_MAX
+from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.archive.progress import FILES, LOG, ArchiveProgress, Numbers, read_numbers
+from firearrow.spark.source.marks import Recognition
+from firearrow.spark.source.origin import Origin
+from firearrow.spark.tables import MESSAGES
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+KEPT_HOURS: Final = 168  # that a file stays which the table has no more: for queries that read it
+_SETTINGS: Final = {
+    "delta.checkpointInterval": "10",  # a start reads so many entries of the log at the most
+    "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
+}
+_TRIES_MAX: Final = 100  # commits of others, one after the other, that come between
+_LOOKS_MAX: Final = 20  # at a log that goes on while it is read
+_POWER: Final = " (if power was lost, remove the newest entry of _delta_log: nothing that counts is in it)"
+_LAST_NAME: Final = "\U0010ffff"  # of a broker, where a table does not say which a file has
+
+
+class Conflict(StoreLocked):
+    """Another process has archived or removed the same in the meantime."""
+
+
+class QueueRows(msgspec.Struct, frozen=True, rename="camel"):
+    """Messages of one queue: so many, from the first to the last queue offset, both included;
+    where that is told, also where in the log the last one is and when it was stored."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    first: int
+    last: int
+    rows: int
+    last_place: int = -1
+    last_ms: int = -1
+
+    @property
+    def queue(self) -> Queue:
+        """The queue itself."""
+        return Queue(self.topic, self.broker, self.queue_id)
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A Parquet file of one topic and day, sorted by broker, queue and queue offset.
+
+    ``path`` is where it is in the archive. What it may hold is between the values with ``min`` and
+    ``max``, both included; the defaults are those of a file that somebody else has written.
+    """
+
+    path: str
+    topic: str
+    day: str
+    rows: int
+    size_bytes: int
+    broker_min: str = ""
+    broker_max: str = _LAST_NAME
+    queue_min: int = 0
+    queue_max: int = INT_MAX
+    offset_min: int = 0
+    offset_max: int = LONG_MAX
+    stored_min_ms: int = 0
+    stored_max_ms: int = 1 << 62
+
+    def may_hold(self, queue: Queue, span: Span | None = None) -> bool:
+        """Tell whether there may be messages of a queue, between offsets."""
+        return (
+            self.topic == queue.topic
+            and self.broker_min <= queue.broker <= self.broker_max
+            and self.queue_min <= queue.queue_id <= self.queue_max
+            and (span is None or (self.offset_min < span.end and span.start <= self.offset_max))
+        )
+
+    def statistics(self) -> str:
+        """Give what the table notes, in JSON, for all who want to skip files."""
+        least = {
+            "broker": self.broker_min,
+            "queueId": self.queue_min,
+            "queueOffset": self.offset_min,
+            "storeTimestamp": _iso(self.stored_min_ms),
+        }
+        most = {
+            "broker": self.broker_max,
+            "queueId": self.queue_max,
+            "queueOffset": self.offset_max,
+            "storeTimestamp": _iso(self.stored_max_ms),
+        }
+        return json.dumps(
+            {"numRecords": self.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
+        )
+
+
+_STATISTICS: Final = {
+    "broker_min": "min.broker",
+    "broker_max": "max.broker",
+    "queue_min": "min.queueId",
+    "queue_max": "max.queueId",
+    "offset_min": "min.queueOffset",
+    "offset_max": "max.queueOffset",
+    "stored_min_ms": "min.storeTimestamp",
+    "stored_max_ms": "max.storeTimestamp",
+}
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit is to change: files, and numbers. ``rewrites`` where the messages stay."""
+
+    what: str
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
+    numbers: dict[str, int] = {}
+    rewrites: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """What an archive holds after the commit ``version`` (0: nothing yet).
+
+    ``archive`` is the table's id, ``numbers`` all that are in its log.
+    """
+
+    version: int = 0
+    archive: str = ""
+    numbers: Numbers = field(default_factory=dict)
+    table: DeltaTable | None = field(default=None, compare=False)
+
+    @cached_property
+    def progress(self) -> ArchiveProgress:
+        """What the numbers mean."""
+        return ArchiveProgress.of(self.numbers)
+
+    @property
+    def offsets(self) -> Mapping[Queue, int]:
+        """Where each queue is to be archived on."""
+        return self.progress.offsets
+
+    @property
+    def first(self) -> Mapping[Queue, int]:
+        """The lowest offset that is there, of each queue that has messages here."""
+        return self.progress.first
+
+    @cached_property
+    def files(self) -> dict[str, DataFile]:
+        """The files, by their paths."""
+        if self.table is None:
+            return {}
+        actions = pa.table(self.table.get_add_actions(flatten=True))
+        days = actions["partition.dt"].cast(pa.string()).to_pylist()
+        columns = {
+            "path": [unquote(path) for path in actions["path"].to_pylist()],
+            "topic": actions["partition.topic"].to_pylist(),
+            "day": days,
+            "rows": actions["num_records"].to_pylist(),
+            "size_bytes": actions["size_bytes"].to_pylist(),
+        }
+        for name, column in _STATISTICS.items():
+            if column in actions.column_names:
+                columns[name] = _values(actions[column])
+        rows = zip(*columns.values(), strict=True)
+        named = (dict(zip(columns, row, strict=True)) for row in rows)
+        files = (DataFile(**{k: v for k, v in row.items() if v is not None}) for row in named)
+        return {file.path: file for file in sorted(files, key=lambda file: file.path)}
+
+
+class Archive:
+    """The table of an archive, at a directory or a URI. Can be pickled."""
+
+    def __init__(self, root: Path | str, clock: Clock | None = None) -> None:
+        self.place = FilePlace(root)
+        self.root = str(self.place)
+        self._clock = clock or SystemClock()
+
+    # --- reading ---
+
+    def load(self) -> State:
+        """Read what the archive holds, an empty state where there is none.
+
+        Raises CorruptStore for a log that can't be read, ConfigError where the package is missing.
+        """
+        if find_spec("deltalake") is None:
+            raise ConfigError(
+                "an archive needs the package deltalake: install Firearrow with the extra spark (docs/start.md)"
+            )
+        for _ in range(_LOOKS_MAX):
+            table = self._table()
+            if table is None:
+                return State()
+            version = table.version()
+            try:
+                numbers = read_numbers(self.place, version)
+            except (FileNotFoundError, msgspec.DecodeError, pa.ArrowInvalid) as error:
+                raise self._damaged(str(error)) from None
+            if numbers is not None:
+                return State(version, str(table.metadata().id), numbers, table)
+        raise StoreLocked(f"archive {self.root}: its log goes on faster than it can be read")
+
+    def _table(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        def opened() -> DeltaTable | None:
+            try:
+                return DeltaTable(self.root, storage_options=self.place.delta_options or None)
+            except TableNotFoundError:
+                return None
+
+        table: DeltaTable | None = self._told(opened)
+        return table
+
+    def _told(self, work: Callable[[], Any]) -> Any:
+        """Do something with the library, and make one sentence of what goes wrong."""
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        try:
+            return work()
+        except CommitFailedError:
+            raise
+        except DeltaError as error:
+            raise self._damaged(_sentence(error)) from None
+        except OSError as error:
+            raise FirearrowError(f"archive {self.root}: {_sentence(error)}") from None
+
+    def _damaged(self, reason: str) -> CorruptStore:
+        hint = "" if self.place.directory is None else _POWER
+        return CorruptStore(f"archive {self.root}: its log can't be read: {reason}{hint}")
+
+    def recognition(self, origin: Origin, *, fail_on_data_loss: bool) -> Recognition:
+        """Give the check that an origin is the one that this archive holds messages of."""
+        otherwise = "a store needs an archive of its own"
+        return Recognition(origin, f"archive {self.root}", otherwise, fail_on_data_loss)
+
+    # --- changing ---
+
+    def commit(self, state: State, change: Change) -> State:
+        """Make a change count, for good; give what the archive holds then.
+
+        ``state`` is what the change was planned with. Raises Conflict if another process has
+        changed the same numbers since, or has removed a file that is to be removed. Then nothing
+        counts, and the files that were to be added can be dropped.
+        """
+        self.place.sync_names(file.path for file in change.added)
+        base = state
+        for _ in range(_TRIES_MAX):
+            base = self._made() if base.table is None else base
+            self._require_fit(state, base, change)
+            self._sync_log(base.version, base.version)
+            if self._commits(base, change):
+                break
+            base = self.load()
+            if change.added and all(file.path in base.files for file in change.added):
+                break  # it counts, but the answer of the object store was lost
+        else:
+            raise Conflict(f"archive {self.root}: other processes change it without a pause")
+        now = self.load()
+        self._sync_log(base.version, now.version)
+        return now
+
+    def drop(self, files: Iterable[DataFile]) -> None:
+        """Remove files that were written and will not be committed."""
+        for file in files:
+            self.place.delete(file.path)
+
+    def _made(self) -> State:
+        """Make the table, unless somebody else has, also in this very moment."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import CommitFailedError
+
+        schema = MESSAGES.append(pa.field("dt", pa.date32()))
+        self.place.make()
+        try:
+            self._told(
+                lambda: DeltaTable.create(
+                    self.root,
+                    schema,
+                    mode="ignore",
+                    partition_by=["topic", "dt"],
+                    configuration=_SETTINGS,
+                    storage_options=self.place.delta_options or None,
+                )
+            )
+        except CommitFailedError:
+            if self.load().table is None:
+                raise
+        return self.load()
+
+    def _require_fit(self, planned: State, base: State, change: Change) -> None:
+        """Raise Conflict unless what a change was planned with is still so."""
+        if base is planned:
+            return
+        for name in change.numbers:
+            if base.numbers.get(name) != planned.numbers.get(name):
+                raise Conflict(f"archive {self.root}: another process has archived the same")
+        if any(file.path not in base.files for file in change.removed):
+            raise Conflict(f"archive {self.root}: another process has removed the same files")
+
+    def _commits(self, base: State, change: Change) -> bool:
+        """Try to make the commit that follows; tell whether nobody else has made that one."""
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import Transaction
+
+        assert base.table is not None
+        table = base.table
+        numbers = dict(change.numbers)
+        if change.removed:
+            numbers[FILES] = base.version + 1
+        properties = CommitProperties(
+            custom_metadata={"firearrow": change.what},
+            max_commit_retries=0,
+            app_transactions=[Transaction(name, number) for name, number in numbers.items()],
+        )
+        actions = [*self._additions(change), *self._removals(change)]
+        try:
+            self._told(
+                lambda: table.create_write_transaction(
+                    actions, "append", table.schema(), ["topic", "dt"], commit_properties=properties
+                )
+            )
+        except CommitFailedError:
+            return False
+        return True
+
+    def _additions(self, change: Change) -> list[Any]:
+        from deltalake.transaction import AddAction
+
+        return [
+            AddAction(
+                path=file.path,
+                size=file.size_bytes,
+                partition_values={"topic": file.topic, "dt": file.day},
+                modification_time=self._clock.now_ms(),
+                data_change=not change.rewrites,
+                stats=file.statistics(),
+            )
+            for file in change.added
+        ]
+
+    def _removals(self, change: Change) -> list[Any]:
+        from deltalake.transaction import RemoveAction
+
+        return [
+            RemoveAction(
+                file.path,
+                not change.rewrites,
+                self._clock.now_ms(),
+                file.size_bytes,
+                {"topic": file.topic, "dt": file.day},
+            )
+            for file in change.removed
+        ]
+
+    def _sync_log(self, before: int, now: int) -> None:
+        """Have the entries of the log on the disk, and what sums them up."""
+        names = [f"{LOG}/_last_checkpoint"]
+        for version in range(before, now + 1):
+            stem = f"{LOG}/{version:020}"
+            names += [f"{stem}.json", f"{stem}.checkpoint.parquet"]
+        there = [name for name in names if self.place.has(name)] if self.place.directory else []
+        self.place.sync(there)
+        self.place.sync_names(there)
+
+    # --- what is no part of the table ---
+
+    def clean(self, kept_hours: int = KEPT_HOURS) -> int:
+        """Remove files that no reader needs: replaced, expired, or of runs that were killed.
+
+        They stay for ``kept_hours``, so that queries that have begun can end. Gives their number.
+        """
+        state = self.load()
+        table = state.table
+        if table is None:
+            return 0
+        removed: list[str] = self._told(
+            lambda: table.vacuum(kept_hours, dry_run=False, enforce_retention_duration=False, full=True)
+        )
+        self._sync_log(state.version, self.load().version)
+        return len(removed)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        microseconds = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        return [None if value is None else value // 1000 for value in microseconds]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _iso(ms: int) -> str:
+    moment = datetime.fromtimestamp(ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
+
+
+def _sentence(error: Exception) -> str:
+    """Give what a library of many layers says as one line."""
+    text = re.sub(r"\x1b\[\d+m|↳|\s+", " ", str(error))
+    return re.sub(r" +", " ", text).strip()[:300]

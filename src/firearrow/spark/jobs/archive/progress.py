@@ -1,0 +1,225 @@
+"""What an archive knows besides its files: numbers in the log of its table.
+
+A table of Delta Lake keeps, for whoever writes it, a number under any name: the version of an
+application transaction. It is set by the commit that adds the files, is part of each checkpoint and
+outlives what log clean-up removes, which the rest of a commit's metadata does not. So all that must
+stay is such a number::
+
+    firearrow:next:<queue id>:<broker>:<topic>         the queue offset to be archived next
+    firearrow:first:<queue id>:<broker>:<topic>        the lowest that the table has or had to get;
+                                                       what expires raises it
+    firearrow:last:<queue id>:<broker>:<topic>:<what>  the message before ``next``, by which its
+                                                       queue is known again: ``place`` in the log
+                                                       and when ``stored``; -1 if it is not known
+    firearrow:gap:<queue id>:<broker>:<topic>:<start>:<end>   so many messages of these were gone;
+                                                       none where the queue begins anew at start
+    firearrow:mark:<broker>:<slot>:<what>              a message by which a log is known again
+    firearrow:files                                    the last commit that removed files
+
+Names within are quoted as in URLs. The library gives a number to who knows its name, but no list of
+them; so the log is read here for these, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import quote, unquote
+
+import msgspec
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from firearrow.client.queues import Mark, Queue
+from firearrow.spark.jobs.archive.fileplace import FilePlace
+
+LOG: Final = "_delta_log"
+MARKS_MAX: Final = 8  # of each broker: messages of its last steps
+_OWN: Final = "firearrow"
+FILES: Final = f"{_OWN}:files"
+_NO_MARK: Final = Mark(-1, -1)
+
+Numbers = Mapping[str, int]
+
+
+class Gap(msgspec.Struct, frozen=True, rename="camel"):
+    """Messages that were gone before they were archived: ``missing`` of ``start`` to ``end``."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    start: int
+    end: int
+    missing: int
+
+    @property
+    def queue(self) -> Queue:
+        """The queue that lacks them."""
+        return Queue(self.topic, self.broker, self.queue_id)
+
+
+class LogMark(msgspec.Struct, frozen=True, rename="camel"):
+    """A message that the log of a broker has, by which it is known again: where its record is, and
+    when it was stored."""
+
+    broker: str
+    commit_log_offset: int
+    store_ms: int
+
+
+@dataclass(frozen=True)
+class ArchiveProgress:
+    """The numbers, as what they mean. ``marks`` are those of each broker, newest last."""
+
+    offsets: dict[Queue, int] = field(default_factory=dict)
+    first: dict[Queue, int] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+    last: dict[Queue, Mark] = field(default_factory=dict)
+    marks: tuple[LogMark, ...] = ()
+    _slots: dict[str, list[int]] = field(default_factory=dict)  # oldest first
+
+    @classmethod
+    def of(cls, numbers: Numbers) -> ArchiveProgress:
+        """Read what is Firearrow's of a table's numbers."""
+        progress = cls()
+        last: dict[Queue, dict[str, int]] = {}
+        marks: dict[tuple[str, int], dict[str, int]] = {}
+        for name, number in numbers.items():
+            own, _, rest = name.partition(":")
+            if own != _OWN:
+                continue
+            kind, *parts = (unquote(part) for part in rest.split(":"))
+            if kind == "next":
+                progress.offsets[_queue(parts)] = number
+            elif kind == "first":
+                progress.first[_queue(parts)] = number
+            elif kind == "last":
+                last.setdefault(_queue(parts), {})[parts[3]] = number
+            elif kind == "gap":
+                gap = Gap(*_queue(parts), int(parts[3]), int(parts[4]), number)
+                progress.gaps.append(gap)
+            elif kind == "mark":
+                broker, slot, what = parts
+                marks.setdefault((broker, int(slot)), {})[what] = number
+        progress.gaps.sort(key=lambda gap: (gap.queue, gap.start))
+        found = {queue: Mark(m["place"], m["stored"]) for queue, m in last.items()}
+        progress.last.update((queue, mark) for queue, mark in found.items() if mark != _NO_MARK)
+        return progress._with_marks(marks)
+
+    def _with_marks(self, marks: Mapping[tuple[str, int], Mapping[str, int]]) -> ArchiveProgress:
+        ordered = sorted(marks.items(), key=lambda item: item[1]["step"])
+        slots: dict[str, list[int]] = {}
+        for (broker, slot), _ in ordered:
+            slots.setdefault(broker, []).append(slot)
+        found = [LogMark(b, m["offset"], m["stored"]) for (b, _), m in ordered]
+        return replace(self, marks=tuple(found), _slots=slots)
+
+    @property
+    def logs(self) -> dict[str, list[Mark]]:
+        """The messages by which the log of each broker is known again, newest first."""
+        found: dict[str, list[Mark]] = {}
+        for mark in reversed(self.marks):
+            of_broker = found.setdefault(mark.broker, [])
+            of_broker.append(Mark(mark.commit_log_offset, mark.store_ms))
+        return found
+
+    def numbers_of_marks(self, marks: Iterable[LogMark], step: int) -> dict[str, int]:
+        """Give the numbers by which new marks take the places of the oldest ones."""
+        found: dict[str, int] = {}
+        for mark in marks:
+            slots = self._slots.get(mark.broker, [])
+            slot = len(slots) if len(slots) < MARKS_MAX else slots[0]
+            values = {"step": step, "offset": mark.commit_log_offset, "stored": mark.store_ms}
+            for what, value in values.items():
+                found[_name("mark", mark.broker, slot, what)] = value
+        return found
+
+
+def numbers_of_offsets(kind: str, offsets: Mapping[Queue, int]) -> dict[str, int]:
+    """Give the numbers of queues: ``next`` or ``first``."""
+    return {_name(kind, *_parts(queue)): offset for queue, offset in offsets.items()}
+
+
+def numbers_of_last(queues: Iterable[Queue], marks: Mapping[Queue, Mark]) -> dict[str, int]:
+    """Give the numbers of the messages before the ``next`` ones of queues."""
+    found: dict[str, int] = {}
+    for queue in queues:
+        mark = marks.get(queue, _NO_MARK)
+        found[_name("last", *_parts(queue), "place")] = mark.physical_offset
+        found[_name("last", *_parts(queue), "stored")] = mark.store_ms
+    return found
+
+
+def numbers_of_gaps(gaps: Iterable[Gap]) -> dict[str, int]:
+    """Give the numbers that record gaps."""
+    return {_name("gap", *_parts(gap.queue), gap.start, gap.end): gap.missing for gap in gaps}
+
+
+def _name(*parts: object) -> str:
+    return ":".join((_OWN, *(quote(str(part), safe="") for part in parts)))
+
+
+def _parts(queue: Queue) -> tuple[int, str, str]:
+    return queue.queue_id, queue.broker, queue.topic
+
+
+def _queue(parts: list[str]) -> Queue:
+    return Queue(parts[2], parts[1], int(parts[0]))
+
+
+# --- the log ---
+
+
+class _Txn(msgspec.Struct, rename="camel"):
+    app_id: str
+    version: int
+
+
+class _Line(msgspec.Struct):
+    txn: _Txn | None = None
+
+
+class _LastCheckpoint(msgspec.Struct):
+    version: int
+    parts: int | None = None
+
+
+def read_numbers(place: FilePlace, version: int) -> dict[str, int] | None:
+    """Give the numbers that a table has at a version; None if its log has gone on since.
+
+    Raises FileNotFoundError where the log is incomplete, msgspec.DecodeError where it is no log.
+    """
+    found: dict[str, int] = {}
+    start = 0
+    try:
+        text = place.read(f"{LOG}/_last_checkpoint")
+    except FileNotFoundError:
+        pass
+    else:
+        last = msgspec.json.decode(text, type=_LastCheckpoint)
+        if last.version > version:
+            return None
+        start = last.version + 1
+        for name in _checkpoint_names(last):
+            found |= _in_checkpoint(place, f"{LOG}/{name}")
+    decoder = msgspec.json.Decoder(_Line)
+    for number in range(start, version + 1):
+        for line in place.read(f"{LOG}/{number:020}.json").splitlines():
+            if b'"txn"' in line and (txn := decoder.decode(line).txn) is not None:
+                found[txn.app_id] = txn.version
+    return found
+
+
+def _checkpoint_names(last: _LastCheckpoint) -> list[str]:
+    stem = f"{last.version:020}.checkpoint"
+    if last.parts is None:
+        return [f"{stem}.parquet"]
+    return [f"{stem}.{n:010}.{last.parts:010}.parquet" for n in range(1, last.parts + 1)]
+
+
+def _in_checkpoint(place: FilePlace, path: str) -> dict[str, int]:
+    with place.open(path) as file:
+        column = pq.ParquetFile(file).read(["txn"])["txn"].combine_chunks().drop_null()
+    names, versions = (pc.struct_field(column, name) for name in ("appId", "version"))
+    return dict(zip(names.to_pylist(), versions.to_pylist(), strict=True))

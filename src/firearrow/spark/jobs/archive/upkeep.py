@@ -1,0 +1,134 @@
+"""What an archive needs while it grows: small files joined, old days expired, leftovers removed.
+
+Expiry is a commit that removes files from the table and opens none of them to write: whole days,
+never today's. It raises the offset at which each queue of the archive begins, so that what was
+expired on purpose is no loss to readers. ``firearrow pipeline compact`` and ``expire`` do these
+once, `Upkeep` does them in an archive that follows its source.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from firearrow.client.queues import Queue, Span
+from firearrow.clock import Clock, SystemClock
+from firearrow.spark.jobs.archive.compaction import GROUPS_OF_WORKER, compact
+from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive, Change, Conflict, DataFile, QueueRows, State
+from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.archive.parquet import ORDER, queues_in
+from firearrow.spark.jobs.archive.progress import numbers_of_offsets
+from firearrow.spark.jobs.workers import Workers
+
+log = logging.getLogger(__name__)
+
+PILED_UP: Final = 32  # small files of a topic and day: half an hour of steps, read in a second
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A file of which it must be known what it has of each queue."""
+
+    place: FilePlace
+    path: str
+
+
+class Upkeep:
+    """Joins files as they pile up; once a day, those of all days before, expires and cleans.
+
+    ``keep_days`` are the days that stay before today's; None keeps all.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        archive: Archive,
+        keep_days: int | None = None,
+        *,
+        files_min: int = PILED_UP,
+        kept_hours: int = KEPT_HOURS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._workers = workers
+        self._archive = archive
+        self._keep_days = keep_days
+        self._files_min = files_min
+        self._kept_hours = kept_hours
+        self._clock = clock or SystemClock()
+        self._done = ""
+
+    def __call__(self) -> bool:
+        """Do what is due; tell whether the table has changed.
+
+        No more is joined than takes some seconds, as messages wait meanwhile; the rest comes next.
+        """
+        now_ms = self._clock.now_ms()
+        today = day_of(now_ms)
+        groups_max = self._workers.parallelism * GROUPS_OF_WORKER
+        piled_up = compact(self._workers, self._archive, files_min=self._files_min, groups_max=groups_max)
+        if today == self._done:
+            return piled_up is not None
+        expired: tuple[DataFile, ...] = ()
+        if self._keep_days is not None:
+            expired = expire(self._workers, self._archive, day_of(now_ms, self._keep_days))
+        left = compact(self._workers, self._archive, before=today, groups_max=groups_max)
+        if left is None or len(left.added) < groups_max:  # not until a backlog leaves none
+            removed = self._archive.clean(self._kept_hours)
+            self._done = today
+            log.info("archive is tidy", extra={"removed": removed})
+        return any((piled_up, expired, left))
+
+
+def day_of(now_ms: int, days_before: int = 0) -> str:
+    """Give the day of a time, or one before it, in UTC."""
+    return f"{datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days=days_before):%F}"
+
+
+def expire(workers: Workers, archive: Archive, first_day: str) -> tuple[DataFile, ...]:
+    """Remove the days before ``first_day`` from an archive; give the files that are gone.
+
+    They can be read for some time by who has begun to; ``Archive.clean`` removes them then. Where
+    another process changes the same at the same time, nothing is removed, to be tried again.
+    """
+    state = archive.load()
+    removed = tuple(file for file in state.files.values() if file.day < first_day)
+    if not removed:
+        return ()
+    first = _first_left(workers, archive, state, removed)
+    numbers = numbers_of_offsets("first", first)
+    try:
+        archive.commit(state, Change(what="expire", removed=removed, numbers=numbers))
+    except Conflict:
+        return ()
+    return removed
+
+
+def _first_left(workers: Workers, archive: Archive, state: State, removed: Sequence[DataFile]) -> dict[Queue, int]:
+    """Give where queues begin without some files.
+
+    That is behind their last message in these, unless a file that stays has earlier ones: messages
+    are a day's by when they were stored, and a clock may have been set back.
+    """
+    gone = {file.path for file in removed}
+    ends: dict[Queue, int] = {}
+    for rows in workers.run(_queues, [Look(archive.place, path) for path in gone]):
+        for part in rows:
+            ends[part.queue] = max(part.last + 1, ends.get(part.queue, 0))
+    spans = {queue: Span(state.first.get(queue, 0), end) for queue, end in ends.items()}
+    kept = [file for path, file in state.files.items() if path not in gone]
+    earlier = [f for f in kept if any(f.may_hold(queue, span) for queue, span in spans.items())]
+    for rows in workers.run(_queues, [Look(archive.place, file.path) for file in earlier]):
+        for part in rows:
+            if part.queue in ends:
+                ends[part.queue] = min(part.first, ends[part.queue])
+    return ends
+
+
+def _queues(look: Look) -> list[QueueRows]:
+    with look.place.open(look.path) as file:
+        return queues_in(pq.ParquetFile(file).read(list(ORDER)))

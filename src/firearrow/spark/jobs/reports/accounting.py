@@ -1,0 +1,142 @@
+"""Accounting: whose messages fill the log, how fast, and when the disk is full.
+
+All is derived from one small table, `hourly`, so the log is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyspark.sql.functions as fn
+from pyspark.sql import DataFrame, Window
+
+from firearrow.spark.jobs.reports.columns import address, at, group_of, seconds, shaped
+
+MESSAGE_COLUMNS: Final = ("broker", "topic", "storeSize", "storeTimestamp", "bornHost")
+DIMENSIONS: Final = ("topic", "consumerGroup", "producer", "broker")
+HOUR_SECONDS: Final = 3600
+DAY_SECONDS: Final = 86_400
+
+
+def hourly(messages: DataFrame) -> DataFrame:
+    """Give what each producer stored in each topic, hour by hour.
+
+    Of messages read with ``visibility=log`` that is what the log holds, retries, delayed and
+    transactional copies included; ``consumerGroup`` is there of retries and dead letters.
+
+    Columns: broker, topic, consumerGroup, producer, hour, messages, bytes, first, last.
+    """
+    keys = ["broker", "topic", "consumerGroup", "producer", "hour"]
+    counted = (
+        messages.withColumn("consumerGroup", group_of(fn.col("topic")))
+        .withColumn("producer", address(fn.col("bornHost")))
+        .withColumn("hour", fn.date_trunc("hour", "storeTimestamp"))
+        .groupBy(*keys)
+        .agg(
+            fn.count("*").alias("messages"),
+            fn.sum("storeSize").alias("bytes"),
+            fn.min("storeTimestamp").alias("first"),
+            fn.max("storeTimestamp").alias("last"),
+        )
+    )
+    return shaped(counted, [*keys, "messages", "bytes", "first", "last"])
+
+
+def totals(by_hour: DataFrame, dimensions: Sequence[str]) -> DataFrame:
+    """Give what each value of some of `DIMENSIONS` holds, the largest first.
+
+    Columns: the dimensions, messages, bytes, share (of all bytes), meanBytes, messagesPerSecond,
+    bytesPerSecond (both from its first to its last message, null below a second), first, last.
+    """
+    keys = list(dimensions)
+    of_group = by_hour.where("consumerGroup is not null") if "consumerGroup" in keys else by_hour
+    summed = of_group.groupBy(*keys).agg(
+        fn.sum("messages").alias("messages"),
+        fn.sum("bytes").alias("bytes"),
+        fn.min("first").alias("first"),
+        fn.max("last").alias("last"),
+    )
+    took = seconds(fn.col("first"), fn.col("last"))
+    lasted = fn.when(took >= 1, took)
+    everything = fn.sum("bytes").over(Window.partitionBy(fn.lit(0)))
+    return shaped(
+        summed.withColumn("share", fn.col("bytes") / everything)
+        .withColumn("meanBytes", fn.col("bytes") / fn.col("messages"))
+        .withColumn("messagesPerSecond", fn.col("messages") / lasted)
+        .withColumn("bytesPerSecond", fn.col("bytes") / lasted)
+        .orderBy(fn.desc("bytes"), *keys),
+        [*keys, "messages", "bytes", "share", "meanBytes", "messagesPerSecond", "bytesPerSecond", "first", "last"],
+    )
+
+
+def hours(by_hour: DataFrame) -> DataFrame:
+    """Give what came in each hour. Columns: hour, messages, bytes."""
+    summed = by_hour.groupBy("hour").agg(fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes"))
+    return shaped(summed.orderBy("hour"), ["hour", "messages", "bytes"])
+
+
+def hottest(by_hour: DataFrame) -> DataFrame:
+    """Give each topic's hour with the most messages, the hottest first.
+
+    Columns: topic, hour, messages, bytes, ofUsual (how many times its mean hour).
+    """
+    per_hour = by_hour.groupBy("topic", "hour").agg(
+        fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes")
+    )
+    topic = Window.partitionBy("topic")
+    ranked = per_hour.withColumn("rank", fn.row_number().over(topic.orderBy(fn.desc("messages"), "hour"))).withColumn(
+        "ofUsual", fn.col("messages") / fn.avg("messages").over(topic)
+    )
+    return shaped(
+        ranked.where("rank = 1").orderBy(fn.desc("messages"), "topic"),
+        ["topic", "hour", "messages", "bytes", "ofUsual"],
+    )
+
+
+def growth(by_hour: DataFrame, now_ms: int) -> DataFrame:
+    """Give how each topic's last 24 hours compare with the 24 before, the most grown first.
+
+    Columns: topic, bytesBefore, bytesLast, grown (bytes), ratio (null of new topics).
+    """
+    age = seconds(fn.col("hour"), at(now_ms))
+    last = fn.when(age < DAY_SECONDS, fn.col("bytes")).otherwise(0)
+    before = fn.when((age >= DAY_SECONDS) & (age < 2 * DAY_SECONDS), fn.col("bytes")).otherwise(0)
+    summed = by_hour.groupBy("topic").agg(fn.sum(before).alias("bytesBefore"), fn.sum(last).alias("bytesLast"))
+    ratio = fn.when(fn.col("bytesBefore") > 0, fn.col("bytesLast") / fn.col("bytesBefore"))
+    return shaped(
+        summed.withColumn("grown", fn.col("bytesLast") - fn.col("bytesBefore"))
+        .withColumn("ratio", ratio)
+        .orderBy(fn.desc("grown"), "topic"),
+        ["topic", "bytesBefore", "bytesLast", "grown", "ratio"],
+    )
+
+
+def forecast(by_hour: DataFrame, free_bytes: int, retention_hours: float, now_ms: int) -> DataFrame:
+    """Give when each broker's disk is full, at the rate of its log's last 24 hours.
+
+    ``peakBytes`` is what the log takes in the end, once retention deletes as much as comes: if
+    that is no more than what there is now and what is free, the disk never gets full.
+
+    Columns: broker, bytes, bytesPerHour, freeBytes, peakBytes, fullInHours (null: never), fullAt.
+    """
+    age = seconds(fn.col("last"), at(now_ms))
+    recent = fn.when(age < DAY_SECONDS, fn.col("bytes")).otherwise(0)
+    summed = by_hour.groupBy("broker").agg(
+        fn.sum("bytes").alias("bytes"), fn.sum(recent).alias("recent"), fn.min("first").alias("first")
+    )
+    span = fn.least(fn.greatest(seconds(fn.col("first"), at(now_ms)) / HOUR_SECONDS, fn.lit(1.0)), fn.lit(24.0))
+    rate = fn.col("bytesPerHour")
+    full = fn.when(
+        (rate > 0) & (fn.col("peakBytes") > fn.col("bytes") + fn.col("freeBytes")), fn.col("freeBytes") / rate
+    )
+    full_at = fn.timestamp_millis(fn.lit(now_ms) + (fn.col("fullInHours") * HOUR_SECONDS * 1000).cast("bigint"))
+    return shaped(
+        summed.withColumn("bytesPerHour", fn.col("recent") / span)
+        .withColumn("freeBytes", fn.lit(free_bytes))
+        .withColumn("peakBytes", (rate * retention_hours).cast("bigint"))
+        .withColumn("fullInHours", full)
+        .withColumn("fullAt", full_at)
+        .orderBy(fn.asc_nulls_last("fullInHours"), "broker"),
+        ["broker", "bytes", "bytesPerHour", "freeBytes", "peakBytes", "fullInHours", "fullAt"],
+    )

@@ -1,0 +1,123 @@
+"""Duplicates: messages that are there more than once, and what idempotent consumers would catch.
+
+Two kinds: the same *id* (the client sent it again, as no answer came) and the same *business key*
+(the application sent it again). Of the latter, copies with the same body are duplicates, others
+may be meant.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyspark.sql.functions as fn
+from pyspark.sql import DataFrame, Window
+
+from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX
+from firearrow.spark.jobs.reports.columns import QUEUE, address, is_internal, seconds, shaped
+
+MESSAGE_COLUMNS: Final = (
+    *QUEUE, "queueOffset", "msgId", "bornHost", "storeTimestamp", "bodyCrc", "keys",
+)  # fmt: skip
+
+
+def occurrences(messages: DataFrame) -> DataFrame:
+    """Give each message of users once for its id and once for each of its keys.
+
+    Columns: topic, kind, value, broker, queueId, queueOffset, producer, storeTimestamp, bodyCrc.
+    """
+    topic = fn.col("topic")
+    internal = is_internal(topic) | topic.startswith(RETRY_PREFIX) | topic.startswith(DLQ_PREFIX)
+    words = fn.array_distinct(fn.split(fn.coalesce("keys", fn.lit("")), " "))
+    keys = fn.transform(
+        fn.filter(words, lambda word: word != ""),
+        lambda word: fn.struct(fn.lit("key").alias("kind"), word.alias("value")),
+    )
+    unique = fn.struct(fn.lit("id").alias("kind"), fn.col("msgId").alias("value"))
+    rows = messages.where(~internal).select(
+        "topic", "broker", "queueId", "queueOffset", address(fn.col("bornHost")).alias("producer"),
+        "storeTimestamp", "bodyCrc", fn.inline(fn.concat(fn.array(unique), keys)),
+    )  # fmt: skip
+    return shaped(
+        rows,
+        ["topic", "kind", "value", "broker", "queueId", "queueOffset", "producer",
+         "storeTimestamp", "bodyCrc"],
+    )  # fmt: skip
+
+
+def repeats(found: DataFrame) -> DataFrame:
+    """Give the ids and keys of `occurrences` that are there more than once, the most copied first.
+
+    Columns: topic, kind, value, copies, bodies (how many different), producers, first, last,
+    apartSeconds (from first to last).
+    """
+    counted = (
+        found.groupBy("topic", "kind", "value")
+        .agg(
+            fn.count("*").alias("copies"),
+            fn.count_distinct("bodyCrc").alias("bodies"),
+            fn.count_distinct("producer").alias("producers"),
+            fn.min("storeTimestamp").alias("first"),
+            fn.max("storeTimestamp").alias("last"),
+        )
+        .where("copies > 1")
+    )
+    return shaped(
+        counted.withColumn("apartSeconds", seconds(fn.col("first"), fn.col("last"))).orderBy(
+            fn.desc("copies"), "topic", "kind", "value"
+        ),
+        ["topic", "kind", "value", "copies", "bodies", "producers", "first", "last",
+         "apartSeconds"],
+    )  # fmt: skip
+
+
+def repeated(found: DataFrame) -> DataFrame:
+    """Give every copy but the first of an id or key with how long the one before it is ago.
+
+    Columns: those of `occurrences`, sameBody (as the one before), sinceSeconds.
+    """
+    order = Window.partitionBy("topic", "kind", "value").orderBy("storeTimestamp", "broker", "queueId", "queueOffset")
+    before = fn.lag("storeTimestamp").over(order)
+    copies = (
+        found.withColumn("sameBody", fn.lag("bodyCrc").over(order) == fn.col("bodyCrc"))
+        .withColumn("sinceSeconds", seconds(before, fn.col("storeTimestamp")))
+        .where("sinceSeconds is not null")
+    )
+    return shaped(copies, [*found.columns, "sameBody", "sinceSeconds"])
+
+
+def by_producer(copies: DataFrame, window_seconds: int) -> DataFrame:
+    """Give who repeats, and what a consumer that remembers for ``window_seconds`` would catch.
+
+    ``caught`` are copies of an id, or of a key with the same body, that come within the window;
+    ``late`` those that come after it; ``changed`` copies of a key with another body.
+
+    Columns: topic, producer, kind, copies, caught, late, changed.
+    """
+    same = (fn.col("kind") == "id") | fn.col("sameBody")
+    inside = fn.col("sinceSeconds") <= window_seconds
+    counted = copies.groupBy("topic", "producer", "kind").agg(
+        fn.count("*").alias("copies"),
+        fn.count_if(same & inside).alias("caught"),
+        fn.count_if(same & ~inside).alias("late"),
+        fn.count_if(~same).alias("changed"),
+    )
+    return shaped(
+        counted.orderBy(fn.desc("copies"), "topic", "producer", "kind"),
+        ["topic", "producer", "kind", "copies", "caught", "late", "changed"],
+    )
+
+
+def windows(found: DataFrame, window_seconds: int) -> DataFrame:
+    """Give how many copies came in each stretch of time.
+
+    Columns: topic, kind, windowStart, messages, copies (beyond the first of each id or key within
+    the stretch), share.
+    """
+    start = fn.window("storeTimestamp", f"{window_seconds} seconds").start
+    counted = found.groupBy("topic", "kind", start.alias("windowStart")).agg(
+        fn.count("*").alias("messages"), (fn.count("*") - fn.count_distinct("value")).alias("copies")
+    )
+    return shaped(
+        counted.withColumn("share", fn.col("copies") / fn.col("messages")).orderBy("windowStart", "topic", "kind"),
+        ["topic", "kind", "windowStart", "messages", "copies", "share"],
+    )

@@ -1,0 +1,134 @@
+"""Where a job's tables come from: the files of stores, or brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from firearrow.spark.options import MiB, Options, parse
+from firearrow.spark.source.datasource import RocketMQSource, open_origin
+from firearrow.spark.source.files import FileOrigin
+from firearrow.spark.stores import open_stores
+from firearrow.spark.tables import TABLES
+
+_BOUNDS = pa.schema(
+    {"broker": pa.string(), "topic": pa.string(), "queueId": pa.int32(), "minOffset": pa.int64(),
+     "maxOffset": pa.int64()}
+)  # fmt: skip
+
+
+class Reader:
+    """Reads tables of one place; ``options`` are those of the format ``rocketmq``.
+
+    A small place is read at once, by this process, and not when a query runs.
+    """
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
+        self.spark = spark
+        self.options = dict(options)
+
+    def table(self, name: str, columns: Iterable[str] | None = None, **more: str) -> DataFrame:
+        """Give a table, or some of its columns: what is not asked for is not built."""
+        options = {**self.options, **more, "table": name}
+        schema = None if columns is None else _part(name, columns)
+        if self._is_small and (rows := rows_of(options, schema)) is not None:
+            return self.spark.createDataFrame(rows, schema or from_arrow_schema(rows.schema))
+        reader = self.spark.read.format("rocketmq").options(**options)
+        return (reader.schema(schema) if schema is not None else reader).load()
+
+    @cached_property
+    def _is_small(self) -> bool:
+        return is_small(parse(self.options))
+
+    def stream(self, columns: Iterable[str], **more: str) -> DataFrame:
+        """Give messages as a stream."""
+        reader = self.spark.readStream.format("rocketmq").options(**{**self.options, **more})
+        return reader.schema(_part("messages", columns)).load()
+
+    def queues(self) -> DataFrame:
+        """Give broker, topic, queueId, minOffset, maxOffset of every queue, without a task."""
+        bounds = open_origin(parse(self.options)).bounds()
+        rows = [
+            {"broker": queue.broker, "topic": queue.topic, "queueId": queue.queue_id,
+             "minOffset": bound.earliest, "maxOffset": bound.latest}
+            for queue, bound in bounds.items()
+        ]  # fmt: skip
+        return self.spark.createDataFrame(pa.Table.from_pylist(rows, _BOUNDS))
+
+    def held(self, frame: DataFrame) -> DataFrame:
+        """Give a table as it is now, for several queries; of a small place it is small, too.
+
+        Rows that Spark has at hand spare it most of a plan, and where there are none, all of it.
+        """
+        if self._is_small:
+            return self.spark.createDataFrame(frame.toArrow())
+        return frame.localCheckpoint()
+
+    @property
+    def has_files(self) -> bool:
+        """Tell whether stores are read, and not brokers: then the whole log is there."""
+        return "path" in self.options or "paths" in self.options
+
+    def log(self, columns: Iterable[str]) -> DataFrame:
+        """Give messages as the log has them; of brokers, what consumers can read."""
+        more = {"visibility": "log"} if self.has_files else {}
+        return self.table("messages", columns, **more)
+
+
+def _part(name: str, columns: Iterable[str]) -> StructType:
+    schema = from_arrow_schema(TABLES[name])
+    return StructType([schema[column] for column in columns])
+
+
+# --- Small sources, whose tables the driver reads itself ---
+#
+#  To start Spark's workers takes seconds, to read a hundred thousand messages a part of one. What reads is what a
+# worker would run (`RocketMQSource`), and Spark gets the rows as Arrow.
+
+
+MESSAGES_MAX: Final = 200_000  # half a second of one core
+LOG_BYTES_MAX: Final = 1024 * MiB  # one file of the usual size; where queues are gone it is read
+TABLE_BYTES_MAX: Final = 64 * MiB  # they are held in memory, here and in the JVM
+
+
+def is_small(options: Options) -> bool:
+    """Tell whether a source has few messages.
+
+    Raises ConfigError where there is no such store, topic or cluster.
+    """
+    origin = open_origin(options)
+    bounds = origin.bounds().values()
+    if sum(bound.latest - bound.earliest for bound in bounds) > MESSAGES_MAX:
+        return False
+    if not isinstance(origin, FileOrigin):
+        return True
+    return has_small_log(options)
+
+
+def has_small_log(options: Options) -> bool:
+    """Tell whether the files of a log are few. Raises ConfigError where there is no such store."""
+    files = [file for store in open_stores(options) for file in store.log]
+    return sum(file.size_bytes for file in files) <= LOG_BYTES_MAX
+
+
+def rows_of(options: Mapping[str, str], schema: StructType | None) -> pa.Table | None:
+    """Read the table that options name; None where it is larger than it is good to hold."""
+    source = RocketMQSource(dict(options))
+    wanted = source.schema() if schema is None else schema
+    reader = source.reader(wanted)
+    batches: list[pa.RecordBatch] = []
+    room = TABLE_BYTES_MAX
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            assert isinstance(batch, pa.RecordBatch)
+            batches.append(batch)
+            room -= batch.nbytes
+            if room < 0:
+                return None
+    return pa.Table.from_batches(batches, to_arrow_schema(wanted, timezone="UTC"))

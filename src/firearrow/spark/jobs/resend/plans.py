@@ -1,0 +1,200 @@
+"""Jobs that send messages again: what they fix when they begin, and how their pieces are done.
+
+The directory of a job holds ``plan.json``, which says what was asked for, which offsets of which
+queues that is and where each queue goes, and ``queues/`` with the progress of each. The same job
+can be started again and again; it ends at once when all is done. A job that asks for something
+else needs a directory of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import gethostname
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from firearrow.client.queues import Queue, Span
+from firearrow.errors import ConfigError, CorruptStore
+from firearrow.files import replace_atomically
+from firearrow.spark.jobs.resend.sender import SETTLE_SECONDS, Ledger, Marks, Pace, Resend, SourceProgress
+from firearrow.spark.jobs.resend.sources import Messages
+from firearrow.spark.jobs.resend.targets import Brokers
+from firearrow.spark.jobs.workers import Workers
+
+_PLAN: Final = "plan.json"
+
+Sleep = Callable[[float], object]
+Choose = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Leaves out rows; must be picklable."""
+
+
+class Route(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the messages of a source queue between two offsets go."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    start: int
+    end: int
+    to_topic: str
+    to_broker: str
+    to_queue: int
+
+    @property
+    def queue(self) -> Queue:
+        """The source queue."""
+        return Queue(self.topic, self.broker, self.queue_id)
+
+    @property
+    def place(self) -> Queue:
+        """The target queue."""
+        return Queue(self.to_topic, self.to_broker, self.to_queue)
+
+
+class JobPlan(msgspec.Struct, frozen=True, rename="camel"):
+    """What a job does. ``asked`` is what it was asked for, in words that can be compared."""
+
+    job: str
+    asked: dict[str, Any]
+    routes: tuple[Route, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a job has done, all its runs together."""
+
+    queues: int
+    messages: int
+    skipped: tuple[str, ...] = field(default=())  # topics that were left out
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTask:
+    """One queue's part of a job, for a worker."""
+
+    messages: Messages
+    route: Route
+    options: Mapping[str, str]
+    directory: Path  # of the job
+    plan: str  # its name, by which a worker knows the directory
+    positional: bool
+    choose: Choose | None
+    per_second: float | None
+
+
+def begin(
+    directory: Path, asked: Mapping[str, Any], make: Callable[[], JobPlan], sleep: Sleep | None = None
+) -> JobPlan:
+    """Give the plan of the job in a directory: the one that is there, or else a new one.
+
+    An earlier run that was killed may have messages on their way still: then they are waited for.
+    Raises ConfigError if the job there is another.
+    """
+    path = directory / _PLAN
+    if not path.exists():
+        plan = make()
+        replace_atomically(path, msgspec.json.format(msgspec.json.encode(plan), indent=1))
+        return plan
+    try:
+        plan = msgspec.json.decode(path.read_bytes(), type=JobPlan)
+    except msgspec.DecodeError as error:
+        raise CorruptStore(f"{path} is not the plan of a job: {error}") from None
+    require_same(directory, plan.asked, asked)
+    (sleep or threading.Event().wait)(SETTLE_SECONDS)
+    return plan
+
+
+def require_same(directory: Path, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raise ConfigError, saying what differs, unless a job is the one that was begun."""
+    differences = [
+        f"{name} was {_word(begun.get(name))} and is {_word(asked.get(name))}"
+        for name in {**begun, **asked}
+        if begun.get(name) != asked.get(name)
+    ]
+    if differences:
+        raise ConfigError(
+            f"{directory} belongs to another job: {', '.join(differences)}; give this one a directory of its own"
+        )
+
+
+def _word(value: Any) -> str:
+    if value in (None, False, "", [], {}):
+        return "not given"
+    return str(value).strip("[]")
+
+
+def do(
+    workers: Workers,
+    directory: Path,
+    plan: JobPlan,
+    messages: Messages,
+    options: Mapping[str, str],
+    *,
+    positional: bool = False,
+    choose: Choose | None = None,
+    rate: float | None = None,
+) -> list[SourceProgress]:
+    """Send what the plan says and is not sent yet; ``rate`` is in messages a second, of all."""
+    spans = {route.queue: Span(route.start, route.end) for route in plan.routes}
+    at_once = min(workers.parallelism, len(plan.routes)) or 1
+    pieces = [
+        QueueTask(
+            messages.within({route.queue: spans[route.queue]}),
+            route,
+            dict(options),
+            directory,
+            plan.job,
+            positional,
+            choose,
+            None if rate is None else rate / at_once,
+        )
+        for route in plan.routes
+    ]
+    return workers.run(_send, pieces)
+
+
+def _ledger(directory: Path, queue: Queue) -> Path:
+    name = f"{quote(queue.broker, safe='')}-{queue.queue_id}.json"
+    topic = quote(queue.topic, safe="").replace(".", "%2E")  # ".." leads elsewhere
+    return directory / "queues" / topic / name
+
+
+def _send(piece: QueueTask) -> SourceProgress:
+    """Do one piece, in a worker."""
+    queue, choose = piece.route.queue, piece.choose or _all
+    _require_shared(piece)
+    brokers = Brokers.of(piece.options)
+    try:
+        return Resend(
+            lambda start: map(choose, piece.messages.read(queue, start)),
+            brokers.queue(piece.route.place),
+            Ledger(_ledger(piece.directory, queue)),
+            None if piece.positional else Marks(piece.plan, queue),
+            Pace(piece.per_second),
+        ).run()
+    finally:
+        brokers.close()
+
+
+def _require_shared(piece: QueueTask) -> None:
+    """Raise ConfigError unless this host sees the directory in which the job was begun: what is
+    noted elsewhere would be sent again by the next run."""
+    try:
+        plan = msgspec.json.decode((piece.directory / _PLAN).read_bytes(), type=JobPlan)
+    except (OSError, msgspec.DecodeError):
+        plan = None
+    if plan is None or plan.job != piece.plan:
+        raise ConfigError(
+            f"{piece.directory} on {gethostname()} is not the directory in which the job was begun:"
+            " it must be the same for all workers and for who starts the job"
+        )
+
+
+def _all(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch

@@ -1,0 +1,210 @@
+"""Chosen messages of a store, a cluster or an archive once more to a topic, never twice.
+
+::
+
+    replay(workers, ArchiveMessages.of(archive), Selection(tags=("paid",), start_ms=...),
+           {"nameServer": "127.0.0.1:9876", "topic": "orders-again"}, Path("jobs/1"), rate=500)
+
+Messages keep body, tags, keys, id and properties, and say where they come from: ``REPLAY_TOPIC``,
+``REPLAY_BROKER``, ``REPLAY_QUEUE``, ``REPLAY_OFFSET``, ``REPLAY_ID`` and, the same for all of one
+job, ``REPLAY_JOB``. Those of one queue go to one queue of the target, in their order.
+
+What consumers saw is replayed, each message once: topics of the broker itself hold the same message
+before it is delivered (delayed originals, half messages, also of transactions that were rolled
+back), retry and dead-letter topics hold it again. So these are left out unless they are asked for.
+
+What SQL can say chooses as well: ``chosen`` takes any DataFrame over messages and fixes which these
+are; the messages themselves don't pass through the JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from firearrow.client.queues import Queue
+from firearrow.clock import LAST_MS, checked_ms
+from firearrow.errors import ConfigError
+from firearrow.files import make_directory, sync_directory
+from firearrow.message.names import is_dlq, is_retry, is_system_topic
+from firearrow.spark.jobs.resend import plans
+from firearrow.spark.jobs.resend.sources import Messages, Spans
+from firearrow.spark.jobs.resend.targets import Brokers
+from firearrow.spark.jobs.workers import Workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PLACE = ("topic", "broker", "queueId", "queueOffset")
+_ASKED = b"firearrow.asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which messages: what is given must all hold. Times are those of storing, in ms, the end
+    excluded; ``keys`` are words among a message's keys, or its id; ``chosen`` is a file that
+    ``chosen`` has written, and ``where`` says what that means. With ``all_topics`` also what is in
+    topics of the broker itself, and the copies in retry and dead-letter topics."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    chosen: Path | None = None
+    where: str | None = None
+    all_topics: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for times that can't be meant."""
+        try:
+            start, end = checked_ms(self.start_ms or 0), checked_ms(self.end_ms or LAST_MS)
+        except ValueError as error:
+            raise ConfigError(f"selection: {error}") from None
+        if start >= end:
+            raise ConfigError(f"selection: {end} is not after {start}, so nothing is between them")
+
+    def wants(self, topic: str) -> bool:
+        """Tell whether messages of a topic can be chosen."""
+        return self.all_topics or not (is_system_topic(topic) or is_retry(topic) or is_dlq(topic))
+
+    def asked(self) -> dict[str, Any]:
+        """Give it in words that can be compared."""
+        return {
+            "startMs": self.start_ms,
+            "endMs": self.end_ms,
+            "tags": list(self.tags),
+            "keys": list(self.keys),
+            "chosen": None if self.chosen is None else str(self.chosen.absolute()),
+            "where": self.where,
+            "allTopics": self.all_topics,
+        }
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Leave out what is not chosen."""
+        stored_ms = batch.column("storeTimestamp").cast(pa.int64()).to_numpy() // 1000
+        wanted = np.ones(len(batch), np.bool_)
+        if self.start_ms is not None:
+            wanted &= stored_ms >= self.start_ms
+        if self.end_ms is not None:
+            wanted &= stored_ms < self.end_ms
+        if self.tags:
+            tags = pc.is_in(batch.column("tags"), pa.array(self.tags, pa.string()))
+            wanted &= tags.to_numpy(zero_copy_only=False)
+        if self.keys:
+            wanted &= _have_keys(batch, frozenset(self.keys))
+        if self.chosen is not None:
+            wanted &= _are_chosen(batch, self.chosen)
+        return batch.filter(pa.array(wanted))
+
+
+def _have_keys(batch: pa.RecordBatch, keys: frozenset[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    pairs = zip(batch.column("keys").to_pylist(), batch.column("msgId").to_pylist(), strict=True)
+    return np.array([id_ in keys or not keys.isdisjoint((k or "").split()) for k, id_ in pairs])
+
+
+def _are_chosen(batch: pa.RecordBatch, path: Path) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Tell whether a file names the messages of a batch, which are of one queue."""
+    if not len(batch):
+        return np.zeros(0, np.bool_)
+    queue = Queue(*(batch.column(name)[0].as_py() for name in _PLACE[:3]))
+    offsets = batch.column("queueOffset").to_numpy()
+    return np.isin(offsets, _chosen_offsets(path, queue))
+
+
+@lru_cache(maxsize=8)
+def _chosen_offsets(path: Path, queue: Queue) -> np.ndarray[Any, np.dtype[np.int64]]:
+    filters = [(name, "=", value) for name, value in zip(_PLACE, queue, strict=False)]
+    found = pq.read_table(path, columns=["queueOffset"], filters=filters)
+    offsets: np.ndarray[Any, np.dtype[np.int64]] = found.column(0).to_numpy()
+    return offsets
+
+
+def chosen(frame: DataFrame, job: Path, place: Mapping[str, Any] | None = None, **others: Any) -> Selection:
+    """Fix what a DataFrame with the columns topic, broker, queueId and queueOffset names.
+
+    It is run once: a job that goes on has the messages that were chosen when it began.
+
+    Args:
+        frame: the messages.
+        job: the directory of the job.
+        place: where the messages are, of `Messages`.
+        others: what else the selection says; ``where`` says in words what the DataFrame is.
+
+    Raises ConfigError if the job has begun with other words, or with messages of another place.
+    """
+    path = job / "chosen.parquet"
+    selection = Selection(chosen=path, **others)
+    asked = {**(place or {}), **selection.asked()}
+    if path.exists():
+        begun = (pq.read_schema(path).metadata or {}).get(_ASKED, b"{}")
+        plans.require_same(job, json.loads(begun), asked)
+        return selection
+    make_directory(job)
+    fresh = path.with_suffix(".tmp")
+    rows = frame.select(*_PLACE).distinct().toArrow()
+    pq.write_table(rows.replace_schema_metadata({_ASKED: json.dumps(asked)}), fresh)
+    fresh.replace(path)
+    sync_directory(job)
+    return selection
+
+
+def replay(
+    workers: Workers,
+    messages: Messages,
+    selection: Selection,
+    options: Mapping[str, str],
+    job: Path,
+    *,
+    rate: float | None = None,
+    sleep: plans.Sleep | None = None,
+) -> plans.Report:
+    """Send chosen messages to a topic that is there; the report has the topics that are left out.
+
+    Args:
+        workers: who does it, a queue at a time each.
+        messages: where they are; the job is about what there is when it begins.
+        selection: which of them.
+        options: those of the sink: ``nameServer``, ``topic``, and how to get in.
+        job: a directory for the job's state, seen by all workers; the same to go on after an end.
+        rate: messages a second at the most, of all workers together.
+        sleep: waits for seconds; for tests.
+    """
+    topic = options.get("topic")
+    if topic is None:
+        raise ConfigError("option topic is missing: messages are replayed to one topic")
+    asked = {"job": "replay", **messages.place, **selection.asked(), "topic": topic, "to": options.get("nameServer")}
+    spans = {queue: span for queue, span in messages.spans.items() if selection.wants(queue.topic)}
+
+    def make() -> plans.JobPlan:
+        return plans.JobPlan(uuid.uuid4().hex, asked, tuple(_routes(spans, topic, options)))
+
+    plan = plans.begin(job, asked, make, sleep)
+    done = plans.do(workers, job, plan, messages, options, choose=selection, rate=rate)
+    left_out = sorted({queue.topic for queue in messages.spans if not selection.wants(queue.topic)})
+    return plans.Report(len(done), sum(part.sent for part in done), tuple(left_out))
+
+
+def _routes(spans: Spans, topic: str, options: Mapping[str, str]) -> list[plans.Route]:
+    """Share the source queues out to those of the target."""
+    brokers = Brokers.of(options)
+    try:
+        targets = brokers.writable(topic)
+    finally:
+        brokers.close()
+    if not targets:
+        raise ConfigError(f"option topic={topic!r}: no broker allows writing to it")
+    routes = []
+    for number, queue in enumerate(sorted(spans)):
+        target = targets[number % len(targets)]
+        routes.append(plans.Route(*queue, *spans[queue], topic, target.broker_name, target.queue_id))
+    return routes

@@ -1,0 +1,112 @@
+"""An archive's messages back into topics of a cluster, each exactly once and in its queue's order.
+
+Topics are made with as many queues as they had. Each queue of the archive gets a queue of its own,
+with the same number where brokers are the same or alone; nobody else may write to it until it is
+done, for the number of its messages tells how far an interrupted restore was. Bodies, tags, keys,
+ids and properties are what they were; offsets begin at 0, times and hosts are those of the restore.
+
+Topics of the broker itself are not restored, nor are retry topics under their own name: brokers
+take no batches for them. ``topics`` can give them another.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firearrow.errors import ConfigError
+from firearrow.message.names import is_retry, is_system_topic
+from firearrow.spark.jobs.archive.delta import Archive
+from firearrow.spark.jobs.resend import plans
+from firearrow.spark.jobs.resend.sources import ArchiveMessages, Spans
+from firearrow.spark.jobs.resend.targets import Brokers
+from firearrow.spark.jobs.workers import Workers
+
+
+def restore(
+    workers: Workers,
+    archive: Archive,
+    options: Mapping[str, str],
+    job: Path,
+    *,
+    topics: Mapping[str, str] | Sequence[str] = (),
+    rate: float | None = None,
+    sleep: plans.Sleep | None = None,
+) -> plans.Report:
+    """Write topics of an archive to a cluster.
+
+    Args:
+        workers: who does it, a queue at a time each.
+        archive: where the messages are.
+        options: those of the sink: ``nameServer``, and how to get in.
+        job: a directory for the job's state, seen by all workers; the same to go on after an end.
+        topics: which topics, all by default; as a mapping, also under which names.
+        rate: messages a second at the most, of all workers together.
+        sleep: waits for seconds; for tests.
+
+    Raises ConfigError if a target queue holds messages already, if there is no archive, and for
+    topics that it does not have.
+    """
+    names = dict(topics) if isinstance(topics, Mapping) else {topic: topic for topic in topics}
+    messages = ArchiveMessages.of(archive, tuple(names))
+    asked = {"job": "restore", **messages.place, "topics": names, "to": options.get("nameServer")}
+
+    def make() -> plans.JobPlan:
+        brokers = Brokers.of(options)
+        try:
+            routes = routes_of(messages.spans, names, list(brokers.addresses()))
+            _make_topics(brokers, routes)
+        finally:
+            brokers.close()
+        return plans.JobPlan(uuid.uuid4().hex, asked, tuple(routes))
+
+    plan = plans.begin(job, asked, make, sleep)
+    done = plans.do(workers, job, plan, messages, options, positional=True, rate=rate)
+    skipped = sorted({q.topic for q in messages.spans} - {route.topic for route in plan.routes})
+    return plans.Report(len(done), sum(part.sent for part in done), tuple(skipped))
+
+
+def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) -> list[plans.Route]:
+    """Give each source queue a queue of its own.
+
+    A broker of the cluster with the source's name takes its queues; the others' are shared out.
+    Where several come to one broker, the second one's follow the first one's.
+    """
+    sources = sorted({queue.broker for queue in spans})
+    strange = [source for source in sources if source not in brokers]
+    to_broker = {source: source for source in sources if source in brokers}
+    to_broker |= {source: brokers[n % len(brokers)] for n, source in enumerate(strange)}
+    routes = []
+    next_queue: dict[tuple[str, str], int] = {}
+    for topic in sorted({queue.topic for queue in spans}):
+        to_topic = names.get(topic, topic)
+        if is_system_topic(to_topic) or is_retry(to_topic):
+            continue
+        for source in sources:
+            target = to_broker[source]
+            queues = sorted(q for q in spans if (q.topic, q.broker) == (topic, source))
+            first = next_queue.get((to_topic, target), 0)
+            for queue in queues:
+                number = first + queue.queue_id
+                span = spans[queue]
+                routes.append(plans.Route(*queue, *span, to_topic, target, number))
+                next_queue[to_topic, target] = max(next_queue.get((to_topic, target), 0), number + 1)
+    return routes
+
+
+def _make_topics(brokers: Brokers, routes: Sequence[plans.Route]) -> None:
+    """Make the topics, and see that their queues are empty."""
+    queues: dict[tuple[str, str], int] = {}
+    for route in routes:
+        key = route.to_topic, route.to_broker
+        queues[key] = max(queues.get(key, 0), route.to_queue + 1)
+    for (topic, broker), count in queues.items():
+        brokers.create_topic(topic, broker, count)
+    for route in routes:
+        end = brokers.queue(route.place).end()
+        if end:
+            raise ConfigError(
+                f"queue {route.to_queue} of topic {route.to_topic!r} on {route.to_broker} holds"
+                f" {end} messages: a restore needs empty queues (topics= renames topics)"
+            )

@@ -1,0 +1,194 @@
+"""``spark.read.format("rocketmq")``: the entrance from Spark.
+
+Spark makes these objects in processes of its own: options come as texts, readers travel to the
+tasks as pickles. What reads is an ``Origin``; here it is only chosen, and told what to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from firearrow.client.queues import Queue, Span
+from firearrow.errors import ConfigError
+from firearrow.spark import offsets
+from firearrow.spark.losses import held_spans
+from firearrow.spark.options import Options, Range, for_sink, parse
+from firearrow.spark.source.files import FileOrigin
+from firearrow.spark.source.filters import PushedFilters, narrowed
+from firearrow.spark.source.storetables import TableReader
+from firearrow.spark.tables import DECLARED, PROPERTIES_MAP
+from firearrow.spark.workererrors import told_in_sentences
+
+if TYPE_CHECKING:
+    from firearrow.spark.source.origin import Origin
+
+
+@told_in_sentences
+class RocketMQSource(DataSource):
+    """RocketMQ's store files, or its brokers, as tables."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        """The columns of the table that the options name."""
+        return from_arrow_schema(table_schema(parse(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads a batch."""
+        options = parse(self.options)
+        checked = checked_schema(options, schema)
+        if options.place.table != "messages":
+            return TableReader(options, checked)
+        kind = NarrowingReader if options.reading.pushdown == "on" else MessageReader
+        return kind(options, checked)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """What reads a stream; see ``firearrow.spark.source.stream``."""
+        from firearrow.spark.source.stream import StreamReader  # the half that only streams
+
+        options = parse(self.options)
+        if options.place.table != "messages":
+            raise ConfigError(f"option table={options.place.table!r}: a stream reads messages only")
+        return StreamReader(options, checked_schema(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """What writes a batch; see ``firearrow.spark.sink``."""
+        from firearrow.spark.sink import BatchWriter  # the half that only writes
+
+        columns = to_arrow_schema(schema, timezone="UTC")
+        return BatchWriter(for_sink(self.options), columns, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """What writes a stream; see ``firearrow.spark.sink``."""
+        from firearrow.spark.sink import StreamWriter  # the half that only writes
+
+        columns = to_arrow_schema(schema, timezone="UTC")
+        return StreamWriter(for_sink(self.options), columns, overwrite)
+
+
+def open_origin(options: Options, narrow: PushedFilters | None = None) -> Origin:
+    """Open the files of stores or the brokers that the options name, with the archive if the options name one.
+
+    ``narrow`` holds the filters of a query.
+    """
+    if options.place.archive is not None:
+        from firearrow.spark.jobs.archive.archivedorigin import ArchivedOrigin, live_options
+
+        return ArchivedOrigin(options, open_origin(live_options(options), narrow))
+    if options.place.name_servers:
+        from firearrow.spark.source.brokers import BrokerOrigin  # the half that needs no files
+
+        return BrokerOrigin(options, narrow)
+    return FileOrigin(options, narrow)
+
+
+def table_schema(options: Options) -> pa.Schema:
+    """The columns of the table, as the options have them, and which of them always hold a value."""
+    schema = DECLARED[options.place.table]
+    place = schema.get_field_index("properties")
+    if place < 0 or options.reading.properties == "raw":
+        return schema
+    if options.reading.properties == "none":
+        return schema.remove(place)
+    return schema.set(place, schema.field(place).with_type(PROPERTIES_MAP))
+
+
+def checked_schema(options: Options, schema: StructType) -> pa.Schema:
+    """A user's schema in Arrow's types.
+
+    Raises ConfigError for a column that the table has not, or not of that type, or that may be null
+    and is not to be.
+    """
+    table = DECLARED[options.place.table]
+    asked: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    for column in asked:
+        if column.name not in table.names:
+            raise ConfigError(
+                f"table {options.place.table} has no column {column.name!r}, but {', '.join(table.names)}"
+            )
+        allowed = [table.field(column.name).type]
+        if column.name == "properties":
+            allowed.append(PROPERTIES_MAP)
+        if not any(column.type.equals(kind) for kind in allowed):
+            raise ConfigError(
+                f"column {column.name} of table {options.place.table} is "
+                f"{' or '.join(map(str, allowed))}, not {column.type}"
+            )
+        if table.field(column.name).nullable and not column.nullable:
+            raise ConfigError(
+                f"column {column.name} of table {options.place.table} may be null: a schema can't declare it NOT NULL"
+            )
+    return asked
+
+
+@told_in_sentences
+class MessageReader(DataSourceReader):
+    """Reads the messages of an origin."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self.options = options
+        self.schema = schema
+        self.narrow: PushedFilters | None = None
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks; Spark asks for a list."""
+        origin = open_origin(self.options, self.narrow)
+        if isinstance(origin, FileOrigin) and self.options.reading.visibility == "log":
+            return origin.log_partitions()
+        return origin.partitions(batch_spans(origin, self.options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one task."""
+        if type(partition) is InputPartition:
+            return iter(())  # Spark's own, made where there are no tasks
+        return iter(open_origin(self.options, self.narrow).read(partition, self.schema))
+
+
+class NarrowingReader(MessageReader):
+    """Reads only what the filters of a query need (``pushdown=on``).
+
+    Spark keeps one plan for each ``load()``, that of the filters it saw last, and uses it for every
+    other query on the same DataFrame, and for both sides of a join with itself. So this is nothing
+    for a default, and all filters are handed back: rows of another query's never come through.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take note of what is needed; Spark is to look at all of them again."""
+        self.narrow = narrowed(filters)
+        return filters
+
+
+def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
+    """What a batch reads of each queue, as ``startingOffsets`` and the like say.
+
+    Raises DataLost if some of it is gone; with ``failOnDataLoss=false`` that is left out and
+    logged.
+    """
+    bounds = origin.bounds()
+    if options.range == Range():
+        return {queue: Span(bound.earliest, bound.latest) for queue, bound in bounds.items()}
+    start, end = options.range.positions("earliest")
+    fail = options.range.by_timestamp == "error"
+    first = offsets.resolve(start, bounds, origin.offset_at, fail_where_none=fail)
+    last = offsets.resolve(end, bounds, origin.offset_at)
+    for queue, at in last.items():  # nothing is lost where an offset and a time exclude each other
+        if at < first[queue] <= bounds[queue].latest:
+            last[queue] = first[queue]
+    return held_spans(options.reading, first, last, bounds)

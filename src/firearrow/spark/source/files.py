@@ -1,0 +1,518 @@
+"""Messages from the files of stores, with no broker: the ``Origin`` behind the option ``path``.
+
+What consumers see is what ConsumeQueues refer to, and what the next dispatch adds to them. A task
+takes the entries of its queue offsets, puts them in the order of the log and reads the records
+there, side by side; each record must be the one that its entry means, and one that has no file is
+told of. With ``visibility=log`` every record is read, entries or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from socket import gethostname
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
+from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
+from firearrow.spark import splits
+from firearrow.spark.columns.recordbatches import Batches, Parts, QueueBatches
+from firearrow.spark.commitlogorder import InOrder
+from firearrow.spark.indexfiles import candidates
+from firearrow.spark.logwalk import Stretch, walk
+from firearrow.spark.losses import lost
+from firearrow.spark.options import Options, Range
+from firearrow.spark.source.filters import PushedFilters
+from firearrow.spark.source.origin import UNKNOWN_BYTES
+from firearrow.spark.splits import Part
+from firearrow.spark.storage import NumberedFile
+from firearrow.spark.storedtimes import StoredTimes
+from firearrow.spark.stores import Store, last_place, open_stores
+from firearrow.spark.undispatched import NO_EXTENT, Extent
+from firearrow.store.batchqueue import MESSAGES_MAX
+from firearrow.store.scan import Ints
+from firearrow.store.snapshot.batchunits import BatchQueue
+from firearrow.store.snapshot.entries import Entries, QueueKey
+from firearrow.store.snapshot.entries import Queue as EntryQueue
+
+log = logging.getLogger(__name__)
+
+_STRETCHES_MAX = 10_000  # where a key is, of one topic; beyond that it is not worth the search
+_TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
+_SAMPLE_ROWS = 4096  # messages of each queue that are looked at for their size
+_NOWHERE = 1 << 63  # behind any log
+
+_LOOKS_MAX = 5  # while retention deletes files that were listed
+
+
+@dataclass
+class QueuePartition(InputPartition):
+    """What a task reads of the queues of one store."""
+
+    root: str
+    broker: str
+    parts: list[Part]
+    extent: Extent | None = None  # what of the log is dispatched on the fly for it
+
+
+@dataclass
+class LogPartition(InputPartition):
+    """The stretch of the log of one store that a task reads."""
+
+    root: str
+    broker: str
+    stretch: Stretch
+
+
+class FileOrigin:
+    """Implements ``Origin``. ``narrow`` says what a query does not need."""
+
+    def __init__(self, options: Options, narrow: PushedFilters | None = None) -> None:
+        self.options = options
+        self.narrow = narrow or PushedFilters()
+
+    @cached_property
+    def stores(self) -> dict[str, Store]:
+        """The stores, by the names of their brokers."""
+        return {store.broker: store for store in open_stores(self.options)}
+
+    def bounds(self) -> Mapping[Queue, Bound]:
+        """Every chosen queue and what it holds now, see ``Origin.bounds``.
+
+        Raises ConfigError for a topic that no store has.
+        """
+        for _ in range(_LOOKS_MAX):
+            try:
+                return self._bounds()
+            except FileNotFoundError:  # retention has deleted it since it was listed
+                self.__dict__.pop("stores", None)
+        return self._bounds()
+
+    def _bounds(self) -> Mapping[Queue, Bound]:
+        before = self.__dict__.pop("stores", {})  # what was seen before may have grown or gone
+        for seen in ("_times", "_queues"):
+            self.__dict__.pop(seen, None)
+        stores = open_stores(self.options, before.values())
+        self.stores = {store.broker: store for store in stores}
+        found: dict[Queue, Bound] = {}
+        for broker, store in self.stores.items():
+            for topic, queue_id in store.queue_keys(self.options):
+                if self._is_wanted(topic, queue_id):
+                    stored = store.queues.open((topic, queue_id))
+                    first, end = stored.span_from(store.log_start)
+                    bound = Bound(first, end, last_place(stored, end))
+                    found[Queue(topic, broker, queue_id)] = bound
+            latest = {
+                (queue.topic, queue.queue_id): bound.latest for queue, bound in found.items() if queue.broker == broker
+            }
+            self.require_whole(store, latest)
+        self._require_topics({queue.topic for queue in found})
+        self._require_assigned(found)
+        return found
+
+    def require_whole(self, store: Store, ends: Mapping[QueueKey, int]) -> None:
+        """Tell of chosen queues that lack messages which the log has; ``ends`` is where some of
+        them are known to end."""
+        if holes := store.holes(self.options):
+            key, [first, *_] = next(iter(holes.items()))
+            total = sum(span.end - span.start for spans in holes.values() for span in spans)
+            how = f"has no file with the offsets {first.start} to {first.end - 1}"
+            self._lacks(store, key, how, f"{total} messages", len(holes) - 1)
+        if lacking := store.lacking(self.options, ends):
+            key = max(lacking, key=lacking.__getitem__)
+            how = f"ends at {store.stored_queues.open(key).span[1]}"
+            total = sum(lacking.values())
+            what = f"{total} messages that the log has" if total else "the end of a file"
+            self._lacks(store, key, how, what, len(lacking) - 1)
+
+    def _lacks(self, store: Store, key: QueueKey, how: str, what: str, others: int) -> None:
+        topic, queue_id = key
+        more = f" and {others} other queues" if others else ""
+        self._lost(
+            f"queue {queue_id} of topic {topic!r} in {store.root}, which {how},{more} lack {what}: "
+            "`firearrow store rebuild` rebuilds them"
+        )
+
+    def _require_assigned(self, found: Collection[Queue]) -> None:
+        """Tell of queues of the option ``assign`` that are not there."""
+        missing = [
+            Queue(topic, broker, queue_id)
+            for topic, broker, queue_ids in self.options.choice.assign
+            for queue_id in queue_ids
+            if topic in self.narrow.topic
+            and queue_id in self.narrow.queue_id
+            and Queue(topic, broker, queue_id) not in found
+            and not (broker in self.stores and self.stores[broker].has_queue((topic, queue_id)))
+        ]
+        if not missing:
+            return
+        topic, broker, queue_id = missing[0]
+        text = f"option assign: topic {topic!r} has no queue {queue_id} on {broker!r}"
+        if self.options.reading.fail_on_data_loss:
+            raise ConfigError(f"{text} (failOnDataLoss=false leaves it out)")
+        log.warning("queues to read are not there", extra={"count": len(missing), "reason": text})
+
+    def _is_wanted(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a query needs a queue; where offsets are named, all are looked at."""
+        if self.options.range != Range():
+            return True
+        return topic in self.narrow.topic and queue_id in self.narrow.queue_id
+
+    def _require_topics(self, known: set[str]) -> None:
+        for topic in self.options.choice.subscribe:
+            if topic not in known and topic in self.narrow.topic:
+                self._require_topic(topic)
+
+    def _require_topic(self, topic: str) -> None:
+        known: set[str] = set()
+        for store in self.stores.values():
+            known |= store.topics.keys()
+            known |= {name for name, _ in store.queues.keys_of(None)}
+        if topic not in known:
+            raise ConfigError(
+                f"option subscribe: topic {topic!r} is in none of the stores, which have "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
+        """The first offset of a message stored at or after a time; None if there is none."""
+        store = self.stores[queue.broker]
+        entries = store.queues.open((queue.topic, queue.queue_id))
+        first, end = entries.span_from(store.log_start)
+        place = self._place_at(store, timestamp_ms)
+        found = entries.first_at_or_after(place, first, end)
+        return found if found < end else None
+
+    def marks(self, places: Mapping[Queue, int]) -> dict[Queue, Mark]:
+        """The marks of messages, see ``Logged.marks``."""
+        found: dict[Queue, Mark] = {}
+        for (topic, broker, queue_id), queue_offset in places.items():
+            mark = self.stores[broker].mark((topic, queue_id), queue_offset)
+            if mark is not None:
+                found[Queue(topic, broker, queue_id)] = mark
+        return found
+
+    def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
+        """What a log has at a place, see ``Logged.stored_at``."""
+        return self.stores[broker].stored_at(physical_offset)
+
+    def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
+        """Where in each span what was stored at or after a time begins."""
+        brokers = {queue.broker for queue in spans}
+        places = {broker: self._place_at(self.stores[broker], timestamp_ms) for broker in brokers}
+        found: dict[Queue, int] = {}
+        for queue, span in spans.items():
+            if queue not in self._queues:
+                self._queues[queue] = self.stores[queue.broker].queues.open((queue.topic, queue.queue_id))
+            found[queue] = self._queues[queue].first_at_or_after(places[queue.broker], *span)
+        return found
+
+    @cached_property
+    def _queues(self) -> dict[Queue, EntryQueue]:
+        return {}
+
+    @cached_property
+    def _times(self) -> dict[str, StoredTimes]:
+        return {}
+
+    def _place_at(self, store: Store, timestamp_ms: int) -> int:
+        """Where in the log what was stored at or after a time begins."""
+        times = self._times.get(store.root)
+        if times is None:
+            times = self._times[store.root] = StoredTimes(store, store.records_end)
+        return times.first_at(timestamp_ms)
+
+    # --- tasks ---
+
+    def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
+        """About what a message of each span takes in records: the mean where it begins."""
+        return {queue: self._message_bytes(queue, span) for queue, span in spans.items()}
+
+    def _message_bytes(self, queue: Queue, span: Span) -> float:
+        found = self.stores[queue.broker].queues.open((queue.topic, queue.queue_id))
+        end = min(span.end, span.start + _SAMPLE_ROWS)
+        if isinstance(found, BatchQueue):
+            size = found.holding(span.start, end).size
+            messages = found.messages_of(span.start, end)
+        else:
+            size = found.entries(span.start, end).size
+            messages = len(size)
+        return int(size.sum(dtype=np.int64)) / messages if messages else UNKNOWN_BYTES
+
+    def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
+        """Cut the spans into tasks, see ``Origin.partitions``."""
+        reading = self.options.reading
+        by_broker: dict[str, list[tuple[QueueKey, Span]]] = {}
+        for queue, span in spans.items():
+            key = queue.topic, queue.queue_id
+            by_broker.setdefault(queue.broker, []).append((key, span))
+        tasks: list[InputPartition] = []
+        for broker, of_broker in by_broker.items():
+            store = self.stores[broker]
+            queues = {key: store.queues.open(key) for key, _ in of_broker}
+            needed = [(key, part) for key, span in of_broker for part in self._needed(store, key, span)]
+            parts_min = -(-(reading.partitions_min or 1) // len(by_broker))
+            tasks += [
+                QueuePartition(store.root, broker, parts, store.extent(parts))
+                for parts in splits.cut(queues, needed, reading.split_bytes, parts_min)
+            ]
+        return tasks
+
+    def _needed(self, store: Store, key: QueueKey, span: Span) -> list[Span]:
+        """The parts of a span that a query needs."""
+        narrow = self.narrow
+        if key[0] not in narrow.topic or key[1] not in narrow.queue_id:
+            return []
+        low, high = narrow.queue_offset.ends
+        start, end = max(span.start, low), min(span.end, high + 1)
+        if start >= end:
+            return []
+        low, high = narrow.physical_offset.ends
+        if not narrow.store_ms.is_all:
+            first_ms, last_ms = narrow.store_ms.ends
+            low = max(low, self._place_at(store, first_ms) if first_ms > 0 else 0)
+            high = min(high, self._place_at(store, last_ms + 1) - 1 if last_ms < 1 << 62 else high)
+        queue = store.queues.open(key)
+        if low > 0:
+            start = queue.first_at_or_after(low, start, end)
+        if high < 1 << 62:
+            end = queue.first_at_or_after(high + 1, start, end)
+        stretches = self._stretches_with_keys(store, key[0])
+        if stretches is None or isinstance(queue, BatchQueue):  # the index has keys of records
+            return [Span(start, end)] if start < end else []
+        parts = (
+            Span(queue.first_at_or_after(first, start, end), queue.first_at_or_after(behind, start, end))
+            for first, behind in stretches
+        )
+        return [part for part in parts if part.start < part.end]
+
+    def _stretches_with_keys(self, store: Store, topic: str) -> list[tuple[int, int]] | None:
+        """Where in the log messages of a topic with the wanted keys can be; None: anywhere."""
+        words = self.narrow.words or frozenset(self.options.choice.keys)
+        if not words or is_lmq(topic):
+            return None
+        key = store.root, topic
+        if key not in self._with_keys:
+            end = store.log[-1].end if store.log else 0
+            found = candidates(store.storage, topic, words, end)
+            self._with_keys[key] = found if len(found) < _STRETCHES_MAX else None
+        return self._with_keys[key]
+
+    @cached_property
+    def _with_keys(self) -> dict[tuple[str, str], list[tuple[int, int]] | None]:
+        return {}
+
+    def log_partitions(self) -> list[InputPartition]:
+        """Cut the whole logs into tasks, for ``visibility=log``.
+
+        Raises ConfigError where offsets are named: a log has no such thing.
+        """
+        limits = self.options.range
+        if limits.starting_offsets or limits.ending_offsets:
+            raise ConfigError(
+                "options startingOffsets and endingOffsets are for queues, but visibility=log "
+                "reads the log: use startingTimestamp and endingTimestamp"
+            )
+        tasks: list[InputPartition] = []
+        for broker, store in self.stores.items():
+            tasks += [LogPartition(store.root, broker, stretch) for stretch in self._stretches(store)]
+        return tasks
+
+    def _stretches(self, store: Store) -> Iterator[Stretch]:
+        known_end = store.dispatched_offset
+        log_end = store.log[-1].end if store.log else 0
+        if known_end > log_end:
+            gone = store.count_behind(log_end)
+            self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
+        reading = self.options.reading
+        size = sum(file.size_bytes for file in store.log)
+        step = min(reading.split_bytes, max(size // (reading.partitions_min or 1), 1 << 16))
+        narrow = self._log_narrow
+        low, high = narrow.physical_offset.ends
+        first_ms, last_ms = narrow.store_ms.ends
+        if first_ms > 0:
+            low = max(low, self._place_at(store, first_ms))
+        if last_ms < 1 << 62:
+            high = min(high, self._place_at(store, last_ms + 1) - 1)
+        at = store.log_start
+        for file in store.log:
+            if at < file.base and at <= high and file.base > low:
+                self._lost(_without_file(store, at, file.base))
+            at = file.end
+            for start in range(file.base, file.end, step):
+                end = min(start + step, file.end)
+                if start <= high and end > low:
+                    yield store.stretch(file, start, end)._replace(known_end=known_end)
+
+    @property
+    def _log_narrow(self) -> PushedFilters:
+        """What is needed of a log, with the times that the options name."""
+        limits = self.options.range
+        times = self.narrow.store_ms
+        if isinstance(limits.starting_ms, str) or isinstance(limits.ending_ms, str):
+            raise ConfigError(
+                "options startingTimestamp and endingTimestamp: JSON is for queues, but "
+                "visibility=log reads the log: give one time"
+            )
+        if limits.starting_ms is not None:
+            times &= replace(times, low=limits.starting_ms, high=times.high)
+        if limits.ending_ms is not None:
+            times &= replace(times, high=min(times.high, limits.ending_ms - 1))
+        return replace(self.narrow, store_ms=times)
+
+    # --- reading ---
+
+    def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The messages of one task, see ``Origin.read``."""
+        if isinstance(partition, LogPartition):
+            return self._read_log(partition, schema)
+        assert isinstance(partition, QueuePartition)
+        return self._read_queues(partition, schema)
+
+    def _read_log(self, task: LogPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        store = _seen(Store(task.root, task.broker, self.options.reading))
+        batches = Batches(self.options, self._log_narrow, schema, store)
+        skip = self.options.reading.on_corrupt == "skip"
+        try:
+            for columns, base in walk(store.storage, task.stretch, skip=skip):
+                yield from batches.of_log(columns, base)
+        except FileNotFoundError as error:
+            self._lost(f"{store.root}/{task.stretch.file.path} is gone", error)
+        except DataLost as error:
+            self._lost(str(error), error)
+
+    def _lost(self, what: str, cause: Exception | None = None) -> None:
+        lost(self.options.reading, what, cause)
+
+    def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        extent = task.extent or NO_EXTENT
+        store = _seen(Store(task.root, task.broker, self.options.reading, extent))
+        try:
+            queues = [store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts]
+        except FileNotFoundError as error:  # of the log, behind the queues
+            self._lost(f"{error.filename} is gone", error)
+            return
+        wanted = self._entries(store, task.parts, queues)
+        batches = QueueBatches(self.options, self.narrow, schema, store)
+        parts = Parts(task.parts, [isinstance(queue, BatchQueue) for queue in queues])
+        for file, some in self._by_file(store, wanted, task.parts):
+            try:
+                yield from batches.of_queues(file, some, parts)
+            except FileNotFoundError as error:
+                self._lost(f"{store.root}/{file.path} is gone", error)
+
+    def _entries(self, store: Store, parts: Sequence[Part], queues: Sequence[EntryQueue]) -> InOrder:
+        """The entries of a task that can be wanted, in the order of the log.
+
+        In a queue of batches an entry is of the record, and does not say which messages are wanted.
+        """
+        found: list[Entries] = []
+        for (topic, queue_id, start, end), queue in zip(parts, queues, strict=True):
+            if isinstance(queue, BatchQueue):
+                entries = chosen = queue.holding(start, end)
+                held = queue.held(start, end)
+            else:
+                entries = queue.entries(start, end + 1)
+                chosen = self._chosen(topic, entries, end)
+                held = int((entries.queue_offset < end).sum())
+            if held < end - start:
+                first = int(entries.queue_offset[0]) if held and len(entries.size) else end
+                begins = f", it has from {first} on" if first > start else ""
+                self._lost(
+                    f"queue {queue_id} of topic {topic!r} in {store.root} no longer has "
+                    f"{end - start - held} of the messages {start} to {end - 1}{begins}"
+                )
+            found.append(chosen)
+        return InOrder(found)
+
+    def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:
+        """The entries before ``end`` that a query can want."""
+        chosen = entries.counting(end)
+        end_row = int(entries.queue_offset.searchsorted(end))
+        narrow = self.narrow
+        if not narrow.queue_offset.is_all:
+            chosen &= narrow.queue_offset.mask(entries.queue_offset)
+        if not narrow.physical_offset.is_all:
+            chosen &= narrow.physical_offset.mask(entries.physical_offset)
+        for tags in (narrow.tags, frozenset(self.options.choice.tags) or None):
+            if tags is not None and topic != SCHEDULE_TOPIC:
+                codes = np.array([tag_code(tag) for tag in tags], np.int64)
+                chosen &= np.isin(entries.tag_code, codes) | (entries.tag_code < _TAG_CODE_MIN)
+        if np.count_nonzero(chosen) == end_row:
+            return Entries(*(column[:end_row] for column in entries))
+        return entries.take(chosen)
+
+    def _by_file(self, store: Store, wanted: InOrder, parts: Sequence[Part]) -> Iterator[tuple[NumberedFile, InOrder]]:
+        """The entries by the files that their records are in.
+
+        Records are written before their entries, and the log's files are listed after these were
+        read: a broker that goes on writing has no part in what is missing.
+        """
+        at = store.log_start
+        if gone := wanted.count_before(at):
+            self._lost(f"{store.root} has deleted {gone} of them before {at}")
+        for file in store.log:
+            if at < file.base and (gone := len(wanted.between(at, file.base))):
+                self._lost(f"{_without_file(store, at, file.base)}, where {gone} of them were")
+            if len(some := wanted.between(file.base, file.end)):
+                yield file, some
+            at = file.end
+        self._require_none_behind(store, wanted.between(at, _NOWHERE), parts, at)
+
+    def _require_none_behind(self, store: Store, behind: InOrder, parts: Sequence[Part], log_end: int) -> None:
+        """Tell of entries that point behind the log: some are damaged, the log has lost others."""
+        damaged = 0
+        for number, offsets in _by_part(behind).items():
+            topic, queue_id, _, _ = parts[number]
+            wrong = offsets[np.isin(offsets, _contradicted(store, parts[number]))]
+            if len(wrong) and self.options.reading.on_corrupt == "fail":
+                raise CorruptStore(
+                    f"{store.root}: the entry of message {wrong[0]} in queue {queue_id} of topic "
+                    f"{topic!r} points beyond the log, which ends at {log_end}, and further than "
+                    "the entries that follow it (onCorrupt=skip skips it)"
+                )
+            damaged += len(wrong)
+        if gone := len(behind) - damaged:
+            self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
+
+
+def _seen(store: Store) -> Store:
+    """A store that this host sees. Raises ConfigError elsewhere: nothing of it is lost."""
+    try:
+        store.require()
+    except ConfigError as error:
+        raise ConfigError(f"{error} on {gethostname()}: all workers must see the store") from None
+    return store
+
+
+def _without_file(store: Store, start: int, end: int) -> str:
+    return f"{store.root}/commitlog has no file with the bytes {start} to {end - 1} of the log"
+
+
+def _by_part(wanted: InOrder) -> dict[int, Ints]:
+    """The queue offsets of entries, by the parts of the task that these are of."""
+    found: dict[int, list[Ints]] = {}
+    for piece in wanted.pieces():
+        for number in np.unique(piece.part).tolist():
+            found.setdefault(number, []).append(piece.queue_offset[piece.part == number])
+    return {number: np.concatenate(offsets) for number, offsets in found.items()}
+
+
+def _contradicted(store: Store, part: Part) -> Ints:
+    """The queue offsets whose places can't be right: along a queue these rise.
+
+    The entry behind the part is looked at, too. Nothing contradicts the last one of a queue.
+    """
+    topic, queue_id, start, end = part
+    queue = store.queues.open((topic, queue_id))
+    reach = MESSAGES_MAX if isinstance(queue, BatchQueue) else 1
+    entries = queue.entries(max(start - reach, 0), end + reach)
+    places = entries.physical_offset
+    lowest_from = np.minimum.accumulate(places[::-1])[::-1]
+    return entries.queue_offset[places > lowest_from]

@@ -1,0 +1,56 @@
+"""The origin of messages: store files, brokers, or an archive with one of these.
+
+A batch read and each step of a stream take the same four steps. They ask the origin for the bounds of its queues,
+choose a range of queue offsets for each queue, let the origin cut the ranges into tasks, and read each task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
+
+UNKNOWN_BYTES: Final = 1024.0  # the size of a message, where none can be looked at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+
+@runtime_checkable
+class Logged(Protocol):
+    """An origin that knows the logs of its brokers."""
+
+    def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
+        """The marks of the messages at queue offsets, of those that are there."""
+
+    def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
+        """What the log has at a place: ``NOT_STORED`` where no record begins there, and None where
+        that can't be told, as the place is deleted."""
+
+
+class Origin(Protocol):
+    """Store files, or the brokers of a cluster."""
+
+    def bounds(self) -> Mapping[Queue, Bound]:
+        """Every queue that the options choose, and what it holds now.
+
+        Never more than what is confirmed: an offset below ``latest`` can be read, and will not be
+        taken back.
+        """
+
+    def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
+        """The first offset of a message stored at or after a time; None if there is none."""
+
+    def row_bytes(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, float]:
+        """About how large the messages of each span are, in bytes of stored records: at least 1.
+
+        Those of an inner batch share the bytes of their record.
+        """
+
+    def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
+        """Cut the spans into tasks: self-contained, picklable, about ``splitBytes`` each."""
+
+    def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The messages of one task as batches of exactly this schema."""

@@ -1,0 +1,251 @@
+"""``spark.readStream.format("rocketmq")``: the log as a stream, from files or brokers.
+
+A step reads of each queue the offsets between two checkpoints; both are JSON, see
+``firearrow.spark.offsets``, and know their queues and stores again (``firearrow.spark.source.marks``).
+Where a query starts for the first time follows from the options, and from its checkpoint ever
+after. Queues and topics that appear later are read from their beginning. Where a step is limited it
+reads what was stored first, whatever its queue: the steps of a query that catches up follow each
+other as the messages did, and none is late for a watermark.
+
+The object that decides on offsets lives in one process on the driver for as long as the query
+runs; ``read`` is called on copies of it in the workers, which know nothing of those decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from firearrow.client.queues import Bound, Queue, Span
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import ConfigError
+from firearrow.spark import offsets
+from firearrow.spark.losses import held_spans
+from firearrow.spark.options import Options
+from firearrow.spark.source.datasource import open_origin
+from firearrow.spark.source.marks import Recognition
+from firearrow.spark.source.origin import Origin
+from firearrow.spark.workererrors import end_quietly, told_in_sentences
+
+_CHECKPOINT = "checkpoint"
+
+
+@runtime_checkable
+class Committing(Protocol):
+    """An origin that can show a consumer group's progress to others."""
+
+    def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
+        """Tell the brokers up to where the group of the options has read."""
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """An origin that finds a time in many queues at less cost than in one after the other."""
+
+    def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
+        """About where in each span what was stored at or after a time begins."""
+
+
+@told_in_sentences
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads an origin step by step. ``origin`` and ``clock`` are for tests."""
+
+    def __init__(
+        self, options: Options, schema: pa.Schema, origin: Origin | None = None, clock: Clock | None = None
+    ) -> None:
+        require_streamable(options)
+        self.options = options
+        self.schema = schema
+        self._given = self._opened = origin
+        self._clock = clock or SystemClock()
+        self._target: Mapping[Queue, Bound] | None = None  # where "available now" ends
+        self._seen: Mapping[Queue, Bound] | None = None
+        self._recognition: Recognition | None = None
+        self._stepped_at = self._clock.monotonic()
+        self._is_told = False
+
+    @property
+    def origin(self) -> Origin:
+        """Where the messages are; opened when it is first needed."""
+        if self._opened is None:
+            self._opened = open_origin(self.options)
+        return self._opened
+
+    @property
+    def recognition(self) -> Recognition:
+        """Make the part that knows queues and stores again."""
+        if self._recognition is None:
+            reading = self.options.reading
+            self._recognition = Recognition(
+                self.origin,
+                f"the {_CHECKPOINT}",
+                "allowNewStore=true reads this one from its beginning",
+                reading.fail_on_data_loss,
+                reading.allow_new_store,
+            )
+        return self._recognition
+
+    # --- offsets ---
+
+    def initialOffset(self) -> offsets.OffsetJson:
+        """Where a query begins that has no checkpoint yet."""
+        limits = self.options.range
+        position, _ = limits.positions("latest")
+        fail = limits.by_timestamp == "error"
+        bounds, offset_at = self._look(), self.origin.offset_at
+        start = offsets.resolve(position, bounds, offset_at, fail_where_none=fail)
+        return offsets.to_json(start, self.recognition.marks(start, bounds))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take what is there now for all there will ever be."""
+        self._target = self._look()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The first of the limits that the options name; ``latestOffset`` keeps the others, too."""
+        trigger = self.options.trigger
+        if trigger.offsets_max is not None:
+            return ReadMaxRows(trigger.offsets_max)
+        if trigger.bytes_max is not None:
+            return ReadMaxBytes(trigger.bytes_max)
+        if trigger.offsets_min is not None:
+            return ReadMinRows(trigger.offsets_min)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next step ends: ``start`` itself, if there is nothing new or not enough."""
+        known, marks = offsets.with_marks(start, _CHECKPOINT)
+        if not self._is_told:  # Spark says what the last step has read only when another follows
+            self.commit(start)
+        bounds = self._within_target(self._look())
+        again = self.recognition.again(known, marks, bounds)
+        known = again.start
+        end = offsets.new_end(known, bounds)
+        if end == known and not again.losses:
+            return start
+        spans = offsets.plan(known, end, bounds).spans
+        if not isinstance(limit, ReadAllAvailable):
+            if not self._is_due(spans):
+                return start
+            limited = self._limit(spans)
+            if limited != spans:
+                end = offsets.ends(offsets.begins(known, spans), limited)
+        self._stepped_at = self._clock.monotonic()
+        lost = {loss.queue for loss in again.losses}
+        moved = {queue: at for queue, at in end.items() if queue in lost or known.get(queue) != at}
+        kept = {queue: marks[queue] for queue in end.keys() & marks.keys() - moved.keys()}
+        return offsets.to_json(end, {**kept, **self.recognition.marks(moved, bounds)})
+
+    def reportLatestOffset(self) -> offsets.OffsetJson | None:
+        """All that there was at the last look; what is behind a step's end is the query's lag."""
+        bounds = self._seen
+        if bounds is None:
+            return None
+        return offsets.to_json({queue: bound.latest for queue, bound in bounds.items()})
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Show the group's progress to the brokers, if ``commitOffsets`` asks for it."""
+        self._is_told = True
+        if not self.options.access.commit_offsets:
+            return
+        origin = self.origin
+        assert isinstance(origin, Committing)
+        origin.commit_offsets(offsets.with_marks(end, _CHECKPOINT)[0])
+
+    def _look(self) -> Mapping[Queue, Bound]:
+        self._seen = self.origin.bounds()
+        return self._seen
+
+    def _within_target(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, Bound]:
+        """What of the bounds was there when "available now" was said."""
+        if self._target is None:
+            return bounds
+        return {
+            queue: Bound(bound.earliest, min(bound.latest, self._target[queue].latest))
+            for queue, bound in bounds.items()
+            if queue in self._target
+        }
+
+    def _is_due(self, spans: Mapping[Queue, Span]) -> bool:
+        """Tell whether there is enough to read; always where nothing will ever be added."""
+        trigger = self.options.trigger
+        if trigger.offsets_min is None or self._target is not None:
+            return True
+        waited_ms = (self._clock.monotonic() - self._stepped_at) * 1000
+        rows = offsets.row_count(spans)
+        return offsets.is_due(rows, trigger.offsets_min, waited_ms, trigger.delay_max_ms)
+
+    def _limit(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, Span]:
+        trigger = self.options.trigger
+        sizes = {} if trigger.bytes_max is None else self.origin.row_bytes(spans)
+        limits = offsets.Limits(trigger.offsets_max, trigger.bytes_max, sizes)
+        return offsets.limit_in_order(spans, limits, self._offsets_at)
+
+    def _offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
+        origin = self.origin
+        if isinstance(origin, Searching):
+            return origin.offsets_at(spans, timestamp_ms)
+        found = {queue: origin.offset_at(queue, timestamp_ms) for queue in spans}
+        return {q: spans[q].end if offset is None else offset for q, offset in found.items()}
+
+    # --- messages ---
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a step.
+
+        Raises DataLost if some of its messages are gone; with ``failOnDataLoss=false`` they are
+        left out and logged.
+        """
+        first, first_marks = offsets.with_marks(start, _CHECKPOINT)
+        last, last_marks = offsets.with_marks(end, _CHECKPOINT)
+        bounds = self.origin.bounds()
+        again = self.recognition.again(first, first_marks, bounds)
+        moved = {
+            queue: at
+            for queue, at in last.items()
+            if (at, last_marks.get(queue)) != (first.get(queue), first_marks.get(queue))
+        }
+        if anew := first.keys() - again.start.keys() & moved.keys():
+            ends = {queue: moved[queue] for queue in anew}
+            for queue in self.recognition.differing(ends, last_marks, bounds):
+                del moved[queue]  # it has begun anew once more since the end was decided on
+        told = [it for it in again.losses if it.queue in moved or it.queue not in last]
+        spans = held_spans(self.options.reading, again.start, moved, bounds, told)
+        return self.origin.partitions(spans) if spans else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one task."""
+        if type(partition) is InputPartition:
+            return iter(())  # Spark's own, made where there are no tasks
+        return iter(self.origin.read(partition, self.schema))
+
+    def stop(self) -> None:
+        """The query has ended, and so does the process that decides on its offsets."""
+        end_quietly()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to the workers: they open the origin themselves, and decide nothing."""
+        return self.__dict__ | {"_opened": self._given, "_target": None, "_seen": None, "_recognition": None}
+
+
+def require_streamable(options: Options) -> None:
+    """Raise ConfigError for options that make no sense where reading goes on and on."""
+    if options.place.table != "messages":
+        raise ConfigError(f"option table={options.place.table!r}: a stream reads messages only")
+    for name, value in (("endingOffsets", options.range.ending_offsets), ("endingTimestamp", options.range.ending_ms)):
+        if value is not None:
+            raise ConfigError(f"option {name}={value!r}: a stream has no end")
+    if options.access.commit_offsets and not options.place.name_servers:
+        raise ConfigError("option commitOffsets: only brokers keep offsets, but path names files")
+    if options.access.commit_offsets and options.access.consumer_group is None:
+        raise ConfigError("option commitOffsets: option consumerGroup is missing")

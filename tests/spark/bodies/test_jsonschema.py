@@ -1,0 +1,67 @@
+"""JSON Schema as Spark's types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from firearrow.errors import ConfigError
+from firearrow.spark import decoded
+from firearrow.spark.bodies.jsonschema import struct_of
+from firearrow.spark.bodies.registry import FRAME
+from tests.spark.bodies.test_decode import both, table
+from tests.spark.registries import serving_schemas
+
+
+def of(*, more: dict[str, Any] | None = None, **properties: Any) -> str:
+    return json.dumps({"type": "object", "properties": properties, **(more or {})})
+
+
+def test_every_kind_has_a_type() -> None:
+    line = {"type": "object", "properties": {"sku": {"type": "string"}}}
+    schema = of(
+        i={"type": "integer"},
+        n={"type": ["null", "number"]},
+        b={"oneOf": [{"type": "null"}, {"type": "boolean"}]},
+        lines={"type": "array", "items": {"$ref": "#/definitions/a~1b"}},
+        by={"type": "object", "additionalProperties": {"type": "integer"}},
+        any={"type": "object"},
+        two={"type": ["string", "integer"]},
+        true=True,
+        more={"definitions": {"a/b": line}},
+    )
+    assert struct_of(schema).simpleString() == (
+        "struct<i:bigint,n:double,b:boolean,lines:array<struct<sku:string>>,by:map<string,bigint>,"
+        "any:string,two:string,true:string>"
+    )
+
+
+def test_what_can_not_be_is_told() -> None:
+    for schema, told in {
+        "{": "JSON schema '{': Expecting property name",
+        '{"type": "string"}': "must be of an object with properties",
+        of(a={"$ref": "#"}): "JSON schema: # contains itself: no column can",
+        of(a={"$ref": "#/definitions/b"}): "JSON schema: #/definitions/b is not in it",
+        of(a={"$ref": "other.json#/a"}): "JSON schema: other.json#/a is not in it",
+    }.items():
+        with pytest.raises(ConfigError, match=told):
+            struct_of(schema)
+
+
+def test_a_registry_has_the_schema_of_framed_bodies(spark: SparkSession) -> None:
+    bodies = [FRAME.pack(0, 1) + b'{"id": "o-1", "n": 5}', b'{"id": "o-2"}', b"\0\0\0\0", b""]
+    bodies += [FRAME.pack(0, 1), FRAME.pack(0, 1) + b"[]"]
+    others = [(None, body) for body in bodies[1:]]
+    schema = of(id={"type": "string"}, n={"type": "integer"})
+    with serving_schemas({1: schema}, {"o": 1}, more={"schemaType": "JSON"}) as (url, _):
+        rows = decoded(table(spark, bodies), "json", registry=url, subject="o")
+        assert both(rows) == [(Row(id="o-1", n=5), None), *others]
+        with pytest.raises(ConfigError, match="is not one whole AVRO schema"):
+            decoded(table(spark, bodies), "avro", registry=url, subject="o")
+    inferred = decoded(table(spark, bodies), "json", registry="http://127.0.0.1:1")
+    assert both(inferred) == [(Row(id="o-1", n=5), None), *others]
+    given = decoded(table(spark, bodies), "json", "n int", registry="http://127.0.0.1:1")
+    assert both(given) == [(Row(n=5), None), *others]
