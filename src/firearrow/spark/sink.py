@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from firearrow.client.producer.batchsender import BatchSender, SendCounts
+from firearrow.client.producer.batchsender import BatchBody, BatchSender, SendCounts
 from firearrow.client.routing.queues import Target
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, MessageError

@@ -8,7 +8,6 @@ from typing import Final
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import front, hash_order, moment, queue_hash, shown, text_order
 from firearrow.client.admin.cluster import cluster_with
-from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.client.admin.servers import ORDER_NAMESPACE
 from firearrow.client.routing.queues import MASTER, address_of
 from firearrow.errors import ConfigError, FirearrowError

@@ -10,8 +10,6 @@ from firearrow.client.admin.auth import Auth
 from firearrow.client.admin.calls import Calls
 from firearrow.client.admin.groups import Groups, Offsets
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Messages
-from firearrow.client.admin.nameservers import ORDER_NAMESPACE, NameServers
-from firearrow.client.admin.offsets import Offsets
 from firearrow.client.admin.servers import ORDER_NAMESPACE, Brokers, Controllers, NameServers
 from firearrow.client.admin.topics import Lite, Topics
 from firearrow.client.routing.queues import MASTER, address_of

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.client.admin.calls import Part
-from firearrow.client.answers import read_number
+from firearrow.client.session.answers import read_number
 from firearrow.errors import BrokerFailed, NotFound
 from firearrow.wire import fastjson, headers
 from firearrow.wire.admin_bodies import HaStatus, QueueCheck, QueueEntries

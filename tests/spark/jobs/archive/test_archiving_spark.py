@@ -16,7 +16,6 @@ from random import Random
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
-from tests.spark.jobs.archive.test_archiving_killed import RETENTION, Producer, compare
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.spark.jobs.archive.archiving import Settings, archive, read_archive, source
@@ -28,6 +27,7 @@ from firearrow.spark.jobs.workers import SparkWorkers
 from tests.crash.victim import serving as serving_small
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.jobs.archive.test_archiving import every, rows_of
+from tests.spark.jobs.archive.test_archiving_killed import RETENTION, Producer, compare
 from tests.spark.jobs.inline import Inline
 from tests.spark.origins import MemoryOrigin
 
