@@ -44,7 +44,8 @@ PLAIN = (
     *("broker/delaying/delivery.py", "broker/timing/timer.py", "broker/transactions/service.py"),
     *("broker/sending/forwarding.py", "broker/pop/revive.py", "broker/pop/buffer.py"),
     *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
-    *("controller/", "replication/"),
+    *("controller/", "replication/", "net/"),
+    *(path.name for path in SOURCE.glob("*.py")),
     *(f"store/{path.name}" for path in (SOURCE / "store").glob("*.py")),
     *(
         f"broker/{room.parent.name}/{name}"

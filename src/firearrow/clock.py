@@ -1,7 +1,7 @@
-"""Time, as an argument. The only module that reads the clocks of the machine.
+"""Time, as an argument. This module alone reads the clocks of the machine.
 
-Everything that needs the time takes a `Clock`, so that the simulator and the tests decide what
-time it is. Times and durations that people write are read here, too, by one rule everywhere.
+All code that needs the time takes a `Clock`, so that the simulator and the tests decide the time. This module also
+reads times and durations that people write, by one rule everywhere.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class SystemClock:
 
 
 def seconds_of(clock: Clock) -> Callable[[], float]:
-    """Give a function for the wall clock in seconds since 1970-01-01 UTC.
+    """Return a function for the wall clock in seconds since 1970-01-01 UTC.
 
-    Of the machine's clock it is `time.time` itself: where time is asked for at each send, a call of
-    a Python function would cost several times as much.
+    For the machine's clock it is `time.time` itself: each send reads the time, and a call of a Python function would
+    cost several times as much.
     """
     return time.time if type(clock) is SystemClock else lambda: clock.now_ms() / 1000
 
 
 def moment_ms(text: str) -> int:
-    """Read a time in ISO 8601, without a zone in UTC, or in ms since 1970; give these.
+    """Read a time in ISO 8601, without a zone in UTC, or in ms since 1970; return ms since 1970.
 
-    Raises ValueError, with a sentence, for anything else, and for numbers of seconds or the like.
+    Raises ValueError, with a sentence, for any other text, and for numbers in seconds or another unit.
     """
     text = text.strip()
     if text.isascii() and text.isdecimal():
@@ -72,9 +72,9 @@ def moment_ms(text: str) -> int:
 
 
 def checked_ms(number: int) -> int:
-    """Give a time in ms since 1970 back; 0 is the beginning of time.
+    """Return a time in ms since 1970 unchanged; 0 is the beginning of time.
 
-    Raises ValueError, with a sentence, for numbers that are more likely of another unit.
+    Raises ValueError, with a sentence, for numbers that are more likely in another unit.
     """
     if number < 0:
         raise ValueError(f"{number} is before 1970")
@@ -85,7 +85,7 @@ def checked_ms(number: int) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Read a number with ms, s, m, h or d behind it, and give ms. Raises ValueError otherwise."""
+    """Read a number followed by ms, s, m, h or d, and return ms. Raises ValueError otherwise."""
     found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", text.strip().lower(), re.ASCII)
     if found is None:
         raise ValueError(f"{text!r} is not a duration like 15m: a number with ms, s, m, h or d")

@@ -1,11 +1,11 @@
-"""RocksDB databases: which options they are opened with, and whose errors they raise.
+"""RocksDB databases: their options, and their errors as Firearrow's.
 
-RocketMQ keeps ConsumeQueues and some configuration in RocksDB with ``storeType=defaultRocksDB``.
-The options here let either broker open what the other has written. Memory and open files are
-limited: the original takes a gigabyte of cache and every file.
+RocketMQ keeps ConsumeQueues and some configuration in RocksDB with ``storeType=defaultRocksDB``. With the options here,
+either broker can open the databases of the other. Memory and open files are limited: the original takes a gigabyte of
+cache and every file.
 
-RocksDB comes with the package ``rocksdict``, which is installed by the extra ``rocksdb``.
-Source: upstream ``RocksDBOptionsFactory``, ``ConfigHelper``.
+RocksDB comes with the package ``rocksdict``, which the extra ``rocksdb`` installs. Source: RocketMQ's
+``RocksDBOptionsFactory``, ``ConfigHelper``.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _library() -> ModuleType:
 class Family(NamedTuple):
     """A column family.
 
-    ``compression`` has RocketMQ's names of the method for young files and, if ``universal``
-    compaction ends in one large file, for that one. A look-up reads ``block_bytes``.
+    ``compression`` has RocketMQ's names of two methods: for young files and, if ``universal`` compaction ends in one
+    large file, for that file. A look-up reads ``block_bytes``.
     """
 
     name: str
@@ -61,10 +61,10 @@ class Family(NamedTuple):
 
 
 class _Errors:
-    """Raises in place of what RocksDB raises, which is a bare Exception for everything.
+    """Translates RocksDB's errors, which are all bare Exceptions.
 
-    A CorruptStore for damage, unless the caller is ``writing`` and knows what to do when the disk
-    refuses; an OSError for the rest.
+    Damage becomes a CorruptStore, unless the caller is ``writing`` and handles a failing disk. Any other error becomes
+    an OSError.
     """
 
     def __init__(self, path: Path, *, writing: bool = False) -> None:
@@ -94,13 +94,13 @@ class Table:
         self._write_errors = _Errors(path, writing=True)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Value of a key."""
         with self._errors:
             value: bytes | None = self._rows.get(key)
             return value
 
     def some(self, start: bytes, count: int, end: bytes | None = None) -> list[tuple[bytes, bytes]]:
-        """Up to ``count`` rows from a key on, to before the ``end`` if there is one.
+        """Up to ``count`` rows from a key on, and before the ``end`` if it is given.
 
         Rows that were removed behind the end cost nothing.
         """
@@ -113,7 +113,7 @@ class Table:
             return list(islice(rows, count))  # type: ignore[arg-type]
 
     def rows(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """All rows whose keys begin with a prefix, as they were at the call."""
+        """All rows whose keys begin with a prefix, in their state at the call."""
         with self._errors:
             for key, value in self._rows.items(from_key=prefix):
                 assert isinstance(key, bytes)
@@ -122,18 +122,18 @@ class Table:
                 yield key, value
 
     def flush(self) -> None:
-        """Return once all rows are on the disk; OSError if it refuses."""
+        """Return once all rows are on the disk; OSError if the write fails."""
         with self._write_errors:
             self._rows.flush(wait=True)
 
     def close(self) -> None:
-        """Let go of the family; the database is closed with its last one."""
+        """Release the family; the database is closed with its last one."""
         with self._errors:
             self._rows.close()
 
 
 class Batch:
-    """Changes that are made all at once by ``Database.write``."""
+    """Changes that ``Database.write`` makes atomically."""
 
     def __init__(self, changes: WriteBatch, database: Database) -> None:
         self.changes = changes
@@ -144,12 +144,12 @@ class Batch:
         self.changes.put(key, value, self._database.handle(family))
 
     def put_all(self, family: str, keys: Iterable[bytes], values: Iterable[bytes]) -> None:
-        """Set a value for each of many keys; those in order are written in half the time."""
+        """Set a value for each of many keys; sorted keys are written in half the time."""
         each = map(self.changes.put, keys, values, repeat(self._database.handle(family)))
-        deque(each, maxlen=0)  # a loop without a step of Python's for each
+        deque(each, maxlen=0)  # a loop without a Python step for each
 
     def delete(self, family: str, key: bytes) -> None:
-        """Remove a row, if it is there."""
+        """Remove a row, if it exists."""
         self.changes.delete(key, self._database.handle(family))
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
@@ -158,11 +158,11 @@ class Batch:
 
 
 class Database:
-    """A directory with a RocksDB database, open. The first family is ``default``.
+    """An open directory with a RocksDB database. The first family is ``default``.
 
-    Any thread may use it. With ``log_ahead`` every write is on the disk when it returns, else what
-    was flushed is. One that ``has_secrets`` is for the user alone. Raises ConfigError without the
-    package, OSError or CorruptStore where the database can't be opened.
+    Any thread may use it. With ``log_ahead`` every write is durable when it returns, otherwise only flushed rows are. A
+    database that ``has_secrets`` is for its user alone. Raises ConfigError without the package, OSError or CorruptStore
+    where the database can't be opened.
     """
 
     def __init__(
@@ -199,10 +199,10 @@ class Database:
         self._hide_secrets()
 
     def _hide_secrets(self) -> None:
-        """Take all rights from others: RocksDB makes its files as the process makes any."""
+        """Remove all rights of other users: RocksDB makes its files with the default rights of the process."""
         if self._secrets is None:
             return
-        # RocksDB removes files whenever it likes, and a group may share what another user owns.
+        # RocksDB removes files at any time, and a group may share another user's files.
         for place, mode in (
             (self._secrets, _SECRET_MODE),
             *((file, _SECRET_FILE_MODE) for file in self._secrets.iterdir()),
@@ -211,7 +211,7 @@ class Database:
                 place.chmod(mode)
 
     def handle(self, family: str) -> ColumnFamily:
-        """The handle of a family, for ``Batch``."""
+        """Handle of a family, for ``Batch``."""
         handle: ColumnFamily = self._handles[family]
         return handle
 
@@ -220,21 +220,21 @@ class Database:
         return Batch(self._library.WriteBatch(raw_mode=True), self)
 
     def write(self, batch: Batch, *, sync: bool = True) -> None:
-        """Make the changes of a batch, all or none; OSError if the disk refuses.
+        """Make the changes of a batch atomically; OSError if the disk fails.
 
-        Where the log is ahead, it is on the disk then, unless that is left to ``sync``.
+        With a log ahead, the batch is durable on return, unless that is left to ``sync``.
         """
         options = self._write_options if sync else self._later_options
         with self._write_errors:
             self._default.write(batch.changes, options)
 
     def sync(self) -> None:
-        """Return once the log has all batches on the disk; OSError if it refuses."""
+        """Return once the log has all batches on the disk; OSError if the disk fails."""
         with self._write_errors:
             self._default.flush_wal(True)
 
     def close(self) -> None:
-        """Close the database. Rows that were not flushed may be there at the next start or not."""
+        """Close the database. Rows that were not flushed may be missing at the next start."""
         self._handles.clear()
         for table in reversed(self.tables.values()):
             table.close()
@@ -242,10 +242,10 @@ class Database:
 
 
 class Snapshot:
-    """What a database has on the disk, read while another process writes it.
+    """A database's contents on the disk, read while another process writes it.
 
-    Nothing is written to its directory and no lock is taken. Raises ConfigError without the
-    package, OSError or CorruptStore where the database can't be opened.
+    It writes nothing to the directory and takes no lock. Raises ConfigError without the package, OSError or
+    CorruptStore where the database can't be opened.
     """
 
     def __init__(self, path: Path, families: Sequence[str]) -> None:
@@ -261,15 +261,15 @@ class Snapshot:
         self.tables = {name: Table(part, path) for name, part in parts.items()}
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Release the database."""
         for table in reversed(self.tables.values()):
             table.close()
 
 
 def _read_only(path: Path, families: Sequence[str]) -> tuple[Rdict, dict[str, Rdict]]:
-    """Open a database by links to its files, as the binding writes a file of its own beside them.
+    """Open a database through links to its files, as the binding writes a file beside them.
 
-    All files are open on return, so it does not matter that the links, or the files, go.
+    All files are open on return, so the links, or the files, may be removed.
     """
     library = _library()
     options = [library.Options(raw_mode=True) for _ in families]
@@ -286,7 +286,7 @@ def _read_only(path: Path, families: Sequence[str]) -> tuple[Rdict, dict[str, Rd
 
 
 def families_of(path: Path) -> list[str]:
-    """The families of the database in a directory, none if there is no database."""
+    """Families of the database in a directory, none if there is no database."""
     if not (path / "CURRENT").exists():
         return []
     library = _library()
@@ -296,15 +296,15 @@ def families_of(path: Path) -> list[str]:
 
 
 def _options(family: Family, cache: Cache) -> Options:
-    """A family's options, as upstream has them but for their sizes."""
+    """A family's options: RocketMQ's, except for their sizes."""
     import rocksdict
 
     table = rocksdict.BlockBasedOptions()
-    table.set_format_version(5)  # the newest that the original's RocksDB 8.4 reads
+    table.set_format_version(5)  # the newest that RocketMQ's RocksDB 8.4 reads
     table.set_block_size(family.block_bytes)
     table.set_bloom_filter(16, False)
     table.set_block_cache(cache)
-    # A cache this small would not take a filter of a million keys, and read it for every look-up.
+    # A cache of this size would not hold a filter of a million keys, and would read it for every look-up.
     table.set_cache_index_and_filter_blocks(False)
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)

@@ -1,26 +1,26 @@
-"""The one tree of errors that Firearrow raises, and the table from response codes to classes.
+"""The single tree of errors that Firearrow raises, and the table from response codes to classes.
 
 ::
 
     FirearrowError
     ├── ProtocolError
-    │   ├── LocalProtocolError      we tried something the protocol forbids
+    │   ├── LocalProtocolError      this side tried something the protocol forbids
     │   └── RemoteProtocolError     the peer did
     ├── StoreError
     │   ├── CorruptStore            bytes on disk contradict the format
-    │   ├── DiskFull                there is no room, or too little to go on writing
-    │   ├── PutLater                what was put is on its way to another broker
+    │   ├── DiskFull                there is no room, or too little to write on
+    │   ├── PutLater                the message is in flight to another broker
     │   └── StoreLocked             another process has the store open
-    ├── CannotListen                a port can't be had
+    ├── CannotListen                a port is not available
     ├── ConfigError                 a setting is unknown or has an impossible value
-    ├── DataLost                    messages that were to be read are gone
-    ├── ClientError                 what a client does for its application failed
-    │   ├── SendFailed              a message was not sent, or no broker said that it was
+    ├── DataLost                    messages that a reader wanted are gone
+    ├── ClientError                 an operation of a client failed
+    │   ├── SendFailed              a message was not sent, or not confirmed
     │   └── NoReply                 a request to another application was not answered in time
-    ├── FilterError                 an expression that messages are chosen by can't be read
+    ├── FilterError                 a filter expression can't be read
     ├── MessageError                a message, or a part of one, is malformed
     └── BrokerError                 a server answered with a code other than success
-        ├── BrokerFailed            1: the server met an error of its own
+        ├── BrokerFailed            1: the server failed by an internal error
         ├── BrokerBusy              2, 215: overload or flow control, try another broker
         ├── BrokerUnavailable       14, 1500, 211, 501: it serves no such request now
         ├── NotSupported            3, 15: unknown request code or version
@@ -52,15 +52,15 @@ class ProtocolError(FirearrowError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side tried something that the protocol forbids; nothing was sent."""
+    """This side tried an operation that the protocol forbids; nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that the protocol forbids; its connection cannot be used further."""
+    """The peer sent bytes that the protocol forbids; its connection cannot be used further."""
 
 
 class StoreError(FirearrowError):
-    """The message store cannot do what was asked."""
+    """The message store cannot do the requested operation."""
 
 
 class CorruptStore(StoreError):
@@ -68,14 +68,14 @@ class CorruptStore(StoreError):
 
 
 class DiskFull(StoreError):
-    """There is no room for what was to be written, or so little that nothing is to be written.
+    """There is no room for a write, or so little that nothing may be written.
 
-    Nothing was written. It is said of every send as long as that lasts, and logged once.
+    Nothing was written. Every send gets this error as long as the disk is full; the store logs it once.
     """
 
 
 class PutLater(StoreError):
-    """What was to be put is on its way to another broker: who puts it again is told the result."""
+    """The message is in flight to another broker: the caller that puts it again gets the result."""
 
 
 class StoreLocked(StoreError):
@@ -83,7 +83,7 @@ class StoreLocked(StoreError):
 
 
 class CannotListen(FirearrowError, OSError):
-    """A server can't have its address and port, its ``filename``; ``strerror`` says why."""
+    """A server can't listen on its address and port, its ``filename``; ``strerror`` has the reason."""
 
 
 class ConfigError(FirearrowError):
@@ -91,19 +91,18 @@ class ConfigError(FirearrowError):
 
 
 class DataLost(FirearrowError):
-    """Messages that were to be read are gone: retention was faster, or the queue began again."""
+    """Messages that a reader wanted are gone: retention was faster, or the queue began again."""
 
 
 class ClientError(FirearrowError):
-    """A client could not do what its application wanted; the cause is the error it comes from."""
+    """A client could not do an operation for its application; the cause is the underlying error."""
 
 
 class SendFailed(ClientError):
-    """A message was not sent, or no broker has said that it was: it may be there nevertheless.
+    """A message was not sent, or no broker has confirmed it: then it may exist nevertheless.
 
-    ``topic`` and ``broker`` (None if there was none to try) say where it was to go, ``tries`` how
-    often that was tried; the last failure is the error's ``__cause__``, ``code`` its response code
-    (None where no broker refused it).
+    ``topic`` and ``broker`` name the destination (None if there was none to try), ``tries`` the count of attempts. The
+    last failure is the error's ``__cause__``, ``code`` its response code (None where no broker refused it).
     """
 
     def __init__(self, topic: str, broker: str | None, tries: int, reason: str, code: int | None = None) -> None:
@@ -125,10 +124,10 @@ class NoReply(ClientError, TimeoutError):
 
 
 class FilterError(FirearrowError):
-    """An expression that messages are to be chosen by can't be read.
+    """A filter expression can't be read.
 
-    ``position`` is the character at which it can't, None if that is no matter of one place;
-    ``after_end`` says that what comes before it is complete.
+    ``position`` is the character of the fault, None if the fault has no single place. ``after_end`` tells that the text
+    before it is complete.
     """
 
     def __init__(self, reason: str, position: int | None = None, *, after_end: bool = False) -> None:
@@ -145,8 +144,8 @@ class FilterError(FirearrowError):
 class MessageError(FirearrowError):
     """A message, or a part of one, is malformed.
 
-    ``field`` names the part in the terms of its format, ``position`` is the byte at which it
-    starts in the buffer that was read; both are None where they make no sense.
+    ``field`` names the part in the terms of its format, ``position`` is the byte at which it starts in the parsed
+    buffer. Both are None where they do not apply.
     """
 
     def __init__(self, reason: str, field: str | None = None, position: int | None = None) -> None:
@@ -163,8 +162,8 @@ class MessageError(FirearrowError):
 class BrokerError(FirearrowError):
     """A broker or name server answered with a code other than success.
 
-    ``code`` is the response code, ``remark`` the text that came with it and ``address`` the
-    server as ``host:port``, None where it is not known. ``about`` says what was asked about.
+    ``code`` is the response code, ``remark`` its text and ``address`` the server as ``host:port``, None if unknown.
+    ``about`` names the subject of the request.
     """
 
     def __init__(self, code: int, remark: str = "", address: str | None = None, about: str = "") -> None:
@@ -181,7 +180,7 @@ class BrokerError(FirearrowError):
 
     @classmethod
     def of(cls, code: int, remark: str | None, address: str | None = None, about: str = "") -> BrokerError:
-        """Give the error for an answer of a server, of the class for its code."""
+        """Return the error for an answer of a server, of the class for its code."""
         return cls.lookup(code)(code, remark or "", address, about)
 
     @classmethod
@@ -194,11 +193,11 @@ class BrokerError(FirearrowError):
 
 
 class BrokerFailed(BrokerError):
-    """The server met an error of its own while it handled the request."""
+    """The server failed by an internal error while it handled the request."""
 
 
 class BrokerBusy(BrokerError):
-    """The server sheds load; the request was not done and may be tried elsewhere."""
+    """The server sheds load; the request was not handled and may be tried on another broker."""
 
 
 class BrokerUnavailable(BrokerError):
@@ -222,7 +221,7 @@ class NotPermitted(BrokerError):
 
 
 class NotFound(BrokerError):
-    """What the request names does not exist on this server."""
+    """The subject of the request does not exist on this server."""
 
 
 class TopicNotFound(NotFound):
@@ -238,11 +237,11 @@ class AuthNotFound(NotFound):
 
 
 class TransactionRefused(BrokerError):
-    """The transaction could not be begun, committed or rolled back."""
+    """The server could not begin, commit or roll back the transaction."""
 
 
 class ConsumeFailed(BrokerError):
-    """A consumer could not be served, or did not answer in time."""
+    """The broker could not serve a consumer, or a consumer did not answer in time."""
 
 
 class ControllerError(BrokerError):
@@ -254,7 +253,7 @@ class ClientSideError(BrokerError):
 
 
 MAY_PASS = OSError, BrokerFailed, BrokerBusy, BrokerUnavailable
-"""What another attempt, or another server, may not meet."""
+"""Errors that another attempt, or another server, may not meet."""
 
 _BY_CODE: dict[int, type[BrokerError]] = {
     1: BrokerFailed,

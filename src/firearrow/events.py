@@ -1,8 +1,8 @@
 """Events in a server, and their listeners.
 
-Each kind of event is a class, and what happened is a value of it. The part of the server where it
-happens keeps the `Event` of that class and calls it; anybody may listen. Listeners are called in
-the order in which they came, in the thread of the event loop.
+Each kind of event is a class, and an event is a value of it. The part of the server that causes the events keeps the
+`Event` of their class and calls it; any part may listen. Listeners are called in the order of their registration, in
+the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ Happening = TypeVar("Happening")
 
 
 class Event(Generic[Happening]):
-    """One kind of event. Where it happens often, look at ``listeners`` first: it is empty as long
-    as nobody listens."""
+    """One kind of event. On a hot path, look at ``listeners`` first: it is empty without listeners."""
 
     __slots__ = ("listeners",)
 
@@ -23,7 +22,7 @@ class Event(Generic[Happening]):
         self.listeners: tuple[Callable[[Happening], object], ...] = ()
 
     def listen(self, listener: Callable[[Happening], object]) -> None:
-        """Have a function called each time from now on."""
+        """Register a function that is called for each event from now on."""
         self.listeners += (listener,)
 
     def __call__(self, happening: Happening) -> None:
@@ -39,14 +38,14 @@ class Events:
         self._of_kind: dict[type, Event[Any]] = {}
 
     def of(self, kind: type[Happening]) -> Event[Happening]:
-        """Give the event of a kind, always the same one."""
+        """Return the event of a kind, always the same one."""
         return cast(Event[Happening], self._of_kind.setdefault(kind, Event()))
 
     def listen(self, kind: type[Happening], listener: Callable[[Happening], object]) -> None:
-        """Have a function called each time something of a kind happens."""
+        """Register a function that is called for each event of a kind."""
         self.of(kind).listen(listener)
 
     def silence(self) -> None:
-        """Have nobody called any more who listens now."""
+        """Remove all present listeners."""
         for event in self._of_kind.values():
             event.listeners = ()

@@ -1,12 +1,11 @@
 """Small files that are replaced as a whole and survive a crash at any point.
 
-A file ``topics.json`` has its previous content beside it in ``topics.json.bak``, as RocketMQ keeps
-it, and its latest contents in ``.history``, which RocketMQ does not look at. A content there is
-named by when it was written and by its checksum: ``topics.json.TIME.CRC``, the modification time in
-ns (decimal, never the same twice) and the CRC-32 (8 hexadecimal digits). These are copies, not
-second names: RocketMQ writes its files in place.
+A file ``topics.json`` has its previous content beside it in ``topics.json.bak``, as with RocketMQ. Its latest contents
+are in ``.history``, which RocketMQ does not look at. The name of a content there has its time and its checksum:
+``topics.json.TIME.CRC``, the modification time in ns (decimal, never the same twice) and the CRC-32 (8 hexadecimal
+digits). These are copies, not second names: RocketMQ writes its files in place.
 
-Replacing goes in these steps:
+A replacement has these steps:
 
 1. write the new content to ``topics.json.tmp`` and sync it;
 2. write it to ``.history`` in the same way, and name it there;
@@ -16,15 +15,14 @@ Replacing goes in these steps:
 6. sync the directories;
 7. remove the oldest contents of ``.history``.
 
-After each of them ``topics.json`` is whole, old or new. The backup is renewed only after the new
-content is in place: if the old file could not be read, its backup is the one good copy until then.
+After each of them ``topics.json`` is whole, old or new. The backup is renewed only after the new content is in place:
+if the old file was unreadable, its backup is the one good copy until then.
 
-Reading takes ``topics.json`` if it can be parsed and, where it still has the modification time of
-one of its contents, the checksum of that. A file that somebody else has written since, RocketMQ or
-an editor, has another time, and no checksum to hold to. Where it can't be taken, the latest sound
-one of the backup and the contents is.
+Reading takes ``topics.json`` if it can be parsed and its checksum matches. The checksum is that of the content in
+``.history`` with the same modification time. A file that RocketMQ or an editor has written since has another time, and
+no checksum. If ``topics.json`` can't be used, the latest sound file of the backup and the contents is.
 
-Source of the names and of the fallback: upstream ``MixAll#string2File``, ``ConfigManager``.
+Source of the names and of the fallback: RocketMQ's ``MixAll#string2File``, ``ConfigManager``.
 """
 
 from __future__ import annotations
@@ -47,52 +45,52 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SECTOR_BYTES: Final = 512  # what a disk writes whole or not at all
+SECTOR_BYTES: Final = 512  # a disk writes a sector whole or not at all
 GENERATIONS: Final = 5
 DIRECTORY_MODE: Final = 0o750
 FILE_MODE: Final = 0o640
 HISTORY_DIRECTORY: Final = ".history"
 _thrown_away: set[Path] = set()
-_NAME_BYTES_MAX: Final = 200  # of the 255 that file systems take: suffixes follow
+_NAME_BYTES_MAX: Final = 200  # of the 255 that file systems allow: suffixes follow
 _STAMP: Final = re.compile(r"([0-9]{1,20})\.([0-9a-f]{8})")
 
 
 class _Status(Protocol):
-    """Of a file; its time in ns."""
+    """Status of a file; its time in ns."""
 
     @property
     def st_mtime_ns(self) -> int: ...
 
 
 class StoredPath(Protocol):
-    """A file or directory to read, wherever it is: what is used of a ``Path``."""
+    """File or directory to read, local or not: the used part of ``Path``."""
 
     @property
     def name(self) -> str:
-        """The last part of it."""
+        """Last part of the path."""
 
     @property
     def parent(self) -> StoredPath:
-        """The directory that it is in."""
+        """Directory of the path."""
 
     def __truediv__(self, name: str, /) -> StoredPath:
-        """Give the path of what is in a directory."""
+        """Return the path of an entry of a directory."""
 
     def glob(self, pattern: str, /) -> Iterable[StoredPath]:
-        """Give what is in a directory, in any order; nothing where there is none."""
+        """Return the matching entries of a directory, in any order; empty if there is no directory."""
 
     def exists(self) -> bool:
-        """Tell whether there is something."""
+        """Tell whether it exists."""
 
     def stat(self) -> _Status:
-        """Give the time of its last change; OSError where there is nothing."""
+        """Return the time of its last change; OSError if it does not exist."""
 
     def read_bytes(self) -> bytes:
-        """Give what a file holds; FileNotFoundError where there is none."""
+        """Return the content of a file; FileNotFoundError if there is none."""
 
 
 class Found(NamedTuple, Generic[T]):
-    """What was read, and from which file."""
+    """Parsed content, and the file that it was read from."""
 
     value: T
     path: StoredPath
@@ -105,12 +103,11 @@ class _Generation(NamedTuple):
 
 
 def replace_atomically(path: Path, *pieces: bytes, generations: int = 0, backup: bool = True) -> None:
-    """Make ``pieces`` the content of ``path``; what was there becomes ``<name>.bak``.
+    """Make ``pieces`` the content of ``path``; the previous content becomes ``<name>.bak``.
 
-    When this returns, the new content is on disk, and ``generations`` contents, this one among
-    them, are in ``.history``. Without a ``backup``, what was there is gone (a file that must not
-    be used again). The directory is made if it is missing. Raises OSError if the disk
-    refuses; then ``path`` is what it was.
+    When this returns, the new content is on disk, and ``generations`` contents, with this one, are in ``.history``.
+    Without a ``backup``, the previous content is gone (for a file that must not be used again). The directory is made
+    if it is missing. Raises OSError if the disk fails; then ``path`` is unchanged.
     """
     make_directory(path.parent)
     fresh = _beside(path, ".tmp")
@@ -133,9 +130,9 @@ def replace_atomically(path: Path, *pieces: bytes, generations: int = 0, backup:
 def read_newest(path: StoredPath, parse: Callable[[bytes], T]) -> Found[T] | None:
     """Read and parse ``path``, or the latest of its earlier contents that is sound.
 
-    ``parse`` says that it can't read something by a ValueError or a FirearrowError. Returns None
-    when there is no file at all. Raises ConfigError when there is something and nothing of it can
-    be read: to go on with nothing, and to save that later, would lose what the file held.
+    ``parse`` raises a ValueError or a FirearrowError for content that it can't read. Returns None when there is no file
+    at all. Raises ConfigError when files exist and none can be read: going on with nothing, and saving that later,
+    would lose the content of the file.
     """
     faults: list[str] = []
     found = next(sound_contents(path, parse, faults), None)
@@ -146,7 +143,7 @@ def read_newest(path: StoredPath, parse: Callable[[bytes], T]) -> Found[T] | Non
     if found.path != path:
         log.warning(
             "earlier content of a file is read",
-            extra={"path": found.path, "reason": faults[0] if faults else f"{path} holds nothing"},
+            extra={"path": found.path, "reason": faults[0] if faults else f"{path} is empty"},
         )
     return found
 
@@ -154,8 +151,8 @@ def read_newest(path: StoredPath, parse: Callable[[bytes], T]) -> Found[T] | Non
 def sound_contents(path: StoredPath, parse: Callable[[bytes], T], faults: list[str]) -> Iterator[Found[T]]:
     """Read and parse ``path``, and its earlier contents from the latest on; see `read_newest`.
 
-    What is wrong with those that are left out is added to ``faults``. A disk that can't read a file
-    is one of these reasons; where the file is on another machine, it may be the network: OSError.
+    The faults of unusable contents are added to ``faults``. A read error of a disk is such a fault. On another machine
+    it may be one of the network: then OSError.
     """
     generations = _generations(path)
     for candidate in (path, *_fallbacks(path, generations)):
@@ -173,15 +170,15 @@ def sound_contents(path: StoredPath, parse: Callable[[bytes], T], faults: list[s
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it that are missing; their names are on the disk then."""
+    """Make a directory and its missing parents; their names are durable on return."""
     for place in make_directories(path):
         sync_directory(place.parent)
 
 
 def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> list[Path]:
-    """Make a directory and those above it that are missing; return these, the outermost first.
+    """Make a directory and its missing parents; return the new directories, the outermost first.
 
-    Others than the user and the group may not enter: bodies of messages are below.
+    Only the user and the group may enter: bodies of messages are below.
     """
     missing = [place for place in (*reversed(path.parents), path) if not place.exists()]
     for place in missing:
@@ -191,9 +188,9 @@ def make_directories(path: Path, mode: int = DIRECTORY_MODE) -> list[Path]:
 
 @contextmanager
 def thrown_away(root: Path) -> Iterator[None]:
-    """Have nobody wait for the disk for what is below a directory, which is removed in the end.
+    """Skip all syncs below a directory that is removed in the end.
 
-    A process that is killed loses nothing there all the same, a machine without power does.
+    A killed process loses nothing there; only a power failure does.
     """
     _thrown_away.add(root.absolute())
     try:
@@ -203,7 +200,7 @@ def thrown_away(root: Path) -> Iterator[None]:
 
 
 def is_thrown_away(path: Path) -> bool:
-    """Tell whether a file need not be on the disk, ever."""
+    """Tell whether a file never needs to be durable."""
     if not _thrown_away:
         return False
     place = path.absolute()
@@ -211,7 +208,7 @@ def is_thrown_away(path: Path) -> bool:
 
 
 def sync_directory(path: Path) -> None:
-    """Return once the names in a directory are on the disk."""
+    """Return once the names in a directory are durable."""
     if is_thrown_away(path):
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -224,7 +221,7 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Add the file's name to an OSError: calls on descriptors don't know it."""
+    """Add the file's name to an OSError: calls on descriptors don't have it."""
     try:
         yield
     except OSError as error:
@@ -238,9 +235,9 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _write_synced(path: Path, pieces: Sequence[bytes], modified_ns_min: int, like: Path) -> int:
-    """Write a file and return its modification time, which is made no lower than that.
+    """Write a file and return its modification time, which is at least ``modified_ns_min``.
 
-    It is for the eyes of those who may read ``like``, if that is there: it may have secrets.
+    The users who may read ``like``, if it exists, may read the file: it may have secrets.
     """
     with naming(path), path.open("wb") as file:
         with suppress(FileNotFoundError):
@@ -257,7 +254,7 @@ def _write_synced(path: Path, pieces: Sequence[bytes], modified_ns_min: int, lik
 
 
 def _generations(path: StoredPath) -> list[_Generation]:
-    """What ``.history`` has of a file, the latest first."""
+    """Contents of a file in ``.history``, the latest first."""
     found = []
     for place in (path.parent / HISTORY_DIRECTORY).glob(f"{path.name}.*"):
         stamp = _STAMP.fullmatch(place.name.removeprefix(f"{path.name}."))
@@ -292,7 +289,7 @@ def _keep(path: Path) -> Path | None:
 
 
 def _fallbacks(path: StoredPath, generations: list[_Generation]) -> list[StoredPath]:
-    """What to read where a file can't be, the latest first."""
+    """Files to read in place of an unusable one, the latest first."""
     aged = [(generation.modified_ns, generation.path) for generation in generations]
     backup = path.parent / f"{path.name}.bak"
     if backup.exists():
@@ -301,7 +298,7 @@ def _fallbacks(path: StoredPath, generations: list[_Generation]) -> list[StoredP
 
 
 def _check_sum(path: StoredPath, data: bytes, generations: list[_Generation]) -> None:
-    """Raise ValueError for data that differ from what was written at that time."""
+    """Raise ValueError for data that differ from the content with the file's modification time."""
     modified_ns = path.stat().st_mtime_ns if generations else 0
     for generation in generations:
         if path == generation.path or modified_ns == generation.modified_ns:
@@ -311,9 +308,9 @@ def _check_sum(path: StoredPath, data: bytes, generations: list[_Generation]) ->
 
 
 def name_of_file(text: str) -> str:
-    """Return a name for one file that stands for ``text``, whoever has chosen that.
+    """Return a name for one file that stands for ``text``, which may be any user's choice.
 
-    Every character that could lead elsewhere is written as ``%2F`` is in a URL. A text that is too
+    Every character that could lead to another directory is written as in a URL, for example ``%2F``. A text that is too
     long for a name is cut, and ends in its CRC-32.
     """
     name = quote(text, safe="!#$*+,:;=@|~ ()", errors="surrogatepass")
@@ -325,10 +322,10 @@ def name_of_file(text: str) -> str:
 
 
 def make_own_directory(path: Path) -> None:
-    """Make a directory for this user alone, with those above it that are missing.
+    """Make a directory for this user alone, with its missing parents.
 
-    Raises ConfigError if somebody else could put a link there: below ``/tmp``, any local user may
-    make the directory first.
+    Raises ConfigError if another user could put a link there: below ``/tmp``, any local user may make the directory
+    first.
     """
     last = path.absolute()
     for place in (*reversed(last.parents), last):
@@ -336,7 +333,7 @@ def make_own_directory(path: Path) -> None:
             place.mkdir(mode=0o700)
         status = place.lstat()
         if status.st_uid not in (0, os.geteuid()):
-            raise ConfigError(f"{place} belongs to another user, who could alter what is written")
+            raise ConfigError(f"{place} belongs to another user, who could alter its files")
         if (
             status.st_mode & stat.S_IWOTH
             and not stat.S_ISLNK(status.st_mode)
@@ -346,12 +343,12 @@ def make_own_directory(path: Path) -> None:
 
 
 def for_the_user_alone(path: str, flags: int) -> int:
-    """Open a file as `open` does; a new one is for the user alone, a link is refused."""
+    """Open a file as `open` does; a new file is for the user alone, a link is refused."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def free_path(path: Path) -> Path:
-    """The path if there is nothing yet, else the first that is free of ``NAME.2``, ``NAME.3``."""
+    """Return the path if it is free, otherwise the first free one of ``NAME.2``, ``NAME.3``."""
     found, number = path, 1
     while found.exists():
         number += 1

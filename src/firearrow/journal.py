@@ -1,10 +1,9 @@
-"""The changes of a state since its JSON file was written, in files beside it.
+"""Journals: the changes of a state since its JSON file was written, in files beside it.
 
-To write ``topics.json`` for each of ten thousand new topics takes longer and longer. So a change is
-a line at the end of ``topics.json.journal.1``, and the JSON file follows later. When it is about to
-be written, the next change begins a new journal, with the next number; once the JSON file is on the
-disk, the earlier journals are removed. A broker that was stopped leaves none, and RocketMQ does not
-look at them.
+Writing ``topics.json`` for each of ten thousand new topics takes longer and longer. So a change is a line at the end of
+``topics.json.journal.1``, and the JSON file follows later. Just before that, the next change begins a new journal, with
+the next number. Once the JSON file is durable, the earlier journals are removed. A broker that was stopped cleanly
+leaves none, and RocketMQ does not look at them.
 
 ====== ==== ========================================================
 offset size field
@@ -15,11 +14,10 @@ offset size field
 9 + n  1    a newline
 ====== ==== ========================================================
 
-A change has the data version that it comes ``after``; under ``new`` the next data version and all
-new values, of a table only the entries that have changed; and under ``gone``, by table, the entries
-that were deleted. A line counts only if it comes after the data version that was read so far. So
-lines that the JSON file has already are passed over, and so are all lines if somebody else has
-written that file since. Worked example::
+A change has the data version that it comes ``after``. Under ``new`` it has the next data version and all new values; of
+a table only the entries that have changed. Under ``gone`` it has, by table, the deleted entries. A line counts only if
+it comes after the data version that was read until now. So lines whose changes the JSON file already contains are
+skipped. All lines are skipped if another program has written that file since. Worked example::
 
     1cb88a52 {"after":{"counter":1},"new":{"dataVersion":{"counter":2},"t":{"a":7}},"gone":{}}
 """
@@ -49,7 +47,7 @@ _encode: Final = msgspec.json.Encoder().encode  # a fifth of the time that ``fas
 
 
 class Change(NamedTuple):
-    """What has changed in a state since the data version ``after``."""
+    """Change of a state since the data version ``after``."""
 
     after: Any
     new: Mapping[str, Any]
@@ -57,10 +55,10 @@ class Change(NamedTuple):
 
 
 class Journal:
-    """The changes of the state in one JSON file, at ``path``, as they are noted.
+    """Changes of the state in one JSON file, at ``path``.
 
-    `sync` may be called in any thread, `drop` in the thread that has written the JSON file, one at
-    a time; all else belongs to one thread.
+    `sync` may be called in any thread, `drop` in the thread that has written the JSON file, one at a time. All other
+    methods belong to one thread.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,27 +66,27 @@ class Journal:
         self._number = 0
         self._file: int | None = None
         self._end = 0
-        self._paths: list[Path] = []  # what the JSON file lacks
-        self._covered: list[Path] = []  # what the JSON file that is being written has
+        self._paths: list[Path] = []  # with changes that the JSON file lacks
+        self._covered: list[Path] = []  # with changes that the JSON file in progress has
         self._unnamed = False
         self._pending = b""
 
     def resume(self) -> None:
-        """Go on behind the files that are there, which are removed with those that follow."""
+        """Go on after the existing files, which are removed together with the new ones."""
         self._paths += [self._path.with_name(file.name) for file in _files_of(self._path)]
-        assert self._file is None, "who goes on has not begun yet"
+        assert self._file is None, "resume comes before the first change"
         if self._paths:
             self._number = int(self._paths[-1].suffix[1:])
 
     def append(self, change: Change, *, must: bool = True) -> None:
-        """Note a change; when this returns, it outlives the process.
+        """Append a change; on return it outlives the process.
 
-        Raises OSError when the disk refuses. If it ``must`` not, the change is noted with the next.
+        Raises OSError when the disk fails. Without ``must``, the next append writes the change in that case.
         """
         fields = {"after": change.after, "new": change.new, "gone": change.gone}
         try:
             text = _encode(fields)
-        except TypeError:  # a field that this release does not know has objects as keys
+        except TypeError:  # a field unknown to this release has objects as keys
             text = fastjson.dumps(fields)
         assert b"\n" not in text, "a change is one line"
         lines = b"%s%08x %s\n" % (self._pending, crc32(text), text)
@@ -97,7 +95,7 @@ class Journal:
         except OSError as error:
             if must:
                 raise
-            log.error("file can't be written: that will be tried again", extra={"path": self._path, "error": error})
+            log.error("file can't be written: the write is retried", extra={"path": self._path, "error": error})
             self._pending = lines
         else:
             self._pending = b""
@@ -112,13 +110,13 @@ class Journal:
             self._end = 0
             self._unnamed = True
         written = 0
-        while written < len(lines):  # if the disk refuses the rest, the next line goes over this
+        while written < len(lines):  # if the disk refuses the rest, the next line overwrites this one
             written += os.pwrite(self._file, lines[written:], self._end + written)
         self._end += written
 
     def sync(self) -> None:
-        """Return once all that was noted before the call is on the disk; OSError if it refuses."""
-        # Taken before anything is synced: a file that is made meanwhile is of the next call.
+        """Return once all changes appended before the call are durable; OSError if the disk fails."""
+        # The list is taken before the first sync: a file made meanwhile is for the next call.
         paths, unnamed, self._unnamed = (*self._covered, *self._paths), self._unnamed, False
         try:
             for path in paths:
@@ -130,7 +128,7 @@ class Journal:
             raise
 
     def cut(self) -> None:
-        """Begin a new file: the state of this moment is going to be written."""
+        """Begin a new file: the present state will be written now."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -139,10 +137,10 @@ class Journal:
         self._pending = b""
 
     def drop(self) -> None:
-        """Remove what the JSON file has, now that it is on the disk.
+        """Remove the journals whose changes are in the JSON file, which is durable now.
 
-        If power fails before that is, they come back and are passed over: no line of theirs follows
-        on the JSON file.
+        If power fails before the removal is durable, the journals come back and are skipped: their lines don't follow
+        the JSON file.
         """
         for path in self._covered:
             path.unlink(missing_ok=True)
@@ -153,29 +151,29 @@ class Journal:
 
 
 def changes_beside(path: StoredPath) -> list[Content]:
-    """The changes in all journals of a JSON file.
+    """Changes in all journals of a JSON file.
 
-    Beside a running broker, read them before the JSON file: it may then be newer than they are, but
-    it lacks none of them.
+    Beside a running broker, read them before the JSON file: it may then be newer than the journals, but lacks none of
+    their changes.
     """
     changes: list[Content] = []
     for file in _files_of(path):
         try:
             changes += _changes_of(file.read_bytes())
-        except FileNotFoundError:  # the JSON file has it meanwhile
+        except FileNotFoundError:  # the JSON file has its changes meanwhile
             continue
     return changes
 
 
 def _files_of(path: StoredPath) -> list[StoredPath]:
-    """The journals of a JSON file, in order."""
+    """Journals of a JSON file, in order."""
     prefix = f"{path.name}.journal."
     found = {file.name.removeprefix(prefix): file for file in path.parent.glob(f"{prefix}*")}
     return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
 
 
 def _changes_of(data: bytes) -> Iterator[Content]:
-    """The sound lines of a file, up to the first that is not: a crash may leave a part of one."""
+    """Sound lines of a file, up to the first that is not: a crash may leave a part of a line."""
     for line in data.splitlines():
         stated, text = line[:_CRC_CHARACTERS], line[_CRC_CHARACTERS + 1 :]
         if stated != b"%08x" % crc32(text):
@@ -189,11 +187,10 @@ def _changes_of(data: bytes) -> Iterator[Content]:
 def bring_up_to_date(
     path: StoredPath, content: Content, changes: Sequence[Content], tables: Collection[str], *, current: bool = True
 ) -> bool:
-    """Apply the changes that the content of a JSON file lacks; say whether there were any.
+    """Apply the changes that the content of a JSON file lacks; return True if there were any.
 
-    ``tables`` are the fields that have entries. Content that is not ``current`` is an earlier one,
-    in place of a file that can't be read. Changes between it and the journal may be lost: then the
-    changes of the journal count nevertheless.
+    ``tables`` are the fields with entries. Content that is not ``current`` is an earlier one, in place of an unreadable
+    file. Changes between it and the journal may be lost: then the changes of the journal count nevertheless.
     """
     made = 0
     for change in changes:
@@ -206,7 +203,7 @@ def bring_up_to_date(
         log.info("changes are taken from the journal", extra={"path": path, "count": made})
     elif _numbers(last) > _numbers(content.get(VERSION)):
         log.warning(
-            "file was written by somebody else since the end of its journal, whose changes do not count",
+            "another program has written the file since the end of its journal, whose changes do not count",
             extra={"path": path},
         )
     return bool(made)
@@ -224,7 +221,7 @@ def _make(content: Content, change: Content, tables: Collection[str]) -> None:
 
 
 def _numbers(version: Any) -> tuple[int, ...]:
-    """What tells data versions apart, the counter first."""
+    """Numbers that distinguish data versions, the counter first."""
     named = version or {}
     return tuple(named.get(name) or 0 for name in ("counter", "timestamp", "stateVersion"))
 
@@ -232,10 +229,10 @@ def _numbers(version: Any) -> tuple[int, ...]:
 def _sync(path: Path) -> None:
     if is_thrown_away(path):
         return
-    # By a descriptor of its own: `cut`, in another thread, closes the one that is written by.
+    # By a separate descriptor: `cut`, in another thread, closes the one for writing.
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:  # the JSON file is on the disk meanwhile, and has it all
+    except FileNotFoundError:  # the JSON file is durable meanwhile, with all changes
         return
     try:
         os.fdatasync(descriptor)

@@ -1,12 +1,12 @@
-"""Log lines that machines can read: key=value for people, JSON for collectors.
+"""Log lines that machines can read: key=value for terminals, JSON for collectors.
 
     log.info("topic created", extra={"topic": "orders", "queues": 8})
 
     2026-11-20T09:30:00.123Z level=info logger=firearrow.broker event="topic created" queues=8 ...
     {"time": "2026-11-20T09:30:00.123Z", "level": "info", ..., "topic": "orders", "queues": 8}
 
-The message says what happened, the same words each time; what varies goes into `extra`. Libraries
-only get loggers; `configure` is for the program that owns the process.
+The message names the event, always in the same words; `extra` has the variable values. Libraries only get loggers;
+`configure` is for the program that owns the process.
 """
 
 import json
@@ -45,8 +45,8 @@ class JsonFormatter(logging.Formatter):
 def configure(level: str, form: LogFormat, stream: IO[str] | None = None, *, server: str = "") -> None:
     """Send every record of at least this level (`debug` to `error`) to standard error.
 
-    Where several processes write to the same place, ``server`` says in each record which one did.
-    Replaces what was configured before.
+    Where several processes write to the same place, each record names its ``server``. Replaces the earlier
+    configuration.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     if server:
@@ -61,10 +61,9 @@ def configure(level: str, form: LogFormat, stream: IO[str] | None = None, *, ser
 
 
 def configure_if_nobody_does() -> None:
-    """Send warnings to standard error, with their fields, for as long as logging is not configured.
+    """Send warnings to standard error, with their fields, as long as logging is not configured.
 
-    Python's own last resort shows the message alone. Spark's workers are processes in which nobody
-    configures anything.
+    Python's own last resort shows the message alone. Spark's workers are processes without a configuration of logging.
     """
     ours = logging.getLogger(__package__)
     if not ours.handlers:
@@ -76,7 +75,7 @@ def configure_if_nobody_does() -> None:
 
 
 def fields(record: logging.LogRecord) -> dict[str, object]:
-    """Give what a record carries in ``extra``, in that order, with an exception as its text."""
+    """Return the fields of a record in ``extra``, in that order, with an exception as its text."""
     extra = {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
     return {
         key: str(value) or repr(value) if isinstance(value, BaseException) else value for key, value in extra.items()

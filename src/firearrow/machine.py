@@ -1,7 +1,7 @@
-"""The machine, the container on it and the interpreter, as far as they decide how much there is.
+"""Limits of the machine, of its container and of the interpreter.
 
-``python -P machine.py`` fails if that Python is slow by its build: set-up asks it, so that this
-module imports nothing but the standard library.
+``python -P machine.py`` fails if the build of that Python is slow. The set-up runs it, so this module imports only the
+standard library.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ OWN_MAPS: Final = Path("/proc/self/maps")
 
 
 def memory_bytes(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """The memory that this process may use: the machine's, or less if its control group has less.
+    """Memory that this process may use: the machine's, or less if its control group has less.
 
-    ``own`` says in which groups below ``cgroups`` it is, a line each: ``0::/a/b`` for version 2,
-    ``4:memory:/a/b`` for version 1. A group has no more than those that it is in.
+    ``own`` lists its groups below ``cgroups``, one a line: ``0::/a/b`` for version 2, ``4:memory:/a/b`` for version 1.
+    A group has no more memory than its parents.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for line in _lines(own):
@@ -35,16 +35,16 @@ def memory_bytes(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
 
 
 def descriptors_max() -> int:
-    """How many descriptors this process may have open."""
+    """Limit of open file descriptors of this process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def slow_build(arguments: str | None = None, maps: Path = OWN_MAPS) -> str | None:
-    """Tell why this Python takes up to three times as long for a message as others would.
+    """Return the reason if this Python takes up to three times as long for a message as others.
 
-    ``arguments`` are those of its `configure`. A distribution's Python is one executable, as
-    Debian's, or has ``--enable-optimizations``; pyenv's is neither, unless it is told to. (A race
-    was rejected: on a cold machine the slow one won.)
+    ``arguments`` are those of its `configure`. A distribution's Python is one executable, as Debian's, or has
+    ``--enable-optimizations``; pyenv's is neither by default. (A measurement was rejected: on a cold machine the slow
+    one won.)
     """
     if arguments is None:
         arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
@@ -57,7 +57,7 @@ def slow_build(arguments: str | None = None, maps: Path = OWN_MAPS) -> str | Non
 
 
 def _limits(root: Path, path: str, name: str) -> list[int]:
-    """The limits of a group and of all that it is in; ``max`` is none."""
+    """Limits of a group and of all its parents; ``max`` is none."""
     group = root / path.strip("/")
     found = [line for at in (group, *group.parents) for line in _lines(at / name)]
     return [int(line) for line in found if line.isdigit()]

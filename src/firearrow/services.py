@@ -1,8 +1,7 @@
-"""What a server does by time, without a request.
+"""Services: work of a server that time triggers, without a request.
 
-A `Service` is started, does something again and again, and is stopped; at any time it can say what
-keeps it from its work. Its `Scheduler` decides when: the event loop of a server, or a virtual one
-in a simulation.
+A `Service` is started, works periodically, and is stopped. At any time it can report the trouble that keeps it from its
+work. Its `Scheduler` decides the time: the event loop of a server, or a virtual one in a simulation.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """A call that is planned."""
+    """Planned call."""
 
     def cancel(self) -> None:
         """Cancel the call."""
@@ -21,10 +20,10 @@ class Timer(Protocol):
 
 
 class Scheduler(Protocol):
-    """What services need of an event loop."""
+    """Event loop as services see it."""
 
     def time(self) -> float:
-        """Give the time, in seconds, by which calls are planned."""
+        """Return the present time in seconds, as for planned calls."""
         ...
 
     def call_soon(self, call: Callable[[], object], /) -> Timer:
@@ -32,11 +31,11 @@ class Scheduler(Protocol):
         ...
 
     def call_later(self, seconds: float, call: Callable[[], object], /) -> Timer:
-        """Plan a call in so many seconds."""
+        """Plan a call in ``seconds``."""
         ...
 
     def call_soon_threadsafe(self, call: Callable[[], object], /) -> Timer:
-        """Plan a call for soon; any thread may do so."""
+        """Plan a call for soon, from any thread."""
         ...
 
 
@@ -45,7 +44,7 @@ Soon = Callable[[Callable[[], None]], object]
 
 
 class Alarm:
-    """A call that is made once, at the time that was set last."""
+    """Single call, at the time that was set last."""
 
     def __init__(self, scheduler: Scheduler, call: Callable[[], object]) -> None:
         self._scheduler = scheduler
@@ -55,11 +54,11 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """Tell whether the call is still to be made."""
+        """Tell whether the call is pending."""
         return self._timer is not None
 
     def set(self, seconds: float) -> None:
-        """Have the call made in so many seconds, after the present one in any case."""
+        """Plan the call in ``seconds``, after the present call in any case."""
         self.cancel()
         self._at = self._scheduler.time() + seconds
         if seconds > 0:
@@ -68,12 +67,12 @@ class Alarm:
             self._timer = self._scheduler.call_soon(self._ring)
 
     def set_earlier(self, seconds: float) -> None:
-        """Set it unless it is to ring before that anyway."""
+        """Plan the call unless it is due earlier anyway."""
         if self._scheduler.time() + seconds < self._at:
             self.set(seconds)
 
     def cancel(self) -> None:
-        """Have no call made."""
+        """Cancel the call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._at = None, math.inf
@@ -84,7 +83,7 @@ class Alarm:
 
 
 class Service:
-    """A part of a server with a start and a stop; ``name`` is for logs and reports."""
+    """Part of a server with a start and a stop; ``name`` is for logs and reports."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -93,19 +92,19 @@ class Service:
         """Begin."""
 
     async def stop(self) -> None:
-        """End; returns when nothing of it is under way any more."""
+        """End; nothing of the service is in progress on return."""
 
     @property
     def trouble(self) -> str | None:
-        """What keeps it from its work at present, None while it is well."""
+        """Reason why it can't work at present, None if it can."""
         return None
 
 
 class Every(Service):
-    """Makes a call at a fixed interval, the first after one interval.
+    """Calls a function at a fixed interval, the first time after one interval.
 
-    The scheduler reports what a call raises; the next call is made all the same. A call may return
-    the seconds until the next one.
+    The scheduler reports an error of the call; the next call follows nevertheless. A call may return the seconds until
+    the next one.
     """
 
     def __init__(self, name: str, seconds: float, call: Callable[[], float | None], scheduler: Scheduler) -> None:
@@ -116,8 +115,8 @@ class Every(Service):
         self._trouble: str | None = None
 
     async def start(self) -> None:
-        """Make the first call when the first interval is over."""
-        assert not self._alarm.is_set, "a service is started once"
+        """Plan the first call for the end of the first interval."""
+        assert not self._alarm.is_set, "a service starts once"
         self._alarm.set(self._seconds)
 
     async def stop(self) -> None:
@@ -126,7 +125,7 @@ class Every(Service):
 
     @property
     def trouble(self) -> str | None:
-        """What the last call raised."""
+        """Error of the last call."""
         return self._trouble
 
     def _run(self) -> None:

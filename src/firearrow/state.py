@@ -1,9 +1,8 @@
-"""A broker's state as it is stored below ``config/``: topics, groups, offsets. Nothing is written.
+"""A broker's state as it is stored below ``config/``: topics, groups, offsets. This module writes nothing.
 
-Each part is in a JSON file, of which earlier contents are kept (`firearrow.files`), with a journal
-of what has changed since (`firearrow.journal`). A broker with ``storeType=defaultRocksDB`` has a
-database in place of some, with a row for every topic, group or ``topic@group``. Keys are names in
-UTF-8, values compact JSON:
+Each part is in a JSON file with earlier contents (`firearrow.files`), and a journal of the later changes
+(`firearrow.journal`). A broker with ``storeType=defaultRocksDB`` has a database in place of some files, with a row for
+every topic, group or ``topic@group``. Keys are names in UTF-8, values compact JSON:
 
 ================== ============= ====================== =================================
 directory          family        key                    value
@@ -18,10 +17,9 @@ each               kvDataVersion ``kvDataVersionKey``   the data version
 Worked example, in ``consumerOffsets``: key ``544067`` (``T@g``), value
 ``7b226f66667365745461626c65223a7b2230223a32357d7d``.
 
-A JSON file with a higher data version counts instead of the database, as at the first start with
-this setting; a database that is closed leaves a JSON file of its version, so that the setting can
-be taken back. Source: upstream ``RocksDBTopicConfigManager``, ``RocksDBSubscriptionGroupManager``,
-``RocksDBConsumerOffsetManager``.
+A JSON file with a higher data version counts instead of the database, as at the first start with this setting. A
+database that is closed leaves a JSON file of its version, so that an administrator can turn the setting off again.
+Source: RocketMQ's ``RocksDBTopicConfigManager``, ``RocksDBSubscriptionGroupManager``, ``RocksDBConsumerOffsetManager``.
 """
 
 from __future__ import annotations
@@ -41,17 +39,16 @@ VERSION_FAMILY: Final = "kvDataVersion"
 VERSION_KEY: Final = b"kvDataVersionKey"
 _MARK: Final = "CURRENT"
 _NOT_COPIED: Final = ("LOCK", "LOG")
-_ATTEMPTS: Final = 5  # a compaction may take a file away before it is copied
+_ATTEMPTS: Final = 5  # a compaction may remove a file before it is copied
 
 Row = tuple[str, bytes]  # family and key
 
 
 class StatePart(NamedTuple):
-    """Where a part of the state is.
+    """Files and database of a part of the state.
 
-    ``tables`` has the JSON file's field for each family of the database in ``directory``;
-    ``wrapped`` is the field that values are in there, if they are not the value of the JSON file's
-    table itself.
+    ``tables`` has the JSON file's field for each family of the database in ``directory``. ``wrapped`` is the field of
+    the rows that holds the value, if the row is not itself the value of the JSON file's table.
     """
 
     file_name: str
@@ -66,7 +63,7 @@ GROUPS: Final = StatePart(
 )
 OFFSETS: Final = StatePart("consumerOffset.json", {DEFAULT: "offsetTable"}, "consumerOffsets", wrapped="offsetTable")
 LMQ_OFFSETS: Final = StatePart("lmqConsumerOffset.json", {DEFAULT: "offsetTable"})
-"""With ``enableLmq``, in place of the other."""
+"""With ``enableLmq``, in place of the other file."""
 DELAYS: Final = StatePart("delayOffset.json", {DEFAULT: "offsetTable"})
 DELETED: Final = StatePart("deletedTopics.json", {DEFAULT: "deletedTopics"})
 FILTERS: Final = StatePart("consumerFilter.json", {DEFAULT: "filterDataByTopic"})
@@ -77,7 +74,7 @@ PARTS: Final = {
 
 
 def stored_state(directory: StoredPath, part: StatePart) -> Content:
-    """What a part holds, as its JSON file would; nothing if nothing was ever written.
+    """Content of a part, as its JSON file would be; empty if nothing was ever written.
 
     Raises CorruptStore when it can't be read, ConfigError without the package for databases.
     """
@@ -90,7 +87,7 @@ def stored_state(directory: StoredPath, part: StatePart) -> Content:
 
 
 def consumer_offsets(directory: StoredPath) -> Content:
-    """How far groups are, see `stored_state`; of two JSON files that there may be, the newer."""
+    """Offsets of groups, see `stored_state`; of two JSON files, the newer."""
     content = stored_state(directory, OFFSETS)
     if has_database(directory, OFFSETS):
         return content
@@ -98,12 +95,12 @@ def consumer_offsets(directory: StoredPath) -> Content:
 
 
 def read_json(path: StoredPath, tables: Collection[str]) -> tuple[Content, bool]:
-    """What a JSON file holds or, if it can't be read, what an earlier one held; with what has
-    changed since. And whether the file itself is all that.
+    """Content of a JSON file or, if it can't be read, an earlier one, with the later changes; and True if the file
+    alone has it all.
 
-    Raises ConfigError when there is something and nothing of it can be read.
+    Raises ConfigError when files exist and none can be read.
     """
-    changes = changes_beside(path)  # before the file, see there
+    changes = changes_beside(path)  # before the file, see `changes_beside`
     found = read_newest(path, object_of)
     content, current = ({}, True) if found is None else (found.value, found.path == path)
     replayed = bring_up_to_date(path, content, changes, tables, current=current)
@@ -111,7 +108,7 @@ def read_json(path: StoredPath, tables: Collection[str]) -> tuple[Content, bool]
 
 
 def object_of(data: bytes) -> Content:
-    """The object that a JSON file holds. Raises MessageError for what is none."""
+    """Object in a JSON file. Raises MessageError for any other JSON."""
     value = fastjson.loads(data)
     if not isinstance(value, dict):
         raise MessageError("it is not an object", "JSON")
@@ -119,26 +116,26 @@ def object_of(data: bytes) -> Content:
 
 
 def table_of(content: Any, field: str) -> dict[str, Any]:
-    """A table of a content, empty where there is none."""
+    """Table of a content, empty if it is missing."""
     table = content.get(field) if isinstance(content, dict) else None
     return {str(name): row for name, row in table.items()} if isinstance(table, dict) else {}
 
 
 def topics_with_batches(topics: Mapping[str, Any]) -> frozenset[str]:
-    """Those of a table of topics that have the attribute ``queue.type=BatchCQ``."""
+    """Topics of a table that have the attribute ``queue.type=BatchCQ``."""
     attributes = {name: table_of(config, "attributes") for name, config in topics.items()}
     return frozenset(name for name, of in attributes.items() if of.get("queue.type") == "BatchCQ")
 
 
 def newer(content: Content, other: Content) -> Content:
-    """Of two contents the one with the higher data version, else the first that is not empty."""
+    """Return the content with the higher data version, or the first that is not empty."""
     if not other or (content and counter_of(content) >= counter_of(other)):
         return content
     return other
 
 
 def counter_of(content: Mapping[str, Any]) -> int:
-    """The number of a state's data version."""
+    """Counter of a state's data version."""
     version = content.get(VERSION) or {}
     return int(version.get("counter") or 0)
 
@@ -147,12 +144,12 @@ def counter_of(content: Mapping[str, Any]) -> int:
 
 
 def has_database(directory: StoredPath, part: StatePart) -> bool:
-    """Tell whether a part was kept in a database at some time."""
+    """Tell whether a part was ever kept in a database."""
     return part.directory is not None and is_database(directory / part.directory)
 
 
 def state_in_rows(directory: StoredPath, part: StatePart, in_json: Content) -> Content:
-    """What the database of a part holds, or the JSON file if that is newer; see `newest`."""
+    """Content of the database of a part, or of a newer JSON file; see `newest`."""
     assert part.directory is not None
     place = directory / part.directory
     try:
@@ -171,7 +168,7 @@ def is_database(directory: StoredPath) -> bool:
 
 
 def open_database(directory: StoredPath, families: Iterable[str]) -> Snapshot:
-    """A database as it is on the disk, see `Snapshot`; one of another machine is copied."""
+    """Open a database with its present contents on the disk, see `Snapshot`; one of another machine is copied."""
     if isinstance(directory, Path):
         return Snapshot(directory, tuple(families))
     for attempts_left in range(_ATTEMPTS - 1, -1, -1):
@@ -193,7 +190,7 @@ def _copy(directory: StoredPath, to: Path) -> None:
 
 
 def rows_of(tables: Mapping[str, Table], part: StatePart) -> dict[Row, bytes]:
-    """The rows of a part in its database."""
+    """Rows of a part in its database."""
     return {
         (family, key): value
         for family in (*part.tables, VERSION_FAMILY)
@@ -203,10 +200,10 @@ def rows_of(tables: Mapping[str, Table], part: StatePart) -> dict[Row, bytes]:
 
 
 def newest(part: StatePart, rows: Mapping[Row, bytes], in_json: Content) -> tuple[Content, bool]:
-    """What the rows of a database hold, or a newer JSON file; and whether it is the rows.
+    """Content of the rows of a database, or of a newer JSON file; and True if it is that of the rows.
 
-    Raises CorruptStore for rows that can't be read. Java: RocksDBTopicConfigManager#merge lays the
-    file over the rows, which brings back what was deleted.
+    Raises CorruptStore for rows that can't be read. Java: RocksDBTopicConfigManager#merge lays the file over the rows,
+    which restores deleted entries.
     """
     try:
         version = rows.get((VERSION_FAMILY, VERSION_KEY))

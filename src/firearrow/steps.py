@@ -1,4 +1,4 @@
-"""Work that is done in steps, so that others get their turn between two."""
+"""Work in steps, between which other work gets its turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def result_of(steps: Generator[None, None, T]) -> T:
-    """Do all steps at once; give what the last one returns."""
+    """Do all steps at once; return the result of the last one."""
     while True:
         try:
             next(steps)

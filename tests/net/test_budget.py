@@ -182,7 +182,7 @@ def test_a_turn_ends() -> None:
     assert not honest.reason
     dropped = [client.reason for client in stuck if client.reason]
     assert dropped
-    assert set(dropped) == {"memory for requests is short, and its request is not whole after its turn"}
+    assert set(dropped) == {"memory for requests is short, and its request is incomplete after its turn"}
 
 
 def test_who_finishes_and_begins_again_has_no_second_turn_at_once() -> None:
@@ -323,7 +323,7 @@ def test_peers_that_stop_within_large_requests_are_limited_together(
         assert b"memory for requests is short" in told
 
     run(main())
-    assert any("its request is not whole after its turn" in line for line in reasons(caplog))
+    assert any("its request is incomplete after its turn" in line for line in reasons(caplog))
 
 
 def test_peers_that_read_no_answers_are_limited_together(run: Run, caplog: pytest.LogCaptureFixture) -> None:

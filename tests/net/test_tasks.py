@@ -98,7 +98,7 @@ def test_again_and_again_whatever_fails(caplog: pytest.LogCaptureFixture) -> Non
     run(main)
     assert times == [1, 11, 21, 31]
     [line] = told(caplog)
-    assert (line["event"], line["error"]) == ("work is done again later", "not now")
+    assert (line["event"], line["error"]) == ("work is retried later", "not now")
 
 
 def test_what_work_awaits_may_be_cancelled(caplog: pytest.LogCaptureFixture) -> None:
@@ -119,7 +119,7 @@ def test_what_work_awaits_may_be_cancelled(caplog: pytest.LogCaptureFixture) -> 
 
     run(main)
     lines = sorted((str(line["event"]), line["task"]) for line in told(caplog))
-    again, ended = "work is done again later", "task failed"
+    again, ended = "work is retried later", "task failed"
     assert lines == [(ended, "single work"), (again, "work"), (again, "work"), (again, "work")]
 
 

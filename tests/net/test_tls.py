@@ -125,8 +125,8 @@ def test_who_must_encrypt_and_does_not_is_closed(run: Run, certificate: Path, ca
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        ({"tls_server_mode": "disabled"}, "it speaks TLS, and tls.server.mode is disabled"),
-        ({}, "it speaks TLS, and there is no certificate (tls.server.certPath)"),
+        ({"tls_server_mode": "disabled"}, "it begins TLS, and tls.server.mode is disabled"),
+        ({}, "it begins TLS, and there is no certificate (tls.server.certPath)"),
     ],
 )
 def test_who_encrypts_and_can_t_is_closed(
@@ -314,7 +314,7 @@ def test_for_trials_a_server_makes_its_certificate(run: Run, mode: str, caplog: 
             await verifying.close()
 
     run(main())
-    assert "certificate is made for this run only: clients can't tell whose it is" in [
+    assert "certificate is made for this run only: clients can't verify it" in [
         record.message for record in caplog.records
     ]
 
@@ -390,11 +390,11 @@ def test_who_speaks_no_version_of_these_is_closed(
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        ({"tls_protocols": "TLSv1.1"}, "'TLSv1.1' is not spoken, TLSv1.2 and TLSv1.3 are"),
+        ({"tls_protocols": "TLSv1.1"}, "'TLSv1.1' is not supported, TLSv1.2 and TLSv1.3 are"),
         ({"tls_ciphers": "TLS_RSA_WITH_NULL_SHA"}, "there is no cipher 'TLS_RSA_WITH_NULL_SHA'"),
         ({"tls_ciphers": "TLS_DH_anon_WITH_AES_128_CBC_SHA"}, "there is no cipher"),
         ({"tls_ciphers": "ALL"}, "there is no cipher 'ALL'"),
-        ({"tls_ciphers": "TLS_AES_128_GCM_SHA256"}, "of those of TLSv1.3 there are all or none"),
+        ({"tls_ciphers": "TLS_AES_128_GCM_SHA256"}, "those of TLSv1.3 are all available or none"),
         ({"tls_ciphers": OLDER, "tls_protocols": "TLSv1.3"}, "there is none for TLSv1.3"),
     ],
 )

@@ -1,1 +1,1 @@
-"""asyncio around the sans-IO protocol: the server that all servers share, and a client."""
+"""The server that all servers share, and a client: asyncio around the sans-IO protocol."""

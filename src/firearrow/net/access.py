@@ -1,4 +1,4 @@
-"""How a client gets in: with whose key it signs its requests, and how it encrypts."""
+"""A client's access to servers: the key that signs its requests, and its encryption."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from firearrow.wire.signature import Credentials
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How to encrypt. Without ``verify`` any certificate will do, as RocketMQ's clients have it."""
+    """Encryption of a client's connections. Without ``verify`` any certificate is valid, as for RocketMQ's clients."""
 
     ca_file: str | None = None  # None: the authorities that the system trusts
-    certificate_file: str | None = None  # ours, for servers that want to know their clients
+    certificate_file: str | None = None  # the client's own, for servers that verify their clients
     key_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
     verify: bool = True
@@ -24,7 +24,7 @@ class Tls:
     ciphers: str = ""  # by Java's names or OpenSSL's, joined by commas; empty: OpenSSL's choice
 
     def context(self) -> ssl.SSLContext:
-        """Read the files; ConfigError names the one that can't be used."""
+        """Read the files. ConfigError names the file that can't be used."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ValueError) as error:
@@ -43,8 +43,10 @@ class Tls:
 
 
 def load_chain(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
-    """Have a context show a certificate; ValueError for a key with another password, or with one
-    where none is given: OpenSSL would ask for it whoever has started the process."""
+    """Load a certificate into a context.
+
+    ValueError for a key with another password, or for an encrypted key without one: OpenSSL would ask on the terminal.
+    """
     asked: list[str] = []
 
     def answer() -> str:
@@ -62,7 +64,7 @@ def load_chain(context: ssl.SSLContext, certificate: str, key: str | None, passw
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a client gets in: signed, encrypted, both or neither. It can be pickled."""
+    """Access of a client: signed, encrypted, both or neither. It can be pickled."""
 
     credentials: Credentials | None = None
     tls: Tls | None = None
@@ -71,32 +73,33 @@ class Access:
 OPEN: Final = Access()
 
 
-# --- Which versions and ciphers of TLS are spoken: by RocketMQ's keys, in Java's names ---
+# --- Versions and ciphers of TLS, by RocketMQ's keys and in Java's names ---
 #
 #     tls.protocols=TLSv1.2,TLSv1.3
 #     tls.ciphers=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_AES_128_GCM_SHA256,...
 #
-# OpenSSL has names of its own, which are taken, too: the first of these is its
-# ``ECDHE-RSA-AES128-GCM-SHA256``. Those of TLS 1.3 are chosen by another call, which Python has from
-# 3.15 on; until then they are all there or, without that version, none.
+# OpenSSL's names are accepted, too: its name of the first cipher here is ``ECDHE-RSA-AES128-GCM-SHA256``. The ciphers
+# of TLS 1.3 are chosen by another call, which Python has from 3.15 on. Until then all of them are available or, without
+# that version, none.
 #
-# Source: upstream ``TlsHelper#moreTlsConfig``.
+# Source: RocketMQ's ``TlsHelper#moreTlsConfig``.
 
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_BY_CERTIFICATE: Final = "ALL:!aNULL:!eNULL:!PSK:!SRP"  # all that encrypt to whom they know
+# all ciphers that encrypt and verify the server by a certificate
+_BY_CERTIFICATE: Final = "ALL:!aNULL:!eNULL:!PSK:!SRP"
 _JAVA_NAME: Final = re.compile(r"TLS_(\w+)_WITH_(\w+)")
 _SIZE: Final = re.compile(r"(AES|ARIA|CAMELLIA)_(\d+)")
 
 
 def choose(context: ssl.SSLContext, protocols: str, ciphers: str) -> None:
-    """Limit a context to versions and ciphers, joined by commas; empty: what it has.
+    """Limit a context to versions and ciphers, joined by commas; an empty text keeps the context's own.
 
-    ConfigError for one that is not known, or not spoken.
+    ConfigError for an unknown name, or for a version that is not supported.
     """
     wanted = _listed(protocols) or list(VERSIONS)
     if not_spoken := [name for name in wanted if name not in VERSIONS]:
-        raise ConfigError(f"tls.protocols: {not_spoken[0]!r} is not spoken, {' and '.join(VERSIONS)} are")
+        raise ConfigError(f"tls.protocols: {not_spoken[0]!r} is not supported, {' and '.join(VERSIONS)} are")
     if names := _listed(ciphers):
         wanted = _chosen(context, names, wanted)
     versions = [VERSIONS[name] for name in wanted]
@@ -104,7 +107,7 @@ def choose(context: ssl.SSLContext, protocols: str, ciphers: str) -> None:
 
 
 def _chosen(context: ssl.SSLContext, names: list[str], versions: list[str]) -> list[str]:
-    """Have a context take some ciphers; give the versions for which there are any."""
+    """Set a context's ciphers; return the versions for which there are any."""
     context.set_ciphers(_BY_CERTIFICATE)
     known = {str(it["name"]): it["protocol"] == "TLSv1.3" for it in context.get_ciphers()}
     found = {_openssl_name(name): name for name in names}
@@ -115,7 +118,7 @@ def _chosen(context: ssl.SSLContext, names: list[str], versions: list[str]) -> l
     of_newer = {name for name, is_newer in known.items() if is_newer}
     if newer and newer != of_newer and "TLSv1.3" in versions:
         raise ConfigError(
-            "tls.ciphers: of those of TLSv1.3 there are all or none: name "
+            "tls.ciphers: those of TLSv1.3 are all available or none: name "
             f"{', '.join(sorted(of_newer - newer))} as well, or tls.protocols=TLSv1.2"
         )
     if older:
@@ -131,7 +134,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _openssl_name(name: str) -> str:
-    """Give OpenSSL's name of a cipher; one that is not Java's stays as it is."""
+    """Return OpenSSL's name of a cipher; a name that is not Java's stays the same."""
     match = _JAVA_NAME.fullmatch(name)
     if match is None:
         return name

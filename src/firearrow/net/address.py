@@ -11,7 +11,7 @@ from firearrow.errors import MAY_PASS, ConfigError, MessageError, ProtocolError
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Take ``host:port`` apart; ConfigError if it is something else."""
+    """Split ``host:port``; ConfigError for any other form."""
     host, _, port = address.strip().rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ConfigError(f"{address!r} is not an address of the form host:port")
@@ -19,7 +19,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def addresses_of(text: str) -> list[str]:
-    """Take a list of addresses apart, separated by ``;`` or ``,``; ConfigError names a bad one."""
+    """Split a list of addresses at ``;`` or ``,``; ConfigError names a bad one."""
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     if not addresses:
         raise ConfigError(f"{text!r} names no address of the form host:port")
@@ -29,8 +29,9 @@ def addresses_of(text: str) -> list[str]:
 
 
 def remote_of(name: object) -> tuple[str, bytes]:
-    """Give the other end of a connection, from what its socket says of it: as ``ip:port`` and as
-    it is stored in a message; unknown if it says nothing."""
+    """Return the other end of a connection by the name of its socket: as ``ip:port``, and in the form that a message
+    stores. Unknown if the socket has no name.
+    """
     if not isinstance(name, tuple):
         return "unknown", bytes(8)
     host, port = str(name[0]).partition("%")[0], int(name[1])
@@ -40,7 +41,7 @@ def remote_of(name: object) -> tuple[str, bytes]:
     return f"{host}:{port}", socket.inet_pton(family, host) + port.to_bytes(4, "big")
 
 
-# --- Asking servers of which any one will do, as name servers do ---
+# --- Failover between servers that can answer alike, for example name servers ---
 
 
 log = logging.getLogger(__name__)
@@ -53,11 +54,12 @@ _PASSED_OVER: Final = (*MAY_PASS, MessageError, ProtocolError)
 async def first_answer(
     addresses: list[str], ask: Callable[[str], Awaitable[T]], *, wanted: str = "name server answers"
 ) -> T:
-    """Ask one server after another until one answers; those that can't be reached, or whose answer
-    can't be read, go to the end of the list.
+    """Ask one server after another until one answers.
 
-    Raises ConnectionError with what each of them said when none answers, and at once the refusal
-    that all would give.
+    A server that can't be reached, or whose answer can't be read, moves to the end of the list.
+
+    Raises ConnectionError with every server's failure when none answers. A refusal that all servers would give is
+    raised at once.
     """
     failures: list[str] = []
     for address in tuple(addresses):

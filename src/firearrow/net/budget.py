@@ -1,11 +1,9 @@
-"""One limit on what the peers of a server make it keep: unfinished requests, unread answers, and
-what handlers keep of their requests (groups, subscriptions, registrations), of which each has a
-limit besides.
+"""One limit on the memory that the peers of a server use: unfinished requests, unread answers, and data that handlers
+keep of requests (groups, subscriptions, registrations). Each kind of data has a separate limit, too.
 
-Nothing is counted for a message. ``room_bytes`` goes down by each read that ends within a request
-and by each write; when it is used up, all peers are asked what they hold, which gives back what has
-left since. As a look takes some time for each peer, it makes room for an eighth of the limit, or
-closes peers until there is that much.
+Nothing is counted for a message. ``room_bytes`` decreases by each read that ends within a request and by each write.
+When it is used up, the budget looks at all peers, which gives back the bytes that have left since. A look takes some
+time for each peer, so it makes room for an eighth of the limit, or closes peers until there is that much.
 
 =============  =====================================================================================
 held           what happens
@@ -18,12 +16,12 @@ above          memory is tight. A peer within a large request waits: nothing is 
 7/8            the greediest are closed, until it is less
 =============  =====================================================================================
 
-A limit for each connection was not enough: 150 peers that stopped within a frame of 16 MiB held
-2.1 GB. To count each message's bytes in and out would cost every message for the sake of few.
+A limit for each connection was not enough: 150 peers that stopped within a frame of 16 MiB held 2.1 GB. Counting each
+message's bytes in and out would cost every message, for the sake of few peers.
 
-So what is held stays below the limit, but for what one read brings. Peers with small requests are
-not hindered, and a peer within a large one gets its turn: each turn ends, and if nobody can have
-one, the greediest is closed. While memory is not tight, no timer runs.
+So the held bytes stay below the limit, except for the bytes of one read. Peers with small requests are not hindered,
+and a peer within a large one gets its turn. Each turn ends, and if no peer can have one, the greediest is closed. While
+memory is not tight, no timer runs.
 """
 
 from __future__ import annotations
@@ -39,52 +37,52 @@ log = logging.getLogger(__name__)
 
 MiB: Final = 1024 * 1024
 LIMIT_BYTES_MIN: Final = 64 * MiB  # four of the largest requests
-KEPT_BYTES_MAX: Final = 16 * MiB  # of one peer; a client with 10,000 subscriptions has a third
+KEPT_BYTES_MAX: Final = 16 * MiB  # for one peer; a client with 10,000 subscriptions needs a third
 LARGE_BYTES: Final = 64 * 1024  # of an unfinished request, or of unread answers
 PATIENCE_SECONDS: Final = 5.0  # a client with 50 Mbit/s sends a whole frame of 16 MiB in 3 s
 LOOK_SECONDS: Final = 0.25  # between looks while memory is tight
 
 
 class Holder(Protocol):
-    """What a budget needs of a peer (``net.server.Peer`` is one)."""
+    """A peer as the budget sees it (``net.server.Peer`` is one)."""
 
     address: str
     kept_bytes: int
-    """The bytes that handlers keep of its requests; `Budget.keep` alone changes them."""
+    """Bytes that handlers keep of its requests; `Budget.keep` alone changes the count."""
 
     @property
     def unfinished_bytes(self) -> int:
-        """What is here of a request that is not whole yet."""
+        """Bytes received of a request that is incomplete."""
         ...
 
     @property
     def missing_bytes(self) -> int:
-        """What that request still lacks."""
+        """Bytes that this request still lacks."""
         ...
 
     @property
     def requests_begun(self) -> int:
-        """Tells an unfinished request from the next one."""
+        """Count of requests begun, which distinguishes an unfinished request from the next one."""
         ...
 
     @property
     def unread_bytes(self) -> int:
-        """Answers that the peer has not taken yet, and requests that wait for it to do so."""
+        """Bytes of answers that the peer has not taken yet, and of its requests that wait for that."""
         ...
 
     def hold(self, *, waits: bool) -> None:
-        """Read nothing from the peer, or go on with it."""
+        """Pause reading from the peer, or resume it."""
         ...
 
     def drop(self, reason: str) -> None:
-        """Close the connection and let go of all that it holds."""
+        """Close the connection and release everything that it holds."""
         ...
 
 
 class Budget:
-    """What all ``holders`` together may hold.
+    """Limit on the bytes that all ``holders`` together hold.
 
-    ``later`` calls something after some seconds, of which ``now`` says how many have gone by.
+    ``later`` calls a function after some seconds. ``now`` returns the present time in seconds.
     """
 
     def __init__(
@@ -104,9 +102,9 @@ class Budget:
         self._now = now
         self._later = later
         self._is_tight = False
-        self._waiting: dict[Holder, None] = {}  # in the order in which they began to
-        self._turns: dict[Holder, tuple[int, float]] = {}  # with which request, until when
-        self._unread: dict[Holder, tuple[int, float]] = {}  # how much, since when not less
+        self._waiting: dict[Holder, None] = {}  # in the order in which they began to wait
+        self._turns: dict[Holder, tuple[int, float]] = {}  # the request of each turn, and the end of the turn
+        self._unread: dict[Holder, tuple[int, float]] = {}  # the unread bytes, and since when they have not decreased
 
     def took(self, holder: Holder, size: int) -> None:
         """A read of ``size`` bytes ended within a request."""
@@ -123,10 +121,10 @@ class Budget:
             self.look()
 
     def keep(self, holder: Holder, size: int) -> None:
-        """Handlers keep so many bytes more of a peer's requests, or fewer (below 0).
+        """Count bytes that handlers keep of a peer's requests, or release (below 0).
 
-        Raises BrokerError for more than one peer may have. Nobody is closed at once: the next
-        answer that leaves has the budget look.
+        Raises BrokerError for more than one peer may have. No peer is closed at once: the next answer that leaves
+        triggers a look.
         """
         if size > 0 and holder.kept_bytes + size > self._kept_bytes_max:
             raise BrokerError(
@@ -136,7 +134,7 @@ class Budget:
             )
         holder.kept_bytes += size
         self.room_bytes -= max(size, 0)
-        assert holder.kept_bytes >= 0, "what is kept is counted in and out alike"
+        assert holder.kept_bytes >= 0, "bytes are counted in and out alike"
 
     def look(self) -> None:
         """Add up what all peers hold, and hold, close or release peers accordingly."""
@@ -149,20 +147,20 @@ class Budget:
             total -= self._give_turns(held, total)
         elif self._is_tight:
             self._relax(total)
-        assert total >= 0, "who is closed gives back what he held once"
+        assert total >= 0, "a closed peer gives back its bytes once"
         self.room_bytes = self.limit_bytes - total
         if not self._is_tight:
             # The next look comes when half of the limit may be held, but never after less than an
             # eighth: a look takes time for each peer.
             self.room_bytes = max(self._tight_bytes - total, self.limit_bytes // 8)
-        assert self.room_bytes >= self.limit_bytes // 8, "a look makes room, or closes until it has"
+        assert self.room_bytes >= self.limit_bytes // 8, "a look makes room, or closes peers until there is some"
 
     def _has_turn(self, holder: Holder) -> bool:
         request, _ = self._turns.get(holder, (-1, 0.0))
         return request == holder.requests_begun
 
     def _wait(self, holder: Holder) -> None:
-        assert self._is_tight, "nobody waits while there is room"
+        assert self._is_tight, "no peer waits while there is room"
         if holder not in self._waiting:
             self._turns.pop(holder, None)
             self._waiting[holder] = None
@@ -200,7 +198,7 @@ class Budget:
             self._plan()
 
     def _close_late(self, held: dict[Holder, int]) -> int:
-        """Close peers that did not finish in their turn or read nothing; return what they held."""
+        """Close peers that did not finish in their turn or read nothing; return the bytes that they held."""
         now = self._now()
         for gone in (self._waiting.keys() | self._turns.keys() | self._unread.keys()) - held.keys():
             self._forget(gone)
@@ -209,7 +207,7 @@ class Budget:
             if holder.unfinished_bytes <= LARGE_BYTES or not self._has_turn(holder):
                 del self._turns[holder]
             elif until <= now:
-                freed += self._drop(holder, held, "its request is not whole after its turn")
+                freed += self._drop(holder, held, "its request is incomplete after its turn")
         return freed + self._close_unread(held, now)
 
     def _close_unread(self, held: dict[Holder, int], now: float) -> int:
@@ -228,7 +226,7 @@ class Budget:
         return freed
 
     def _close_greediest(self, held: dict[Holder, int], size: int) -> int:
-        """Close those who hold most, until ``size`` bytes are free; return what they held."""
+        """Close the peers that hold most, until ``size`` bytes are free; return the bytes that they held."""
         freed = 0
         if size > 0:
             for holder in sorted(held, key=held.__getitem__, reverse=True):
@@ -238,24 +236,24 @@ class Budget:
         return freed
 
     def _give_turns(self, held: dict[Holder, int], total: int) -> int:
-        """Let as many as fit go on, the longest waiting first; return what was freed for that."""
+        """Let as many peers go on as fit, the longest waiting first; return the bytes freed for that."""
         free = self._full_bytes - total
         free -= sum(holder.missing_bytes for holder in self._turns)
         freed = 0
         until = self._now() + PATIENCE_SECONDS
         for holder in list(self._waiting):
-            # With a turn under way, room will come: each turn ends. Without one nobody could go on,
-            # so room is made; this is what rules out a deadlock.
+            # With a turn under way, room will come: each turn ends. Without one no peer could go on, so room is made.
+            # This rules out a deadlock.
             if holder.missing_bytes > free and not self._turns:
                 made = self._close_greediest(held, holder.missing_bytes - free)
                 free += made
                 freed += made
             if holder not in self._waiting:
-                continue  # it was itself the greediest
+                continue  # the peer was itself the greediest
             if holder.missing_bytes > free:
                 break
             free -= holder.missing_bytes
-            assert free >= 0, "turns are given as far as they fit"
+            assert free >= 0, "turns fit into the limit"
             del self._waiting[holder]
             self._turns[holder] = (holder.requests_begun, until)
             holder.hold(waits=False)

@@ -1,14 +1,12 @@
-"""A remoting client on asyncio: one connection an address, any number of calls on it.
+"""Remoting client on asyncio: one connection for each address, any number of calls on it.
 
-What clients need to talk to brokers, and servers to talk to servers (a broker to its name
-servers). Each call has a time limit; a connection that breaks fails the calls that wait on it and
-is opened again by the next one. A server that says that it goes away gets no further request on
-that connection; what it refused so is asked once more on a new one.
+Clients call brokers through it, and servers call servers (a broker its name servers). Each call has a time limit. A
+connection that breaks fails its pending calls, and the next call opens it again. A server that announces its departure
+gets no further request on that connection. A request that it refused for this reason is sent once more on a new one.
 
-What is written in one turn of the event loop leaves together: calls that begin side by side cost
-one write to the socket for each 16 of them. All in one write would be less work, but then client
-and server take turns: each waits while the other works on all of them. With 64 sends under way half
-as many messages again are sent so.
+Frames written in one turn of the event loop leave together: calls that begin side by side cost one write to the socket
+for each 16 of them. One write for all would be less work, but then client and server take turns: each waits while the
+other works on all of them. With 64 sends in flight, groups of 16 give one and a half times the throughput.
 """
 
 from __future__ import annotations
@@ -33,14 +31,14 @@ from firearrow.wire.signature import sign
 
 CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 5.0
-CLOSE_SECONDS_MAX: Final = 1.0  # for the peer to take what was written
+CLOSE_SECONDS_MAX: Final = 1.0  # for the peer to take the written bytes
 UNSENT_BYTES_MAX: Final = 8 << 20  # beyond it calls wait until the peer has taken some
-LEAVING_FRAMES_MAX: Final = 16  # that are kept together until the turn ends
+LEAVING_FRAMES_MAX: Final = 16  # kept together until the turn ends
 LARGE_FRAME_BYTES: Final = 64 << 10  # from here on a copy costs more than another write
 
 
 class Asked(NamedTuple):
-    """A request of a server's: from where, and the way to answer it later."""
+    """Request of a server, with its sender's address and the function that answers it later."""
 
     address: str
     command: AnyCommand
@@ -48,14 +46,14 @@ class Asked(NamedTuple):
 
 
 Handler = Callable[[Asked], Response | None]
-"""Answers a request of a server's at once, or gives None and calls ``answer`` later, or never."""
+"""Answers a server's request at once, or returns None and calls ``answer`` later, or never."""
 
 NO_ASKING: Final[Mapping[int, Handler]] = {}
 NO_EXTRA: Final[Mapping[str, str]] = {}
 
 
 def _ignore(_: object) -> None:
-    """Where nobody wants to know."""
+    """Listener of a caller that gives none."""
 
 
 class _Connection(asyncio.Protocol):
@@ -71,23 +69,23 @@ class _Connection(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._why: str | None = None
         self._transport: asyncio.Transport | None = None
-        self._room: asyncio.Future[None] | None = None  # there is none while it is not done
+        self._room: asyncio.Future[None] | None = None  # pending while the peer takes no more bytes
         self._leaving: list[bytes] = []
         self._is_retired = False
 
     @property
     def is_open(self) -> bool:
-        """Tell whether requests can be sent, as far as one can know."""
+        """Tell whether requests can be sent. A broken connection may not be noticed yet."""
         return self._transport is not None and not self._is_retired and not self._transport.is_closing()
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing is waited for."""
+        """Tell whether no answer is pending."""
         return not self._line.calls
 
     @property
     def takes_more(self) -> bool:
-        """Tell whether it is open, and the peer takes what is sent."""
+        """Tell whether the connection is open and the peer takes bytes."""
         return self._room is None and self.is_open
 
     # --- the transport ---
@@ -136,24 +134,24 @@ class _Connection(asyncio.Protocol):
             self._leave()
 
     def _leave(self) -> None:
-        """Hand over what was written in this turn."""
+        """Write the frames of this turn."""
         leaving, self._leaving = self._leaving, []
         if leaving and self._transport is not None:
             self._transport.write(leaving[0] if len(leaving) == 1 else b"".join(leaving))
 
-    # --- what it is for ---
+    # --- calls ---
 
     def tell(self, command: AnyCommand) -> None:
         """Write a one-way request."""
         self._write(self._line.calls.one_way(command))
 
     async def has_room(self) -> None:
-        """Wait until the peer takes something, or the connection is lost."""
+        """Wait until the peer takes bytes, or the connection is lost."""
         while self._room is not None:
             await asyncio.shield(self._room)
 
     def begin(self, command: AnyCommand, began: float, seconds: float) -> Answered:
-        """Write a request; gives what will be its answer. Who gives up is to `forget` it."""
+        """Write a request and return its pending answer. A caller that gives up must `forget` it."""
         frame, answer = self._calls.begin(command, began, seconds)
         try:
             self._write(frame)
@@ -163,7 +161,7 @@ class _Connection(asyncio.Protocol):
         return answer
 
     def begin_pending(self, command: AnyCommand, began: float, seconds: float) -> Pending:
-        """Write a request; gives what is pending then."""
+        """Write a request and return its `Pending`."""
         pending = Pending(self._go_away)
         frame = self._calls.begin_for(pending, command, began, seconds)
         try:
@@ -177,38 +175,37 @@ class _Connection(asyncio.Protocol):
         self._client.retire(self)
 
     def forget(self, command: AnyCommand) -> None:
-        """Nobody waits for the answer to a request any more."""
+        """Drop the pending answer of a request."""
         self._line.calls.forget(command)
 
     def _asked(self, handler: Handler, command: AnyCommand) -> Response | None:
         return handler(Asked(self.address, command, partial(self._answer, command)))
 
     def _answer(self, command: AnyCommand, response: Response) -> None:
-        """Answer a request that came earlier; who has gone meanwhile wants no answer."""
+        """Answer an earlier request of the server; without effect if the connection is closed meanwhile."""
         if not command.is_oneway and self._transport is not None:
             self._write(encode_response(response, command.opaque, command.binary))
 
     # --- the end ---
 
     def _overdue(self, late: str) -> None:
-        """Close: the server may be gone without a word."""
+        """Close the connection: the server may have died silently."""
         self._close(f"closed, because {late}")
 
     def retire(self) -> None:
-        """Begin nothing here any more; what is under way may end."""
+        """Begin no further call here; calls in flight may end."""
         self._is_retired = True
         if not self._line.calls:
             self._close("the server is stopping")
 
     def _close(self, why: str) -> None:
-        """Close, and end what is under way."""
+        """Close, and end the calls in flight."""
         if self._transport is not None:
             self._why = self._why or why
             self._transport.abort()
 
     async def close(self, why: str) -> None:
-        """Close when what was written has left, and wait for that; answers that are still out
-        are lost."""
+        """Close when the written bytes have left, and wait for that; pending answers are lost."""
         if self._transport is None:
             return
         self._leave()
@@ -223,11 +220,11 @@ class _Connection(asyncio.Protocol):
 
 
 class Client:
-    """Calls servers by address (``host:port``).
+    """Client that calls servers by address (``host:port``).
 
-    ``handlers`` answer what servers ask of it, by the code of the request. ``call_seconds`` is how
-    long a call may take unless it says otherwise. ``extra`` are fields that all requests carry.
-    ``on_connected`` hears of each connection that was opened, ``on_lost`` of each that has ended.
+    ``handlers`` answer the requests of servers, by request code. ``call_seconds`` is the default time limit of a call.
+    All requests carry the fields ``extra``. ``on_connected`` gets each connection that was opened, ``on_lost`` each
+    that has ended.
     """
 
     def __init__(
@@ -281,9 +278,9 @@ class Client:
     ) -> AnyCommand:
         """Send a request and wait for its answer, with any code.
 
-        Raises ConnectionError when the server can't be reached, TimeoutError when it does not
-        answer in time, and ConfigError when the address is none. A connection on which an
-        answer is overdue is closed: its server may be gone without a word.
+        Raises ConnectionError when the server can't be reached, TimeoutError when it does not answer in time, and
+        ConfigError for a malformed address. A connection with an overdue answer is closed: its server may have died
+        silently.
         """
         began = asyncio.get_running_loop().time()
         seconds = self._call_seconds if timeout_seconds is None else timeout_seconds
@@ -314,9 +311,9 @@ class Client:
     ) -> Pending:
         """Send a request, whose answer the caller may await later.
 
-        Many requests can be in flight this way without a task for each. Raises as ``answer`` until the
-        request has left; after that the pending request does. No request is sent twice: a caller that
-        gets GO_AWAY may begin again, on another connection.
+        Many requests can be in flight in this way without a task for each. Raises as ``answer`` until the request has
+        left; from then on the pending request raises. No request is sent twice: a caller that gets GO_AWAY may begin
+        again, on another connection.
         """
         began = asyncio.get_running_loop().time()
         seconds = self._call_seconds if timeout_seconds is None else timeout_seconds
@@ -337,8 +334,8 @@ class Client:
     ) -> None:
         """Send a one-way request: no answer comes, not even a refusal.
 
-        Raises ConnectionError when the server can't be reached or takes nothing in time,
-        ConfigError when the address is none.
+        Raises ConnectionError when the server can't be reached or takes nothing in time, ConfigError for a malformed
+        address.
         """
         seconds = self._call_seconds if timeout_seconds is None else timeout_seconds
         connection = await self._ready(address, seconds)
@@ -346,21 +343,21 @@ class Client:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where there are connections to."""
+        """Addresses of the present connections."""
         return tuple(self._connections)
 
     def is_connected(self, address: str) -> bool:
-        """Tell whether there is a connection."""
+        """Tell whether there is a connection to an address."""
         connection = self._connections.get(address)
         return connection is not None and connection.is_open
 
     def is_idle(self, address: str) -> bool:
-        """Tell whether no call to a server is under way."""
+        """Tell whether no call to a server is in flight."""
         connection = self._connections.get(address)
         return connection is None or connection.is_idle
 
     async def drop(self, address: str) -> None:
-        """Close the connection to a server that is not needed any more."""
+        """Close the connection to a server that is no longer needed."""
         connection = self._connections.pop(address, None)
         self._opening.pop(address, None)
         if connection is not None:
@@ -376,7 +373,7 @@ class Client:
         self._opening.clear()  # a lock belongs to its loop, and the next loop may be another
 
     def forget(self, connection: _Connection) -> None:
-        """Take note that a connection has ended."""
+        """Remove a connection that has ended."""
         self._retired.discard(connection)
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
@@ -391,14 +388,14 @@ class Client:
         return command
 
     def retire(self, connection: _Connection) -> None:
-        """Begin nothing on a connection any more: its server goes away."""
+        """Begin no call on a connection any more: its server is leaving."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
             self._retired.add(connection)
         connection.retire()
 
     async def _ready(self, address: str, seconds: float) -> _Connection:
-        """A connection that takes a request; the time for it counts."""
+        """Connection that takes a request; the wait for it counts."""
         connection = self._connections.get(address)
         if connection is not None and connection.takes_more:
             return connection
@@ -438,7 +435,7 @@ class Client:
         return connection
 
 
-# Word to others that nobody waits for: who does not hear it asks, or registers, soon anyway.
+# --- Notices, best effort: a receiver that misses one asks, or registers, soon anyway ---
 
 
 log = logging.getLogger(__name__)
@@ -447,9 +444,9 @@ SECONDS_MAX: Final = 3.0
 
 
 class Notices:
-    """Sends one-way requests by a client, each in a task of its own.
+    """Sends one-way requests by a client, each in a separate task.
 
-    ``what`` says in the log what could not be told in time.
+    ``what`` names the notices in the log.
     """
 
     def __init__(self, client: Client, what: str) -> None:
@@ -458,16 +455,16 @@ class Notices:
         self._tasks = Tasks()
 
     def send(self, address: str, code: int, fields: Mapping[str, str | int], body: bytes = b"") -> None:
-        """Begin to send one."""
+        """Begin to send a notice."""
         self._tasks.begin(self._send(address, code, fields, body), "a notice")
 
     async def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel the notices in flight."""
         await self._tasks.close()
 
     async def _send(self, address: str, code: int, fields: Mapping[str, str | int], body: bytes) -> None:
         try:
             async with asyncio.timeout(SECONDS_MAX):
                 await self._client.send(address, code, fields, body)
-        except (OSError, TimeoutError, ConfigError) as error:  # any client may name an address
+        except (OSError, TimeoutError, ConfigError) as error:  # a client may register any address
             log.warning("notice can't be sent", extra={"what": self._what, "address": address, "error": error})

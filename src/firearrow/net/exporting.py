@@ -1,13 +1,12 @@
-"""Metrics that are sent, not asked for: to a collector by OTLP, or to the log.
+"""Export of metrics, to a collector by OTLP or to the log.
 
-What is sent is what `net.exposition` tells, gathered in the event loop, a family in a turn. A
-thread hands it to the exporter of OpenTelemetry's SDK (the extra ``otel``): so a collector that is
-slow or away keeps nobody waiting. Names are those of RocketMQ's instruments, to which Prometheus
-adds the unit: ``rocketmq_rpc_latency`` in ``milliseconds``. All counts are from the start of the
-server on or, in deltas, from what was taken last: so what a collector did not get is in what it
-gets next.
+The values are those of `net.exposition`, gathered in the event loop, one family in a turn. A thread hands them to the
+exporter of OpenTelemetry's SDK (the extra ``otel``), so a slow or absent collector delays nothing. Names are those of
+RocketMQ's instruments, to which Prometheus adds the unit: ``rocketmq_rpc_latency`` in ``milliseconds``. All counts
+start with the server or, in deltas, with the last successful export. So a collector gets the counts that it missed with
+the next export.
 
-Source: upstream ``BrokerMetricsManager``, ``ControllerMetricsManager``.
+Source: RocketMQ's ``BrokerMetricsManager``, ``ControllerMetricsManager``.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from firearrow.net.tasks import TaskService
 log = logging.getLogger(__name__)
 
 NS_OF_MS: Final = 1_000_000
-SAY_AGAIN_SECONDS: Final = 600.0  # while a collector stays away
-LAST_SECONDS_MAX: Final = 2.0  # that a stop waits for one
+SAY_AGAIN_SECONDS: Final = 600.0  # between two log lines while a collector stays away
+LAST_SECONDS_MAX: Final = 2.0  # for the last export, during a stop
 _UNITS: Final = {"_milliseconds": "milliseconds", "_microseconds": "us", "_seconds": "seconds", "_bytes": "bytes"}
-_OWN_UNIT: Final = "_behind_bytes"  # what ends so has its unit in the name itself
+_OWN_UNIT: Final = "_behind_bytes"  # a name with this ending contains its unit
 
 
 class Gathered(NamedTuple):
-    """A family with its values as they were at one time."""
+    """Family with its values at one time."""
 
     family: Family
     samples: list[Sample]
@@ -47,7 +46,7 @@ class Gathered(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """The unit; nothing for a number of things."""
+        """The unit; empty for a count of things."""
         return _UNITS.get(self._suffix, "")
 
     @property
@@ -58,12 +57,14 @@ class Gathered(NamedTuple):
 
 
 Send = Callable[[Labels, Sequence[Gathered]], None]
-"""Sends what was gathered, with labels that all of it has; raises OSError if it can't."""
+"""Sends the gathered families with their common labels; raises OSError if it can't."""
 
 
 class Exporting(TaskService):
-    """Sends metrics at an interval, the first time after one and the last time at the stop, by
-    ``send`` in a thread. ``close`` ends what sends, also while it does."""
+    """Exports metrics at an interval, the first time after one and the last time at the stop.
+
+    ``send`` runs in a thread. ``close`` ends the sender, also while it sends.
+    """
 
     def __init__(
         self, seconds: float, metrics: Callable[[], Metrics], send: Send, close: Callable[[], None] = lambda: None
@@ -79,7 +80,7 @@ class Exporting(TaskService):
 
     @property
     def trouble(self) -> str | None:
-        """Why the last could not be sent."""
+        """Reason why the last export failed."""
         return super().trouble or self._trouble
 
     async def _run(self) -> None:
@@ -88,8 +89,7 @@ class Exporting(TaskService):
             await self._export()
 
     async def stop(self) -> None:
-        """Send what came since the last time, if that is done soon; returns when no thread sends
-        any more."""
+        """Send the last values, if that is done soon; returns when no thread sends any more."""
         await super().stop()
         try:
             async with asyncio.timeout(LAST_SECONDS_MAX):
@@ -103,7 +103,7 @@ class Exporting(TaskService):
             await asyncio.wait([self._sending])
 
     def close(self) -> None:
-        """End what sends at once."""
+        """End the sender at once."""
         self._close()
 
     async def _export(self) -> None:
@@ -132,7 +132,7 @@ async def _gathered(metrics: Metrics) -> tuple[Labels, list[Gathered]]:
 
 
 def _kept(sample: Sample) -> Sample:
-    """Give a sample that stays as it is."""
+    """Return an immutable copy of a sample."""
     value = sample.value
     if not isinstance(value, Histogram):
         return sample
@@ -145,7 +145,7 @@ def _kept(sample: Sample) -> Sample:
 
 
 def in_deltas(send: Send) -> Send:
-    """Have of counters and histograms sent what they got since the last that was taken."""
+    """Return a sender of differences: counters and histograms since the last export that succeeded."""
     taken: dict[tuple[str, frozenset[tuple[str, object]]], Value] = {}
 
     def send_deltas(labels: Labels, found: Sequence[Gathered]) -> None:
@@ -169,7 +169,9 @@ def in_deltas(send: Send) -> Send:
 
 
 def _since(before: Value, value: Value) -> Value:
-    """What was added; all of it where what is counted has begun anew, as a topic may."""
+    """Difference of two values; the whole value where the counter has begun again, as for a topic that was deleted and
+    created.
+    """
     if isinstance(value, Histogram) and isinstance(before, Histogram):
         counts = [now - then for now, then in zip(value.counts, before.counts, strict=True)]
         if min(counts) < 0:
@@ -186,7 +188,7 @@ def _since(before: Value, value: Value) -> Value:
 
 
 def log_them(labels: Labels, found: Sequence[Gathered]) -> None:
-    """Write a line for each metric that has values, with all of these."""
+    """Write a log line for each metric that has values."""
     for each in found:
         values = [{**sample.labels, **_number_or_sum(sample.value)} for sample in each.samples]
         if values:
@@ -203,8 +205,10 @@ def _number_or_sum(value: Value) -> Mapping[str, object]:
 
 
 def otlp_sender(keys: MetricsKeys) -> tuple[Send, Callable[[], None]]:
-    """Give what sends to the collector of a configuration, and what ends that and its threads;
-    ConfigError without the extra."""
+    """Return the sender to the collector of a configuration, and the function that ends it and its threads.
+
+    ConfigError without the extra.
+    """
     try:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics.export import MetricExportResult
@@ -238,7 +242,7 @@ def otlp_sender(keys: MetricsKeys) -> tuple[Send, Callable[[], None]]:
 
 
 class _Span(NamedTuple):
-    """From when to when something was counted, and whether that is only since it was sent last."""
+    """Interval of a count, and whether the count is only that of the interval."""
 
     began_ns: int
     now_ns: int
@@ -246,7 +250,7 @@ class _Span(NamedTuple):
 
     @property
     def temporality(self) -> Any:
-        """The same in OpenTelemetry's words."""
+        """The temporality in OpenTelemetry's terms."""
         from opentelemetry.sdk.metrics.export import AggregationTemporality as Temporality
 
         return Temporality.DELTA if self.in_delta else Temporality.CUMULATIVE

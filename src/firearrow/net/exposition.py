@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 from firearrow.net.meter import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-PIECE_LINES: Final = 500  # of an answer: a millisecond
+PIECE_LINES: Final = 500  # of an answer: about a millisecond
 
 K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
@@ -29,8 +29,9 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Values of one name. ``labels`` are all that its samples may have, besides those that all
-    families have (``common``)."""
+    """Values of one name. ``labels`` are all labels that its samples may have, except those of all families
+    (``common``).
+    """
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -41,18 +42,18 @@ class Family(NamedTuple):
 TARGET: Final = Family("target_info", "gauge", "What is scraped")
 
 Samples = Iterator[tuple[Family, Iterable[Sample]] | None]
-"""Families with their values; None where something takes long, to be gone on with in a later turn
-of the event loop."""
+"""Families with their values; None where the gathering takes long and may continue in a later turn of the event loop.
+"""
 
 
 class Metrics(NamedTuple):
-    """What a server tells at one time: families with values, and labels that all values have."""
+    """Metrics of a server at one time: families with values, and the labels of all values."""
 
     samples: Samples
     labels: Labels
 
 
-SCOPE: Final = "otel_scope_name"  # the label that names the part of RocketMQ which tells them
+SCOPE: Final = "otel_scope_name"  # label with the name of RocketMQ's meter
 
 
 def keyed(
@@ -68,10 +69,10 @@ def keyed(
 
 
 def common_labels(given: str, families: Iterable[Family], *, in_delta: bool, **fixed: str) -> dict[str, str]:
-    """Give the labels that all values have.
+    """Return the labels of all values.
 
-    ``given`` is ``name:value``, several separated by a comma, of which a name counts that means
-    nothing else: it is none of the ``families``' nor of the ``fixed`` ones.
+    ``given`` is ``name:value``, several separated by a comma. A name of the ``families``' labels is ignored, and the
+    ``fixed`` labels take precedence.
     """
     pairs = [pair.partition(":") for pair in given.split(",") if pair]
     own = {name for family in families for name in family.labels} | {"le"}
@@ -82,7 +83,7 @@ def common_labels(given: str, families: Iterable[Family], *, in_delta: bool, **f
 
 
 def pieces(metrics: Metrics) -> Iterator[bytes]:
-    """Format families, some lines in a piece; one without samples is left out."""
+    """Format families, some lines in a piece; a family without samples is left out."""
     lines: list[str] = []
     written_common = _labels(metrics.labels)
     for each in metrics.samples:

@@ -1,4 +1,4 @@
-"""Calls of an event loop: a future for each, and one timer for the deadlines of a connection."""
+"""Calls on an event loop: a waiter for each, and one timer for the deadlines of a connection."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Answered = asyncio.Future[AnyCommand]
 
 
 class Pending:
-    """A request in flight; ``await`` gives its answer, with any code, or raises as the call ended.
+    """Request in flight; ``await`` returns its answer, with any code, or raises as the call ended.
 
-    It costs less than a future: the loop has work with it only if somebody waits before the answer is
-    here. Nobody has to wait. ``on_go_away`` is called when the server says that it goes away.
+    It costs less than a future: the loop has work with it only if a task awaits it before the answer arrives. It may
+    stay without a waiter. ``on_go_away`` is called when the server announces its departure.
     """
 
     __slots__ = ("_answer", "_error", "_on_go_away", "_waiter")
@@ -58,7 +58,7 @@ class Pending:
 
 
 class FutureCalls:
-    """The calls on one connection; ``on_overdue`` gets a sentence when one was overdue."""
+    """Calls on one connection; ``on_overdue`` gets a sentence when an answer is overdue."""
 
     def __init__(
         self, calls: Calls[Waiting], loop: asyncio.AbstractEventLoop, on_overdue: Callable[[str], None] = lambda _: None
@@ -70,22 +70,22 @@ class FutureCalls:
         self._rings_at = 0.0
 
     def begin(self, command: AnyCommand, now: float, seconds: float) -> tuple[bytes, Answered]:
-        """Give the frame of a request and what will be its answer; raises as ``Calls.begin``."""
+        """Return the frame of a request and its pending answer; raises as ``Calls.begin``."""
         future: Answered = self._loop.create_future()
         return self.begin_for(future, command, now, seconds), future
 
     def begin_for(self, waiting: Waiting, command: AnyCommand, now: float, seconds: float) -> bytes:
-        """Give the frame of a request with a waiter of the caller's own; raises as ``Calls.begin``."""
+        """Return the frame of a request with the caller's own waiter; raises as ``Calls.begin``."""
         frame = self._calls.begin(command, waiting, now, seconds)
         self._ring_at(now + seconds)
         return frame
 
     def take(self, answer: AnyCommand) -> None:
-        """Give an answer to its waiter."""
+        """Hand an answer to its waiter."""
         self._calls.take(answer)
 
     def end(self, why: str) -> None:
-        """End all: the connection is lost."""
+        """End all calls: the connection is lost."""
         self._calls.end(why)
         if self._timer is not None:
             self._timer.cancel()

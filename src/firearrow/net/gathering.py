@@ -1,9 +1,9 @@
-"""Requests of which several cost little more than one: gathered over a turn of the event loop.
+"""Gathering of requests over a turn of the event loop, where several cost little more than one.
 
-They come from all sockets that one turn has read, each code by itself, whoever asked for another
-between. Of one peer they stay in order: what it asks for next, by another code, has what it asked
-for before answered first. At the end of the turn those of one code and size are given to the
-handler of several, which may leave each of them to the handler of one.
+The requests come from all sockets that one turn has read. Each code is gathered separately, also if requests of other
+codes come in between. The requests of one peer stay in order: a request of another code first causes the answers to the
+peer's gathered ones. At the end of the turn the handler of several gets the requests of one code and size. It may leave
+each of them to the handler of one.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ from typing import Final, Generic, Protocol, TypeVar
 from firearrow.net.lateness import Lateness
 from firearrow.wire.frame import AnyCommand
 
-GATHERED_BYTES_MAX: Final = 512 * 1024  # more do not get cheaper, and are in one file
-WAITING_REQUEST_BYTES: Final = 600  # what one that waits takes besides its body
+GATHERED_BYTES_MAX: Final = 512 * 1024  # more do not get cheaper, and stay in one file
+WAITING_REQUEST_BYTES: Final = 600  # memory of a waiting request, without its body
 
 
 def size_of_waiting(request: AnyCommand) -> int:
-    """Give what a request takes while it waits."""
+    """Return the memory that a request uses while it waits."""
     return len(request.body) + WAITING_REQUEST_BYTES
 
 
 Answers = Sequence[bytes | None] | None
-"""The answers to several requests, in order; None for one, or instead of all, leaves it to the
-handler of one."""
+"""Answers to several requests, in order. None for one of them, or instead of all, leaves it to the handler of one."""
 
 
 class Asking(Protocol):
-    """A peer, as far as its requests are gathered.
+    """Peer as the gathering of its requests sees it.
 
-    ``gathered_code`` is that of requests which will be answered soon, 0 if there are none.
+    ``gathered_code`` is the code of its gathered requests, 0 if there are none.
     """
 
     address: str
@@ -45,11 +44,11 @@ class Asking(Protocol):
         ...
 
     def take_answered(self, requests: list[AnyCommand], answers: Sequence[bytes | None]) -> None:
-        """Send answers that requests of one code have, and answer the others."""
+        """Send the existing answers to requests of one code, and answer the other requests."""
         ...
 
     def without_late(self, requests: list[AnyCommand], waited_ms: int) -> list[AnyCommand]:
-        """Refuse requests that have waited for too long; give the others."""
+        """Refuse requests that have waited for too long; return the others."""
         ...
 
 
@@ -57,8 +56,11 @@ PeerT = TypeVar("PeerT", bound=Asking)
 
 
 class Gathering(Generic[PeerT]):
-    """What was gathered of some codes; ``answers`` are those to several requests of one code, and
-    ``plan`` has `answer` called at the end of the turn."""
+    """Gathered requests of some codes.
+
+    ``answers`` has the handlers of several requests, by code. ``plan`` schedules a call of `answer` at the end of the
+    turn.
+    """
 
     def __init__(
         self,
@@ -77,8 +79,9 @@ class Gathering(Generic[PeerT]):
         self._bytes = 0
 
     def take(self, peer: PeerT, requests: list[AnyCommand]) -> bool:
-        """Keep what one read delivered until all sockets are read, if several can be answered
-        together; else give False."""
+        """Keep the requests of one read until all sockets are read, if several can be answered together. Otherwise
+        return False.
+        """
         code = requests[0].code
         if code not in self._codes:
             return False
@@ -88,7 +91,7 @@ class Gathering(Generic[PeerT]):
                 return False
             bytes_more += len(request.body)
         if peer.gathered_code and peer.gathered_code != code:
-            self.answer()  # those of this peer came first
+            self.answer()  # the gathered requests of this peer came first
         self._plan()
         peer.gathered_code = code
         self._requests.setdefault(code, []).extend([(peer, request) for request in requests])
@@ -98,7 +101,7 @@ class Gathering(Generic[PeerT]):
         return True
 
     def answer(self) -> None:
-        """Answer what was gathered; requests of one size together."""
+        """Answer the gathered requests, those of one size together."""
         if not self._requests:
             return
         gathered, self._requests, self._bytes = self._requests, {}, 0
@@ -108,7 +111,7 @@ class Gathering(Generic[PeerT]):
                 peer.gathered_code = 0
         for code, of_code in gathered.items():
             timely = self._without_late(of_code) if is_late else of_code
-            if len(timely) == 1:  # for a client that is alone it should cost nothing
+            if len(timely) == 1:  # a single request must cost nothing
                 peer, request = timely[0]
                 peer.take([request])
                 continue
@@ -146,4 +149,4 @@ def _body_bytes(peer_request: tuple[Asking, AnyCommand]) -> int:
     return len(peer_request[1].body)
 
 
-_peer_of: Final = itemgetter(0)  # of a peer and its request, as a function of C's
+_peer_of: Final = itemgetter(0)  # in C, of a peer and its request

@@ -1,4 +1,4 @@
-"""A small HTTP server for what people and their monitoring ask a server: GET, and nothing else.
+"""Small HTTP server for people and their monitoring, which serves GET and nothing else.
 
     GET /metrics HTTP/1.1        ->  HTTP/1.1 200 OK
     Host: 127.0.0.1:5557             Content-Type: text/plain; charset=utf-8
@@ -7,13 +7,11 @@
 
                                      ...
 
-One connection has one request, and is closed behind its answer. So there is no state between
-requests, and a body that comes with one is never read. An answer is in chunks, so that one that was
-cut off does not look like a whole one (but for HTTP/1.0, which has none). It is made piece by
-piece, one in a turn of the event loop, and only as fast as the peer reads: neither a long one nor a
-slow peer keeps messages waiting. A peer has a limit of bytes and of time, and all peers one of
-connections: beyond it, who has not asked for longest makes room for who comes, so that idle
-connections do not keep anybody from asking whether the server lives.
+A connection has one request, and is closed behind its answer. So there is no state between requests, and the body of a
+request is never read. An answer is in chunks, so that a truncated one does not look complete (HTTP/1.0 has no chunks).
+It is made piece by piece, one in a turn of the event loop, and only as fast as the peer reads: neither a long answer
+nor a slow peer delays messages. A peer has a limit of bytes and of time, and the server has one of connections. Beyond
+it, the oldest idle connection is closed for a new one, so idle connections can't block a health check.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from firearrow.net.listening import listen, port_of
 
 log = logging.getLogger(__name__)
 
-HEAD_BYTES_MAX: Final = 8192  # of the request and its headers; as most servers
+HEAD_BYTES_MAX: Final = 8192  # of the request line and the headers; as most servers
 CONNECTIONS_MAX: Final = 32  # a scrape every few seconds needs one
-HEAD_SECONDS_MAX: Final = 5.0  # for a whole request: who has connected asks at once
+HEAD_SECONDS_MAX: Final = 5.0  # for a whole request: a client sends it at once
 SECONDS_MAX: Final = 30.0  # for a whole request and its answer; Prometheus gives up after 10
 WRITE_BYTES_HIGH: Final = 256 * 1024  # unread by the peer; then no further piece is made
 QUERY_FIELDS_MAX: Final = 16
@@ -41,7 +39,7 @@ JSON: Final = "application/json"
 
 
 class Answer(NamedTuple):
-    """What a request is answered with; of ``pieces``, one is made in a turn of the loop."""
+    """Answer to a request; one of its ``pieces`` is made in a turn of the event loop."""
 
     status: HTTPStatus
     pieces: Iterable[bytes]
@@ -49,7 +47,7 @@ class Answer(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A GET of a path; of fields of the query that are named twice, the last."""
+    """GET of a path; of a query field that occurs twice, the last counts."""
 
     path: str
     query: dict[str, str]
@@ -59,12 +57,12 @@ Responding = Callable[[Request], Answer]
 
 
 def plain(status: HTTPStatus, text: str) -> Answer:
-    """Give an answer of a line of text."""
+    """Return an answer of one line of text."""
     return Answer(status, [text.encode() + b"\n"])
 
 
 class HttpServer:
-    """Listens, and has ``respond`` answer each GET."""
+    """HTTP server that answers each GET by ``respond``."""
 
     def __init__(self, respond: Responding) -> None:
         self._respond = respond
@@ -72,16 +70,16 @@ class HttpServer:
         self.peers: dict[_Peer, None] = {}  # in the order in which they came
 
     async def bind(self, host: str, port: int) -> int:
-        """Take ``host:port`` (0: a free port) and return the port; CannotListen without it.
+        """Listen on ``host:port`` (0: a free port) and return the port; CannotListen if that fails.
 
-        Nobody is answered before ``serve``.
+        No request is answered before ``serve``.
         """
         loop = asyncio.get_running_loop()
         self._server = await listen(lambda: _Peer(self, loop), host, port)
         return port_of(self._server)
 
     async def serve(self) -> None:
-        """Answer from now on."""
+        """Answer requests from now on."""
         assert self._server is not None, "bind comes first"
         await self._server.start_serving()
 
@@ -94,7 +92,7 @@ class HttpServer:
             peer.abort()
 
     def answer_to(self, request: Request) -> Answer:
-        """Give the answer to a request; a fault of ours is one with a line in the log."""
+        """Return the answer to a request; an unexpected error becomes an answer and a line in the log."""
         try:
             return self._respond(request)
         except Exception as error:  # the boundary: one bad request must not end a server
@@ -103,7 +101,7 @@ class HttpServer:
 
 
 class _Peer(asyncio.Protocol):
-    """One connection: reads a head, and writes one answer."""
+    """One connection: reads a request head, and writes one answer."""
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
@@ -137,7 +135,7 @@ class _Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._pieces is not None:
-            return  # what comes behind the request is not for us
+            return  # bytes behind the request are ignored
         self._head += data[: HEAD_BYTES_MAX + 1]
         head, end, _ = self._head.partition(b"\r\n\r\n")
         if len(head) > HEAD_BYTES_MAX:
@@ -147,7 +145,7 @@ class _Peer(asyncio.Protocol):
 
     @property
     def has_asked(self) -> bool:
-        """Tell whether its request is whole, so that it is being answered."""
+        """Tell whether the request is complete, and the answer has begun."""
         return self._pieces is not None
 
     def eof_received(self) -> bool:
@@ -156,9 +154,9 @@ class _Peer(asyncio.Protocol):
     def _answer_to(self, head: bytes) -> Answer:
         words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return plain(HTTPStatus.BAD_REQUEST, "this is no request by HTTP/1")
+            return plain(HTTPStatus.BAD_REQUEST, "this is not a request by HTTP/1")
         if words[0] not in ("GET", "HEAD"):
-            return plain(HTTPStatus.METHOD_NOT_ALLOWED, f"{words[0][:20]!r} is not served, GET is")
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED, f"{words[0][:20]!r} is not served, only GET")
         try:
             target = urlsplit(words[1])
             query = dict(parse_qsl(target.query, max_num_fields=QUERY_FIELDS_MAX))
@@ -197,8 +195,8 @@ class _Peer(asyncio.Protocol):
         try:
             piece = next(self._pieces, None)
         except Exception as error:  # the boundary, as in `HttpServer.answer_to`
-            log.error("answer is cut off", exc_info=error)
-            self._transport.abort()  # a part of it must not look like the whole
+            log.error("answer is truncated", exc_info=error)
+            self._transport.abort()  # a part of the answer must not look like the whole
             return
         if piece is None:
             self._transport.write(b"0\r\n\r\n" if self._in_chunks else b"")
@@ -234,14 +232,14 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class HttpAnswer(NamedTuple):
-    """The first line of an answer, and what it has behind its headers."""
+    """Status line of an answer, and the body behind its headers."""
 
     status: str
     body: bytes
 
     @property
     def is_ok(self) -> bool:
-        """Tell whether it is what was asked for."""
+        """Tell whether the status is 200."""
         return self.status.split()[1:2] == ["200"]
 
 
@@ -253,9 +251,9 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     context: ssl.SSLContext | None = None,
 ) -> HttpAnswer:
-    """GET an address, or POST a body to it, and give the answer, whatever its status.
+    """GET an address, or POST a body to it, and return the answer with any status.
 
-    Raises OSError where there is none, or one of more than ``bytes_max``. Nothing limits the time.
+    Raises OSError without an answer, or for one of more than ``bytes_max``. There is no time limit.
     """
     place = urlsplit(url)
     target = place.path + (f"?{place.query}" if place.query else "")
@@ -269,7 +267,7 @@ async def ask(
         writer.write("\r\n".join((*lines, "", "")).encode() + (body or b""))
         head, _, found = (await _all_of(reader, bytes_max)).partition(b"\r\n\r\n")
     finally:
-        writer.transport.abort()  # to close takes as long as a silent peer likes, with TLS
+        writer.transport.abort()  # with TLS, a close takes as long as a silent peer likes
     return HttpAnswer(head.partition(b"\r\n")[0].decode(errors="replace"), found)
 
 

@@ -1,18 +1,16 @@
-"""Whether requests have waited for long before they are handled.
+"""Lateness of reads: the time that requests have waited before they are handled.
 
-A server has one loop. While one thing takes long in it (a write to a page cache that is busy, say),
-all else waits, most of it where the server can't see it: in the buffers of sockets. So a timer is
-watched, and no request: a read that finds the tick overdue by more than `Patience.least_ms` is a
-late one. A read pays one comparison for this, and the first one behind a tick sets the timer again:
-where nothing is read, nothing runs. asyncio reads sockets before it makes calls whose time has
-come, uvloop does so behind them: so a tick that is overdue is followed by `AFTER_SECONDS` in which
-reads still are late.
+A server has one loop. While one call takes long in it (for example a write to a busy page cache), everything else
+waits, mostly in the buffers of sockets, where the server can't see it. So the server watches a timer, not requests: a
+read that finds the tick overdue by more than `Patience.least_ms` is a late one. A read pays one comparison for this,
+and the first read behind a tick sets the timer again: without reads, nothing runs. asyncio reads sockets before it
+makes calls whose time has come, uvloop does so after them. So for `AFTER_SECONDS` after an overdue tick, reads still
+are late.
 
-How long the requests of a late read have waited at least is what the kernel knows: the time since
-the last bytes of their connection came. Where it does not say so, it is how long the loop was held
-up, in reads before the tick.
+The kernel knows the least time that the requests of a late read have waited: the time since the last bytes of their
+connection arrived. Where it does not report that time, the duration of the stall counts, in reads before the tick.
 
-Source: upstream ``BrokerFastFailure``, which looks at the queues of its thread pools every 10 ms.
+Source: RocketMQ's ``BrokerFastFailure``, which looks at the queues of its thread pools every 10 ms.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import Final
 from firearrow.services import Scheduler
 from firearrow.wire.command import Response
 
-TICK_SECONDS: Final = 0.05  # by so much a stall may be longer than it seems
+TICK_SECONDS: Final = 0.05  # error of a stall's measured duration
 STALL_MS_MIN: Final = 2  # the loop's own turns take less
 AFTER_SECONDS: Final = 0.001  # at least one look at all sockets
 FOR_EVER: Final = 1 << 62
@@ -35,37 +33,38 @@ _LAST_RECEIVED_AT: Final = 52  # tcpi_last_data_recv of Linux's struct tcp_info,
 
 
 class Patience:
-    """How long requests may wait, and how many; in this one any number, for ever."""
+    """Limits on the waiting time and the count of requests; this class has none."""
 
     @property
     def least_ms(self) -> int:
-        """No request is refused that has waited for less."""
+        """Time in ms below which a waiting request is never refused."""
         return FOR_EVER
 
     def in_time(self) -> None:
-        """Note that the loop comes round as it should, where it is about to handle what it read."""
+        """Note that the loop is on time, when it is about to handle a read."""
 
     def held_up(self, stalled_ms: int) -> None:
-        """Note that the loop was held up for so long since it came round last."""
+        """Note that the loop was stalled since its last turn."""
 
     def refusal(self, code: int, waited_ms: int, stalled_ms: int) -> Response | None:
-        """Give the answer to a request that has waited for too long; None if it has not.
+        """Return the refusal of a request that has waited for too long, None for any other.
 
-        ``stalled_ms`` is for how long the loop was held up just now.
+        ``stalled_ms`` is the duration of the latest stall of the loop.
         """
 
     def enter(self, code: int, *, must: bool = False) -> Response | None:
-        """Count a request that waits in the server from now on; or give the answer to one too many,
-        unless it ``must`` wait."""
+        """Count a request that waits in the server from now on, or return a refusal if there are too many and it is not
+        a ``must``.
+        """
 
     def leave(self, code: int) -> None:
-        """A request that has waited does so no longer."""
+        """Count a request that no longer waits."""
 
 
 class Lateness:
-    """Tells reads that are late: those later than ``late_at_ms``, by the clock of ``now_ms``.
+    """Detects late reads: reads later than ``late_at_ms``, by the clock of ``now_ms``.
 
-    ``scheduler`` gives the loop, once it is there.
+    ``scheduler`` returns the loop, once it exists.
     """
 
     def __init__(self, patience: Patience, now_ms: Callable[[], int], scheduler: Callable[[], Scheduler]) -> None:
@@ -73,13 +72,13 @@ class Lateness:
         self.late_at_ms = 0  # the first read sets the timer
         self._now_ms = now_ms
         self._scheduler = scheduler
-        self._due: float | None = None  # when the next tick is to come
-        self._stalled_ms = 0  # what the tick found that came last, while reads still are late
+        self._due: float | None = None  # time of the next tick
+        self._stalled_ms = 0  # stall that the last tick found, while reads still are late
 
     def stalled_ms(self) -> int:
-        """For how long the loop was held up just now, at least; it is watched from now on.
+        """Return the least duration of the latest stall; the loop is watched from now on.
 
-        The clock that says which reads are late may have been set. The loop's was not.
+        An administrator may have set the clock that decides which reads are late. The loop's clock is not affected.
         """
         if self._stalled_ms:
             return self._stalled_ms
@@ -89,7 +88,7 @@ class Lateness:
         return max(0, int((self._scheduler().time() - self._due) * 1000))
 
     def waited_ms(self, transport: asyncio.BaseTransport) -> int:
-        """How long what was read from a connection just now has waited, at least."""
+        """Return the least time that the latest read of a connection has waited."""
         stalled_ms = self.stalled_ms()
         if not stalled_ms:
             return 0
@@ -123,7 +122,7 @@ class Lateness:
 
 
 def _unread_ms(transport: asyncio.BaseTransport) -> int | None:
-    """For how long the last bytes of a connection have been here, None if nobody knows."""
+    """Return the time since the last bytes of a connection arrived, None if the system does not report it."""
     connection = transport.get_extra_info("socket")
     if connection is None or not sys.platform.startswith("linux"):
         return None

@@ -1,4 +1,4 @@
-"""Taking a port."""
+"""Listening on ports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from firearrow.errors import CannotListen
 async def listen(
     connection: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> asyncio.Server:
-    """Take ``host:port`` (0: a free port), with ``tls`` for who encrypts; CannotListen without it.
-    Nobody is accepted yet."""
+    """Listen on ``host:port`` (0: a free port), with TLS if a context is given; CannotListen if that fails. No
+    connection is accepted yet.
+    """
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(
@@ -28,5 +29,5 @@ async def listen(
 
 
 def port_of(server: asyncio.Server) -> int:
-    """The port that it listens on."""
+    """Return the port that a server listens on."""
     return int(server.sockets[0].getsockname()[1])

@@ -1,10 +1,10 @@
-"""How long requests take, as histograms: counted by the turn of the event loop, not by the request.
+"""Histograms of the time that requests take, counted by the turn of the event loop, not by the request.
 
-Nearly every request is answered in the turn that has read it, and all answers of a turn leave at
-its end. So those of a turn took equally long, and are counted by their codes until then. What is
-answered otherwise (refused, without an answer, later) is noted by itself.
+Nearly every request is answered in the turn that has read it, and all answers of a turn leave at its end. So the
+requests of a turn took equally long, and are counted by their codes until then. A request with another end (refused,
+without an answer, answered later) is counted separately.
 
-Source: upstream ``RemotingMetricsManager``, ``NettyRemotingAbstract#writeResponse``.
+Source: RocketMQ's ``RemotingMetricsManager``, ``NettyRemotingAbstract#writeResponse``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from firearrow.wire.frame import AnyCommand
 
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 OPEN_MAX: Final = 4096
-"""Requests of one peer that are noted as open; beyond it all are forgotten, and are counted by the
-time of their last part."""
+"""Limit on the open requests noted for one peer. Beyond it all are forgotten, and only the time of their last part is
+counted.
+"""
 OTHER: Final = -1
-"""Stands for all codes that nobody knows."""
+"""Stands for all unknown codes."""
 _WAITING: Final = frozenset(
     map(
         int,
@@ -43,7 +44,7 @@ _KNOWN: Final = frozenset(map(int, RequestCode))
 
 
 class Histogram:
-    """Counts values by bounds: of a value, the first bound that is not below it counts."""
+    """Counts values by bounds: a value counts for the first bound that is not below it."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -53,18 +54,18 @@ class Histogram:
         self.sum: float = 0
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a value, or as many of it."""
+        """Count a value, ``count`` times."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """Count of the values."""
         return sum(self.counts)
 
 
 class RpcKey(NamedTuple):
-    """What requests are told apart by; ``waited`` says whether messages were waited for."""
+    """Labels of a request's time; ``waited`` tells whether it waited for messages."""
 
     code: int
     response_code: int
@@ -73,27 +74,26 @@ class RpcKey(NamedTuple):
 
 
 class RpcMeter:
-    """Keeps the histograms. What is counted is counted until the turn ends, which ``departures``
-    tell."""
+    """Keeps the histograms. Counts are collected until the turn ends, at which ``departures`` call back."""
 
     def __init__(self, clock: Clock, departures: Departures) -> None:
         self._seconds = seconds_of(clock)
         self._departures = departures
-        self._code, self._number = OTHER, 0  # the first of the present turn, and how often
-        self._counts: list[int] = []  # of that code
-        self._others: dict[int, int] = {}  # that came in it, too
-        self._usual: dict[int, Histogram] = {}  # of those of one turn, by code
+        self._code, self._number = OTHER, 0  # the first code of the present turn, and its count
+        self._counts: list[int] = []  # bucket counts of that code
+        self._others: dict[int, int] = {}  # count of requests in the turn, by any other code
+        self._usual: dict[int, Histogram] = {}  # histograms of requests answered in their turn, by code
         self.histograms: defaultdict[RpcKey, Histogram] = defaultdict(lambda: Histogram(BOUNDS_MS))
         self._since_ms = 0
         departures.call_last(self._end_turn)
 
     def count(self, code: int, number: int, since_ms: int) -> None:
-        """So many requests of a code that came at a time are answered well."""
+        """Count successful answers to requests of a code that arrived at a time."""
         if not self._number:
             if code != self._code:
                 self._code, self._counts = code, self._usual_of(code).counts
             self._number, self._since_ms = number, since_ms
-            if not self._departures.is_planned:  # an answer has planned it already, nearly always
+            if not self._departures.is_planned:  # nearly always an answer has planned it already
                 self._departures.plan()
         elif code == self._code:
             self._number += number
@@ -107,7 +107,7 @@ class RpcMeter:
         return usual
 
     def _end_turn(self) -> None:
-        """The answers of a turn leave."""
+        """Count the answers of a turn, which leave now."""
         number = self._number
         if number:
             self._number = 0
@@ -128,8 +128,10 @@ class RpcMeter:
     def note(
         self, request: AnyCommand, answer: Response | bytes | None, open_since: dict[int, int], received_ms: int
     ) -> None:
-        """A request is answered by itself, or left open (None), which ``open_since`` of its peer
-        keeps by its opaque; the last read of the peer was at ``received_ms``."""
+        """Note a request that is answered separately, or left open (None).
+
+        ``open_since`` of its peer holds open requests by opaque. The last read of the peer was at ``received_ms``.
+        """
         oneway = request.is_oneway
         if answer is None and not oneway:
             if len(open_since) >= OPEN_MAX:
@@ -145,24 +147,24 @@ class RpcMeter:
         self.histograms[key].add(max(0, int(self._seconds() * 1000) - since_ms))
 
 
-# Counts and histograms by what they are labelled with, as many as there may be of one metric.
+# --- Counts and histograms by labels, with a limit of keys for each metric ---
 #
 #  Names in requests are anybody's choice, so their number has a limit; beyond it nothing is counted.
 
 
-KEYS_MAX: Final = 50_000  # of one family, as upstream (metricsOtelCardinalityLimit)
+KEYS_MAX: Final = 50_000  # of one family, as RocketMQ's metricsOtelCardinalityLimit
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Counts(Generic[K]):
-    """Counts by keys, of which there is a limit: others are not counted."""
+    """Counts by keys. Keys beyond a limit are not counted."""
 
     def __init__(self) -> None:
         self.of: dict[K, int] = {}
 
     def add(self, key: K, count: int = 1) -> None:
-        """Count."""
+        """Add to the count of a key."""
         known = self.of.get(key)
         if known is not None:
             self.of[key] = known + count
@@ -171,14 +173,14 @@ class Counts(Generic[K]):
 
 
 class Histograms(Generic[K]):
-    """Histograms by keys, with a limit as `Counts` have it."""
+    """Histograms by keys, with the limit of `Counts`."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.of: dict[K, Histogram] = {}
 
     def add(self, key: K, value: float) -> None:
-        """Count a value."""
+        """Add a value to the histogram of a key."""
         found = self.of.get(key)
         if found is None:
             if len(self.of) >= KEYS_MAX:

@@ -1,10 +1,10 @@
-"""The port that a server has for monitoring, and the pages that all servers have there.
+"""A server's port for monitoring, and the pages that all servers have there.
 
 ============  =====================================================================================
 ``/healthz``  200: the process runs and its event loop comes round
-``/readyz``   200 if clients are served; 503 with what is in the way, a line for each reason
+``/readyz``   200 if clients are served; 503 with a line for each reason against it
 ``/metrics``  all metrics, for Prometheus (``net.exposition``)
-``/varz``     JSON: who the server is, what it has done and how busy it is
+``/varz``     JSON: the server's identity, activity and load
 ``/connz``    JSON: connections; ``?offset=0&limit=1000``
 ============  =====================================================================================
 """
@@ -37,8 +37,7 @@ Facts = Callable[[], Mapping[str, object]]
 
 
 class Operations(Service):
-    """Tells metrics as a configuration wants it: answers at its port, from pages by their paths, or
-    sends them."""
+    """Publishes metrics as the configuration says: pages at a port, by their paths, or exports."""
 
     def __init__(self, keys: MetricsKeys, pages: Mapping[str, Page], metrics: Callable[[], Metrics]) -> None:
         super().__init__("operations")
@@ -49,14 +48,16 @@ class Operations(Service):
         self.port = 0
 
     async def bind(self, host: str) -> None:
-        """Take the port, if one is wanted, at a host unless another is named; CannotListen."""
+        """Listen on the port, if the configuration has one, on ``host`` unless it names another; CannotListen if that
+        fails.
+        """
         if self._keys.metrics_exporter_type == "PROM":
             at = self._keys.metrics_prom_exporter_host or host
             self.port = await self._http.bind(at, self._keys.metrics_prom_exporter_port)
-            log.info("metrics are at hand", extra={"host": at, "port": self.port})
+            log.info("metrics are available", extra={"host": at, "port": self.port})
 
     async def start(self) -> None:
-        """Answer, or send, from now on."""
+        """Answer, or export, from now on."""
         if self._exporting is not None:
             await self._exporting.start()
         elif self.port:
@@ -69,20 +70,20 @@ class Operations(Service):
         self._http.close()
 
     def close(self) -> None:
-        """The same at once, if it was not started: nothing is sent."""
+        """End all connections at once, without an export, if the service was not started."""
         if self._exporting is not None:
             self._exporting.close()
         self._http.close()
 
     @property
     def trouble(self) -> str | None:
-        """Why metrics could not be sent."""
+        """Reason why the last export failed."""
         return None if self._exporting is None else self._exporting.trouble
 
     def _answer(self, request: Request) -> Answer:
         page = self._pages.get(request.path)
         if page is None:
-            return plain(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._pages)}")
+            return plain(HTTPStatus.NOT_FOUND, f"the pages are {', '.join(self._pages)}")
         return page(request)
 
 
@@ -106,10 +107,10 @@ def pages_of_server(
     metrics: Callable[[], Metrics],
     of_peer: Callable[[Peer], Mapping[str, object]] = lambda _: {},
 ) -> dict[str, Page]:
-    """Give the pages of a server.
+    """Return the pages of a server.
 
-    ``reasons`` say why clients are not served as they should be; ``facts`` are its own ones for
-    ``/varz``, and ``of_peer`` those of a connection.
+    ``reasons`` returns why clients are not served properly. ``facts`` are the server's own facts for ``/varz``, and
+    ``of_peer`` returns the facts of a connection.
     """
 
     def ready(_: Request) -> Answer:
@@ -147,7 +148,7 @@ def _connections(server: Server, request: Request, of_peer: Callable[[Peer], Map
         offset = max(0, int(request.query.get("offset", "0")))
         limit = int(request.query.get("limit", str(CONNECTIONS_LISTED_MAX)))
     except ValueError:
-        return plain(HTTPStatus.BAD_REQUEST, "offset and limit are whole numbers")
+        return plain(HTTPStatus.BAD_REQUEST, "offset and limit must be whole numbers")
     limit = max(0, min(limit, CONNECTIONS_LISTED_MAX))
     peers = sorted(server.peers, key=lambda peer: peer.address)
     listed = [
@@ -165,7 +166,7 @@ def _connections(server: Server, request: Request, of_peer: Callable[[Peer], Map
 
 
 def json_of(value: Any) -> Answer:
-    """Give an answer of JSON."""
+    """Return an answer of JSON."""
     return Answer(HTTPStatus.OK, _lines(value), JSON)
 
 

@@ -1,13 +1,12 @@
-"""What peers are sent in a turn of the event loop: it leaves together, at the end of the turn.
+"""Outgoing frames of a turn of the event loop: they leave together, at the end of the turn.
 
-A client that waits for its answer sleeps, and to wake it costs whoever writes to it more than the
-write. Of clients in one process, or on one machine, the first write of several side by side wakes
-it for all; with a request handled between two of them, each did. 16 connections of one process
-that have one request each consumed by pops 1.39 times as fast (the median of five pairs of rounds,
-before and after in turn; 1.03 to 1.53).
+A client that waits for its answer sleeps, and waking it costs the writer more than the write. If many clients are in
+one process, or on one machine, the first of several writes side by side wakes it for all. With a request handled
+between two writes, each write did. 16 connections of one process with one request in flight each consumed by pops 1.39
+times as fast (the median of five pairs of rounds, before and after in turn; 1.03 to 1.53).
 
-A client that is alone waits for the turn's end: some microseconds. What is larger than an answer
-without messages leaves at once: its reader has work to begin with.
+A client that is alone waits for the turn's end: some microseconds. Data larger than an answer without messages leaves
+at once: its reader can begin to work.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ HELD_BYTES_MAX: Final = 2048
 
 
 class Departures:
-    """The end of the turn, at which ``last`` are called before what was written leaves."""
+    """The end of the turn: functions registered by `call_last` run before the written frames leave."""
 
     def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop], *last: Callable[[], None]) -> None:
         self._loop = loop
         self._last = list(last)
         self._waiting: list[Outgoing] = []
         self.is_planned = False
-        """Whether the turn ends by `leave`."""
+        """True if the turn ends by `leave`."""
 
     def call_last(self, call: Callable[[], None]) -> None:
-        """Have a further call made then."""
+        """Register a function to call at each end of a turn."""
         self._last.append(call)
 
     def plan(self) -> None:
-        """See that the turn ends by `leave`."""
+        """Make sure that the turn ends by `leave`."""
         if not self.is_planned:
             self.is_planned = True
             self._loop().call_soon(self.leave)
 
     def add(self, outgoing: Outgoing) -> None:
-        """Have what is written to a peer leave then."""
+        """Make a peer's frames leave at the end of the turn."""
         self._waiting.append(outgoing)
         self.plan()
 
     def leave(self) -> None:
-        """Have all leave now, with what is written by those who are called last."""
-        self.is_planned = True  # else each answer that they write would plan a turn of its own
+        """Let all frames leave now, with the frames that the last calls write."""
+        self.is_planned = True  # otherwise each answer that they write would plan another turn
         try:
             for call in self._last:
                 call()
@@ -60,7 +59,7 @@ class Departures:
 
 
 class Outgoing:
-    """What one peer is sent, in order."""
+    """Frames for one peer, in order."""
 
     __slots__ = ("_budget", "_departures", "_frames", "_held_bytes", "_transport")
 
@@ -86,7 +85,7 @@ class Outgoing:
             self.leave()
 
     def leave(self) -> None:
-        """Hand over to the transport what was written so far."""
+        """Hand over the frames written until now to the transport."""
         held = self._frames
         if not held or self._transport.is_closing():
             return
@@ -99,10 +98,10 @@ class Outgoing:
 
     @property
     def unread_bytes(self) -> int:
-        """How much the peer has not taken yet."""
+        """Bytes that the peer has not taken yet."""
         return self._held_bytes + self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Close the connection when all that was written has left."""
+        """Close the connection when all written frames have left."""
         self.leave()
         self._transport.close()

@@ -1,7 +1,7 @@
-"""Answers to requests that can't be served, by the error that was met.
+"""Answers to requests that can't be served, by the error.
 
-What the store refuses is logged, but the same not again soon: each consumer of a queue that is not
-readable meets it with each pull.
+A refusal by the store is logged, but the same one not again soon: each consumer of an unreadable queue meets it with
+each pull.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from firearrow.wire.frame import AnyCommand
 
 log = logging.getLogger(__name__)
 
-QUIET_SECONDS: Final = 60.0  # in which the same trouble of the store is logged once
+QUIET_SECONDS: Final = 60.0  # in which the same failure of the store is logged once
 _KNOWN_MAX: Final = 256
 
 
 class Admitted(ABC):
-    """By what a request was admitted (``Command.admitted_by``), as rights may change meanwhile.
+    """The decision by which a request was admitted (``Command.admitted_by``), as rights may change meanwhile.
 
-    A peer may write anything in the place of it, but nothing of this class (`admitted_by`).
+    A peer may send any value in its place, but never an instance of this class (`admitted_by`).
     """
 
     __slots__ = ("username",)
@@ -35,22 +35,25 @@ class Admitted(ABC):
 
     @abstractmethod
     def check(self, request: AnyCommand) -> None:
-        """Raise the BrokerError by which the request would be refused if it came now."""
+        """Raise the BrokerError by which the request would be refused now."""
 
     @abstractmethod
     def note_refusal(self, request: AnyCommand, error: BrokerError) -> None:
-        """Have the audit log say that a request was refused to its user."""
+        """Write to the audit log that a request was refused to its user."""
 
 
 def admitted_by(request: AnyCommand) -> Admitted | None:
-    """Give by what a request was admitted; None if nothing has decided about it."""
+    """Return the decision by which a request was admitted; None if no access control has decided about it."""
     found = request.admitted_by
     return found if isinstance(found, Admitted) else None
 
 
 class Refusals:
-    """The refusals of a server. ``handlers`` are those of the codes that it serves, ``unserved``
-    says why it does not serve others; ``seconds`` gives the time."""
+    """The refusals of a server.
+
+    ``handlers`` are those of the codes that it serves. ``unserved`` has the reasons for codes without a handler.
+    ``seconds`` returns the time.
+    """
 
     def __init__(
         self, handlers: Mapping[int, object], unserved: Mapping[int, str], seconds: Callable[[], float]
@@ -61,7 +64,7 @@ class Refusals:
         self._quiet_until: dict[str, float] = {}
 
     def now(self, request: AnyCommand, address: str) -> Response | None:
-        """Give the refusal of a request that was admitted and would not be now, else None."""
+        """Return the refusal of a request that was admitted and would be refused now, otherwise None."""
         admitted = admitted_by(request)
         if admitted is not None:
             try:
@@ -71,13 +74,13 @@ class Refusals:
         return None
 
     def of(self, request: AnyCommand, address: str, error: Exception) -> Response:
-        """Give the answer to a request that has met an error; what nobody expects is logged."""
+        """Return the answer to a request that failed with an error; an unexpected error is logged."""
         if isinstance(error, BrokerError):
             return Response(error.code, error.remark)
         if isinstance(error, MessageError):
             return Response(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal, {error}")
         if isinstance(error, StoreError):
-            if not isinstance(error, DiskFull):  # the store has said so, once
+            if not isinstance(error, DiskFull):  # the store has logged it, once
                 self._note(error, request.code, address)
             return Response(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {error}")
         if isinstance(error, KeyError) and request.code not in self._handlers:
@@ -86,7 +89,7 @@ class Refusals:
         return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def _note(self, error: StoreError, code: int, address: str) -> None:
-        """Log that the store has refused a request, unless that is known."""
+        """Log that the store has refused a request, unless the same line is recent."""
         text, now = str(error), self._seconds()
         if now < self._quiet_until.get(text, now):
             return

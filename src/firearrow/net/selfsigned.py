@@ -1,4 +1,4 @@
-"""A certificate that a server makes itself, for trials: nobody signs it but the server.
+"""A certificate that a server makes for trials and signs itself.
 
 It is an X.509 certificate of version 1 in DER, with a key on the curve P-256:
 
@@ -7,10 +7,10 @@ It is an X.509 certificate of version 1 in DER, with a key on the curve P-256:
         SEQUENCE              ecdsa-with-SHA256
         BIT STRING            the signature: SEQUENCE (r, s)
 
-Only the standard library is at hand, which can't make one. The key is used once here, at a start;
-so it does not matter that this takes some milliseconds, more for one key than for another.
+Only the standard library is available, which can't make one. The key is used once here, at a start. So timing
+differences between keys, of some milliseconds, don't matter.
 
-Source: RFC 5280, SEC 1; upstream ``TlsHelper`` makes one by Netty's ``SelfSignedCertificate``.
+Source: RFC 5280, SEC 1; RocketMQ's ``TlsHelper`` makes one by Netty's ``SelfSignedCertificate``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SINCE, _UNTIL = b"20200101000000Z", b"99991231235959Z"
 
 
 def self_signed() -> str:
-    """Make a key and a certificate of it; give both as PEM."""
+    """Make a key and a certificate of it; return both as PEM."""
     key = 1 + secrets.randbelow(_ORDER - 1)
     public = _bytes_of(_times(key, _BASE))
     algorithm = _der(_SEQUENCE, _der(_OID, _ECDSA_SHA256))

@@ -1,21 +1,19 @@
-"""A remoting server on asyncio: connections, dispatch by request code, back-pressure, idle peers.
+"""Remoting server on asyncio: connections, dispatch by request code, back-pressure, idle peers.
 
-One read of a socket may deliver many requests. They are handled in order in one pass, and all
-their answers leave in one write at the end of the turn (``net.outgoing``): nothing on this way
-creates a task, a future or a lock. Requests of which many cost little more than one
-(``bulk_handlers``) are gathered from all sockets that one turn of the loop has read, and handled
-at its end. A processor that can't answer yet returns None, keeps the peer and the request's opaque,
+One read of a socket may deliver many requests. They are handled in order in one pass, and all their answers leave in
+one write at the end of the turn (``net.outgoing``): nothing on this path creates a task, a future or a lock. Requests
+of which many cost little more than one (``bulk_handlers``) are gathered from all sockets that one turn of the loop has
+read, and handled at its end. A processor that can't answer yet returns None, keeps the peer and the request's opaque,
 and calls ``Peer.reply`` when it can (long polling, synchronous flush).
 
-A turn of the loop has some milliseconds for what is not a message. What a read has beyond that
-waits in ``_backlog``, and goes on in later turns, one peer after another, with others' messages
-between. A handler that takes longer for one request gives a generator: it runs until the turn is
-over, and goes on in the next. So each of its steps has to be short, and what it looks at may have
-changed between two of them.
+A turn of the loop has some milliseconds for administrative requests. The rest of a read waits in ``_backlog``, and goes
+on in later turns, one peer after another, with others' messages between. A handler that takes longer for one request
+returns a generator: it runs until the turn is over, and goes on in the next. So each of its steps must be short, and
+its data may have changed between two steps.
 
-Back-pressure: once a peer leaves more than ``WRITE_BUFFER_BYTES_HIGH`` of answers unread, nothing
-more is read from it, and what was already read waits, too (at most one read's worth).
-What all peers together may make the server keep is limited too, see ``net.budget``.
+Back-pressure: once a peer leaves more than ``WRITE_BUFFER_BYTES_HIGH`` of answers unread, nothing more is read from it,
+and its requests already read wait, too (at most one read's worth). The memory that all peers together may use is
+limited too, see ``net.budget``.
 """
 
 from __future__ import annotations
@@ -61,35 +59,36 @@ log = logging.getLogger(__name__)
 
 Finished = Response | bytes | None
 FINISHED: Final = (Response, bytes, NoneType)
-"""Its types: to ask whether an answer is `Steps` takes five times as long."""
+"""Its types: an isinstance check for `Steps` takes five times as long."""
 Steps = Generator[None, None, Finished]
 """An answer that is made in steps, each of which takes some milliseconds at most."""
 Answer = Finished | Steps
 Handler = Callable[["Peer", AnyCommand], Answer]
 PeerRequest = tuple["Peer", AnyCommand]
-# Gives the answers to several requests of one code and size, whoever sent them.
+# Answers several requests of one code and size, from any peers.
 BulkHandler = Callable[[Sequence[PeerRequest]], BulkAnswers]
 NO_BULK_HANDLERS: Final[Mapping[int, BulkHandler]] = {}
 NO_REASONS: Final[Mapping[int, str]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
-REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may ask us to stop
+REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may pause us
 TURN_CHECK_REPLIES: Final = 8  # each may have made a topic, which takes 0.25 ms
 TURN_MS: Final = 4  # for one peer, while others wait
-DESCRIPTOR_PARTS: Final = 4  # of which files have one: a log that can't be opened is worse
-MEMORY_PARTS: Final = 4  # of which requests and answers may hold one; the page cache needs most
+# share of the file descriptors for connections; the others are for files: a log that can't be opened is worse
+DESCRIPTOR_PARTS: Final = 4
+MEMORY_PARTS: Final = 4  # share of the memory for requests and answers; the page cache needs most
 IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
 IDLE_SWEEP_SECONDS: Final = 10.0
-CALLS_MAX: Final = 1024  # to one client; what they hold of it is what was sent
+CALLS_MAX: Final = 1024  # to one client; their memory is that of the frames
 BUSY: Final = ResponseCode.SYSTEM_BUSY
-CLOSE_SECONDS_MAX: Final = 3.0  # how long a stop waits for answers to reach their peers
+CLOSE_SECONDS_MAX: Final = 3.0  # for answers to reach their peers, during a stop
 
 
 class Peer(asyncio.Protocol):
     """One client connection.
 
-    ``address`` is ``ip:port`` as RocketMQ prints it, ``ip`` is without brackets and port;
-    ``host_bytes`` has it as stored in a message: 4 or 16 bytes of address and the port as i32.
+    ``address`` is ``ip:port`` as RocketMQ prints it, ``ip`` is without brackets and port. ``host_bytes`` is the form
+    that a message stores: 4 or 16 bytes of address and the port as i32.
     """
 
     def __init__(self, server: Server) -> None:
@@ -99,24 +98,24 @@ class Peer(asyncio.Protocol):
         self._wire = Connection(frame_bytes_max, server.hot_decoders)
         self._backlog: deque[AnyCommand] = deque()
         self._backlog_bytes = 0
-        self._backlog_since_ms = 0  # when the first of those that wait came
+        self._backlog_since_ms = 0  # arrival of the first request that waits
         self._steps: Steps | None = None  # of the first request of the backlog
-        self.is_planned = False  # whether the server will have it go on in a later turn
-        self._has_ended = False  # whether the peer sends nothing any more
-        self.owed = 0  # answers for which the connection stays open then
+        self.is_planned = False  # True if the server has planned to let it go on in a later turn
+        self._has_ended = False  # True if the peer sends nothing any more
+        self.owed = 0  # pending answers, for which the connection stays open then
         self._paused = False
         self._waits = False
         self._is_dropped = False
-        self._calls: FutureCalls | None = None  # until the first
+        self._calls: FutureCalls | None = None  # None until the first call
         self._open_since: dict[int, int] = {}  # by opaque, while times of requests are measured
         self.gathered_code = 0  # of requests that are answered soon, see ``net.gathering``
         self._transport: asyncio.Transport | None = None
-        self._outgoing: Outgoing | None = None  # as long as there is a transport
+        self._outgoing: Outgoing | None = None  # None without a transport
         self.address = "unknown"
         self.ip = ""
         self.host_bytes = bytes(8)
         self.heard = True  # since the last sweep for idle peers
-        self.heard_before = 0.0  # when that sweep, or the connection, was
+        self.heard_before = 0.0  # time of that sweep, or of the connection
         self.kept_bytes = 0
         self.received_ms = 0
 
@@ -127,7 +126,7 @@ class Peer(asyncio.Protocol):
 
     @property
     def reads(self) -> bool:
-        """Tell whether the peer takes what it is sent, at present."""
+        """Tell whether the peer takes its answers at present."""
         return not self._paused and self.is_open
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -140,7 +139,7 @@ class Peer(asyncio.Protocol):
         self.heard_before = self._server.loop.time()
         self._server.peers.add(self)
         self._server.admit(self)
-        if self._server.has_stopped:  # it was taken from the queue of the listener just before
+        if self._server.has_stopped:  # the listener had it in its queue before the stop
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -160,7 +159,7 @@ class Peer(asyncio.Protocol):
             requests = self._timely(requests)
         if requests and (self._backlog or not self._server.gathering.take(self, requests)):
             if self.gathered_code:
-                self._server.gathering.answer()  # those of this peer came first
+                self._server.gathering.answer()  # the gathered requests of this peer came first
             self.take(requests)
         if self._wire.held_bytes:
             self._server.budget.took(self, len(data))
@@ -170,12 +169,12 @@ class Peer(asyncio.Protocol):
                 self._refuse(self._wire.violation)
 
     def _refuse(self, violation: str) -> None:
-        """Close the connection, unless its peer wants to encrypt it."""
+        """Close the connection, unless its peer begins TLS."""
         if not self._server.door.takes(self, self._transport, self._wire.hello):
             self.close(violation)
 
     def encrypt(self, transport: Pipe) -> None:
-        """Go on by a transport that encrypts (called by the server's door)."""
+        """Switch to a transport that encrypts (called by the server's door)."""
         self._transport = transport
         self._outgoing = Outgoing(transport, self._server.departures, self._server.budget)
         self._wire = Connection(self._server.frame_bytes_max, self._server.hot_decoders)
@@ -185,18 +184,18 @@ class Peer(asyncio.Protocol):
         self._server.departures.leave()
         self._has_ended = True
         if self._calls is not None and not self._backlog:
-            self._calls.end("it says nothing more")
+            self._calls.end("it sends nothing more")
         return bool(self._backlog or self.owed)
 
     def take(self, requests: list[AnyCommand]) -> None:
-        """Answer requests, each by the handler of its code; behind those that wait."""
+        """Answer requests, each by the handler of its code, after the requests that wait."""
         if self._backlog:
             self._queue(requests, self.received_ms)
         else:
             self._handle(requests, self.received_ms, self.received_ms)
 
     def take_answered(self, requests: list[AnyCommand], answers: Sequence[bytes | None]) -> None:
-        """Send answers that requests of one code have, and answer the others, as `take` does."""
+        """Send the existing answers to requests of one code, and answer the other requests as `take` does."""
         left = answers.count(None)
         if (meter := self._server.meter) is not None and left < len(answers):
             meter.count(requests[0].code, len(answers) - left, self.received_ms)
@@ -210,12 +209,12 @@ class Peer(asyncio.Protocol):
                 self._send_all([answer for _, answer in some if answer is not None])
 
     def _timely(self, requests: list[AnyCommand]) -> list[AnyCommand]:
-        """Refuse what a late read has brought too late; give the rest."""
+        """Refuse requests of a late read that have waited for too long; return the others."""
         waited_ms = self._lateness.waited_ms(self._transport) if self._transport else 0
         return self.without_late(requests, waited_ms) if waited_ms else requests
 
     def without_late(self, requests: list[AnyCommand], waited_ms: int) -> list[AnyCommand]:
-        """Refuse requests that have waited for too long; give the others."""
+        """Refuse requests that have waited for too long; return the others."""
         kept: list[AnyCommand] = []
         refusals: list[bytes] = []
         stalled_ms = self._lateness.stalled_ms()
@@ -261,7 +260,7 @@ class Peer(asyncio.Protocol):
     def _handle(self, requests: list[AnyCommand], began_ms: int, since_ms: int) -> None:
         handlers = self._server.handlers
         meter = self._server.meter
-        counted = others = 0  # a code; all replies but so many were given to it at once
+        counted = others = 0  # a code; all replies except ``others`` came from one bulk answer
         replies: list[bytes] = []
         size = 0
         waiting = iter(requests)
@@ -289,7 +288,7 @@ class Peer(asyncio.Protocol):
                     answer = frame
                 else:
                     answer = self._encoded(request, answer)
-                others += 1  # it was counted by itself
+                others += 1  # it was counted separately
                 if self._server.turn_is_over(began_ms):
                     rest = waiting
             elif code != counted and meter is not None:
@@ -304,7 +303,7 @@ class Peer(asyncio.Protocol):
                 break
             if size > REPLIES_BYTES_FLUSH:
                 self._send_all(replies)
-                others -= len(replies)  # those that leave count on
+                others -= len(replies)  # the others still count
                 replies.clear()
                 size = 0
                 if self._paused:
@@ -322,7 +321,7 @@ class Peer(asyncio.Protocol):
             self.send(frames)
 
     def _encoded(self, request: AnyCommand, answer: Finished) -> bytes:
-        """The frame of an answer; nothing where none is wanted, or it follows later."""
+        """Frame of an answer; empty for a one-way request, and if the answer follows later."""
         self.note(request, answer)
         if answer is None or request.flag & FLAG_ONEWAY:
             return b""
@@ -334,24 +333,25 @@ class Peer(asyncio.Protocol):
             return encode_response(self._refusal(request, error), request.opaque, request.binary)
 
     def note(self, request: AnyCommand, answer: Finished) -> None:
-        """Measure the time of a request that is answered by itself, or left open (None); who sends
-        an answer to one that was left open by `send` says so here."""
+        """Measure the time of a request that is answered separately, or left open (None). A caller that answers an open
+        request by `send` must call it.
+        """
         if self._server.meter is not None:
             self._server.meter.note(request, answer, self._open_since, self.received_ms)
 
-    # --- what does not fit into one turn ---
+    # --- work that does not fit into one turn ---
 
     def _plan(self) -> None:
         """Go on with the backlog in a later turn, and read nothing until then."""
         if self._transport is None or not self._backlog or self._paused:
             return  # a peer that doesn't read goes on when it does
-        self._transport.pause_reading()  # or the backlog would grow with each read
+        self._transport.pause_reading()  # otherwise the backlog would grow with each read
         if not self.is_planned:
             self.is_planned = True
             self._server.plan(self)
 
     def go_on(self, began_ms: int) -> None:
-        """Handle what waits until the turn is over (called by the server)."""
+        """Handle waiting requests until the turn is over (called by the server)."""
         assert self.is_planned, "each turn was planned"
         self.is_planned = False
         if self._transport is None or self._transport.is_closing():
@@ -369,7 +369,7 @@ class Peer(asyncio.Protocol):
             self._read_on()
 
     def _advance(self, steps: Steps, request: AnyCommand, began_ms: int) -> bytes | None:
-        """Go on with a request that is handled in steps; give its answer, None if it has more."""
+        """Run steps of a request until the turn is over; return its answer, None if steps are left."""
         answer: Finished = None
         try:
             while not self._server.turn_is_over(began_ms):
@@ -383,7 +383,7 @@ class Peer(asyncio.Protocol):
         return self._encoded(request, answer)
 
     def _finish(self, steps: Steps, began_ms: int) -> bool:
-        """Go on with the first request that waits; whether it is answered."""
+        """Run steps of the first request that waits; return True if it is answered."""
         request = self._backlog[0]
         refusal = self.refusal_now(request)
         if refusal is None:
@@ -395,7 +395,7 @@ class Peer(asyncio.Protocol):
             return False
         self._leave(self._backlog.popleft())
         self._backlog_bytes -= size_of_waiting(request)
-        assert self._backlog_bytes >= 0, "what waits is counted in and out alike"
+        assert self._backlog_bytes >= 0, "requests that wait are counted in and out alike"
         self._send_all([frame])
         return True
 
@@ -411,7 +411,7 @@ class Peer(asyncio.Protocol):
     def resume(self, request: AnyCommand, handler: Callable[[Peer, AnyCommand], Finished]) -> bool:
         """Handle a request that was left open, by ``handler``; a peer that doesn't read waits.
 
-        False for one that is refused instead, as its sender has other rights now than when it came.
+        False for a request that is refused instead, because its sender's rights have changed since it came.
         """
         if not self.is_open:
             return True
@@ -425,35 +425,35 @@ class Peer(asyncio.Protocol):
                 answer = handler(self, request)
             except Exception as error:  # the boundary, as in _handle
                 answer = self._refusal(request, error)
-        assert isinstance(answer, FINISHED), "what was left open is answered at once"
+        assert isinstance(answer, FINISHED), "an open request is answered at once"
         self._send_all([self._encoded(request, answer)])
         return refusal is None
 
     def refusal_now(self, request: AnyCommand) -> Response | None:
-        """Give the refusal of a request that was admitted and would not be now, else None.
+        """Return the refusal of a request that was admitted and would be refused now, otherwise None.
 
-        Who gives something to a request that was left open asks here, or calls `resume`.
+        A processor that answers an open request checks here, or calls `resume`.
         """
         return self._server.refusals.now(request, self.address)
 
     def push(self, command: AnyCommand) -> bool:
-        """Send a one-way request of ours, none to a peer that doesn't read; say whether it was."""
+        """Send a one-way request to the peer, unless it doesn't read; tell whether it was sent."""
         if self._paused or not self.is_open:
             return False
         self.send(encode_request(command))
         return True
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
-        """Send a request of ours, and give what will be its answer, whatever the code of that.
+        """Send a request to the peer, and return its pending answer, with any code.
 
-        It ends by TimeoutError when nothing comes in time (the connection stays: a client may be
-        at work), and by ConnectionError when the connection ends. Raises ConnectionError when it
-        has, when the peer does not read, or when too many answers of it are waited for.
+        The answer ends by TimeoutError when nothing comes in time (the connection stays: a client may be busy), and by
+        ConnectionError when the connection ends. Raises ConnectionError when the connection has ended, when the peer
+        does not read, or when too many of its answers are pending.
         """
         if not self.is_open or self._has_ended:
             raise ConnectionError(f"{self.address} is not connected any more")
         if self._paused:
-            raise ConnectionError(f"{self.address} does not read what it was sent before")
+            raise ConnectionError(f"{self.address} does not read its pending answers")
         loop = self._server.loop
         if self._calls is None:
             self._calls = FutureCalls(Calls(self.address, CALLS_MAX), loop)
@@ -477,12 +477,12 @@ class Peer(asyncio.Protocol):
         self.leave()
 
     def leave(self) -> None:
-        """Close without a word, after what was already written has left."""
+        """Close without a log line, after what was already written has left."""
         if self._outgoing is not None:
             self._outgoing.close()
 
     def abort(self) -> None:
-        """Close at once; what is unsent is lost."""
+        """Close at once; unsent bytes are lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -493,13 +493,13 @@ class Peer(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The peer has caught up: handle what waited, then read again (called by asyncio)."""
+        """The peer has caught up: handle the waiting requests, then read again (called by asyncio)."""
         self._paused = False
         self._plan()
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read again, or close, once nothing waits."""
+        """Read again, or close, once no request waits."""
         if self._transport is None or self._backlog:
             return
         if self._wire.violation is not None and not self._is_dropped:
@@ -510,52 +510,52 @@ class Peer(asyncio.Protocol):
         elif not (self._paused or self._waits):
             self._transport.resume_reading()
 
-    # --- what it holds, for the budget of the server ---
+    # --- memory of the peer, for the budget of the server ---
 
     @property
     def unfinished_bytes(self) -> int:
-        """What is here of a request that is not whole yet."""
+        """Bytes received of a request that is incomplete."""
         return self._wire.held_bytes
 
     @property
     def missing_bytes(self) -> int:
-        """What that request still lacks."""
+        """Bytes that this request still lacks."""
         return self._wire.missing_bytes
 
     @property
     def requests_begun(self) -> int:
-        """Tells an unfinished request from the next one."""
+        """Count of requests begun, which distinguishes an unfinished request from the next one."""
         return self._wire.frames_begun
 
     @property
     def unread_bytes(self) -> int:
-        """Answers that the peer has not taken yet, and requests that wait for it to do so."""
+        """Bytes of answers that the peer has not taken yet, and of its requests that wait for that."""
         if self._outgoing is None or self._is_dropped:
             return 0
         return self._outgoing.unread_bytes + self._backlog_bytes
 
     @property
     def waits(self) -> bool:
-        """Tell whether nothing is read from it because others hold too much."""
+        """Tell whether reading is paused because other peers use too much memory."""
         return self._waits
 
     def keep(self, size: int) -> None:
-        """Handlers keep so many bytes more of its requests, or fewer: see `Budget.keep`."""
+        """Count bytes that handlers keep of its requests, or release (below 0): see `Budget.keep`."""
         self._server.budget.keep(self, size)
 
     def hold(self, *, waits: bool) -> None:
-        """Read nothing from the peer, or go on with it."""
+        """Pause reading from the peer, or resume it."""
         self._waits = waits
         if not waits:
-            self.heard = True  # it could not be
+            self.heard = True  # it could not send while it was paused
             self._read_on()
         elif self._transport is not None:
             self._transport.pause_reading()
 
     def drop(self, reason: str) -> None:
-        """Close the connection and let go of all that it holds.
+        """Close the connection and release everything that it holds.
 
-        A peer that has read its answers so far is told why, by one to its unfinished request.
+        A peer that has read its answers gets the reason, as the answer to its unfinished request.
         """
         if self._transport is None or self._outgoing is None:
             return
@@ -572,20 +572,19 @@ class Peer(asyncio.Protocol):
 
 
 class ConnectionClosed(NamedTuple):
-    """A connection has ended, from either side."""
+    """A connection that has ended, from either side."""
 
     peer: Peer
 
 
 class Server:
-    """Listens and hands each request to the handler of its code.
+    """Server that listens and hands each request to the handler of its code.
 
-    ``bulk_handlers`` come first where reads have only requests of their code, all of which want an
-    answer. ``unserved`` says why codes have no handler. ``events`` get `ConnectionClosed`.
-    ``memory_bytes_max`` is what all peers may make it keep, 0 is a quarter of the memory, and
-    ``kept_bytes_max`` what handlers keep for one. ``patience`` says how long requests may wait.
-    With ``measures``, a ``meter`` keeps what they take. ``tls`` says who encrypts, without it
-    nobody. With ``plain_ext`` the ext fields of requests are text, as they were written.
+    ``bulk_handlers`` come first where reads have only requests of their code, all of which want an answer. ``unserved``
+    has the reasons for codes without a handler. ``events`` get `ConnectionClosed`. ``memory_bytes_max`` limits the
+    memory of all peers, 0 is a quarter of the memory, and ``kept_bytes_max`` the data that handlers keep for one.
+    ``patience`` limits the waiting of requests. With ``measures``, a ``meter`` keeps their times. ``tls`` has the keys
+    of encryption, None for plain text only. With ``plain_ext`` the ext fields of requests are text, as received.
     """
 
     def __init__(
@@ -629,7 +628,7 @@ class Server:
         self.departures = Departures(lambda: self.loop, self.gathering.answer)
         self.meter = RpcMeter(clock, self.departures) if measures else None
         self._planned: deque[Peer] = deque()
-        self._begun_ms = 0  # when a request that takes steps last began in its read
+        self._begun_ms = 0  # time at which a request in steps last began in its read
         self._next_turn: asyncio.Handle | None = None
         self._takes_turn = False
         events = events or Events()
@@ -641,9 +640,9 @@ class Server:
         self.loop = cast(asyncio.AbstractEventLoop, None)
 
     async def bind(self, host: str, port: int) -> int:
-        """Take ``host:port`` (0: a free port) and return the port; CannotListen without it.
+        """Listen on ``host:port`` (0: a free port) and return the port; CannotListen if that fails.
 
-        Clients are not accepted before ``serve``: what their requests need may not be there yet.
+        Clients are not accepted before ``serve``: the parts that their requests need may not exist yet.
         """
         assert self._server is None, "a server is bound once, or again after its stop"
         self.loop = asyncio.get_running_loop()
@@ -658,11 +657,11 @@ class Server:
         self._plan_sweep()
 
     async def serve_also(self, host: str, port: int) -> None:
-        """Accept clients at a second port; if it is taken, they can't come there."""
+        """Accept clients at a second port, too; a port in use is only logged."""
         try:
             second = await listen(lambda: Peer(self), host, port)
         except CannotListen as error:
-            log.warning("second port can't be taken", extra={"port": port, "error": error})
+            log.warning("second port is not available", extra={"port": port, "error": error})
             return
         if self._server is None or self.has_stopped:
             second.close()
@@ -706,7 +705,7 @@ class Server:
         self._server = None
 
     def cut(self) -> None:
-        """Close the port and, at once, all connections: what is unsent is lost. `stop` follows."""
+        """Close the port and, at once, all connections: unsent bytes are lost. `stop` follows."""
         for server in (self._server, self._second):
             if server is not None:
                 server.close()
@@ -714,7 +713,7 @@ class Server:
             peer.abort()
 
     def admit(self, peer: Peer) -> None:
-        """Close a new connection if there are as many as can be; say so once."""
+        """Close a new connection beyond the limit; log that once."""
         if len(self.peers) <= self.connections_max:
             self._is_full = False
             return
@@ -729,25 +728,25 @@ class Server:
     def _answers_of_several(self, code: int, asked: Sequence[PeerRequest]) -> BulkAnswers:
         try:
             return self._bulk_handlers[code](asked)
-        except Exception as error:  # the boundary, as in Peer._handle, which shows who is to blame
+        except Exception as error:  # the boundary, as in Peer._handle, which names the fault
             peers = list(dict.fromkeys(peer.address for peer, _ in asked))
             log.error("requests failed", extra={"code": code, "addresses": peers}, exc_info=error)
             return None
 
     def turn_is_over(self, began_ms: int) -> bool:
-        """Tell whether a peer that began at a time is to go on in another turn.
+        """Tell whether a peer that began at a time must go on in another turn.
 
-        It has no more than one request at a time while others wait for their turn.
+        It gets only one request at a time while other peers wait for their turn.
         """
         if self._planned and not self._takes_turn:
             return True
-        # By the clock of store times, at which each read has looked anyway for its messages.
+        # By the clock of store times, which each read has already taken for its messages.
         return not 0 <= self.now_ms() - began_ms < TURN_MS  # if the clock is set back, it is over
 
     def begins_at_once(self, now_ms: int) -> bool:
         """Tell whether a request that takes steps may begin in the read that brought it.
 
-        One may in the time of a turn: a thousand heartbeats at once leave messages their turns.
+        The limit is the time of a turn: a thousand heartbeats at once leave messages their turns.
         """
         if self._planned or 0 <= now_ms - self._begun_ms < TURN_MS:
             return False
@@ -755,19 +754,19 @@ class Server:
         return True
 
     def plan(self, peer: Peer) -> None:
-        """Have a peer go on in a later turn (called by its Peer)."""
+        """Let a peer go on in a later turn (called by its Peer)."""
         self._planned.append(peer)
         if self._next_turn is None:
             self._next_turn = self.loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        """Have those that wait go on, one after another, until the turn is over."""
+        """Let the waiting peers go on, one after another, until the turn is over."""
         assert not self._takes_turn, "turns are not taken within turns"
         self._next_turn = None
         began_ms = self.now_ms()
         self._takes_turn = True
         while self._planned:
-            self._planned.popleft().go_on(began_ms)  # who is not done is the last one again
+            self._planned.popleft().go_on(began_ms)  # an unfinished peer is the last one again
             if self.turn_is_over(began_ms):
                 break
         self._takes_turn = False
@@ -775,7 +774,7 @@ class Server:
             self._next_turn = self.loop.call_soon(self._take_turn)
 
     def forget(self, peer: Peer) -> None:
-        """A connection has ended (called by its Peer)."""
+        """Remove a connection that has ended (called by its Peer)."""
         self.peers.discard(peer)
         self._closed(ConnectionClosed(peer))
         if self._all_gone is not None and not self.peers:

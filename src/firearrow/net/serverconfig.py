@@ -1,4 +1,4 @@
-"""A server's own configuration, as clients ask for it and change it (318, 319; 1009, 1010)."""
+"""A server's own configuration, which clients read and change (318, 319; 1009, 1010)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ C = TypeVar("C", bound=ServerConfig)
 
 
 def text_of(config: ServerConfig) -> bytes:
-    """Give all keys but those of secrets, sorted, one ``key=value`` a line."""
+    """Return all keys except secrets, sorted, one ``key=value`` a line."""
     return properties.dumps(dict(sorted(table.public_properties(config).items()))).encode()
 
 
 def save(config: ServerConfig, path: str) -> None:
-    """Write all keys to the server's file, those of secrets too; who could not read it still can't.
+    """Write all keys to the server's file, with secrets; its permissions stay the same.
 
     OSError if it can't be written.
     """
@@ -31,10 +31,10 @@ def save(config: ServerConfig, path: str) -> None:
 
 
 def changed(request: AnyCommand, config: C, black_list: Collection[str], *, servers: Iterable[str]) -> C | None:
-    """Give the configuration as a request wants it, None if that wants nothing.
+    """Return the configuration after a request's changes, None if the request changes nothing.
 
-    All or none: raises BrokerError for a key of the ``black_list`` or one that can't be changed.
-    ``servers`` are the groups of RocketMQ's keys that belong to the server.
+    A request succeeds or fails as a whole. Raises BrokerError for a key of the ``black_list`` or one that can't be
+    changed. ``servers`` are the groups of RocketMQ's keys that belong to the server.
 
     Java: DefaultRequestProcessor#updateConfig skips values that it can't read.
     """

@@ -1,7 +1,6 @@
-"""The tasks of a client or of a part of a server, each of which ends with its owner.
+"""Tasks of a client or of a part of a server; each ends with its owner.
 
-A task that fails is logged, as nobody waits for it. Work that is done again and again goes on after
-a failure that another time may not meet.
+The failure of a task is logged, because no caller awaits it. Periodic work goes on after a failure that may pass.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Running:
-    """A task that runs."""
+    """Task that was started by its owner."""
 
     __slots__ = ("_task",)
 
@@ -31,16 +30,16 @@ class Running:
         return self._task.done()
 
     async def ended(self, seconds: float) -> bool:
-        """Wait until it has ended by itself; False if it has not in that time."""
+        """Wait for its end; False if it runs for longer than that time."""
         await asyncio.wait([self._task], timeout=seconds)
         return self._task.done()
 
     def cancel(self) -> None:
-        """Have it end soon."""
+        """Request its end."""
         self._task.cancel()
 
     async def stop(self) -> None:
-        """Have it end, and wait for that; a task that stops itself ends at its next wait."""
+        """Cancel it, and wait for its end. A task that stops itself ends at its next wait."""
         self._task.cancel()
         if self._task is not asyncio.current_task():
             await asyncio.wait([self._task])
@@ -79,12 +78,12 @@ class Tasks:
     def every(
         self, seconds: float, call: Callable[[], Awaitable[object]], name: str, *, first_seconds: float | None = None
     ) -> Running:
-        """Do something again and again, with so many seconds after each time."""
+        """Call a function periodically, with a pause of ``seconds`` after each call."""
         first = seconds if first_seconds is None else first_seconds
         return self.start(_again_and_again(first, seconds, call, name), name)
 
     async def close(self) -> None:
-        """Cancel all, but for the one that asks for it, and wait until they have ended."""
+        """Cancel all tasks except the calling one, and wait until they have ended."""
         self._is_closed = True
         tasks = self._tasks - {asyncio.current_task()}
         for task in tasks:
@@ -93,7 +92,7 @@ class Tasks:
             await asyncio.wait(tasks)
 
     async def settled(self) -> bool:
-        """Wait until those have ended that run now; False if none does."""
+        """Wait for the tasks that run now; False if there is none."""
         if not self._tasks:
             return False
         await asyncio.wait(tuple(self._tasks))
@@ -105,19 +104,19 @@ class Tasks:
 
 
 def is_cancelled() -> bool:
-    """Tell whether the running task itself is cancelled, where a CancelledError was met.
+    """Tell whether the running task itself is cancelled, after a CancelledError.
 
-    What it awaited may have been cancelled instead: then that has failed, and the task goes on.
+    The awaited call may have been cancelled instead: then that call has failed, and the task goes on.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def say_if_failed(task: asyncio.Task[Any]) -> None:
-    """Have the log say why a task has failed, when it has ended."""
+    """Log the failure of a task that has ended."""
     if task.cancelled():
         if not task.cancelling():
-            fields = {"task": task.get_name(), "error": "what it awaited was cancelled"}
+            fields = {"task": task.get_name(), "error": "the call that it awaited was cancelled"}
             log.error("task failed", extra=fields)
     elif (error := task.exception()) is not None:
         log.error("task failed", extra={"task": task.get_name()}, exc_info=error)
@@ -131,7 +130,7 @@ async def _again_and_again(first: float, seconds: float, call: Callable[[], Awai
         except (OSError, FirearrowError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
-            log.warning("work is done again later", extra={"task": name, "error": error})
+            log.warning("work is retried later", extra={"task": name, "error": error})
         await asyncio.sleep(seconds)
 
 
@@ -142,8 +141,10 @@ T = TypeVar("T")
 
 
 class SerialWorker(Service, Generic[T]):
-    """Does it in a task, which is there only while something waits: no more than ``waiting_max``,
-    what comes then is left out."""
+    """Service that handles items one after the other.
+
+    It has a task only while items wait. Items beyond ``waiting_max`` are dropped.
+    """
 
     def __init__(self, name: str, waiting_max: int) -> None:
         super().__init__(name)
@@ -153,11 +154,11 @@ class SerialWorker(Service, Generic[T]):
         self._is_at_work = False
 
     async def stop(self) -> None:
-        """End, also what is under way."""
+        """Cancel the item in progress, and drop the others."""
         await self._tasks.close()
 
     def _add(self, item: T) -> None:
-        """Have it done soon."""
+        """Queue an item."""
         if len(self._waiting) >= self._waiting_max:
             return
         self._waiting.append(item)
@@ -173,7 +174,7 @@ class SerialWorker(Service, Generic[T]):
             self._is_at_work = False
 
     async def _do(self, item: T) -> None:
-        """Do it for one; nothing is to be raised that can be expected."""
+        """Handle one item; a subclass handles expected errors itself."""
         raise NotImplementedError
 
 
@@ -181,8 +182,7 @@ class SerialWorker(Service, Generic[T]):
 
 
 class TaskService(Service):
-    """Does one thing after another, in a task, from its start to its stop; ``loop`` is whose task
-    that is, if not of the running one."""
+    """Service that runs one task from its start to its stop, in ``loop`` or the running event loop."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(name)
@@ -190,13 +190,13 @@ class TaskService(Service):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin."""
+        """Start the task."""
         loop = self._task_loop or asyncio.get_running_loop()
         self._task = loop.create_task(self._run(), name=self.name)
         self._task.add_done_callback(say_if_failed)
 
     async def stop(self) -> None:
-        """End, also what is under way."""
+        """Cancel the task, and wait for its end."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -204,12 +204,12 @@ class TaskService(Service):
 
     @property
     def trouble(self) -> str | None:
-        """What has ended it before its stop: then it is a fault of ours."""
+        """Error that has ended the task before its stop, always a defect."""
         task = self._task
         if task is None or not task.done() or task.cancelled():
             return None
         return f"it has ended: {task.exception()!r}"
 
     async def _run(self) -> None:
-        """Do it, without an end."""
+        """Work until the task is cancelled."""
         raise NotImplementedError

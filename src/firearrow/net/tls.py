@@ -1,16 +1,14 @@
-"""TLS for clients, at the port that others use without it.
+"""TLS for clients, at the same port as plain text.
 
-What a client sends first tells: a TLS handshake begins with the byte 0x16, which no frame does that
-is short enough to be taken. So the frame reader finds it where it refuses a frame (``wire.frame``),
-and who does not encrypt pays nothing. A server that must have it (``enforcing``) begins each
-connection with a reader that takes no frame at all.
+The first byte tells: a TLS handshake begins with the byte 0x16, which no frame within the size limit does. So the frame
+reader finds it where it refuses a frame (``wire.frame``), and plain connections pay nothing. A server that requires TLS
+(``enforcing``) begins each connection with a reader that takes no frame at all.
 
-From then on a `Pipe` stands between the socket and the peer: to the socket it is the protocol, to
-the peer the transport. It is built on ``ssl.SSLObject``, since ``loop.start_tls`` takes no bytes
-that were read already. All that a read brings is decrypted and handed on at once: so what is held
-is what the peer holds, and its limits are those of all peers.
+From then on a `Pipe` stands between the socket and the peer: to the socket it is the protocol, to the peer the
+transport. It is built on ``ssl.SSLObject``, since ``loop.start_tls`` takes no bytes that were read already. All bytes
+of a read are decrypted and handed on at once. So only the peer holds data, and the limits of all peers apply.
 
-Source: upstream ``NettyRemotingServer.TlsModeHandler``, ``TlsHelper``.
+Source: RocketMQ's ``NettyRemotingServer.TlsModeHandler``, ``TlsHelper``.
 """
 
 from __future__ import annotations
@@ -34,21 +32,21 @@ from firearrow.wire.signature import Credentials
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS_MAX: Final = 10.0
-HANDSHAKE_BYTES: Final = 48 * 1024  # that one holds, which counts in the budget of the server
-HANDSHAKES_MAX: Final = 512  # under way; beyond it, the oldest makes room for a new one
-TURN_HANDSHAKES: Final = 4  # that go on in one turn; each takes 1 ms, with a large key 5
+HANDSHAKE_BYTES: Final = 48 * 1024  # memory of a handshake, which counts in the budget of the server
+HANDSHAKES_MAX: Final = 512  # in progress; beyond it, the oldest makes room for a new one
+TURN_HANDSHAKES: Final = 4  # continued in one turn; each takes 1 ms, with a large key 5
 LOOK_SECONDS: Final = 1.0  # between two looks at the files, while clients connect
-SAY_SECONDS: Final = 60.0  # between two lines in the log on clients that can't be served
+SAY_SECONDS: Final = 60.0  # between two log lines about clients that can't be served
 READ_BYTES: Final = 64 * 1024
 
 _NEEDS: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
 
 def access_of(keys: TlsKeys, credentials: Credentials | None = None) -> Access:
-    """Give how a server gets in where it calls itself, signed if it has credentials; ConfigError
-    if a file can't be used.
+    """Return the access of a server as a client of others, signed if it has credentials; ConfigError if a file can't be
+    used.
 
-    Who takes nothing that is not encrypted calls nobody otherwise, either (as upstream).
+    A server that requires TLS from its clients uses it for its own calls, too (as RocketMQ).
     """
     if not (keys.tls_enable or keys.use_tls or keys.tls_server_mode == "enforcing"):
         return Access(credentials)
@@ -66,7 +64,7 @@ def access_of(keys: TlsKeys, credentials: Credentials | None = None) -> Access:
 
 
 class Contexts:
-    """What is shown to clients: as the files have it now, or had it when they last were sound."""
+    """Certificates for clients: from the present files, or from their last valid contents."""
 
     def __init__(self, keys: TlsKeys) -> None:
         self._keys = keys
@@ -78,15 +76,14 @@ class Contexts:
         self._own = "" if keys.tls_server_cert_path else self_signed()
         if self._own:
             log.warning(
-                "certificate is made for this run only: clients can't tell whose it is",
-                extra={"key": "tls.test.mode.enable"},
+                "certificate is made for this run only: clients can't verify it", extra={"key": "tls.test.mode.enable"}
             )
         self._seen = self._states()
         self._looked = 0.0
         self._context = self._read()
 
     def current(self, now: float) -> ssl.SSLContext:
-        """Give it; ``now`` is a time in seconds, by which the files are not looked at too often."""
+        """Return the present context; ``now`` is a time in seconds, which limits the looks at the files."""
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
             seen = self._states()
@@ -101,7 +98,7 @@ class Contexts:
         return self._context
 
     def lasting(self, now: Callable[[], float]) -> ssl.SSLContext:
-        """Give one for a server that keeps it: each handshake is by the present files."""
+        """Return a context for a server that keeps it: each handshake uses the present files."""
         context = self._read()
 
         def choose_present(tls: ssl.SSLObject | ssl.SSLSocket, _: object, __: object) -> None:
@@ -135,7 +132,7 @@ class Contexts:
 
 
 def _load_own(context: ssl.SSLContext, pem: str) -> None:
-    """Load what is in no file, by one that only we can read, and that is gone then."""
+    """Load a certificate that is in no file, by a temporary file that only the server's user can read."""
     with tempfile.NamedTemporaryFile("w", prefix="firearrow-", suffix=".pem") as file:
         file.write(pem)
         file.flush()
@@ -151,36 +148,36 @@ def _state(path: Path) -> tuple[int, int, int] | None:
 
 
 class Encrypted(Protocol):
-    """What this module needs of a peer."""
+    """Peer as this module sees it."""
 
     address: str
 
     def keep(self, size: int) -> None:
-        """Count bytes that are kept for it, or (below 0) are not any more."""
+        """Count bytes kept for it, or (below 0) released."""
         ...
 
     def encrypt(self, transport: Pipe) -> None:
-        """Go on by another transport, with a new frame."""
+        """Switch to another transport, with a new frame."""
         ...
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come."""
+        """Take received bytes."""
         ...
 
     def eof_received(self) -> bool:
-        """Nothing more comes; whether the connection stays open."""
+        """Note the end of its data; return True if the connection stays open."""
         ...
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Note the end of the connection."""
         ...
 
     def pause_writing(self) -> None:
-        """Too much is unsent."""
+        """Pause: too many bytes are unsent."""
         ...
 
     def resume_writing(self) -> None:
-        """It was sent."""
+        """Go on: the bytes were sent."""
         ...
 
     def leave(self) -> None:
@@ -189,12 +186,12 @@ class Encrypted(Protocol):
 
 
 class Door:
-    """Lets in who encrypts, and keeps out who has to; without keys all is plain."""
+    """Door for connections that encrypt, closed to those that don't but must; without keys all are plain."""
 
     def __init__(self, keys: TlsKeys | None, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         mode = "disabled" if keys is None else keys.tls_server_mode
         self.is_closed = mode == "enforcing"
-        """Whether no frame is taken before a handshake."""
+        """True if no frame is taken before a handshake."""
         self._loop = loop
         self._mode = mode
         certificate = keys and (keys.tls_server_cert_path or keys.tls_test_mode_enable)
@@ -202,13 +199,13 @@ class Door:
         self._unsaid = 0
         self._say_again_at = 0.0
         self.under_way: dict[Pipe, None] = {}
-        """Handshakes, in the order in which they began."""
+        """Handshakes in progress, in the order in which they began."""
         self._ready: dict[Pipe, None] = {}
 
     def takes(self, peer: Encrypted, transport: asyncio.Transport | None, hello: bytes) -> bool:
-        """Encrypt a connection that has begun with ``hello``, or say why not, and close it.
+        """Encrypt a connection that has begun with ``hello``, or log the reason against it and close it.
 
-        False if it is closed for a reason that is none of the door.
+        False if ``hello`` has nothing to do with TLS.
         """
         if transport is None or isinstance(transport, Pipe) or not (hello or self.is_closed):
             return False
@@ -218,7 +215,7 @@ class Door:
             why = "tls.server.mode is disabled"
             if self._mode == "permissive":
                 why = "there is no certificate (tls.server.certPath)"
-            self.refuse(peer, f"it speaks TLS, and {why}")
+            self.refuse(peer, f"it begins TLS, and {why}")
         else:
             if len(self.under_way) >= HANDSHAKES_MAX:
                 next(iter(self.under_way)).give_up(f"more than {HANDSHAKES_MAX} handshakes")
@@ -227,7 +224,7 @@ class Door:
         return True
 
     def plan(self, pipe: Pipe) -> None:
-        """Have a handshake go on in a turn of the loop that has time for it."""
+        """Continue a handshake in a turn of the loop that has time for it."""
         if not self._ready:
             self._loop().call_soon(self._go_on)
         self._ready[pipe] = None
@@ -240,12 +237,12 @@ class Door:
             self._loop().call_soon(self._go_on)
 
     def refuse(self, peer: Encrypted, why: str) -> None:
-        """Close a connection, and say why, but not for each of many."""
+        """Close a connection; log the reason, with a limit on the lines."""
         self.say(peer.address, why)
         peer.leave()
 
     def say(self, address: str, why: str) -> None:
-        """Have the log say why a client is not served, once a minute at most."""
+        """Log the reason why a client is not served, once a minute at most."""
         self._unsaid += 1
         now = self._loop().time()
         if now >= self._say_again_at:
@@ -255,7 +252,7 @@ class Door:
 
 
 class Pipe(asyncio.Transport, asyncio.Protocol):
-    """Decrypts what a socket brings for a peer, and encrypts what the peer writes."""
+    """Decrypts bytes of a socket for a peer, and encrypts the peer's bytes."""
 
     def __init__(
         self,
@@ -276,7 +273,7 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
         self._time_is_over = loop.call_later(HANDSHAKE_SECONDS_MAX, self.give_up, why)
 
     def begin(self, hello: bytes) -> None:
-        """Take the place of the peer at the socket, and of the socket at the peer."""
+        """Replace the peer at the socket, and the socket at the peer."""
         self._peer.keep(HANDSHAKE_BYTES)
         self._door.under_way[self] = None
         self._transport.set_protocol(self)
@@ -286,7 +283,7 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
     # --- to the socket ---
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt what has come, and hand it on in one piece (called by asyncio)."""
+        """Decrypt received bytes, and hand them on in one piece (called by asyncio)."""
         if self._has_ended:
             return
         self._incoming.write(data)
@@ -297,7 +294,7 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
             self._door.plan(self)
 
     def go_on(self) -> None:
-        """Go on with the handshake (called by the door)."""
+        """Continue the handshake (called by the door)."""
         if self._has_ended:
             return
         self._transport.resume_reading()
@@ -326,7 +323,7 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
             self._flush()
             return False
         except ssl.SSLError as error:
-            self._flush()  # it says why
+            self._flush()  # it sends the alert
             self._door.say(self._peer.address, f"the handshake failed: {_words(error)}")
             self._end()
             self._transport.close()
@@ -337,14 +334,14 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _is_over(self) -> None:
-        """The handshake is, in one way or the other."""
+        """End the handshake, successful or not."""
         self._time_is_over.cancel()
         if self in self._door.under_way:
             del self._door.under_way[self]
             self._peer.keep(-HANDSHAKE_BYTES)
 
     def _read(self, pieces: list[bytes]) -> tuple[str | None, bool]:
-        """Decrypt all that is here; give what is wrong with it, and whether nothing more comes."""
+        """Decrypt all received bytes; return the error, and whether the data has ended."""
         try:
             while piece := self._tls.read(READ_BYTES):
                 pieces.append(piece)
@@ -353,11 +350,11 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
         except ssl.SSLZeroReturnError:
             return None, True
         except ssl.SSLError as error:
-            return f"what it sends can't be decrypted: {_words(error)}", True
+            return f"its data can't be decrypted: {_words(error)}", True
         return None, True
 
     def give_up(self, why: str) -> None:
-        """Close a connection whose handshake is not over."""
+        """Close a connection with an unfinished handshake."""
         self._door.say(self._peer.address, why)
         self._end()
         self._transport.abort()
@@ -371,38 +368,38 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
             self._transport.write(self._outgoing.read())
 
     def eof_received(self) -> bool:
-        """Nothing more comes (called by asyncio)."""
+        """Note the end of the data (called by asyncio)."""
         return self._is_open and not self._has_ended and self._peer.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended (called by asyncio)."""
+        """Note the end of the connection (called by asyncio)."""
         self._end()
         self._peer.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Too much is unsent (called by asyncio)."""
+        """Pause: too many bytes are unsent (called by asyncio)."""
         self._peer.pause_writing()
 
     def resume_writing(self) -> None:
-        """It was sent (called by asyncio)."""
+        """Go on: the bytes were sent (called by asyncio)."""
         self._peer.resume_writing()
 
     # --- to the peer, as a transport ---
 
     def write(self, data: Any) -> None:
-        """Encrypt and send; nothing is sent before the handshake is over, or behind the end."""
+        """Encrypt and send; nothing is sent before the end of the handshake, or behind the end of the data."""
         if self._is_open and not self._transport.is_closing():
             self._tls.write(data)
             self._flush()
 
     def writelines(self, list_of_data: Any) -> None:
-        """The same of several."""
+        """Write several pieces."""
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
-        """Say that nothing more comes, and close when all has left."""
+        """Send the end of the data, and close when everything has left."""
         if self._is_open and not self._transport.is_closing():
-            with suppress(ssl.SSLError):  # the other side has not said so yet: nobody waits for it
+            with suppress(ssl.SSLError):  # the other side has not closed yet: waiting for it has no use
                 self._tls.unwrap()
             self._flush()
         self._end()
@@ -426,11 +423,11 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
         self._transport.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Say how much may be unsent."""
+        """Set the limits on unsent bytes."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """How much is unsent."""
+        """Count of unsent bytes."""
         return self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

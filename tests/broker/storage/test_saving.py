@@ -172,7 +172,7 @@ def test_a_file_that_fails_is_written_the_next_time_and_those_after_it_at_once(
             assert [state.behind for state in states] == expected
 
     asyncio.run(main())
-    assert caplog.messages == ["file can't be written: that will be tried again"]
+    assert caplog.messages == ["file can't be written: the write is retried"]
     assert "the database is damaged" in caplog.text
 
 

@@ -213,7 +213,7 @@ class StateFile:
                     self._before_write()
                 storage.write(self._complete(content), rest)
             except OSError as error:
-                log.error("file can't be written: that will be tried again", extra={"path": storage, "error": error})
+                log.error("file can't be written: the write is retried", extra={"path": storage, "error": error})
                 self.behind = True
             except BaseException:
                 self.behind = True

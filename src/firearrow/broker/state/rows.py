@@ -80,7 +80,7 @@ class Rows:
         except OSError as error:
             if must:
                 raise
-            log.error("file can't be written: that will be tried again", extra={"path": self, "error": error})
+            log.error("file can't be written: the write is retried", extra={"path": self, "error": error})
             self._pending = pending
         else:
             self._pending = {}

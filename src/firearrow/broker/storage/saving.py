@@ -165,7 +165,7 @@ class Saving(Service):
             try:
                 write(partial(self._hurry.wait, REST_SECONDS))
             except Exception as error:  # the boundary: the others are written all the same
-                log.error("file can't be written: that will be tried again", exc_info=error)
+                log.error("file can't be written: the write is retried", exc_info=error)
 
     def _written(self, _: asyncio.Future[None]) -> None:
         self._writing = None
