@@ -6,8 +6,9 @@ import pickle
 
 import pytest
 
+from firearrow.config.kinds import MiB
 from firearrow.errors import ConfigError
-from firearrow.spark.options import MiB, Options, as_markdown, for_sink, parse
+from firearrow.spark.options import Options, as_markdown, for_sink, parse
 
 FILES = {"path": "store"}
 

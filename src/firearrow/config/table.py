@@ -19,7 +19,6 @@ A field that is marked `LIVE` takes effect as soon as a client changes it. All o
 starts, and no client may change them (`firearrow.config.changes`).
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
@@ -30,6 +29,7 @@ import msgspec
 from msgspec import Meta
 
 from firearrow.config.demands import DEMANDS, is_secret, shown
+from firearrow.config.kinds import ANY_TEXT, FLAG, Kind, matching, one_of, proposal, whole_number
 from firearrow.errors import ConfigError
 from firearrow.javanumbers import INT_MAX, INT_MIN, INT_TEXT, LONG_MAX, LONG_TEXT
 
@@ -76,8 +76,6 @@ _JAVA_TEXTS = {
     "long": LONG_TEXT,
     "double": rf"{LONG_TEXT}(\.[0-9]{{1,19}})?",
 }
-_WHOLE_NUMBER = re.compile(LONG_TEXT)
-_TRUTH = {"true": True, "false": False}
 SUGGESTIONS_MAX = 10  # each takes ms, and a file with more slips is not one of ours
 _SUGGESTION_LIKENESS = 0.75  # below this, difflib's proposals are other words, not misspellings
 
@@ -111,29 +109,16 @@ class Key(msgspec.Struct, frozen=True):
     """RocketMQ's spelling."""
     field: str
     """The attribute of the struct."""
-    base: Any
-    """`bool`, `int`, `str` or a `Literal` of texts."""
-    least: float | None
-    most: float | None
+    kind: Kind
     default: Any
     description: str
-    pattern: str = ""
-    """Pattern that a whole text must match; empty: any text is allowed."""
-    texts: str = ""
-    """Description of the matching texts in words (`title` of the `Meta`)."""
     is_live: bool = False
     """True if a client may change it while the server runs."""
 
     @property
     def allowed(self) -> str:
         """Return the allowed values in words."""
-        if get_origin(self.base) is Literal:
-            return " or ".join(text or "nothing" for text in get_args(self.base))
-        if self.base is bool:
-            return "true or false"
-        if self.base is str:
-            return self.texts or "any text"
-        return f"a whole number from {self.least} to {self.most}"
+        return self.kind.allowed
 
 
 class Effect(StrEnum):
@@ -230,7 +215,7 @@ def review(rest: Mapping[str, str], *struct_types: type[ServerConfig], servers: 
             text = f"{shown(name, value)} is known to RocketMQ and has no effect here yet"
             notes.append(Note(name, Effect.DORMANT, text))
         else:
-            hint = "" if next(suggestions, None) is None else _suggestion(name, candidates)
+            hint = "" if next(suggestions, None) is None else proposal(name, candidates, _SUGGESTION_LIKENESS)
             text = f"unknown key {name} is kept and has no effect{hint}"
             notes.append(Note(name, Effect.UNKNOWN, text))
     return notes
@@ -266,50 +251,35 @@ def _rocketmq_rows() -> list[list[str]]:
 
 def parse(key: Key, text: str) -> Any:
     """Read one value; raises `ConfigError` that names key, value and the allowed values."""
-    value = _read(key.base, text.strip())
-    low = key.least is not None and value is not None and value < key.least
-    high = key.most is not None and value is not None and value > key.most
-    odd = key.pattern and value is not None and not re.fullmatch(key.pattern, value)
-    if value is None or low or high or odd:
-        raise ConfigError(f"{shown(key.name, text)}: allowed is {key.allowed}")
-    return value
+    try:
+        return key.kind.read(text)
+    except ValueError:
+        raise ConfigError(f"{shown(key.name, text.strip())}: allowed is {key.allowed}") from None
 
 
-def _read(base: Any, text: str) -> Any:
-    if base is str:
-        return text
-    if base is bool:
-        return _TRUTH.get(text.lower())
-    if base is int:
-        return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+def _kind(base: Any, limits: Meta) -> Kind:
+    """Return the kind of a field of type `bool`, `int`, `str` or a `Literal` of texts."""
     if get_origin(base) is Literal:
-        return text if text in get_args(base) else None
-    raise AssertionError(f"no reader for {base}")
+        return one_of(*get_args(base))
+    if base is bool:
+        return FLAG
+    if base is int:
+        return whole_number(limits.ge, limits.le)
+    assert base is str, base
+    return ANY_TEXT if limits.pattern is None else matching(limits.pattern, limits.title or "any text")
 
 
 def _key(field: msgspec.structs.FieldInfo) -> Key:
     base, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    metas = [mark for mark in marks if isinstance(mark, Meta)]
     return Key(
         name=field.encode_name,
         field=field.name,
-        base=base,
-        least=next((meta.ge for meta in metas if meta.ge is not None), None),
-        most=next((meta.le for meta in metas if meta.le is not None), None),
+        kind=_kind(base, next((mark for mark in marks if isinstance(mark, Meta)), Meta())),
         default=field.default if field.default_factory is msgspec.NODEFAULT else None,
         description=next((mark for mark in marks if isinstance(mark, str) and mark != LIVE), ""),
-        pattern=next((meta.pattern for meta in metas if meta.pattern), ""),
-        texts=next((meta.title for meta in metas if meta.title), ""),
         is_live=LIVE in marks,
     )
 
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _suggestion(name: str, candidates: list[str]) -> str:
-    import difflib  # only a misspelt key pays for it
-
-    like = difflib.get_close_matches(name, candidates, n=1, cutoff=_SUGGESTION_LIKENESS)
-    return f"; did you mean {like[0]}?" if like else ""

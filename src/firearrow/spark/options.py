@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from firearrow.clock import duration_ms, moment_ms
+from firearrow.clock import moment_ms
+from firearrow.config.kinds import COUNT, DURATION, FLAG, NAMES, POSITIVE, SIZE, TEXT, Kind, MiB, one_of, proposal
 from firearrow.errors import ConfigError
 from firearrow.spark.offsets import Position, require_order
 from firearrow.spark.tables import TABLES
-
-KiB: Final = 1024
-MiB: Final = 1024 * KiB
 
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """What Spark itself is told by the same way."""
@@ -33,47 +30,24 @@ Assignment = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class Row(NamedTuple):
-    """One option: its name, how its text is read, what it may be (for people), what it means."""
+    """One option: its name, the values that it takes, its meaning, and its default as a user would write it."""
 
     name: str
-    read: Callable[[str], Any]
-    allowed: str
+    kind: Kind
     text: str
-    shown: str  # the default, as a user would write it; empty for none
+    shown: str  # empty: no default
 
 
 def _option(
-    name: str,
-    read: Callable[[str], Any],
-    allowed: str,
-    text: str,
-    default: Any = None,
-    shown: str = "",
-    *,
-    secret: bool = False,
+    name: str, kind: Kind, text: str, default: Any = None, shown: str | None = None, *, secret: bool = False
 ) -> Any:
-    row = Row(name, read, allowed, text, shown)
-    return field(default=default, repr=not secret, metadata={"row": row})
+    if shown is None:
+        shown = "" if default in (None, ()) else str(default)
+        shown = shown.lower() if isinstance(default, bool) else shown
+    return field(default=default, repr=not secret, metadata={"row": Row(name, kind, text, shown)})
 
 
-# --- how texts are read: ValueError for what is not allowed ---------------------------------
-
-
-def _text(value: str) -> str:
-    if not value.strip():
-        raise ValueError
-    return value.strip()
-
-
-def _list(value: str) -> tuple[str, ...]:
-    parts = tuple(part.strip() for part in re.split("[,;]", value) if part.strip())
-    if not parts:
-        raise ValueError
-    return parts
-
-
-def _one_path(value: str) -> tuple[str, ...]:
-    return (_text(value),)
+# --- kinds of values that only these options have ---
 
 
 def _paths(value: str) -> tuple[str, ...]:
@@ -101,7 +75,7 @@ def _words(value: str) -> tuple[str, ...]:
 
 def _pattern(value: str) -> str:
     try:
-        re.compile(_text(value))
+        re.compile(TEXT.read(value))
     except re.error as error:
         raise ValueError(str(error)) from None
     return value
@@ -133,67 +107,25 @@ def _offsets(value: str) -> str:
 
 
 def _times(value: str) -> int | str:
-    """A time for all queues, or JSON of times."""
+    """Read a time for all queues, or check the JSON of several times."""
     if not value.lstrip().startswith("{"):
         return moment_ms(value)
     json.loads(value)
     return value
 
 
-def _count(value: str) -> int:
-    number = int(value)
-    if number < 0:
-        raise ValueError
-    return number
-
-
-def _positive(value: str) -> int:
-    number = int(value)
-    if number <= 0:
-        raise ValueError
-    return number
-
-
-_SIZES: Final = {"": 1, "k": KiB, "m": MiB, "g": KiB * MiB}
-
-
-def _size(value: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*([kmg]?)(?:i?b)?", value.strip().lower())
-    if found is None or int(found[1]) == 0:
-        raise ValueError
-    return int(found[1]) * _SIZES[found[2]]
-
-
-def _flag(value: str) -> bool:
-    try:
-        return {"true": True, "false": False}[value.strip().lower()]
-    except KeyError:
-        raise ValueError from None
-
-
-def _one_of(*words: str) -> tuple[Callable[[str], str], str]:
-    def read(value: str) -> str:
-        word = value.strip().lower()
-        if word not in words:
-            raise ValueError
-        return word
-
-    return read, ", ".join(words[:-1]) + " or " + words[-1]
-
-
-_FLAG: Final = (_flag, "true or false")
-_SIZE: Final = (_size, "a number of bytes, or with k, m or g behind it, such as 128m")
-_DURATION: Final = (duration_ms, "a number with ms, s, m, h or d behind it, such as 15m")
-_POSITIVE: Final = (_positive, "a whole number above 0")
-_COUNT: Final = (_count, "a whole number of 0 or more")
-_TEXT: Final = (_text, "a text that is not empty")
-_SEVERAL: Final = (_list, "names separated by commas")
-_OFFSETS: Final = (
-    _offsets,
-    'earliest, latest or JSON {"topic": {"broker": {"queueId": offset}}} (-2 earliest, -1 latest)',
+_PATH: Final = Kind(lambda text: (TEXT.read(text),), "a store's directory, or a URI such as s3://bucket/store")
+_SERVERS: Final = Kind(NAMES.read, "host:port, several separated by ; or ,")
+_REGEX: Final = Kind(_pattern, "a regular expression")
+_OFFSETS: Final = Kind(
+    _offsets, 'earliest, latest or JSON {"topic": {"broker": {"queueId": offset}}} (-2 earliest, -1 latest)'
 )
+_TIMES: Final = Kind(_times, 'a time, or JSON {"topic": {"broker": {"queueId": time}}}: ISO 8601, or ms since 1970')
 
-_TIMES: Final = (_times, 'a time, or JSON {"topic": {"broker": {"queueId": time}}}: ISO 8601, or ms since 1970')
+
+def _one_of(*words: str) -> Kind:
+    return one_of(*words, any_case=True)
+
 
 # --- the options ----------------------------------------------------------------------------
 
@@ -203,34 +135,24 @@ class Location:
     """Where to read and write: the files of stores, or the brokers of a cluster."""
 
     paths: tuple[str, ...] = _option(
-        "path",
-        _one_path,
-        "a store's directory, or a URI such as s3://bucket/store",
-        "the store to read; `load([...])` takes several, as `paths` does",
-        (),
+        "path", _PATH, "the store to read; `load([...])` takes several, as `paths` does", ()
     )
     more_paths: tuple[str, ...] = _option(
-        "paths", _paths, "a JSON list of paths", "several stores, one for each broker", ()
+        "paths", Kind(_paths, "a JSON list of paths"), "several stores, one for each broker", ()
     )
     name_servers: tuple[str, ...] = _option(
-        "nameServer",
-        _list,
-        "host:port, several separated by ; or ,",
-        "the name servers of a cluster, to read from or write to its brokers",
-        (),
+        "nameServer", _SERVERS, "the name servers of a cluster, to read from or write to its brokers", ()
     )
     archive: str | None = _option(
         "archive",
-        *_TEXT,
+        TEXT,
         "the directory or URI of an archive of the same stores or brokers: messages that it has "
         "are read from it, the others from where they are",
     )
-    table: str = _option(
-        "table", *_one_of(*TABLES), "which table; from brokers only `messages`", "messages", "messages"
-    )
+    table: str = _option("table", _one_of(*TABLES), "which table; from brokers only `messages`", "messages")
     broker_name: str | None = _option(
         "brokerName",
-        *_TEXT,
+        TEXT,
         "of a store: what the column `broker` contains, by default the name in the store's "
         "configuration, else the name of its directory; of a cluster: the only broker to read from "
         "or write to",
@@ -241,20 +163,17 @@ class Location:
 class Choice:
     """Which messages."""
 
-    subscribe: tuple[str, ...] = _option("subscribe", *_SEVERAL, "topics, by name", ())
-    pattern: str | None = _option(
-        "subscribePattern", _pattern, "a regular expression", "topics whose whole name matches"
-    )
+    subscribe: tuple[str, ...] = _option("subscribe", NAMES, "topics, by name", ())
+    pattern: str | None = _option("subscribePattern", _REGEX, "topics whose whole name matches")
     assign: tuple[tuple[str, str, tuple[int, ...]], ...] = _option(
-        "assign", _assign, 'JSON {"topic": {"broker": [queueId, ...]}}', "single queues", ()
+        "assign", Kind(_assign, 'JSON {"topic": {"broker": [queueId, ...]}}'), "single queues", ()
     )
     tags: tuple[str, ...] = _option(
-        "tags", _tags, "tags separated by ||, or *", "only messages with one of these tags", ()
+        "tags", Kind(_tags, "tags separated by ||, or *"), "only messages with one of these tags", ()
     )
     keys: tuple[str, ...] = _option(
         "keys",
-        _words,
-        "words separated by spaces",
+        Kind(_words, "words separated by spaces"),
         "only messages with one of these words as a key or as their unique id",
         (),
     )
@@ -283,26 +202,25 @@ class Range:
     """
 
     starting_offsets: str | None = _option(
-        "startingOffsets", *_OFFSETS, "where to begin", None, "earliest; of a stream latest"
+        "startingOffsets", _OFFSETS, "where to begin", None, "earliest; of a stream latest"
     )
-    ending_offsets: str | None = _option("endingOffsets", *_OFFSETS, "where a batch ends", None, "latest")
+    ending_offsets: str | None = _option("endingOffsets", _OFFSETS, "where a batch ends", None, "latest")
     starting_ms: int | str | None = _option(
         "startingTimestamp",
-        *_TIMES,
+        _TIMES,
         "begin with the first message that was stored at or after this time; queues that "
         "JSON does not name begin where startingOffsets says",
     )
     ending_ms: int | str | None = _option(
         "endingTimestamp",
-        *_TIMES,
+        _TIMES,
         "end before the first message that was stored at or after this time; queues that "
         "JSON does not name end where endingOffsets says",
     )
     by_timestamp: str = _option(
         "startingOffsetsByTimestampStrategy",
-        *_one_of("error", "latest"),
+        _one_of("error", "latest"),
         "what to do with a queue that has no message after startingTimestamp",
-        "error",
         "error",
     )
 
@@ -321,16 +239,14 @@ class Trigger:
     """How much one step of a stream takes."""
 
     offsets_max: int | None = _option(
-        "maxOffsetsPerTrigger",
-        *_POSITIVE,
-        "largest number of messages in a step; it takes those that were stored first",
+        "maxOffsetsPerTrigger", POSITIVE, "largest number of messages in a step; it takes those that were stored first"
     )
     bytes_max: int | None = _option(
-        "maxBytesPerTrigger", *_SIZE, "approximate number of bytes in a step; it takes what was stored first"
+        "maxBytesPerTrigger", SIZE, "approximate number of bytes in a step; it takes what was stored first"
     )
-    offsets_min: int | None = _option("minOffsetsPerTrigger", *_POSITIVE, "number of messages that a step waits for")
+    offsets_min: int | None = _option("minOffsetsPerTrigger", POSITIVE, "number of messages that a step waits for")
     delay_max_ms: int = _option(
-        "maxTriggerDelay", *_DURATION, "how long a step waits for minOffsetsPerTrigger", 900_000, "15m"
+        "maxTriggerDelay", DURATION, "how long a step waits for minOffsetsPerTrigger", 900_000, "15m"
     )
 
 
@@ -340,64 +256,58 @@ class Reading:
 
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
-        *_FLAG,
+        FLAG,
         "whether missing messages are an error (retention has deleted them meanwhile, or files of "
         "the log or of queues are missing or cut); with false they are skipped, with a warning",
         True,
-        "true",
     )
     allow_new_store: bool = _option(
         "allowNewStore",
-        *_FLAG,
+        FLAG,
         "whether a stream goes on whose checkpoint is of another store of the same broker name: it "
         "reads the new one from its beginning, and what it had not read of the other is lost",
         False,
-        "false",
     )
     partitions_min: int | None = _option(
-        "minPartitions", *_POSITIVE, "smallest number of tasks (if there are as many messages)"
+        "minPartitions", POSITIVE, "smallest number of tasks (if there are as many messages)"
     )
     split_bytes: int = _option(
-        "splitBytes", *_SIZE, "approximate number of bytes of messages in a task", 128 * MiB, "128m"
+        "splitBytes", SIZE, "approximate number of bytes of messages in a task", 128 * MiB, "128m"
     )
     batch_bytes: int = _option(
-        "batchBytes", *_SIZE, "approximate number of bytes of messages in an Arrow batch", 4 * MiB, "4m"
+        "batchBytes", SIZE, "approximate number of bytes of messages in an Arrow batch", 4 * MiB, "4m"
     )
     properties: str = _option(
         "properties",
-        *_one_of("raw", "map", "none"),
+        _one_of("raw", "map", "none"),
         "the column `properties`: the stored string, a map, or no column. If you give a schema, "
         "the column's type decides",
         "raw",
-        "raw",
     )
-    decompress: bool = _option("decompress", *_FLAG, "whether compressed bodies are decompressed", True, "true")
+    decompress: bool = _option("decompress", FLAG, "whether compressed bodies are decompressed", True)
     visibility: str = _option(
         "visibility",
-        *_one_of("consumer", "log"),
+        _one_of("consumer", "log"),
         "of files: the messages in ConsumeQueues: all that consumers see, and, in the broker's own "
         "topics such as SCHEDULE_TOPIC_XXXX and RMQ_SYS_TRANS_HALF_TOPIC, originals of delayed "
         "messages and half messages, which they don't see; or every record of the log",
         "consumer",
-        "consumer",
     )
-    verify_crc: bool = _option("verifyCrc", *_FLAG, "of files: whether the CRC of each body is checked", False, "false")
+    verify_crc: bool = _option("verifyCrc", FLAG, "of files: whether the CRC of each body is checked", False)
     on_corrupt: str = _option(
         "onCorrupt",
-        *_one_of("fail", "skip"),
+        _one_of("fail", "skip"),
         "of files: what to do with bytes that contradict the format; `skip` leaves the message out",
-        "fail",
         "fail",
     )
     pushdown: str = _option(
         "pushdown",
-        *_one_of("off", "on"),
+        _one_of("off", "on"),
         "of files: whether the filters of a query limit what is read. Spark then applies the "
         "filters of one query to all other queries on the same DataFrame: with `on`, use what "
         "`load()` returned for one query only. The options for topics, offsets, times, tags and "
         "keys limit what is read as well, and safely. Needs "
         "spark.sql.python.filterPushdown.enabled",
-        "off",
         "off",
     )
 
@@ -408,42 +318,36 @@ class Access:
 
     consumer_group: str | None = _option(
         "consumerGroup",
-        *_TEXT,
+        TEXT,
         "the consumer group that pulls; a stream's progress is shown under it",
         None,
         "firearrow-spark",
     )
-    commit_offsets: bool = _option(
-        "commitOffsets", *_FLAG, "whether a stream commits its progress to the brokers", False, "false"
-    )
-    access_key: str | None = _option("accessKey", *_TEXT, "access key, if the brokers require one")
-    secret_key: str | None = _option("secretKey", *_TEXT, "the secret key that belongs to it", secret=True)
-    security_token: str | None = _option(
-        "securityToken", *_TEXT, "security token of temporary credentials", secret=True
-    )
-    tls: bool = _option("tls", *_FLAG, "whether connections use TLS", False, "false")
-    tls_ca: str | None = _option("tlsCa", *_TEXT, "file with the CA certificates that brokers are checked against")
-    tls_certificate: str | None = _option("tlsCertificate", *_TEXT, "file with the client's certificate")
-    tls_key: str | None = _option("tlsKey", *_TEXT, "file with the key of this certificate")
-    tls_verify: bool = _option("tlsVerify", *_FLAG, "whether the certificates of brokers are checked", True, "true")
-    timeout_ms: int = _option("timeout", *_DURATION, "timeout of a request", 15_000, "15s")
+    commit_offsets: bool = _option("commitOffsets", FLAG, "whether a stream commits its progress to the brokers", False)
+    access_key: str | None = _option("accessKey", TEXT, "access key, if the brokers require one")
+    secret_key: str | None = _option("secretKey", TEXT, "the secret key that belongs to it", secret=True)
+    security_token: str | None = _option("securityToken", TEXT, "security token of temporary credentials", secret=True)
+    tls: bool = _option("tls", FLAG, "whether connections use TLS", False)
+    tls_ca: str | None = _option("tlsCa", TEXT, "file with the CA certificates that brokers are checked against")
+    tls_certificate: str | None = _option("tlsCertificate", TEXT, "file with the client's certificate")
+    tls_key: str | None = _option("tlsKey", TEXT, "file with the key of this certificate")
+    tls_verify: bool = _option("tlsVerify", FLAG, "whether the certificates of brokers are checked", True)
+    timeout_ms: int = _option("timeout", DURATION, "timeout of a request", 15_000, "15s")
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
     """How messages are written."""
 
-    topic: str | None = _option("topic", *_TEXT, "the topic of rows without a column `topic`")
-    producer_group: str = _option(
-        "producerGroup", *_TEXT, "the producer group that sends", "firearrow-spark", "firearrow-spark"
-    )
+    topic: str | None = _option("topic", TEXT, "the topic of rows without a column `topic`")
+    producer_group: str = _option("producerGroup", TEXT, "the producer group that sends", "firearrow-spark")
     order_key: str | None = _option(
-        "orderKey", *_TEXT, "the column that chooses the queue: rows with equal values go to one queue, in order"
+        "orderKey", TEXT, "the column that chooses the queue: rows with equal values go to one queue, in order"
     )
-    send_batch: int = _option("sendBatch", *_POSITIVE, "largest number of messages in a request", 512, "512")
-    retries: int = _option("retries", *_COUNT, "how often a failed send is tried again, elsewhere if possible", 3, "3")
+    send_batch: int = _option("sendBatch", POSITIVE, "largest number of messages in a request", 512)
+    retries: int = _option("retries", COUNT, "how often a failed send is tried again, elsewhere if possible", 3)
     idempotent: bool = _option(
-        "idempotent", *_FLAG, "whether a repeated task gives its messages the same ids again", False, "false"
+        "idempotent", FLAG, "whether a repeated task gives its messages the same ids again", False
     )
 
 
@@ -521,8 +425,7 @@ def _read(given: Mapping[str, str]) -> Options:
     texts = {name.lower(): value for name, value in given.items()}
     for name in texts:
         if name not in _KNOWN and name not in SPARKS_OWN:
-            near = get_close_matches(name, _KNOWN, 1)
-            hint = f"; did you mean {_KNOWN[near[0]].name}?" if near else ""
+            hint = proposal(name, (row.name for row in _KNOWN.values()))
             if name in _DECODING:
                 hint = ": firearrow.spark.decoded(...) decodes the bodies of what load() returns"
             raise ConfigError(f"option {name}={texts[name]!r}: there is no such option{hint}")
@@ -540,10 +443,10 @@ def _group(group: type, texts: Mapping[str, str]) -> Any:
 
 def _value(row: Row, text: str) -> Any:
     try:
-        return row.read(text)
+        return row.kind.read(text)
     except ValueError as error:
-        why = f" ({error})" if str(error) and row.read in {_pattern, _times} else ""
-        raise ConfigError(f"option {row.name}={text!r}: allowed is {row.allowed}{why}") from None
+        why = f" ({error})" if str(error) and row.kind in {_REGEX, _TIMES} else ""
+        raise ConfigError(f"option {row.name}={text!r}: allowed is {row.kind.allowed}{why}") from None
 
 
 def as_markdown() -> str:
@@ -554,6 +457,6 @@ def as_markdown() -> str:
         parts += ["| option | default | may be | meaning |", "|---|---|---|---|"]
         for known, row in rows(group):
             assert known.default is not MISSING
-            cells = (f"`{row.name}`", row.shown, row.allowed, row.text)
+            cells = (f"`{row.name}`", row.shown, row.kind.allowed, row.text)
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(parts).lstrip() + "\n"

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.queues import Bound, Mark, Queue, Span
+from firearrow.config.kinds import MiB
 from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError
 from firearrow.spark import offsets
 from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict, DataFile, QueueRows
@@ -44,7 +45,7 @@ from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_mess
 from firearrow.spark.jobs.archive.progress import Gap, LogMark, numbers_of_gaps, numbers_of_last, numbers_of_offsets
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.losses import lost_spans
-from firearrow.spark.options import MiB, parse
+from firearrow.spark.options import parse
 from firearrow.spark.source.datasource import open_origin
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.marks import Again

@@ -18,13 +18,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from firearrow.config.kinds import MiB
 from firearrow.errors import CorruptStore, FirearrowError
 from firearrow.spark.jobs.archive.archiving import file_stem
 from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict, DataFile, State
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_messages
 from firearrow.spark.jobs.workers import Workers
-from firearrow.spark.options import MiB
 from firearrow.spark.tables import MESSAGES
 
 TARGET_BYTES: Final = 128 * MiB

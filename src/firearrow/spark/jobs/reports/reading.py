@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from firearrow.spark.options import MiB, Options, parse
+from firearrow.config.kinds import MiB
+from firearrow.spark.options import Options, parse
 from firearrow.spark.source.datasource import RocketMQSource, open_origin
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.stores import open_stores
