@@ -47,7 +47,7 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, CorruptStore, FirearrowError, StoreLocked
 from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.spark.jobs.archive.fileplace import FilePlace
-from firearrow.spark.jobs.archive.progress import FILES, LOG, ArchiveProgress, Numbers, read_numbers
+from firearrow.spark.jobs.archive.progress import FILES, LOG, ArchiveProgress, Numbers, OfQueue, read_numbers
 from firearrow.spark.source.marks import Recognition
 from firearrow.spark.source.origin import Origin
 from firearrow.spark.tables import MESSAGES
@@ -70,23 +70,17 @@ class Conflict(StoreLocked):
     """Another process has archived or removed the same in the meantime."""
 
 
-class QueueRows(msgspec.Struct, frozen=True, rename="camel"):
-    """Messages of one queue: so many, from the first to the last queue offset, both included;
-    where that is told, also where in the log the last one is and when it was stored."""
+class QueueRows(OfQueue, frozen=True, rename="camel"):
+    """Messages of one queue from the first to the last queue offset, both included; ``rows`` is their number.
 
-    topic: str
-    broker: str
-    queue_id: int
+    ``last_place`` and ``last_ms`` are the place of the last message in the log and its store time, -1 if not known.
+    """
+
     first: int
     last: int
     rows: int
     last_place: int = -1
     last_ms: int = -1
-
-    @property
-    def queue(self) -> Queue:
-        """The queue itself."""
-        return Queue(self.topic, self.broker, self.queue_id)
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):

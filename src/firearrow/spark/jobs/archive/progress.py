@@ -43,20 +43,25 @@ _NO_MARK: Final = Mark(-1, -1)
 Numbers = Mapping[str, int]
 
 
-class Gap(msgspec.Struct, frozen=True, rename="camel"):
-    """Messages that were gone before they were archived: ``missing`` of ``start`` to ``end``."""
+class OfQueue(msgspec.Struct, frozen=True, rename="camel"):
+    """A record about one queue; further fields follow the three of the queue."""
 
     topic: str
     broker: str
     queue_id: int
-    start: int
-    end: int
-    missing: int
 
     @property
     def queue(self) -> Queue:
-        """The queue that lacks them."""
+        """The queue of the record."""
         return Queue(self.topic, self.broker, self.queue_id)
+
+
+class Gap(OfQueue, frozen=True, rename="camel"):
+    """Messages that were deleted before they were archived: ``missing`` messages between ``start`` and ``end``."""
+
+    start: int
+    end: int
+    missing: int
 
 
 class LogMark(msgspec.Struct, frozen=True, rename="camel"):

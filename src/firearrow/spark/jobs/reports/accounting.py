@@ -11,7 +11,16 @@ from typing import Final
 import pyspark.sql.functions as fn
 from pyspark.sql import DataFrame, Window
 
-from firearrow.spark.jobs.reports.columns import address, at, group_of, seconds, shaped
+from firearrow.spark.jobs.reports.columns import (
+    address,
+    at,
+    group_of,
+    ranked,
+    seconds,
+    shaped,
+    stored_totals,
+    summed_totals,
+)
 
 MESSAGE_COLUMNS: Final = ("broker", "topic", "storeSize", "storeTimestamp", "bornHost")
 DIMENSIONS: Final = ("topic", "consumerGroup", "producer", "broker")
@@ -33,12 +42,7 @@ def hourly(messages: DataFrame) -> DataFrame:
         .withColumn("producer", address(fn.col("bornHost")))
         .withColumn("hour", fn.date_trunc("hour", "storeTimestamp"))
         .groupBy(*keys)
-        .agg(
-            fn.count("*").alias("messages"),
-            fn.sum("storeSize").alias("bytes"),
-            fn.min("storeTimestamp").alias("first"),
-            fn.max("storeTimestamp").alias("last"),
-        )
+        .agg(*stored_totals())
     )
     return shaped(counted, [*keys, "messages", "bytes", "first", "last"])
 
@@ -51,12 +55,7 @@ def totals(by_hour: DataFrame, dimensions: Sequence[str]) -> DataFrame:
     """
     keys = list(dimensions)
     of_group = by_hour.where("consumerGroup is not null") if "consumerGroup" in keys else by_hour
-    summed = of_group.groupBy(*keys).agg(
-        fn.sum("messages").alias("messages"),
-        fn.sum("bytes").alias("bytes"),
-        fn.min("first").alias("first"),
-        fn.max("last").alias("last"),
-    )
+    summed = of_group.groupBy(*keys).agg(*summed_totals())
     took = seconds(fn.col("first"), fn.col("last"))
     lasted = fn.when(took >= 1, took)
     everything = fn.sum("bytes").over(Window.partitionBy(fn.lit(0)))
@@ -84,13 +83,10 @@ def hottest(by_hour: DataFrame) -> DataFrame:
     per_hour = by_hour.groupBy("topic", "hour").agg(
         fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes")
     )
-    topic = Window.partitionBy("topic")
-    ranked = per_hour.withColumn("rank", fn.row_number().over(topic.orderBy(fn.desc("messages"), "hour"))).withColumn(
-        "ofUsual", fn.col("messages") / fn.avg("messages").over(topic)
-    )
+    usual = fn.avg("messages").over(Window.partitionBy("topic"))
+    hot = ranked(per_hour, ["topic"], fn.desc("messages"), "hour").withColumn("ofUsual", fn.col("messages") / usual)
     return shaped(
-        ranked.where("rank = 1").orderBy(fn.desc("messages"), "topic"),
-        ["topic", "hour", "messages", "bytes", "ofUsual"],
+        hot.where("rank = 1").orderBy(fn.desc("messages"), "topic"), ["topic", "hour", "messages", "bytes", "ofUsual"]
     )
 
 

@@ -9,10 +9,23 @@ from __future__ import annotations
 from typing import Final
 
 import pyspark.sql.functions as fn
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 
 from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
-from firearrow.spark.jobs.reports.columns import QUEUE, address, at, is_internal, labelled, millis, seconds, shaped
+from firearrow.spark.jobs.reports.columns import (
+    QUEUE,
+    address,
+    at,
+    is_internal,
+    key_words,
+    labelled,
+    millis,
+    ranked,
+    seconds,
+    shaped,
+    stored_totals,
+    summed_totals,
+)
 
 MESSAGE_COLUMNS: Final = (
     "broker", "topic", "queueId", "queueOffset", "storeSize", "storeTimestamp", "bornHost",
@@ -129,20 +142,13 @@ def anatomy(waiting: DataFrame, now_ms: int, *, top: int = 10) -> DataFrame:
     Columns: consumerGroup, topic, dimension, value, messages, bytes, oldest, newest, share.
     """
     key = ["consumerGroup", "topic", "dimension"]
-    counted = _split(waiting, now_ms).groupBy(*key, "value").agg(*_totals())
-    ranked = counted.withColumn(
-        "rank", fn.row_number().over(Window.partitionBy(*key).orderBy(fn.desc("messages"), "value"))
-    )
+    counted = _split(waiting, now_ms).groupBy(*key, "value").agg(*stored_totals("oldest", "newest"))
     value = fn.when(fn.col("rank") > top, OTHERS).otherwise(fn.col("value"))
     folded = (
-        ranked.withColumn("value", value)
+        ranked(counted, key, fn.desc("messages"), "value")
+        .withColumn("value", value)
         .groupBy(*key, "value")
-        .agg(
-            fn.sum("messages").alias("messages"),
-            fn.sum("bytes").alias("bytes"),
-            fn.min("oldest").alias("oldest"),
-            fn.max("newest").alias("newest"),
-        )
+        .agg(*summed_totals("oldest", "newest"))
     )
     share = fn.col("messages") / fn.sum("messages").over(Window.partitionBy(*key))
     return shaped(
@@ -160,7 +166,7 @@ def _split(waiting: DataFrame, now_ms: int) -> DataFrame:
         "retries": fn.col("reconsumeTimes").cast("string"),
         "size": labelled(fn.col("storeSize"), SIZES, "256 KiB and more"),
     }
-    words = fn.filter(fn.split(fn.coalesce("keys", fn.lit("")), " "), lambda word: word != "")
+    words = key_words()
     keys = fn.when(fn.size(words) > 0, words).otherwise(fn.array(fn.lit(NONE)))
     pair = [fn.struct(fn.lit(name).alias("dimension"), v.alias("value")) for name, v in values.items()]
     by_key = fn.transform(keys, lambda word: fn.struct(fn.lit("key").alias("dimension"), word.alias("value")))
@@ -168,15 +174,6 @@ def _split(waiting: DataFrame, now_ms: int) -> DataFrame:
         "consumerGroup", "topic", "storeSize", "storeTimestamp",
         fn.inline(fn.concat(fn.array(*pair), by_key)),
     )  # fmt: skip
-
-
-def _totals() -> list[Column]:
-    return [
-        fn.count("*").alias("messages"),
-        fn.sum("storeSize").alias("bytes"),
-        fn.min("storeTimestamp").alias("oldest"),
-        fn.max("storeTimestamp").alias("newest"),
-    ]
 
 
 def arrivals(messages: DataFrame, now_ms: int, window_seconds: int) -> DataFrame:

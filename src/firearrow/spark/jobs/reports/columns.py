@@ -1,11 +1,11 @@
-"""Expressions that several jobs share."""
+"""Column expressions and steps that several reports share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pyspark.sql.functions as fn
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 
 from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 
@@ -46,6 +46,36 @@ def is_internal(topic: Column) -> Column:
 def is_copy(topic: Column) -> Column:
     """Tell whether a topic holds copies for one group: those to try again, and those given up."""
     return topic.startswith(RETRY_PREFIX) | topic.startswith(DLQ_PREFIX)
+
+
+def key_words() -> Column:
+    """The words of the column ``keys``; an empty array for a message without keys."""
+    return fn.filter(fn.split(fn.coalesce("keys", fn.lit("")), " "), lambda word: word != "")
+
+
+def stored_totals(first: str = "first", last: str = "last") -> list[Column]:
+    """The columns messages, bytes, and the store times of the first and last message of a group."""
+    return [
+        fn.count("*").alias("messages"),
+        fn.sum("storeSize").alias("bytes"),
+        fn.min("storeTimestamp").alias(first),
+        fn.max("storeTimestamp").alias(last),
+    ]
+
+
+def summed_totals(first: str = "first", last: str = "last") -> list[Column]:
+    """The columns of `stored_totals`, of rows that have them already."""
+    return [
+        fn.sum("messages").alias("messages"),
+        fn.sum("bytes").alias("bytes"),
+        fn.min(first).alias(first),
+        fn.max(last).alias(last),
+    ]
+
+
+def ranked(frame: DataFrame, keys: Sequence[str], *order: Column | str) -> DataFrame:
+    """Number the rows of each group from 1 on, in an order, as the column ``rank``."""
+    return frame.withColumn("rank", fn.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
 
 
 def labelled(value: Column, bounds: Sequence[tuple[int, str]], above: str) -> Column:

@@ -10,13 +10,13 @@ from typing import Final
 
 import pyspark.sql.functions as fn
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 
 from firearrow.errors import ConfigError
 from firearrow.message import properties as names
 from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX
 from firearrow.spark import properties
-from firearrow.spark.jobs.reports.columns import address, shaped
+from firearrow.spark.jobs.reports.columns import address, ranked, shaped
 
 MESSAGE_COLUMNS: Final = (
     "broker", "topic", "queueId", "queueOffset", "msgId", "offsetMsgId", "flag", "bornTimestamp",
@@ -233,6 +233,5 @@ def outcomes(audit: DataFrame) -> DataFrame:
 
     Columns: `AUDIT_COLUMNS`.
     """
-    latest = Window.partitionBy(*COORDINATES).orderBy(fn.desc("outcome"), fn.desc("at"))
-    ranked = audit.withColumn("rank", fn.row_number().over(latest)).where("rank = 1")
-    return shaped(ranked.orderBy(*COORDINATES), AUDIT_COLUMNS)
+    latest = ranked(audit, COORDINATES, fn.desc("outcome"), fn.desc("at")).where("rank = 1")
+    return shaped(latest.orderBy(*COORDINATES), AUDIT_COLUMNS)

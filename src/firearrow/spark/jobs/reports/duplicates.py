@@ -12,8 +12,7 @@ from typing import Final
 import pyspark.sql.functions as fn
 from pyspark.sql import DataFrame, Window
 
-from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX
-from firearrow.spark.jobs.reports.columns import QUEUE, address, is_internal, seconds, shaped
+from firearrow.spark.jobs.reports.columns import QUEUE, address, is_copy, is_internal, key_words, seconds, shaped
 
 MESSAGE_COLUMNS: Final = (
     *QUEUE, "queueOffset", "msgId", "bornHost", "storeTimestamp", "bodyCrc", "keys",
@@ -26,14 +25,11 @@ def occurrences(messages: DataFrame) -> DataFrame:
     Columns: topic, kind, value, broker, queueId, queueOffset, producer, storeTimestamp, bodyCrc.
     """
     topic = fn.col("topic")
-    internal = is_internal(topic) | topic.startswith(RETRY_PREFIX) | topic.startswith(DLQ_PREFIX)
-    words = fn.array_distinct(fn.split(fn.coalesce("keys", fn.lit("")), " "))
     keys = fn.transform(
-        fn.filter(words, lambda word: word != ""),
-        lambda word: fn.struct(fn.lit("key").alias("kind"), word.alias("value")),
+        fn.array_distinct(key_words()), lambda word: fn.struct(fn.lit("key").alias("kind"), word.alias("value"))
     )
     unique = fn.struct(fn.lit("id").alias("kind"), fn.col("msgId").alias("value"))
-    rows = messages.where(~internal).select(
+    rows = messages.where(~is_internal(topic) & ~is_copy(topic)).select(
         "topic", "broker", "queueId", "queueOffset", address(fn.col("bornHost")).alias("producer"),
         "storeTimestamp", "bodyCrc", fn.inline(fn.concat(fn.array(unique), keys)),
     )  # fmt: skip

@@ -17,8 +17,6 @@ from pyspark.sql import Column, DataFrame
 
 from firearrow.message import properties as names
 from firearrow.message.names import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
     ROCKSDB_TRANS_HALF_TOPIC,
     ROCKSDB_TRANS_OP_HALF_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
@@ -27,7 +25,7 @@ from firearrow.message.names import (
 )
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from firearrow.spark import properties
-from firearrow.spark.jobs.reports.columns import at, is_internal, seconds, shaped
+from firearrow.spark.jobs.reports.columns import at, is_copy, is_internal, seconds, shaped
 
 MESSAGE_COLUMNS: Final = (
     "broker", "topic", "queueId", "queueOffset", "commitLogOffset", "msgId", "sysFlag",
@@ -153,11 +151,10 @@ def _decided(messages: DataFrame) -> DataFrame:
 def _committed(messages: DataFrame) -> DataFrame:
     """The places of halves of which there is a message in the real topic."""
     topic = fn.col("topic")
-    copies = topic.startswith(RETRY_PREFIX) | topic.startswith(DLQ_PREFIX)
     delayed = is_internal(topic)  # of a delayed message, one copy waits and one is delivered
     commits = fn.greatest(fn.count_if(delayed), fn.count_if(~delayed))
     return (
-        messages.where((fn.col("sysFlag").bitwiseAND(TRANSACTION_MASK) == TRANSACTION_COMMIT) & ~copies)
+        messages.where((fn.col("sysFlag").bitwiseAND(TRANSACTION_MASK) == TRANSACTION_COMMIT) & ~is_copy(topic))
         .groupBy("broker", fn.col("preparedTransactionOffset").alias("halfPosition"))
         .agg(commits.alias("commits"), fn.min("storeTimestamp").alias("committedAt"))
     )

@@ -22,6 +22,7 @@ import pyarrow as pa
 from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.files import replace_atomically
+from firearrow.spark.jobs.archive.progress import OfQueue
 from firearrow.spark.jobs.resend.sender import SETTLE_SECONDS, Ledger, Marks, Pace, Resend, SourceProgress
 from firearrow.spark.jobs.resend.sources import Messages
 from firearrow.spark.jobs.resend.targets import Brokers
@@ -34,22 +35,14 @@ Choose = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Leaves out rows; must be picklable."""
 
 
-class Route(msgspec.Struct, frozen=True, rename="camel"):
-    """Where the messages of a source queue between two offsets go."""
+class Route(OfQueue, frozen=True, rename="camel"):
+    """The target queue of the messages of a source queue, ``queue``, between two offsets."""
 
-    topic: str
-    broker: str
-    queue_id: int
     start: int
     end: int
     to_topic: str
     to_broker: str
     to_queue: int
-
-    @property
-    def queue(self) -> Queue:
-        """The source queue."""
-        return Queue(self.topic, self.broker, self.queue_id)
 
     @property
     def place(self) -> Queue:
