@@ -1,7 +1,7 @@
 """Admission: the conditions that a request must meet before its handler is called.
 
-The handlers of the codes are in the features (``broker.feature``), the facts about each code in
-``wire.requests``. The server answers a code without a handler with 3, and ``unserved`` says why.
+The handlers of the codes are in the features (``broker.feature``), the facts about each code in ``wire.requests``. The
+server answers a code without a handler with 3, and ``unserved`` has the reason.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from firearrow.wire.requests import REQUESTS, Row
 Check = Callable[[Peer, AnyCommand], None]
 """Raises the BrokerError by which a request is refused before its handler is called."""
 Condition = Callable[[Row], Check | None]
-"""Gives the check for the requests of a code, once; None if they need none."""
+"""Returns the check for the requests of a code, once; None if they need none."""
 
 
 class Admission:
-    """Decides by conditions, asked in their order, whether a request is handled at all.
+    """Decides by conditions, in their order, whether a request is handled at all.
 
-    Where no condition has a check for a code, its handler is called as it is: then admission costs
-    a message nothing.
+    Where no condition has a check for a code, its handler is called directly: then admission costs a message nothing.
     """
 
     def __init__(self, conditions: Sequence[Condition] = ()) -> None:
@@ -36,9 +35,9 @@ class Admission:
     def before(
         self, handlers: Mapping[int, Handler], unserved: Mapping[int, str] = NO_REASONS
     ) -> Mapping[int, Handler]:
-        """Give handlers that are only called for what is admitted.
+        """Return handlers that are called only for admitted requests.
 
-        Who is not admitted is not told either what is ``unserved``, and why.
+        A sender that is not admitted does not learn the reasons for ``unserved`` codes either.
         """
         if not self._conditions:
             return handlers
@@ -46,14 +45,15 @@ class Admission:
         return {code: self._guarded(code, it) for code, it in (answers | {**handlers}).items()}
 
     def before_bulk(self, handlers: Mapping[int, BulkHandler]) -> Mapping[int, BulkHandler]:
-        """The same for several requests at once: if one is not admitted, each goes its own way,
-        on which it is refused."""
+        """Return bulk handlers that are called only for admitted requests. If one of several requests is not admitted,
+        each is handled separately, and refused there.
+        """
         if not self._conditions:
             return handlers
         return {code: self._guarded_bulk(code, handler) for code, handler in handlers.items()}
 
     def _check_of(self, code: int) -> Check | None:
-        """All checks of a code, which must have a row."""
+        """Return all checks of a code, which must have a row."""
         row = REQUESTS[RequestCode(code)]
         checks = [check for it in self._conditions if (check := it(row)) is not None]
         if len(checks) < 2:
@@ -99,13 +99,13 @@ def _answer_unserved(code: int, reason: str) -> Handler:
     return answer
 
 
-# Requests of RocketMQ's that a broker does not serve: they are answered with 3 and the reason.
+# --- RocketMQ's requests that a broker does not serve: the answer is 3 and the reason ---
 
 
 _TIMER: Final = "there is one kind of timer, in files"
 _USERS: Final = (
-    "there are no users and no permissions as long as neither authenticationEnabled is true nor an "
-    "authenticationMetadataProvider is named"
+    "there are no users and no permissions, because neither authenticationEnabled is true nor an "
+    "authenticationMetadataProvider is set"
 )
 _CONTROLLED: Final = "the broker is not in controller mode (enableControllerMode)"
 _ALONE: Final = "no slave acts as master here: enableSlaveActingMaster is false"
@@ -131,4 +131,4 @@ NOT_YET: Final[Mapping[int, str]] = {
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "there are no static topics",
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "a broker that stops leaves JSON files beside its databases",
 }
-"""Why a broker does not serve a code that RocketMQ's does."""
+"""Reasons for request codes of RocketMQ that a broker does not serve."""

@@ -1,4 +1,4 @@
-"""Answers that hold as much as the broker has of something."""
+"""Answers with a large body."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from firearrow.wire.command import NO_FIELDS, FieldValue, Response
 
 
 def answer_in_steps(body: Struct, fields: Mapping[str, FieldValue] = NO_FIELDS) -> Steps:
-    """Give an answer with a body, which is formatted in steps; what it holds must not change."""
+    """Return an answer whose body is formatted in steps; the body must not change meanwhile."""
     return Response(fields=fields, body=(yield from fastjson.dumps_in_steps(body)))

@@ -1,18 +1,17 @@
-"""Access control of a broker: what is asked before a request is handled, made from its row.
+"""Access control of a broker: the checks before a request is handled, made from its row.
 
-Who sends a request must prove it by a signature, and each thing that the request names must be
-allowed to them by an action of the row (`wire.requests`). What names no topic and no group needs
-the action on the cluster. A code has no handler without a row, so nothing is served that was not
-thought of.
+The sender of a request must prove its user by a signature. For each topic and group that the request names, the user
+needs the permission that the row demands (`wire.requests`). A request that names no topic and no group needs the
+permission on the cluster. A code has no handler without a row, so no request is served without a decision about its
+permissions.
 
-What was allowed is remembered, a table for each code, until a user or a policy changes: so a send
-costs one look into a table besides its signature. Headers of the most frequent codes get their
-typed form then, which the processors would have got from the wire (`wire.frame`). A request that is
-admitted says by what (`_Pass`), and its signature is not looked at again. One that waits is refused
-once it would not be admitted any more: who answers it asks its pass (`Peer.resume`), and after each
-change of a user or a policy those that wait are looked through (`review_of`).
+Allowed requests are remembered, in a table for each code, until a user or a policy changes. So a send costs one look
+into a table besides its signature. Headers of the most frequent codes get their typed form here, which the processors
+would otherwise get from the wire (`wire.frame`). An admitted request has a pass (`_Pass`), and its signature is not
+checked again. A waiting request is refused once it would not be admitted any more: the processor that answers it checks
+its pass (`Peer.resume`), and after each change of a user or a policy all waiting requests are reviewed (`review_of`).
 
-Source: upstream ``AuthenticationPipeline``, ``AuthorizationPipeline``.
+Source: RocketMQ's ``AuthenticationPipeline``, ``AuthorizationPipeline``.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ from firearrow.wire.frame import HOT_HEADERS, AnyCommand
 from firearrow.wire.requests import Ask, Resource, Row
 from firearrow.wire.signature import ACCESS_KEY
 
-ALLOWED_MAX: Final = 10_000  # that are remembered for each code
-REVIEW_SECONDS: Final = 0.004  # for requests that wait, in one turn of the event loop
+ALLOWED_MAX: Final = 10_000  # remembered for each code
+REVIEW_SECONDS: Final = 0.004  # for waiting requests, in one turn of the event loop
 NAMED_MAX: Final = 10_000  # topics and groups in one request; each is looked up, in 2 µs
 NOBODY = ""
 
@@ -71,9 +70,11 @@ Ext = Mapping[str, str]
 
 
 class _Rule(NamedTuple):
-    """The ``fields`` of headers by which allowed requests of a code are remembered,
-    and what decides about them (None: any user may send them). Of None, none is remembered, nor is
-    one whose field ``text`` may name more."""
+    """Fields and decision for the requests of a code.
+
+    Allowed requests are remembered by the header ``fields``; with None none is remembered, nor is a request whose field
+    ``text`` may name more. The decision None lets any user send them.
+    """
 
     fields: tuple[str, ...] | None
     authorize: _Authorize | None
@@ -82,7 +83,7 @@ class _Rule(NamedTuple):
 
 
 class _Need(NamedTuple):
-    """One of these actions on a resource."""
+    """Actions on a resource, of which the user needs one."""
 
     kind: Kind
     name: str
@@ -90,13 +91,15 @@ class _Need(NamedTuple):
 
 
 _Authorize = Callable[[str, str, AnyCommand, Ext], list[_Need]]
-"""Raises the BrokerError for a user at an address that may not send a request; gives what it takes,
-nothing if it does not matter."""
+"""Raises the BrokerError for a user at an address that may not send a request. Returns the required permissions,
+nothing if the result does not matter.
+"""
 
 
 class _Pass(Admitted):
-    """By what a request was admitted, or several of a user that name the same. ``known`` is how
-    many changes of rights there had been when that was true."""
+    """Decision about a request, or about several of a user that name the same. ``known`` is the count of changes of
+    rights at the decision.
+    """
 
     __slots__ = ("_authorize", "_ext", "_ip", "_known", "_password", "control")
 
@@ -110,7 +113,7 @@ class _Pass(Admitted):
         self._known = control.changes
 
     def check(self, request: AnyCommand) -> None:
-        """Raise the BrokerError by which the request would be refused if it came now."""
+        """Raise the BrokerError by which the request would be refused now."""
         control = self.control
         if self._known == control.changes:
             return
@@ -124,22 +127,24 @@ class _Pass(Admitted):
         self._known = control.changes
 
     def note_refusal(self, request: AnyCommand, error: BrokerError) -> None:
-        """Have the audit log say that a request was refused to its user."""
+        """Write to the audit log that a request was refused to its user."""
         code = Code(request.code)
         self.control.audit.refused(self.username, self._ip, code.name, int(code), error.remark)
 
 
 def access_of(config: BrokerConfig) -> Access:
-    """Give a broker's own access to other servers: its credentials and its TLS. Raises ConfigError if a file can't be
-    used."""
+    """Return a broker's own access to other servers: its credentials and its TLS. Raises ConfigError if a file can't be
+    used.
+    """
     return tls.access_of(config, credentials_of(config.inner_client_authentication_credentials))
 
 
 def ha_access_of(
     config: BrokerConfig, users: Callable[[], Metadata | None], events: Events, before: HaAccess | None = None
 ) -> HaAccess:
-    """The way in at the port for slaves of other brokers of a name; ConfigError if a file can't
-    be used. ``before`` is that of the last role: a change of the role does not fail for a file."""
+    """Return the access for slaves at the HA port; ConfigError if a file can't be used. ``before`` is the access of the
+    last role: a change of the role does not fail for a file.
+    """
     encrypts = config.tls_server_mode == "enforcing"
     if config.ha_allow_unauthenticated:
         return HaAccess(is_left_open=encrypts or config.authentication_enabled)
@@ -152,38 +157,38 @@ def ha_access_of(
             access.tls.context() if encrypts and access.tls is not None else None,
             tls.Contexts(config).lasting(SystemClock().monotonic) if encrypts else None,
         )
-    found = replace(before, changed=Event())  # who listened was of that role
+    found = replace(before, changed=Event())  # the listeners were of that role
     events.listen(RightsChanged, lambda it: found.changed(it.username))
     return found
 
 
 def _secret_of_super(users: Metadata | None, name: str) -> str | None:
-    """The secret of a super user; None of anybody else."""
+    """Secret of a super user; None for any other user."""
     user = None if users is None else users.users.get(name)
     is_one = user is not None and user.is_super and user.user_status != UserStatus.DISABLE
     return user.password if user is not None and is_one else None
 
 
 class Senders:
-    """Knows of no user, and lets everybody do everything: there is no access control.
+    """Senders without access control: no users, and everything is allowed.
 
-    With it, `AccessControl` is in its place.
+    With access control, `AccessControl` is in its place.
     """
 
     asks_rights = False
-    """Tell whether it takes a permission to send to a topic."""
+    """Tell whether a send to a topic needs a permission."""
 
     def user_of(self, request: AnyCommand) -> str:
-        """Give the user that has proved to have sent a request, `NOBODY` if none has."""
+        """Return the proved sender of a request, `NOBODY` without access control."""
         return NOBODY
 
     def may_publish(self, user: str, ip: str, topic: str | None = None) -> bool:
-        """Tell whether a user may send to a topic by now, or to any at all (None)."""
+        """Tell whether a user may send to a topic now, or to any at all (None)."""
         return True
 
 
 class AccessControl(Senders):
-    """Checks of requests by their codes. ``metadata`` are the users and what they may do."""
+    """Checks of requests by their codes. ``metadata`` has the users and their permissions."""
 
     def __init__(
         self, config: BrokerConfig, metadata: Metadata, store: MessageStore, clock: Clock, events: Events
@@ -203,7 +208,7 @@ class AccessControl(Senders):
         self.audit = Audit(clock.monotonic)
         self._allowed: list[dict[Hashable, _Pass]] = []
         self._publishers: dict[tuple[str, str, str | None], bool] = {}
-        self.changes = 0  # of users and policies
+        self.changes = 0  # count of changes of users and policies
         events.listen(RightsChanged, self.authentication.forget_all)
         events.listen(RightsChanged, self._authorization.forget)
         events.listen(RightsChanged, self._rights_changed)
@@ -216,12 +221,12 @@ class AccessControl(Senders):
         self._publishers.clear()
 
     def user_of(self, request: AnyCommand) -> str:
-        """Give the user that has proved to have sent a request that was admitted."""
+        """Return the proved sender of a request that was admitted."""
         admitted = admitted_by(request)
         return NOBODY if admitted is None else admitted.username
 
     def may_publish(self, user: str, ip: str, topic: str | None = None) -> bool:
-        """Tell whether a user may send to a topic by now, or to any at all (None)."""
+        """Tell whether a user may send to a topic now, or to any at all (None)."""
         key = user, ip, topic
         found = self._publishers.get(key)
         if found is None:
@@ -246,7 +251,7 @@ class AccessControl(Senders):
         return number in _listed(config.authentication_whitelist), (may_anyone or not config.authorization_enabled)
 
     def condition(self, row: Row) -> Check | None:
-        """Give the check before requests of a code; None if they need none."""
+        """Return the check for requests of a code; None if they need none."""
         may_all, may_anyone = self._may(row.code)
         if not self._config.authentication_enabled or (may_all and may_anyone):
             return None
@@ -275,7 +280,7 @@ class AccessControl(Senders):
 
         def check(peer: Peer, request: AnyCommand) -> None:
             before = request.admitted_by
-            if type(before) is _Pass and before.control is self:  # a broker may have begun anew
+            if type(before) is _Pass and before.control is self:  # the broker may have started again
                 before.check(request)
                 return
             ext = request.ext
@@ -283,7 +288,7 @@ class AccessControl(Senders):
                 username = user_of(peer, request, ext)
                 try:
                     key = username, peer.ip, named(ext)
-                except KeyError:  # it need not have all of them
+                except KeyError:  # the field may be missing
                     found = admitted(username, peer, request, ext, text or "")
                 else:
                     known = allowed.get(key)
@@ -322,7 +327,7 @@ class AccessControl(Senders):
                 if len(needs) > NAMED_MAX:
                     raise no_permission(
                         f"the request names {len(needs)} topics and groups, the limit is "
-                        f"{NAMED_MAX} for who is no super user"
+                        f"{NAMED_MAX} for a user that is no super user"
                     )
                 for need in needs:
                     authorization.check(username, *need, ip)
@@ -341,7 +346,8 @@ class AccessControl(Senders):
             for name in names:
                 need = _need_of(_KINDS[ask.resource], name, actions)
                 if Action.PUB in need.actions and name.startswith(SYSTEM_TOPIC_PREFIX):
-                    # Brokers go by what is there: who is popped what, and what waits for its time.
+                    # Slaves and other brokers of the name ask by the present state: messages in flight, and messages
+                    # that wait for their time.
                     need = _Need(Kind.CLUSTER, self._cluster, (Action.UPDATE,))
                 needs[need] = None
         if not needs and not named.is_all:
@@ -351,17 +357,17 @@ class AccessControl(Senders):
 
 
 class Holder(Protocol):
-    """A part of the broker that keeps requests that wait."""
+    """Part of the broker that holds waiting requests."""
 
     def reviewed(self) -> Iterator[Callable[[], None]]:
-        """Give calls that refuse those that would not be admitted now; each takes little time."""
+        """Yield calls that refuse requests that would not be admitted now; each takes little time."""
         ...
 
 
 def review_of(holders: Iterable[Holder], events: Events, scheduler: Scheduler, monotonic: Callable[[], float]) -> None:
-    """Have requests that wait refused as soon as a change of users or policies forbids them.
+    """Refuse waiting requests as soon as a change of users or policies forbids them.
 
-    That takes turns of some milliseconds; what is answered meanwhile is decided by `Peer.resume`.
+    The review takes turns of some milliseconds. `Peer.resume` checks requests that are answered meanwhile.
     """
     left: list[Iterator[Callable[[], None]]] = []
 
@@ -384,7 +390,7 @@ def review_of(holders: Iterable[Holder], events: Events, scheduler: Scheduler, m
 
 
 def _nothing(_: Ext) -> None:
-    """The names in a request that needs none."""
+    """Names in a request that needs none."""
 
 
 def _not_remembered(_: Ext) -> None:
@@ -392,7 +398,7 @@ def _not_remembered(_: Ext) -> None:
 
 
 def _sends(named: Callable[[Ext], object], text_field: str) -> Callable[[Ext], object]:
-    """The names in a send, unless its properties may have others."""
+    """Names in a send, unless its properties may have others."""
 
     def of_send(ext: Ext) -> object:
         if LMQ_MARK in ext[text_field]:
@@ -409,8 +415,9 @@ def _remember(allowed: dict[Hashable, _Pass], key: Hashable, found: _Pass) -> No
 
 
 def _need_of(kind: Kind, name: str, actions: tuple[Action, ...]) -> _Need:
-    """A retry topic is its group's; only who consumes puts anything there. A lite topic is its
-    parent's."""
+    """Return the need for a name. A retry topic belongs to its group: only its consumers put messages there. A lite
+    topic belongs to its parent.
+    """
     if is_retry(name):
         of_group = tuple(action for action in actions if action is not Action.PUB)
         return _Need(Kind.GROUP, group_of(name) or "", of_group or (Action.SUB,))
@@ -433,7 +440,7 @@ def _in_fields(topic_fields: tuple[str, ...], group_fields: tuple[str, ...]) -> 
 
 
 def _typed(ext: Ext, header: type[msgspec.Struct]) -> Ext | msgspec.Struct:
-    """The typed form of a header; one that has none stays as it is, for its handler to refuse."""
+    """Return the typed form of a header; one that can't be typed stays the same, for its handler to refuse."""
     try:
         return msgspec.convert(ext, header, strict=False)
     except msgspec.ValidationError:
@@ -445,7 +452,7 @@ def _listed(text: str) -> set[str]:
 
 
 def metadata_for(config: BrokerConfig, root: Path, events: Events) -> Metadata | None:
-    """Open users and policies if the configuration asks for them; ConfigError if it can't be."""
+    """Open users and policies if the configuration asks for them; ConfigError if that fails."""
     home = os.environ.get("ROCKETMQ_HOME")
     return metadata_of(config, root / "config", events, Path(home) if home else None) if config.has_users else None
 
@@ -453,7 +460,7 @@ def metadata_for(config: BrokerConfig, root: Path, events: Events) -> Metadata |
 def senders_of(
     config: BrokerConfig, metadata: Metadata | None, store: MessageStore, clock: Clock, events: Events
 ) -> Senders:
-    """Make the part that decides about senders: access control, if it is wanted."""
+    """Make the part that decides about senders: access control, if it is enabled."""
     if metadata is None or not config.authentication_enabled:
         return Senders()
     return AccessControl(config, metadata, store, clock, events)

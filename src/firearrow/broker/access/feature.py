@@ -1,4 +1,4 @@
-"""Access control: users, policies, and the review of requests that wait."""
+"""Access control: users, policies, and the review of waiting requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AccessFeature(Feature):
         return [control.condition] if isinstance(control, access.AccessControl) else []
 
     def review(self, holders: Sequence[access.Holder]) -> None:
-        """Refuse requests that wait as soon as a change of users or policies forbids them."""
+        """Refuse waiting requests as soon as a change of users or policies forbids them."""
         access.review_of(holders, self._base.events, self._base.loop, self._base.clock.monotonic)
 
     def saved_handlers(self) -> Handlers:

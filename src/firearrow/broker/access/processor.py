@@ -1,6 +1,6 @@
-"""Requests of administrators about users and what they may do.
+"""Requests of administrators about users and their permissions.
 
-Source: upstream ``AdminBrokerProcessor#createUser`` and its neighbours.
+Source: RocketMQ's ``AdminBrokerProcessor#createUser`` and its neighbours.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _ONLY_SUPERS: Final = "Users and policies are changed by super users only, as au
 
 
 class AuthProcessor:
-    """3001 to 3010. Refusals have upstream's codes and words.
+    """Handlers of 3001 to 3010. Refusals have RocketMQ's codes and words.
 
-    Where users have to sign, one that is no super user can give nobody more than it has, and with
-    authentication alone it has nothing to give. Passwords are told to super users. Java: whoever
-    may do so at all is told passwords and may give everything.
+    Where users must sign, one that is no super user can't give permissions that it lacks, and with authentication alone
+    it has none to give. Only super users get passwords. Java: every user that may send the requests gets passwords and
+    may give any permission.
 
-    A slave ``follows``: ``mqadmin`` changes users at the master and then at the slave, which has
-    the change from its master by then.
+    A slave ``follows``: ``mqadmin`` changes users at the master and then at the slave, which already has the change
+    from its master.
     """
 
     def __init__(self, metadata: Metadata, config: BrokerConfig, *, follows: bool = False) -> None:
@@ -50,18 +50,18 @@ class AuthProcessor:
     # --- users ---
 
     def create_user(self, _: Channel, request: AnyCommand) -> Response:
-        """3001."""
+        """Create a user (3001)."""
         user = _user_of(request)
         if user.is_super and not self._is_by_super(request):
             raise self._refusal(request, "The super user can only be create by super user", ResponseCode.SYSTEM_ERROR)
         self._check_may_change(request, user.username)
-        self._check_may_be(request, user.username)  # policies that were left of one of that name
+        self._check_may_be(request, user.username)  # policies that were left of a user of that name
         if not (self._follows and self._metadata.is_made(user)):
             self._metadata.create_user(user)
         return Response()
 
     def update_user(self, _: Channel, request: AnyCommand) -> Response:
-        """3002: change what is said of a user."""
+        """Change the data of a user (3002)."""
         user = _user_of(request)
         if user.is_super and not self._is_by_super(request):
             raise self._refusal(request, _SUPER_ONLY, ResponseCode.SYSTEM_ERROR)
@@ -72,14 +72,14 @@ class AuthProcessor:
         return Response()
 
     def delete_user(self, _: Channel, request: AnyCommand) -> Response:
-        """3003: a user and what it may do; one that is not there is no error."""
+        """Delete a user and its policies (3003); a missing user is no error."""
         username = fields_of(request, AuthUser).username
         self._check_may_change(request, username)
         self._metadata.delete_user(username)
         return Response()
 
     def user(self, _: Channel, request: AnyCommand) -> Response:
-        """3004: a user, or an empty body."""
+        """Return a user, or an empty body (3004)."""
         username = fields_of(request, AuthUser).username
         if not username.strip():
             raise BrokerError(ResponseCode.INVALID_PARAMETER, "The username is blank")
@@ -87,20 +87,20 @@ class AuthProcessor:
         return Response(body=b"" if user is None else fastjson.dumps(self._told(request, user)))
 
     def users(self, _: Channel, request: AnyCommand) -> Response:
-        """3005: users whose names have something in them, or an empty body."""
+        """Return users whose names contain a text, or an empty body (3005)."""
         found = self._metadata.list_users(fields_of(request, AuthUsers).filter)
         infos = [self._told(request, user) for user in found]
         return Response(body=fastjson.dumps(infos) if infos else b"")
 
     def _told(self, request: AnyCommand, user: User) -> AuthUserInfo:
-        """Give what is told of a user: all, or all but the password."""
+        """Return the data of a user, without the password for other users than super users."""
         by_super = self._is_by_super(request)
         return (user if by_super else replace(user, password=None)).info()
 
-    # --- who asks ---
+    # --- the sender ---
 
     def _check_may_change(self, request: AnyCommand, username: str) -> None:
-        """Refuse changes of a super user by others, and any by those who have nothing to give."""
+        """Refuse changes of a super user by others, and all changes by users that have no permissions to give."""
         old = self._metadata.user(username)
         is_by_super = self._is_by_super(request)
         if old is not None and old.is_super and not is_by_super:
@@ -109,13 +109,13 @@ class AuthProcessor:
             raise self._refusal(request, _ONLY_SUPERS)
 
     def _check_may_be(self, request: AnyCommand, username: str) -> None:
-        """Refuse who could act for a user by what it changes, and has less itself."""
+        """Refuse a sender that could act as a user through the change, and has fewer permissions."""
         acl = self._metadata.acl_of(username)
         if self._giver_of(request) != username:
             self._check_gain(request, username, None, acl)
 
     def _check_may_give(self, request: AnyCommand, username: str, acl: Acl | None) -> None:
-        """Refuse to have a user have these policies who has less itself."""
+        """Refuse a sender that gives a user permissions that it lacks."""
         self._check_may_change(request, username)
         self._check_gain(request, username, self._metadata.acl_of(username), acl)
 
@@ -125,19 +125,21 @@ class AuthProcessor:
             return
         gain = gained(Rights(before), Rights(after), Rights(self._metadata.acl_of(giver)))
         if gain is not None:
-            raise self._refusal(request, f"User:{giver} can't give User:{username} what it lacks: {gain.text}.")
+            raise self._refusal(
+                request, f"User:{giver} can't give User:{username} permissions that it lacks: {gain.text}."
+            )
 
     def _giver_of(self, request: AnyCommand) -> str | None:
-        """The user that asks, where it can only give what it has; None where anything is given."""
+        """Return the sender, if it can only give its own permissions; None if it can give any."""
         if not self._must_sign or self._is_by_super(request):
             return None
         admitted = admitted_by(request)
         return "" if admitted is None else admitted.username
 
     def _is_by_super(self, request: AnyCommand) -> bool:
-        """Tell whether a super user asks, or anybody may: then nobody need say who they are."""
+        """Tell whether the sender is a super user, or needs no permissions because authorization is off."""
         if self._must_sign and admitted_by(request) is None:
-            return False  # its code is one of those that need no signature
+            return False  # its code needs no signature
         access_key = request.ext.get(ACCESS_KEY)
         if not access_key:
             return True
@@ -148,7 +150,7 @@ class AuthProcessor:
 
     @staticmethod
     def _refusal(request: AnyCommand, remark: str, code: ResponseCode = ResponseCode.NO_PERMISSION) -> BrokerError:
-        """The error for who asks for too much, which the audit log is to have."""
+        """Return the error for a sender that lacks permissions, and write it to the audit log."""
         error = BrokerError(code, remark)
         admitted = admitted_by(request)
         if admitted is not None:
@@ -158,7 +160,7 @@ class AuthProcessor:
     # --- policies ---
 
     def put_acl(self, _: Channel, request: AnyCommand) -> Response:
-        """3006, 3007: add to what a subject may do, or change it."""
+        """Add to the permissions of a subject, or change them (3006, 3007)."""
         header = fields_of(request, AuthSubject)
         acl = body_of(request, AuthAcl) if request.body else AuthAcl()
         if not acl.policies:
@@ -169,11 +171,11 @@ class AuthProcessor:
         return Response()
 
     def delete_acl(self, _: Channel, request: AnyCommand) -> Response:
-        """3008: forget what a subject may do, at all or with one resource."""
+        """Delete the permissions of a subject, all of them or those on one resource (3008)."""
         header = fields_of(request, AuthResource)
         resource = Resource.of(header.resource)
         if header.resource and header.resource.strip() and resource is None:
-            # Java: AclConverter#convertResource has all policies deleted then.
+            # Java: AclConverter#convertResource makes this delete all policies.
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The resource {header.resource!r} is illegal.")
         subject = Subject.of(header.subject)
         if self._follows and subject is not None and self._metadata.policies(subject) is None:
@@ -184,13 +186,14 @@ class AuthProcessor:
         return Response()
 
     def acl(self, _: Channel, request: AnyCommand) -> Response:
-        """3009: what a subject may do, or an empty body."""
+        """Return the permissions of a subject, or an empty body (3009)."""
         acl = self._metadata.policies(Subject.of(fields_of(request, AuthSubject).subject))
         return Response(body=b"" if acl is None else fastjson.dumps(acl.info()))
 
     def acls(self, _: Channel, request: AnyCommand) -> Response:
-        """3010: what subjects may do whose names, and with resources whose names have something in
-        them, or an empty body."""
+        """Return the permissions of subjects whose names, and on resources whose names, contain a text, or an empty
+        body (3010).
+        """
         header = fields_of(request, AuthSubjects)
         found = self._metadata.list_policies(header.subject_filter, header.resource_filter)
         infos = [acl.info() for acl in found]

@@ -1,9 +1,9 @@
-"""Topics and groups that a request is about, for the decision whether its sender may use them.
+"""Topics and groups of a request, for the decision whether its sender may use them.
 
-Most requests name them in fields of their header, some in their body. Where a message is meant by
-its place in the log, its own topic counts, whatever the request says of it.
+Most requests name them in fields of their header, some in their body. If a request refers to a message by its place in
+the log, that message's topic counts, not the request's fields.
 
-Source: upstream ``DefaultAuthorizationContextBuilder`` and the annotations of its headers.
+Source: RocketMQ's ``DefaultAuthorizationContextBuilder`` and the annotations of its headers.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ Ext = Mapping[str, str]
 
 
 class RequestResources(NamedTuple):
-    """Topics and groups. ``is_all`` says that the request concerns nothing else: if it names none,
-    it changes and gives nothing."""
+    """Topics and groups of a request. ``is_all`` tells that the request concerns nothing else: if it names none, it
+    changes nothing and returns nothing.
+    """
 
     topics: Iterable[str] = ()
     groups: Iterable[str] = ()
@@ -58,13 +59,13 @@ class RequestResources(NamedTuple):
 
 
 Finder = Callable[[AnyCommand, Ext], RequestResources]
-"""Finds what a request is about; BrokerError if it can't be read."""
+"""Finds the topics and groups of a request; BrokerError if it can't be read."""
 
 
 def fields_naming(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The header fields of a request that name topics, and those that name groups."""
+    """Return the header fields of a request that name topics, and those that name groups."""
     if row.header is None or not issubclass(row.header, Header):
-        return (), ()  # there is none, or nothing here reads it
+        return (), ()  # there is none, or no handler reads it
     names = [field.encode_name for field in fields(row.header)]
     return (
         tuple(name for name in names if name in _TOPIC_FIELDS),
@@ -73,7 +74,7 @@ def fields_naming(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def finder_of(row: Row, store: MessageStore, cluster: str) -> Finder | None:
-    """Give the function that finds the topics and groups of a code's requests; None if `fields_naming` is enough."""
+    """Return the function that finds the topics and groups of a code's requests; None if `fields_naming` is enough."""
     text = text_field_of(row)
     if text is not None:
         is_reply = row.code in _REPLIES
@@ -95,7 +96,7 @@ _REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2
 
 
 def text_field_of(row: Row) -> str | None:
-    """The header field that has the properties of a message that is sent; None if none is."""
+    """Return the header field with the properties of a message that is sent; None if there is none."""
     if row.header is None or not issubclass(row.header, Header):
         return None
     names = [field.encode_name for field in fields(row.header)]
@@ -103,8 +104,9 @@ def text_field_of(row: Row) -> str | None:
 
 
 def _of_send(row: Row, text_field: str, also: tuple[str, ...]) -> Finder:
-    """A message goes to its topic, and to the LMQs in a property. Replies are passed on to who
-    waits for them, whatever topic they name (``also``)."""
+    """Return a finder for sends. A message goes to its topic, and to the LMQs in a property. Replies are forwarded to
+    the waiting client, whatever topic they name (``also``).
+    """
     [field], _ = fields_naming(row)
 
     def find(_: AnyCommand, ext: Ext) -> RequestResources:
@@ -120,14 +122,14 @@ def _of_send(row: Row, text_field: str, also: tuple[str, ...]) -> Finder:
 
 
 def _of_heartbeat(request: AnyCommand, _: Ext) -> RequestResources:
-    """Of producers, those are registered that may send to anything."""
+    """Find the groups of a heartbeat. Only producers that may send to any topic are registered."""
     consumers = body_of(request, Heartbeat).consumer_data_set
     topics = [data.topic for each in consumers for data in each.subscription_data_set]
     return RequestResources(topics, [each.group_name for each in consumers], is_all=True)
 
 
 def _of_check(request: AnyCommand, _: Ext) -> RequestResources:
-    """A client that says nothing in it asks for nothing."""
+    """Find the names in a check of a client; an empty body needs no permission."""
     if not request.body:
         return RequestResources(is_all=True)
     asked = body_of(request, CheckClient)
@@ -202,7 +204,7 @@ _IN_BODIES: Final[Mapping[Code, Finder]] = {
 
 
 def _of_unregistering(_: AnyCommand, ext: Ext) -> RequestResources:
-    """A producer needs no permission to leave."""
+    """Find the group of a client that leaves; a producer needs no permission for that."""
     group = ext.get("consumerGroup")
     return RequestResources((), [group] if group else (), is_all=True)
 
@@ -258,7 +260,7 @@ def _by_place(row: Row, offset_of: Callable[[Ext], int | None], store: MessageSt
     def find(_: AnyCommand, ext: Ext) -> RequestResources:
         offset = offset_of(ext)
         if offset is None:
-            return RequestResources()  # whatever it claims: nobody knows which message it means
+            return RequestResources()  # regardless of its fields: the message is unknown
         stored = _topic_at(store, offset)
         claimed = [name for field in topic_fields if (name := ext.get(field))]
         topics = claimed if stored is None else [stored]
@@ -268,12 +270,12 @@ def _by_place(row: Row, offset_of: Callable[[Ext], int | None], store: MessageSt
 
 
 def _topic_at(store: MessageStore, physical_offset: int) -> str | None:
-    """The topic that a stored message is for; None if there is no message."""
+    """Return the final topic of a stored message; None if there is no message."""
     try:
         content = store.named_at(physical_offset)
     except MessageError:
         return None
     if is_sendable(content.topic):
         return content.topic
-    real_topic = _real_topic(content.properties)  # it waits: nobody but the broker put it there
+    real_topic = _real_topic(content.properties)  # only the broker puts waiting messages there
     return content.topic if real_topic is None else real_topic.decode("utf-8", "replace")
