@@ -221,7 +221,7 @@ def test_nobody_gives_more_than_they_have(
         async with signing(served, await _manager(root)) as manager:
             of: dict[str, FieldValue] = {"subject": f"User:{subject}"}
             before = await told(root, 3009, of)
-            refusal = f"User:manager lacks permissions that it gives User:{subject}: {gain}."
+            refusal = f"User:manager can't give User:{subject} permissions that it lacks: {gain}."
             for code in (3006, 3007):
                 assert await told(manager, code, of, acl) == (16, refusal, None)
             assert await told(root, 3009, of) == before
@@ -256,7 +256,7 @@ def test_who_takes_a_denial_away_has_what_it_denies(tmp_path: Path) -> None:
         assert (await told(root, 3006, of, acl))[0] == 0
         async with signing(served, await _manager(root)) as manager:
             refused = await told(manager, 3008, of | {"resource": "Topic:secret"})
-            lacks = "User:manager lacks permissions that it gives User:reader: Pub on Topic:secret."
+            lacks = "User:manager can't give User:reader permissions that it lacks: Pub on Topic:secret."
             assert refused == (16, lacks, None)
             assert (await told(manager, 3008, of | {"resource": "Topic:own1"}))[0] == 0
 
@@ -270,7 +270,7 @@ def test_who_may_do_more_is_not_taken_over(tmp_path: Path) -> None:
         async with signing(served, await _manager(root)) as manager:
             await root.user("reader")
             await root.allow("reader", ("Topic:secret", ["Sub"]))
-            refusal = "User:manager lacks permissions that it gives User:reader: Sub on Topic:secret."
+            refusal = "User:manager can't give User:reader permissions that it lacks: Sub on Topic:secret."
             for change in ({"password": "known"}, {"userStatus": "enable"}):
                 refused = await told(manager, 3002, {"username": "reader"}, change)
                 assert refused == (16, refusal, None)

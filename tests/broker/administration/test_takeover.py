@@ -91,7 +91,7 @@ def test_what_pop_consumers_are_to_get_again_counts(store: MessageStore, state: 
         state.topics.put(TopicConfig(topic, 1, 1))
         append(store, b"again", topic)
         state.offsets.commit("g", topic, 0, 0)
-    kind = "messages that POP consumers are to get again"
+    kind = "messages that POP consumers must get again"
     assert found(store, state) == {kind: "3"}
     state.offsets.commit("g", "%RETRY%g_T", 0, 2)
     state.offsets.commit("g", "%RETRY%g_T", 1 << 40, 2)
@@ -140,7 +140,7 @@ def test_every_kind_is_counted_in_a_store_of_rocketmq(tmp_path: Path, caplog: py
     assert [(line["kind"], line["count"]) for line in lines] == [
         ("messages with a delivery time", 4),
         (TOOK, 4),
-        ("messages that POP consumers are to get again", 2),
+        ("messages that POP consumers must get again", 2),
     ]
     assert {line["sense"] for line in lines} == {"exactly"}
 

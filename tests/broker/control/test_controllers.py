@@ -36,7 +36,7 @@ def test_what_is_applied_for_is_granted_or_given_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("own", [("Other", "broker-a"), ("DefaultCluster", "broker-b")])
 def test_a_store_of_another_broker(tmp_path: Path, name: str, own: tuple[str, str]) -> None:
     (tmp_path / name).write_bytes(APPLIED.encode())
-    with pytest.raises(ConfigError, match=r"brokerIdentity.* is of broker broker-a in cluster Def"):
+    with pytest.raises(ConfigError, match=r"brokerIdentity.* belongs to broker broker-a in cluster Def"):
         NumberFile(tmp_path / "brokerIdentity").load(*own)
 
 

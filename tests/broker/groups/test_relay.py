@@ -206,5 +206,5 @@ def test_statuses_of_all_that_answer(
             assert await told_of(admin) == {}
 
     calling(tmp_path, main)
-    silent = "consumer does not tell its offsets"
+    silent = "consumer does not return its offsets"
     assert [line["client_id"] for line in told(caplog) if line["event"] == silent] == ["c3", "c4"]

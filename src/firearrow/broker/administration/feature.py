@@ -1,4 +1,4 @@
-"""Administration: the broker's configuration, its status, and cleaning by hand."""
+"""Administration: the broker's configuration, its status, and manual cleaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AdministrationFeature(Feature):
         self._handlers = administration_handlers(context, delay_offsets)
 
     def saved_handlers(self) -> Handlers:
-        """Handlers of configuration, status, cleaning, and of the progress that slaves ask for."""
+        """Handlers of configuration, status, cleaning, and of the progress that slaves request."""
         return self._handlers
 
 

@@ -1,6 +1,6 @@
 """Requests of administrators about the broker itself: configuration, state, statistics.
 
-Source: upstream ``AdminBrokerProcessor``, ``Configuration``.
+Source: RocketMQ's ``AdminBrokerProcessor``, ``Configuration``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from firearrow.wire.headers import CheckQueues, FlushOffset, ReadMode, ViewBroke
 
 log = logging.getLogger(__name__)
 
-VERSION_TEXT: Final = "V5_5_0"  # the release whose protocol is spoken
-_READ_AHEAD: Final = 0  # upstream: LibC.MADV_NORMAL
+VERSION_TEXT: Final = "V5_5_0"  # the RocketMQ release with the same protocol
+_READ_AHEAD: Final = 0  # RocketMQ: LibC.MADV_NORMAL
 _READ_RANDOMLY: Final = 1  # MADV_RANDOM
 _CHECKED: Final = 0  # Java: CheckRocksdbCqWriteResult.CheckStatus.CHECK_OK
 
@@ -52,7 +52,7 @@ _CAPACITIES: Final[Mapping[str, str]] = {
     "ackThreadPoolQueueCapacity": "admin_broker_thread_pool_queue_capacity",
     "EndTransactionThreadPoolQueueCapacity": "end_transaction_pool_queue_capacity",
 }
-"""The keys that limit the requests of a kind that wait (`broker.flowcontrol`)."""
+"""Keys that limit the waiting requests of a kind (`broker.flowcontrol`)."""
 
 _PUT_TIMES: Final = (
     *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]"),
@@ -60,8 +60,8 @@ _PUT_TIMES: Final = (
 )
 """Java: StoreStatsService#PUT_MESSAGE_ENTIRE_TIME_MAX_DESC."""
 
-# True of any broker with one event loop: no requests wait before pools of threads, nothing
-# locks the page cache, there is no pool of buffers (RocketMQ's number for that).
+# Constant for a broker with one event loop: no requests wait for thread pools, nothing locks the page cache, and there
+# is no pool of buffers (this is RocketMQ's value for that).
 _ABSENT: Final[Mapping[str, str]] = {
     **{f"{queue}{fact}": "0" for queue in _QUEUES for fact in ("Size", "HeadWaitTimeMills")},
     "EndTransactionQueueSize": "0",
@@ -101,7 +101,7 @@ class BrokerAdminProcessor:
         except OSError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"not changed, the file can't be written: {error}") from None
         if "brokerPermission" in pairs:
-            self._topics.touch()  # it is a part of what name servers know of each topic
+            self._topics.touch()  # name servers hold it as a part of each topic
         return Response()
 
     def config(self, _: Channel, __: AnyCommand) -> Response:
@@ -110,7 +110,7 @@ class BrokerAdminProcessor:
         return Response(fields={"version": version}, body=self._settings.text().encode())
 
     def runtime_info(self, _: Channel, __: AnyCommand) -> Response:
-        """28: what the broker has done and how its store is."""
+        """28: activity of the broker and state of its store."""
         facts = {**_ABSENT, **self._facts(), **traffic_of(self._stats), **self._store.runtime_facts()}
         return Response(body=fastjson.dumps(KVTable(dict(sorted(facts.items())))))
 
@@ -137,10 +137,10 @@ class BrokerAdminProcessor:
         }
 
     def timer_progress(self, _: Channel, __: AnyCommand) -> Response:
-        """60: how far the timer is, as in ``timercheck``.
+        """60: progress of the timer, as in ``timercheck``.
 
-        A time before which nothing waits counts as read, as on the original: a slave can tell by it
-        that messages are delivered, also while nothing else comes.
+        A time before which nothing waits counts as read, as in RocketMQ: so a slave knows that messages are delivered,
+        also while no other arrives.
         """
         timers, progress = self._timers, self._timers.progress
         if progress.read_ms and not self._replicas.is_slave:
@@ -149,29 +149,29 @@ class BrokerAdminProcessor:
         return Response(body=timers.content(progress))
 
     def timer_counts(self, _: Channel, __: AnyCommand) -> Response:
-        """61: how many messages of each topic wait for their time."""
+        """61: count of messages of each topic that wait for their time."""
         return Response(body=fastjson.dumps(self._timer_counts.metrics()))
 
     def cold_limits(self, _: Channel, __: AnyCommand) -> Response:
-        """2003: the limits for reads of old messages, of which there are none.
+        """2003: limits for reads of old messages; there are none.
 
         The thresholds are RocketMQ's defaults, where limits are off.
         """
         return Response(body=fastjson.dumps(_NO_COLD_LIMITS))
 
     def ha_status(self, _: Channel, __: AnyCommand) -> Response:
-        """907: how far slaves are, or how far this one is."""
+        """907: progress of the slaves or, on a slave, of this broker."""
         return Response(body=fastjson.dumps(self._replicas.status()))
 
     def reset_master_flush(self, _: Channel, request: AnyCommand) -> Response:
-        """908: how far a slave is to take its master to have flushed; a master takes no notice."""
+        """908: set the flush offset of the master, as a slave sees it; a master ignores it."""
         physical_offset = fields_of(request, FlushOffset).master_flush_offset
         if physical_offset is not None and self._replicas.is_slave:
             self._store.checkpoint.master_flushed_offset = physical_offset
         return Response()
 
     def delays(self, _: Channel, __: AnyCommand) -> Response:
-        """45: up to where delay levels are delivered, as slaves ask for it."""
+        """45: progress of the deliveries by delay level, for slaves."""
         self._delay_offsets.settle(self._store.flushed_offset)
         return Response(body=fastjson.dumps(self._delay_offsets.settled()))
 
@@ -186,7 +186,7 @@ class BrokerAdminProcessor:
         return Response(body=fastjson.dumps(found))
 
     def read_log(self, _: Channel, request: AnyCommand) -> Response:
-        """2004: have the log read ahead by the system, or not, until the broker stops."""
+        """2004: turn read-ahead of the log by the system on or off, until the broker stops."""
         mode = fields_of(request, ReadMode).mode
         if mode not in (_READ_AHEAD, _READ_RANDOMLY):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"set commitlog readahead mode param value error: {mode}")
@@ -194,16 +194,16 @@ class BrokerAdminProcessor:
         return Response(remark=f"set commitlog readahead mode success, mode: {mode}")
 
     def check_queues(self, _: Channel, request: AnyCommand) -> Response:
-        """354: whether queues that are kept both in files and in RocksDB agree; none is here.
+        """354: compare queues in files with their copies in RocksDB; here there are no copies.
 
-        Java: AdminBrokerProcessor#checkRocksdbCqWriteProgress has the outcome in its log only.
+        Java: AdminBrokerProcessor#checkRocksdbCqWriteProgress writes the outcome only to its log.
         """
         fields_of(request, CheckQueues)
-        found = QueueCheck("queues are kept in one way only, no need to check", _CHECKED)
+        found = QueueCheck("queues are stored in one form only, no need to check", _CHECKED)
         return Response(body=fastjson.dumps(found))
 
     def clean_queues(self, _: Channel, __: AnyCommand) -> Steps:
-        """306: delete the queues of which the log has no message any more."""
+        """306: delete the queues whose messages are no longer in the log."""
         for queue in self._store.delete_expired_queues():
             log.warning(
                 "queue is deleted: all its messages are", extra={"topic": queue.topic, "queue_id": queue.queue_id}
@@ -220,7 +220,7 @@ class BrokerAdminProcessor:
         return Response()
 
     def clean_log(self, _: Channel, __: AnyCommand) -> Response:
-        """329: delete CommitLog files whose time is over, whatever the hour."""
+        """329: delete expired CommitLog files, at any hour."""
         self._store.clean_on_request()
         return Response()
 
@@ -233,7 +233,7 @@ def _pairs_of(body: bytes) -> dict[str, str]:
 
 
 def traffic_of(stats: BrokerStats) -> dict[str, str]:
-    """Give what went through a broker, by the names of request 28."""
+    """Return the traffic of a broker, by the names of request 28."""
     put, got = stats.put_totals(), stats.get_totals()
     count, size = stats.put_sum()
     found, missed = stats.found.rates(), stats.missed.rates()

@@ -1,16 +1,15 @@
-"""Warnings of pending messages in a store whose last broker would have delivered them, and this one does not.
+"""Warnings of pending messages in a store that RocketMQ's broker would deliver and this one does not.
 
-A store that RocketMQ's broker has left may hold messages that are not in their topics yet: halves
-in RocksDB; if ``timerWheelEnable`` is off, timers and what POP consumers took or failed to consume.
-Nothing is lost, but nobody gets them before a broker that delivers them opens the store. So a start
-counts them and says so, once for each kind. Retries of push consumers need no word: their group
-reads ``%RETRY%group`` itself, and copies that still wait for their delay are delivered
-(``delays``).
+A store that RocketMQ's broker has left may hold messages that are not in their topics yet: halves in RocksDB; if
+``timerWheelEnable`` is off, also timers, and messages that POP consumers took or failed to consume. Nothing is lost,
+but no consumer gets these messages before a broker that delivers them opens the store. So a start counts them and logs
+each kind once. Retries of push consumers need no warning: their group reads ``%RETRY%group`` itself, and copies that
+still wait for their delay are delivered (``delays``).
 
-The counts are differences of offsets, but for POP, where records say what is done already: of
-those `RECORDS_MAX` are read at most, and beyond that a line says "up to" or "about".
+The counts are differences of offsets. For POP, records tell which messages are done: at most `RECORDS_MAX` of them are
+read, and beyond that a line says "up to" or "about".
 
-Source: upstream ``TimerMessageStore#recover``, ``PopReviveService``.
+Source: RocketMQ's ``TimerMessageStore#recover``, ``PopReviveService``.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from firearrow.store import MessageStore, OnWheel, TimerLog, on_wheel
 
 log = logging.getLogger(__name__)
 
-RECORDS_MAX: Final = 10_000  # decoded for one kind: some 0.2 s
+RECORDS_MAX: Final = 10_000  # decoded for one kind: about 0.2 s
 
 
 class Waiting(NamedTuple):
-    """So many messages of a kind wait; ``sense`` is how the number is meant if not exactly."""
+    """Count of waiting messages of a kind; ``sense`` qualifies an inexact count."""
 
     kind: str
     messages: int
@@ -43,7 +42,7 @@ class Waiting(NamedTuple):
 
 
 def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> None:
-    """Log what waits in a store, a line for each kind that there is any of."""
+    """Log the waiting messages of a store, a line for each kind."""
     for kind, messages, sense in waiting(store, topics, offsets):
         log.warning(
             "messages wait in the store: this version does not deliver them, they wait until "
@@ -53,7 +52,7 @@ def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOf
 
 
 def waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> list[Waiting]:
-    """Count what waits in a store, by kind; kinds of which nothing waits are left out."""
+    """Count the waiting messages of a store, by kind; kinds without any are left out."""
     found = _Count(store, topics, offsets)
     kinds = [found.rocksdb_halves()]
     if not store.config.timer_wheel_enable:
@@ -70,10 +69,10 @@ class _Count:
         self._revive_topics = [topic for topic in topics.table if topic.startswith(prefix)]
 
     def timed_and_taken(self) -> tuple[Waiting, Waiting]:
-        """Messages with a delivery time, and what POP consumers took and did not acknowledge.
+        """Messages with a delivery time, and messages that POP consumers took and did not acknowledge.
 
-        POP's checkpoints are messages with a delivery time, too, until they are due; then they are
-        in the revive topic. Where there are too many to tell them apart, all count as timers.
+        POP's checkpoints are messages with a delivery time, too, until they are due; then they are in the revive topic.
+        Where there are too many to distinguish them, all count as timers.
         """
         wheel = on_wheel(self._store.root)
         units = 0 if wheel is None else wheel.messages
@@ -93,13 +92,14 @@ class _Count:
         return timers, Waiting(text, _unacknowledged(of_pop), "" if is_known else "about ")
 
     def rocksdb_halves(self) -> Waiting:
-        """Halves of brokers with ``transRocksDBEnable``; what is decided is in a database."""
+        """Halves of brokers with ``transRocksDBEnable``; their decisions are in a database."""
         left = self._left(names.ROCKSDB_TRANS_HALF_TOPIC, 0, 0)
         return Waiting("halves of transactions (transRocksDBEnable)", len(left), "up to ")
 
     def retries(self) -> Waiting:
-        """Count the messages in POP's retry topics. Without a timer wheel nobody pops, and no other consumer reads
-        those topics."""
+        """Count the messages in POP's retry topics. Without a timer wheel no consumer pops, and no other consumer reads
+        those topics.
+        """
         count = 0
         for key, queues in self._offsets.committed.items():
             topic, group = names.topic_and_group(key)
@@ -107,20 +107,20 @@ class _Count:
             if topic.startswith((f"{retry}_", f"{retry}+")):
                 for queue_id in self._queue_ids(topic):
                     count += len(self._left(topic, queue_id, queues.get(queue_id, 0)))
-        return Waiting("messages that POP consumers are to get again", count)
+        return Waiting("messages that POP consumers must get again", count)
 
     def _queue_ids(self, topic: str) -> range:
         config = self._topics.get(topic)
         return range(0 if config is None else max(config.read_queue_nums, config.write_queue_nums))
 
     def _left(self, topic: str, queue_id: int, start: int) -> range:
-        """The offsets of a queue from one on."""
+        """Offsets of a queue from one on."""
         store = self._store
         first = max(start, store.min_queue_offset(topic, queue_id), 0)
         return range(first, max(first, store.max_queue_offset(topic, queue_id)))
 
     def _views(self, topic: str, queue_id: int, offsets: range) -> Iterator[MessageView]:
-        """Messages of a queue, `RECORDS_MAX` at most."""
+        """Messages of a queue, at most `RECORDS_MAX`."""
         count = min(len(offsets), RECORDS_MAX)
         for entry in self._store.iterate_from(topic, queue_id, offsets.start, count):
             yield from self._view(entry.physical_offset)
@@ -130,7 +130,7 @@ class _Count:
         return [] if record is None else [decode_record(record)]
 
     def _enqueued(self, wheel: OnWheel | None) -> int:
-        """The first message of the timer's topic that is not on the wheel."""
+        """Offset of the first message in the timer's topic that is not on the wheel."""
         if wheel is None:
             return 0
         found = TimerLog(self._store.root).unit(wheel.newest)
@@ -167,7 +167,7 @@ def _unacknowledged(views: Iterable[MessageView]) -> int:
                 ack = acknowledgement_of(view.body)
                 acknowledged.update((*_batch(ack), offset) for offset in ack.acknowledged)
         except MessageError:
-            continue  # whatever it is, no broker will make a message of it
+            continue  # no broker will make a message of it
     return len(taken - acknowledged)
 
 

@@ -1,1 +1,1 @@
-"""Brokers whose role controllers decide."""
+"""Brokers with a role that controllers decide."""

@@ -1,11 +1,10 @@
-"""Has a broker do what controllers decide: who it is, who is master, who is in sync.
+"""Control of a broker's role by controllers: its number, the election of its master, and the brokers in sync.
 
-One task does it all, one thing after the other, so that a role is complete before the next one
-begins. A notice of a controller (1008) wakes it; else it asks every few seconds (1004), so that a
-lost notice costs that much. Only what is newer than what is known counts: a later epoch, or with
-the same epoch a later set of those in sync. Whatever can't be done is tried again.
+One task does all the work in order, so that a role is complete before the next one begins. A notice of a controller
+(1008) wakes it. Otherwise it asks every few seconds (1004), so that a lost notice costs only that time. Only news
+count: a later epoch, or with the same epoch a later set of brokers in sync. Failed work is retried.
 
-Source: upstream ``ReplicasManager``.
+Source: RocketMQ's ``ReplicasManager``.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from firearrow.wire.command import FieldValue
 
 log = logging.getLogger(__name__)
 
-START_SECONDS_MAX: Final = 3.0  # a start doesn't wait longer for a role
+START_SECONDS_MAX: Final = 3.0  # limit of a start's wait for a role
 RETRY_SECONDS: Final = 1.0
 NEVER: Final = -1e9
-ADDRESSES_SECONDS: Final = 120.0  # between look-ups of names, as upstream
+ADDRESSES_SECONDS: Final = 120.0  # between look-ups of names, as RocketMQ
 
 
 class Player(Protocol):
@@ -37,16 +36,16 @@ class Player(Protocol):
 
     place: Place
     config: BrokerConfig
-    is_open: bool  # whether it has its role as a whole: else the last change has failed
+    is_open: bool  # False after a change of the role that failed
 
     @property
     def is_master(self) -> bool:
-        """Tell whether it is master now."""
+        """Tell whether it is the present master."""
         ...
 
     @property
     def replicas_now(self) -> SwitchReplicas:
-        """Its part in replication at present."""
+        """Its present part in replication."""
         ...
 
     def sign_of_life(self) -> Mapping[str, FieldValue]:
@@ -54,7 +53,7 @@ class Player(Protocol):
         ...
 
     async def lead(self, mastery: Mastery) -> None:
-        """Become master, or stay it under another epoch."""
+        """Become master, or remain master under another epoch."""
         ...
 
     async def follow(self, mastery: Mastery) -> None:
@@ -62,12 +61,12 @@ class Player(Protocol):
         ...
 
     async def shorten(self, physical_offset: int) -> None:
-        """Give up what a slave has from an offset on."""
+        """Remove a slave's log from an offset on."""
         ...
 
 
 class Control(TaskService):
-    """Keeps a broker in the role that controllers say."""
+    """Keeps a broker in the role that controllers decide."""
 
     def __init__(self, player: Player, controllers: Controllers, store: StoreConfig) -> None:
         super().__init__("controllers")
@@ -76,7 +75,7 @@ class Control(TaskService):
         self._file = NumberFile(store.identity_path)
         self._woken = asyncio.Event()
         self._has_role = asyncio.Event()
-        self._acting = asyncio.Lock()  # while the broker changes, which is not to be broken off
+        self._acting = asyncio.Lock()  # held while the broker changes its role, which must not be interrupted
         self._notice: Mastery | None = None
         self._cut_at: int | None = None
         self._is_registered = False
@@ -85,10 +84,9 @@ class Control(TaskService):
         self._agree_from = NEVER
 
     async def start(self) -> None:
-        """Begin; returns when the broker has a role, after some seconds at most.
+        """Begin; return when the broker has a role, or after some seconds.
 
-        Raises ConfigError where the store is that of another broker name, or its file can't be
-        read.
+        Raises ConfigError where the store belongs to another broker name, or its file can't be read.
         """
         config = self._player.config
         number = self._file.load(config.broker_cluster_name, config.broker_name)
@@ -102,12 +100,12 @@ class Control(TaskService):
             log.warning("broker has no role yet", extra={"reason": self._trouble})
 
     async def rest(self) -> None:
-        """Let the broker as it is from now on; controllers still hear that it lives."""
+        """Stop changing the broker's role; heartbeats to controllers go on."""
         async with self._acting:
             await super().stop()
 
     async def stop(self) -> None:
-        """Do nothing more, and be heard no more."""
+        """Stop, with the heartbeats."""
         await self.rest()
         await self._controllers.close()
 
@@ -117,17 +115,17 @@ class Control(TaskService):
         return super().trouble or self._trouble or None
 
     def told(self, mastery: Mastery) -> None:
-        """A controller says who is master."""
+        """Take a controller's notice of the master."""
         if self._notice is None or mastery.epoch >= self._notice.epoch:
             self._notice = mastery
         self._woken.set()
 
     def cut(self, physical_offset: int) -> None:
-        """The master has the log up to an offset only."""
+        """Take the end of the master's log, which is shorter than this one's."""
         self._cut_at = physical_offset
         self._woken.set()
 
-    # --- what is done again and again ---
+    # --- the task ---
 
     async def _run(self) -> None:
         while True:
@@ -148,17 +146,17 @@ class Control(TaskService):
     def _fail(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
         if self._trouble != text:
-            log.warning("broker can't do what controllers decide: it is tried again", extra={"error": text})
+            log.warning("broker can't take the role that controllers decided: retrying", extra={"error": text})
         self._trouble = text
-        self._asked_at = NEVER  # what could not be done is heard of again at once
+        self._asked_at = NEVER  # the next turn asks again for the work that failed
 
     def _well(self) -> None:
         if self._trouble:
-            log.info("broker does what controllers decide", extra={"broker_id": self._player.place.number})
+            log.info("broker takes the role that controllers decided", extra={"broker_id": self._player.place.number})
         self._trouble = ""
 
     async def _turn(self) -> float:
-        """Do what is to be done now; give the seconds until the next time."""
+        """Do the work that is due; return the seconds until the next turn."""
         if self._cut_at is not None:
             at, self._cut_at = self._cut_at, None
             if not self._player.is_master:
@@ -194,7 +192,7 @@ class Control(TaskService):
             self._asked_leader_at = now
 
     async def _register(self) -> None:
-        """Get a number, say where the broker is, and be heard from now on."""
+        """Get a number, register the broker's address, and begin heartbeats."""
         player, controllers = self._player, self._controllers
         player.place.number = await controllers.number(self._file)
         mastery = await controllers.register(player.place.number)
@@ -205,7 +203,7 @@ class Control(TaskService):
             await self._adopt(mastery)
 
     async def _ask(self) -> None:
-        """Ask who is master, and have one elected where there is none."""
+        """Ask for the master, and trigger an election where there is none."""
         place = self._player.place
         try:
             mastery = await self._controllers.master()
@@ -219,7 +217,7 @@ class Control(TaskService):
         await self._adopt(mastery)
 
     async def _adopt(self, mastery: Mastery) -> None:
-        """Take over what a controller says, if it is news."""
+        """Adopt a controller's decision, if it is news."""
         player, known = self._player, self._player.place.mastery
         if mastery.master_id is None or mastery.epoch < known.epoch:
             return
@@ -235,13 +233,14 @@ class Control(TaskService):
             if master is not None:
                 master.decided(mastery.in_sync, mastery.in_sync_version)
 
-    # --- what a master does ---
+    # --- work of a master ---
 
     async def _lead(self, now: float, period: float) -> float:
-        """See who is in sync, and agree on it with the controllers; give the seconds until the
-        next time."""
+        """Update the set of brokers in sync, and agree on it with the controllers; return the seconds until the next
+        time.
+        """
         master = self._player.replicas_now.switch_master
-        assert master is not None, "a master has its part"
+        assert master is not None, "a master has a part in replication"
         if not master.wants.listeners:
             master.wants.listen(lambda _: self._woken.set())
         if now >= self._checked_at + period:

@@ -1,15 +1,14 @@
 """A broker whose role changes while it runs, as controllers decide.
 
-Clients' connections, what they registered and the port stay; all that is behind them is closed in
-order and made again for the other role, from the files that the first one left. So a change is a
-restart of the inner broker, and there is one way in which a master or a slave comes to be: the
-store is recovered, the timer is brought in line with the log, deliveries go on where they were,
-groups that were farther than the log go back to its end. It takes as long as a stop and a start of
-the store; what clients ask meanwhile is answered with 14, for which they try again.
+Clients' connections, their registrations and the port stay. Everything behind them is closed in order and made again
+for the other role, from the files of the earlier role. So a change is a restart of the inner broker, and there is one
+way to become a master or a slave: the store is recovered, the timer is brought in line with the log, deliveries
+continue, and groups with offsets beyond the log go back to its end. It takes the time of a stop and a start of the
+store. Requests meanwhile are answered with 14, so clients retry them.
 
-A slave that has what its master lacks is made again in the same way, with a shorter log.
+A slave with records that its master lacks is made again in the same way, with a shorter log.
 
-Until the controllers have said who is master, it is a slave of nobody, and no name server knows it.
+Until the controllers have named a master, the broker is a slave without a master, and no name server knows it.
 
 Java: ReplicasManager#changeToMaster and #changeToSlave start and stop services in place.
 """
@@ -57,9 +56,9 @@ from firearrow.wire.requests import Row
 log = logging.getLogger(__name__)
 
 UNNUMBERED: Final = 1
-"""The number of a slave that the controller has not given one yet; nobody is told it."""
-SYNC_SECONDS: Final = 10.0  # between questions for what the master knows, as upstream
-SEEK_MS: Final = 500  # between questions for where a new master takes slaves
+"""Number of a slave before the controller has given it one; it is never sent."""
+SYNC_SECONDS: Final = 10.0  # between requests for the master's state, as RocketMQ
+SEEK_MS: Final = 500  # between requests for a new master's HA address
 READS: Final = frozenset(
     {
         RequestCode.PULL_MESSAGE,
@@ -69,7 +68,7 @@ READS: Final = frozenset(
         RequestCode.POP_LITE_MESSAGE,
     }
 )
-UNCONFIRMED: Final = "the end of the log is not known to be on all brokers in sync yet"
+UNCONFIRMED: Final = "the end of the log may not be on all brokers in sync yet"
 NOBODY: Final = Mastery(None, "", 0, frozenset(), 0)
 
 
@@ -113,16 +112,16 @@ class ControlledBroker(Broker):
             role=ControlledRole(self, store_config.ha_listen_port),
         )
         self.control: Control | None = None
-        self._listens = "", 0, 0  # host, the port that was asked for, the port that was found
+        self._listens = "", 0, 0  # host, requested port, actual port
         self.is_open = False
 
     # --- life ---
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, open the store as a slave, and take the role that controllers say.
+        """Listen, open the store as a slave, and take the role that controllers decide.
 
-        Returns when it has one, after some seconds at most. Raises as `Broker.start`, and
-        ConfigError where the store is that of another broker name.
+        Returns when it has a role, or after some seconds. Raises as `Broker.start`, and ConfigError where the store
+        belongs to another broker name.
         """
         bound = await super().start(host, port)
         self._listens = host, port, bound
@@ -136,8 +135,9 @@ class ControlledBroker(Broker):
         return bound
 
     async def stop(self) -> None:
-        """Let slaves have the last messages, and close the store cleanly; then take leave of
-        controllers, as only then another one is to be master."""
+        """Let slaves get the last messages, and close the store cleanly. Then unregister from the controllers, which
+        may elect another master only after that.
+        """
         if self.control is not None:
             await self.control.rest()
         await super().stop()
@@ -160,11 +160,11 @@ class ControlledBroker(Broker):
         why = control.trouble if control is not None else None
         return super().troubles | ({control.name: why} if control is not None and why else {})
 
-    # --- what it is made of in each role ---
+    # --- parts of each role ---
 
     @property
     def is_master(self) -> bool:
-        """Tell whether it is master now."""
+        """Tell whether it is the present master."""
         return not self.replicas.is_slave
 
     @property
@@ -172,7 +172,7 @@ class ControlledBroker(Broker):
         """End of its log, as a physical offset."""
         return self.store.log_end_offset
 
-    # --- commands of the control ---
+    # --- calls of the control ---
 
     def sign_of_life(self) -> Mapping[str, FieldValue]:
         """Fields of the heartbeat to controllers, each second."""
@@ -186,26 +186,26 @@ class ControlledBroker(Broker):
 
     @property
     def replicas_now(self) -> SwitchReplicas:
-        """Its part in replication at present."""
+        """Its present part in replication."""
         assert isinstance(self.replicas, SwitchReplicas)
         return self.replicas
 
     async def lead(self, mastery: Mastery) -> None:
-        """Become master, or stay it under another epoch. Raises StoreError or OSError."""
+        """Become master, or remain master under another epoch. Raises StoreError or OSError."""
         self._check_epoch(mastery)
         if self.is_open and self.is_master:
             before, self.place.mastery = self.place.mastery, mastery
             try:
                 self.replicas_now.lead_on(mastery)
             except OSError:
-                self.place.mastery = before  # so it is news when it comes again
+                self.place.mastery = before  # so the same decision is news when it comes again
                 raise
             self.topics.enter_epoch(mastery.epoch)
             return
         await self._remake(SYNC_MASTER, mastery)
 
     async def follow(self, mastery: Mastery) -> None:
-        """Become the slave of a master, or go on with another. Raises StoreError or OSError."""
+        """Become the slave of a master, or of another one. Raises StoreError or OSError."""
         self._check_epoch(mastery)
         before, place = self.place.mastery, self.place
         if not self.is_open or self.is_master or before.master_id is None:
@@ -218,7 +218,7 @@ class ControlledBroker(Broker):
             self.registering.registration.seek_master()
 
     async def shorten(self, physical_offset: int) -> None:
-        """Give up what a slave has from an offset on. Raises StoreError or OSError."""
+        """Remove a slave's log from an offset on. Raises StoreError or OSError."""
         await self._remake(SLAVE, self.place.mastery, cut_at=physical_offset)
 
     def _check_epoch(self, mastery: Mastery) -> None:
@@ -226,11 +226,11 @@ class ControlledBroker(Broker):
         if mastery.epoch < last:
             raise ConfigError(
                 f"the controllers are at epoch {mastery.epoch} of this broker name, its log is at "
-                f"{last}: they have lost what they agreed on"
+                f"{last}: the controllers have lost decisions"
             )
 
     async def _remake(self, role: str, mastery: Mastery, cut_at: int | None = None) -> None:
-        """Close what is behind the port, and make it for a role."""
+        """Close the parts behind the port, and make them for a role."""
         began = self._base.loop.time()
         self._is_started = False
         await self._end()
@@ -264,16 +264,16 @@ class ControlledBroker(Broker):
 
     @property
     def _inner_services(self) -> list[Service]:
-        """All but those that stay, whatever the role is."""
+        """All inner services except those that outlast a role."""
         return [it for it in self.services if it not in (self._serving, self.operations)]
 
     async def _end(self) -> None:
-        """End all but the port and its connections."""
+        """End everything but the port and its connections."""
         self._server.gathering.answer()
         for code in self._handlers:
             self._handlers[code] = _changing
         self._bulk_handlers.clear()
-        if not self.is_open:  # the last change has failed
+        if not self.is_open:  # the last change of the role has failed
             return
         self.replicas_now.hurry()
         self.registering.registration.takes_leave = False
@@ -285,13 +285,13 @@ class ControlledBroker(Broker):
         finally:
             self.replicas.close()
             for peer in tuple(self._server.peers):
-                if peer.owed or peer.is_planned:  # nobody is left who would answer
+                if peer.owed or peer.is_planned:  # no part is left that would answer
                     peer.abort()
             self.events.silence()
 
 
 class ControlledRole(FixedRole):
-    """The role that controllers decide; ``ha_port`` is the configured port for slaves."""
+    """Role that controllers decide; ``ha_port`` is the configured port for slaves."""
 
     registration_retry_ms = SEEK_MS
 
@@ -323,11 +323,11 @@ class ControlledRole(FixedRole):
         self._place.lost |= store.may_have_lost
         if not is_slave:
             self._place.begin_epoch(store.log_start_offset, store.log_end_offset)
-            # Groups that a slave learned from its master may be ahead of the log, or behind their pops.
+            # Offsets of groups that a slave got from its master may be ahead of the log, or behind their pops.
             store.may_have_lost, store.was_closed = True, False
 
     def begun(self, base: Base, sync: SlaveSync) -> None:
-        """Follow the master, or give topics the epoch of this one."""
+        """Follow the master, or give topics the epoch of this master."""
         if base.replicas.is_slave:
             sync.whole_seconds = SYNC_SECONDS
             sync.follow(self._place.mastery.address)
@@ -335,7 +335,7 @@ class ControlledRole(FixedRole):
             base.topics.enter_epoch(self._place.mastery.epoch)
 
     def is_master_at(self, address: str) -> bool:
-        """Tell whether the controllers' master has an address; name servers may know the one before."""
+        """Tell whether the controllers' master has an address; name servers may still have an earlier one."""
         return address == self._place.mastery.address
 
     def handlers(self) -> Handlers:
@@ -358,9 +358,9 @@ class ControlledRole(FixedRole):
         return conditions
 
     def _refused_unconfirmed(self, row: Row) -> Check | None:
-        """Give the check that refuses messages that may still be lost.
+        """Return the check that refuses pulls of messages that may still be lost.
 
-        Java: a slave shows what its last run has confirmed, as its checkpoint says.
+        Java: a slave serves the messages that its last run has confirmed, by its checkpoint.
         """
         if row.code not in READS:
             return None

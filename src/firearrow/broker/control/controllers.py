@@ -1,9 +1,9 @@
-"""Requests of a broker to controllers: heartbeats to all, questions to the one that leads.
+"""Requests of a broker to controllers: heartbeats to all, other requests to the leader.
 
-Any of them says who leads; where that has changed, or nobody answers, all are asked again. Each is
-told by itself that the broker lives, so that one which is gone delays no other.
+Any controller names the leader. If the leader has changed, or does not answer, all are asked again. Each controller
+gets a separate heartbeat, so that a dead one delays no other.
 
-Source: upstream ``ReplicasManager``, ``BrokerOuterAPI``.
+Source: RocketMQ's ``ReplicasManager``, ``BrokerOuterAPI``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from firearrow.wire.headers import BrokerIdThatIsNext, MasterOfName
 log = logging.getLogger(__name__)
 
 CALL_SECONDS_MAX: Final = 3.0
-APPLICATIONS_MAX: Final = 5  # for a number that another broker gets in the meantime
+APPLICATIONS_MAX: Final = 5  # for a number that another broker gets meanwhile
 
 
 class Mastery(NamedTuple):
@@ -48,7 +48,7 @@ class Mastery(NamedTuple):
 
 
 def mastery_of(command: AnyCommand) -> Mastery:
-    """Read an answer to 1002, 1003 or 1004, or a notice, 1008; BrokerError for anything else."""
+    """Read an answer to 1002, 1003 or 1004, or a notice, 1008; BrokerError for any other command."""
     header = fields_of(command, MasterOfName)
     told = body_of(command, SyncStateSet) if command.body else SyncStateSet()
     return Mastery(
@@ -61,7 +61,7 @@ def mastery_of(command: AnyCommand) -> Mastery:
 
 
 class Controllers:
-    """The controllers of a broker. ``address`` is where it serves clients."""
+    """The controllers of a broker. ``address`` is the broker's address for clients."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, access: Access, address: str) -> None:
         self._config = config
@@ -80,7 +80,7 @@ class Controllers:
         return {"clusterName": config.broker_cluster_name, "brokerName": config.broker_name}
 
     async def find(self) -> None:
-        """Look up where the controllers are. Raises OSError if that was never found out."""
+        """Look up the addresses of the controllers. Raises OSError if no look-up ever succeeded."""
         config = self._config
         if not config.fetch_controller_addr_by_dns_lookup:
             self.addresses = addresses_of(config.controller_addr)
@@ -93,15 +93,15 @@ class Controllers:
         except OSError as error:
             if not self.addresses:
                 raise
-            log.warning("controllers are asked where they were", extra={"error": error})
+            log.warning("controllers are asked at their last known addresses", extra={"error": error})
             return
         addresses = [str(to[0]) for *_, to in found]
         self.addresses = [f"{address}:{port}" for address in dict.fromkeys(addresses)]
 
     async def find_leader(self) -> None:
-        """Ask who leads. Raises ConnectionError if nobody says it."""
+        """Find the leader. Raises ConnectionError if no controller names it."""
         self._leader = ""
-        self._leader = await first_answer(self.addresses, self._leader_by, wanted="controller says who leads")
+        self._leader = await first_answer(self.addresses, self._leader_by, wanted="controller names the leader")
 
     async def _leader_by(self, address: str) -> str:
         answer = await self._client.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)
@@ -111,9 +111,9 @@ class Controllers:
         return leader
 
     async def ask(self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b"") -> AnyCommand:
-        """Ask the one that leads, whoever that is by now.
+        """Ask the present leader.
 
-        Raises BrokerError for a refusal, ConnectionError or TimeoutError if it can't be asked.
+        Raises BrokerError for a refusal, ConnectionError or TimeoutError if it does not answer.
         """
         if not self._leader:
             await self.find_leader()
@@ -131,18 +131,18 @@ class Controllers:
     # --- requests ---
 
     async def master(self) -> Mastery:
-        """1004: who is master."""
+        """1004: the present master."""
         answer = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
         return mastery_of(answer)
 
     async def register(self, broker_id: int) -> Mastery:
-        """1003: say where the broker is; get who is master."""
+        """1003: register the broker's address; return the master."""
         fields: dict[str, FieldValue] = {"brokerId": broker_id, "brokerAddress": self._address}
         answer = await self.ask(RequestCode.CONTROLLER_REGISTER_BROKER, fields)
         return mastery_of(answer)
 
     async def elect(self, broker_id: int) -> Mastery:
-        """1002: have a master elected, this broker if possible. BrokerError if nobody can be."""
+        """1002: trigger an election, with this broker as the preferred one. BrokerError if no broker can be elected."""
         fields: dict[str, FieldValue] = {"brokerId": broker_id, "designateElect": False}
         try:
             answer = await self.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)
@@ -153,17 +153,17 @@ class Controllers:
         return mastery_of(answer)
 
     async def agree(self, broker_id: int, epoch: int, members: frozenset[int], version: int) -> SyncStateSet:
-        """1001: propose who is in sync; get who is."""
+        """1001: propose the brokers in sync; return the agreed ones."""
         fields: dict[str, FieldValue] = {"masterBrokerId": broker_id, "masterEpoch": epoch}
         body = fastjson.dumps(SyncStateSet(sorted(members), version))
         answer = await self.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body)
         return fastjson.decode(answer.body, SyncStateSet)
 
     async def number(self, file: NumberFile) -> int:
-        """Give the broker's number, after applying for one if it has none yet.
+        """Return the broker's number, after applying for one if it has none yet.
 
-        Raises what `ask` raises, ConfigError where the store is of another broker, and OSError if
-        the number can't be kept.
+        Raises the errors of `ask`, ConfigError where the store belongs to another broker, and OSError if the number
+        can't be stored.
         """
         config = self._config
         own = config.broker_cluster_name, config.broker_name
@@ -189,18 +189,18 @@ class Controllers:
             return number.broker_id
         raise ConnectionError(f"{APPLICATIONS_MAX} numbers went to other brokers meanwhile")
 
-    # --- signs of life ---
+    # --- heartbeats ---
 
     def beat(self, fields: Callable[[], Mapping[str, FieldValue]]) -> None:
-        """Tell all controllers from now on, again and again, that the broker lives."""
+        """Send heartbeats to all controllers from now on."""
         for address in self.addresses:
             if address not in self._beating:
-                self._beating[address] = self._tasks.start(self._beat(address, fields), f"signs of life to {address}")
+                self._beating[address] = self._tasks.start(self._beat(address, fields), f"heartbeats to {address}")
         for address in self._beating.keys() - set(self.addresses):
             self._beating.pop(address).cancel()
 
     async def beat_once(self, fields: Mapping[str, FieldValue]) -> None:
-        """Tell the one that leads now, and return when it knows."""
+        """Send a heartbeat to the present leader, and return when it has answered."""
         await self.ask(RequestCode.BROKER_HEARTBEAT, self._sign(fields))
 
     def _sign(self, fields: Mapping[str, FieldValue]) -> dict[str, FieldValue]:
@@ -222,26 +222,24 @@ class Controllers:
                 if address not in self._deaf:
                     self._deaf.add(address)
                     log.warning(
-                        "controller can't be told that the broker lives: it is tried again",
-                        extra={"address": address, "error": error},
+                        "heartbeat does not reach a controller: retrying", extra={"address": address, "error": error}
                     )
             else:
                 self._deaf.discard(address)
             await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """Say nothing more."""
+        """Send nothing more."""
         await self._tasks.close()
         await self._client.close()
 
 
-# --- The number that the controller gives a broker under its name, and the file that keeps it ---
+# --- The number that the controller gives a broker under its name, and its file ---
 #
 # A broker of a new store asks for the next free number, and notes it together with a *check code* in
-# ``brokerIdentity-temp``. Then it applies for it. Taken in the meantime: it asks again. Granted: the
-# number goes into ``brokerIdentity``, and the note is removed. If the broker ends in between, it
-# applies once more with the same code, by which the controller knows it. All files are one line of
-# UTF-8 without a line feed:
+# ``brokerIdentity-temp``. Then it applies for the number. If the number is taken meanwhile, it asks again. If it is
+# granted, the number goes into ``brokerIdentity``, and the note is removed. If the broker ends in between, it applies
+# again with the same code, by which the controller recognises it. All files are one line of UTF-8 without a line feed:
 #
 # ========================= ==================================================
 # file                      content
@@ -253,11 +251,11 @@ class Controllers:
 # Worked example: ``DefaultCluster#broker-a#2``, and before that
 # ``DefaultCluster#broker-a#2#10.0.0.1:10911;1795000000000``.
 #
-# Source: upstream ``BrokerMetadata``, ``TempBrokerMetadata``, ``ReplicasManager#register``.
+# Source: RocketMQ's ``BrokerMetadata``, ``TempBrokerMetadata``, ``ReplicasManager#register``.
 
 
 class Numbered(NamedTuple):
-    """A number of a broker name; ``code`` is there as long as it is not granted."""
+    """Number of a broker name; it has a ``code`` until it is granted."""
 
     cluster_name: str
     broker_name: str
@@ -265,7 +263,7 @@ class Numbered(NamedTuple):
     code: str = ""
 
     def encode(self) -> bytes:
-        """Give the bytes of the file."""
+        """Return the bytes of the file."""
         return "#".join(str(part) for part in self if part != "").encode()
 
 
@@ -278,16 +276,16 @@ def parse(data: bytes) -> Numbered:
 
 
 class NumberFile:
-    """The two files of a store."""
+    """The two files of a store with its number."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._applied_path = path.with_name(path.name + "-temp")
 
     def load(self, cluster_name: str, broker_name: str) -> Numbered | None:
-        """Give the number that was granted, else the one that was applied for, else None.
+        """Return the granted number, otherwise the one in the note, otherwise None.
 
-        Raises ConfigError where the store is that of another broker name.
+        Raises ConfigError where the store belongs to another broker name.
         """
         for path in (self._path, self._applied_path):
             found = read_newest(path, parse)
@@ -296,24 +294,24 @@ class NumberFile:
             known = found.value
             if (known.cluster_name, known.broker_name) != (cluster_name, broker_name):
                 raise ConfigError(
-                    f"{path} is of broker {known.broker_name} in cluster {known.cluster_name}; "
+                    f"{path} belongs to broker {known.broker_name} in cluster {known.cluster_name}; "
                     f"brokerName is {broker_name}, brokerClusterName is {cluster_name}"
                 )
             return known
         return None
 
     def apply(self, number: Numbered) -> None:
-        """Note what is applied for; it is on the disk on return."""
-        assert number.code, "a number that is applied for has a code"
+        """Write the note about a number; it is durable on return."""
+        assert number.code, "a number in the note has a code"
         replace_atomically(self._applied_path, number.encode(), backup=False)
 
     def give_up(self) -> None:
-        """Forget what was applied for."""
+        """Remove the note."""
         self._applied_path.unlink(missing_ok=True)
         sync_directory(self._applied_path.parent)
 
     def grant(self, number: Numbered) -> None:
-        """Keep a number that was granted; it is on the disk on return."""
+        """Store a granted number; it is durable on return."""
         replace_atomically(self._path, number._replace(code="").encode(), backup=False)
         self._applied_path.unlink(missing_ok=True)
         sync_directory(self._path.parent)

@@ -1,6 +1,6 @@
-"""Queues of a client, as the broker divides them (400), and their consumption by pulls or by POP (401, 402).
+"""Assignment of queues to clients by the broker (400), and the request mode of groups, pulls or POP (401, 402).
 
-Source: upstream ``QueryAssignmentProcessor``.
+Source: RocketMQ's ``QueryAssignmentProcessor``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AssignmentProcessor:
         self._routes = routes
 
     def query(self, peer: Peer, request: AnyCommand) -> Finished:
-        """400: the queues of a topic that a client has; it keeps what it had if nobody knows."""
+        """400: the queues of a topic for a client; without a route the client keeps its queues."""
         asked = body_of(request, AssignmentQuery)
         if names.is_lmq(asked.topic):
             own = MessageQueue(asked.topic, self._settings.broker.broker_name, 0)
@@ -106,7 +106,7 @@ class AssignmentProcessor:
         return tuple(strategy(queues, clients, asked.client_id))
 
     def set_mode(self, _: Peer, request: AnyCommand) -> Response:
-        """401: how a group is to consume a topic from now on."""
+        """401: set the request mode of a group for a topic."""
         mode = body_of(request, RequestMode)
         topic, group = mode.topic or "", mode.consumer_group or ""
         if names.is_retry(topic):
@@ -116,27 +116,27 @@ class AssignmentProcessor:
         if self._groups.find(group) is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist")
         self._modes.put(topic, group, mode)
-        log.info("group consumes a topic in another way", extra={"topic": topic, "group": group, "mode": mode.mode})
+        log.info("request mode of a group is set", extra={"topic": topic, "group": group, "mode": mode.mode})
         return Response()
 
     def modes(self, _: Peer, __: AnyCommand) -> Response:
-        """402: what was said of all topics and groups."""
+        """402: the request modes of all topics and groups."""
         return Response(body=fastjson.dumps(self._modes.content()))
 
 
-# --- How a broker divides what is popped among the clients of a group (400) ---
+# --- Division of queues among the popping clients of a group (400) ---
 #
-# By POP queues are shared: a division is by brokers, or by queues with some neighbours. What each
-# client has without that is in ``wire.allocation``.
+# By POP, clients share queues: a division is by brokers, or by queues with some neighbours. ``wire.allocation`` has the
+# division without that.
 #
-# Source: upstream ``QueryAssignmentProcessor``.
+# Source: RocketMQ's ``QueryAssignmentProcessor``.
 
 
 def shared_for_pop(strategy: Strategy, queues: Queues, clients: Sequence[str], client: str, share: int) -> Queues:
-    """Give the client what it may pop from.
+    """Return the queues that a client may pop from.
 
-    Each queue goes to a client and the ``share`` before it; with 0 or less, or where that would be
-    all of them, everybody has all brokers. With more clients than queues, each has one queue.
+    Each queue goes to a client and to the ``share`` clients before it. With 0 or less, or where that would be all
+    clients, each client has all brokers. With more clients than queues, each has one queue.
     """
     if share <= 0 or share >= len(clients) - 1:
         brokers = dict.fromkeys((queue.topic, queue.broker_name) for queue in queues)
@@ -152,7 +152,7 @@ def shared_for_pop(strategy: Strategy, queues: Queues, clients: Sequence[str], c
 
 # --- Request modes that administrators set for groups: pulls or POP ---
 #
-# ``config/messageRequestMode.json``, written whenever that changes::
+# ``config/messageRequestMode.json``, written at each change::
 #
 #     {
 #         "messageRequestModeMap":{"T":{
@@ -160,7 +160,7 @@ def shared_for_pop(strategy: Strategy, queues: Queues, clients: Sequence[str], c
 #         }}
 #     }
 #
-# Source: upstream ``MessageRequestModeManager``.
+# Source: RocketMQ's ``MessageRequestModeManager``.
 
 
 FILE_NAME: Final = "messageRequestMode.json"
@@ -179,13 +179,13 @@ class RequestModes:
         self.changed: Event[None] = Event()
 
     def get(self, topic: str, group: str) -> RequestMode | None:
-        """Give what was said, None if nothing was."""
+        """Return the mode of a group for a topic, None if none is set."""
         return self._table.get(topic, {}).get(group)
 
     def put(self, topic: str, group: str, mode: RequestMode) -> None:
-        """Note how a group is to consume a topic, on the disk; DiskFull if that refuses.
+        """Set the mode of a group for a topic, durably; DiskFull if the write fails.
 
-        The whole file is written, here and now: an administrator says so once in a while.
+        The call writes the whole file: administrators do that rarely.
         """
         before = self._table
         self._table = {**before, topic: {**before.get(topic, {}), group: mode}}
@@ -197,7 +197,7 @@ class RequestModes:
         self.changed(None)
 
     def follow(self, table: Mapping[str, dict[str, RequestMode]]) -> None:
-        """Have the modes of a master and no others."""
+        """Take the modes of a master, and remove all others."""
         if table != self._table:
             self._table = dict(table)
             self.file.behind = True
@@ -209,5 +209,5 @@ class RequestModes:
         self._table = typed(raw.get(_TABLE) or {}, dict[str, dict[str, RequestMode]], FILE_NAME)
 
     def content(self) -> Mapping[str, Any]:
-        """Give what the file holds, and what a slave is told (402)."""
+        """Return the content of the file, which is also the answer to a slave (402)."""
         return {_TABLE: self._table}

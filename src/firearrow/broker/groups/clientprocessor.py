@@ -1,7 +1,7 @@
 """Requests of connected clients about themselves: heartbeats, members, queue locks.
 
-Source: upstream ``ClientManageProcessor``, ``ConsumerManageProcessor`` and the connection and lock
-parts of ``AdminBrokerProcessor``.
+Source: RocketMQ's ``ClientManageProcessor``, ``ConsumerManageProcessor`` and the connection and lock parts of
+``AdminBrokerProcessor``.
 """
 
 from __future__ import annotations
@@ -52,14 +52,16 @@ from firearrow.wire.headers import (
 )
 
 HEARTBEAT_GROUPS_MAX: Final = 10_000
-"""Groups that one connection may announce at a time. RocketMQ has no limit, but each new one is a
-consumer group and a topic that stay for good, and no client has more than a few."""
+"""Limit of the groups that one connection may announce at a time. RocketMQ has no limit. But each new one is a consumer
+group and a topic that stay, and no client needs more than a few.
+"""
 
 HEARTBEAT_SUBSCRIPTIONS_MAX: Final = 50_000
-"""Subscriptions of all its groups together; each takes some microseconds."""
+"""Limit of the subscriptions of all its groups together; each takes some microseconds."""
 HEARTBEAT_EXPRESSIONS_MAX: Final = 8 * EXPRESSION_LENGTH_MAX
-"""Characters of expressions whose tags have to be hashed here, at 2 µs a tag. RocketMQ's clients
-send the hash codes."""
+"""Limit of the characters of expressions whose tags must be hashed here, at 2 µs a tag. RocketMQ's clients send the
+hash codes.
+"""
 
 
 class ClientProcessor:
@@ -76,9 +78,9 @@ class ClientProcessor:
         self._senders = context.senders
 
     def heartbeat(self, peer: Channel, request: AnyCommand) -> Steps:
-        """34: a client is alive; register it, its groups and their retry topics.
+        """34: register a client, its groups and their retry topics.
 
-        It is answered whether the client must send its subscriptions.
+        The answer tells whether the client must send its subscriptions.
         """
         beat = body_of(request, Heartbeat)
         _check_size(beat)
@@ -94,7 +96,7 @@ class ClientProcessor:
             if not registered or not fingerprint:
                 continue
             must_send_all |= self._clients.swap_fingerprint(data.group_name, fingerprint, without_sub=without_sub)
-        # Consumers announce a producer of theirs as well, be they allowed to send or not.
+        # Consumers announce a producer as well, even without the permission to send.
         produces = self._senders.may_publish(user, peer.ip)
         for producer in beat.producer_data_set if produces else ():
             self._clients.register_producer(producer.group_name, member)
@@ -121,7 +123,7 @@ class ClientProcessor:
         return True
 
     def unregister(self, peer: Channel, request: AnyCommand) -> Response:
-        """35: a client leaves a producer group, a consumer group, or one of each."""
+        """35: remove a client from a producer group, a consumer group, or one of each."""
         header = fields_of(request, UnregisterClient)
         if header.producer_group is not None:
             self._clients.unregister_producer(header.producer_group, peer)
@@ -132,7 +134,7 @@ class ClientProcessor:
         return Response()
 
     def consumer_ids(self, _: Channel, request: AnyCommand) -> Answer:
-        """38: who is in a consumer group; its members divide the queues by that."""
+        """38: the members of a consumer group, who divide the queues by it."""
         name = fields_of(request, ConsumerGroupHeader).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:
@@ -140,19 +142,19 @@ class ClientProcessor:
         return answer_in_steps(ConsumerIdList(group.client_ids()))
 
     def lock(self, _: Channel, request: AnyCommand) -> Answer:
-        """41: lock queues, or keep them locked; answers those that are the client's now."""
+        """41: lock queues, or renew the locks; answers the queues that are the client's now."""
         asked = body_of(request, LockRequest)
         held = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id)
         return answer_in_steps(LockResult(held))
 
     def unlock(self, _: Channel, request: AnyCommand) -> Response:
-        """42: give locked queues back."""
+        """42: unlock queues."""
         asked = body_of(request, LockRequest)
         self._locks.unlock(asked.consumer_group, asked.mq_set, asked.client_id)
         return Response()
 
     def check_config(self, _: Channel, request: AnyCommand) -> Response:
-        """46: would this subscription be served?"""
+        """46: check a subscription."""
         if not request.body:
             return Response()
         wanted = body_of(request, CheckClient).subscription_data
@@ -201,14 +203,14 @@ class ClientProcessor:
         silent_ms = int((self._clock.monotonic() - member.heard) * 1000)
         return ProducerInfo(
             member.client_id,
-            f"/{member.channel.address}",  # as Java prints one without a name of its host
+            f"/{member.channel.address}",  # the form of Java for an address without a host name
             member.language,
             member.version,
             self._clock.now_ms() - silent_ms,
         )
 
     def subscription(self, _: Channel, request: AnyCommand) -> Response:
-        """345: what a group subscribes to of a topic now."""
+        """345: the present subscription of a group to a topic."""
         header = fields_of(request, GroupAndTopic)
         found = self._clients.subscription(header.group, header.topic)
         data = None if found is None else found.data
@@ -216,7 +218,7 @@ class ClientProcessor:
 
 
 def _fault_of_names(beat: Heartbeat) -> str | None:
-    """Say which name in a heartbeat is longer than any that somebody uses."""
+    """Return the fault if a name in a heartbeat is longer than any useful name."""
     words = [w for it in beat.consumer_data_set for w in (it.consume_type, it.message_model)]
     words += [it.consume_from_where for it in beat.consumer_data_set]
     groups = [it.group_name for it in beat.consumer_data_set]
@@ -224,7 +226,7 @@ def _fault_of_names(beat: Heartbeat) -> str | None:
     for what, texts, most in (
         ("client id", [beat.client_id], CLIENT_CHARS_MAX),
         ("name of a group", groups, NAME_CHARS_MAX),
-        ("word about a group", words, WORD_CHARS_MAX),
+        ("protocol field of a group", words, WORD_CHARS_MAX),
     ):
         longest = max((len(text or "") for text in texts), default=0)
         if longest > most:
@@ -233,7 +235,7 @@ def _fault_of_names(beat: Heartbeat) -> str | None:
 
 
 def _check_size(beat: Heartbeat) -> None:
-    """Refuse a heartbeat that nobody needs and that would be costly to keep."""
+    """Refuse a heartbeat of a size that no client needs and that would be costly to keep."""
     group_nums = len(beat.consumer_data_set) + len(beat.producer_data_set)
     if group_nums > HEARTBEAT_GROUPS_MAX:
         raise BrokerError(

@@ -1,16 +1,14 @@
 """Connected clients: producers and consumers by group, and the subscriptions of the groups.
 
-Clients send a heartbeat (34) every 30 s. A connection takes part in a group from its first
-heartbeat for it until it says good-bye (35), is closed, or was not heard for 120 s. When the
-members of a group or its topics change, that is told as `MembersChanged`; ``broker.groups.feature`` has
-the members divide the queues again.
+Clients send a heartbeat (34) every 30 s. A connection is a member of a group from its first heartbeat for it until it
+unregisters (35), is closed, or is silent for 120 s. When the members of a group or its topics change, the event
+`MembersChanged` follows, and ``broker.groups.feature`` notifies the members, who divide the queues again.
 
-A group has one set of subscriptions, that of the last heartbeat: topics which are not in it are
-dropped, and an expression is replaced only by one that was made later (``subVersion``). A heartbeat
-of version 2 may come without subscriptions and leaves them as they are; its fingerprint tells
-whether they have changed.
+A group has one set of subscriptions, that of the last heartbeat: missing topics are dropped, and an expression is
+replaced only by a later one (``subVersion``). A heartbeat of version 2 may come without subscriptions and leaves them
+unchanged; its fingerprint tells whether they have changed.
 
-Source: upstream ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``,
+Source: RocketMQ's ``ConsumerManager``, ``ConsumerGroupInfo``, ``ProducerManager``,
 ``DefaultConsumerIdsChangeListener``, ``FilterAPI``.
 """
 
@@ -45,32 +43,33 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 
 EXPRESSION_LENGTH_MAX: Final = 65_536
-"""Characters of a subscription's expression, and tags or codes that come with it: all are kept as
-long as their group has members, and gone through for each pull that brings its own."""
-NAME_CHARS_MAX: Final = 255  # of a topic or a group; what some may be called is less
-CLIENT_CHARS_MAX: Final = 1024  # of a client id: an address, a process and what its user adds
+"""Limit of the characters of a subscription's expression, with its tags or codes. They are kept as long as their group
+has members, and a pull with its own expression goes through all of them.
+"""
+NAME_CHARS_MAX: Final = 255  # of a topic or a group; some names have lower limits
+CLIENT_CHARS_MAX: Final = 1024  # of a client id: an address, a process and the user's suffix
 WORD_CHARS_MAX: Final = 64  # of a word of the protocol, such as CLUSTERING; the longest has 26
-# What one connection takes in a group, one subscription, and a tag with its code, besides names.
+# Memory of one connection in a group, one subscription, and a tag with its code, without names.
 _MEMBER_BYTES, _SUBSCRIPTION_BYTES, _TAG_BYTES = 600, 400, 160
-_CACHED_CHARS_MAX: Final = 1024  # longer expressions are read each time rather than kept
+_CACHED_CHARS_MAX: Final = 1024  # longer expressions are parsed each time, not kept
 
 
 class Channel(Protocol):
-    """A connection, as this module needs it (``net.server.Peer`` is one)."""
+    """Connection as this module sees it (``net.server.Peer`` is one)."""
 
     address: str
     ip: str
 
     def push(self, command: AnyCommand) -> bool:
-        """Send a one-way request; say whether it was."""
+        """Send a one-way request; tell whether it was sent."""
         ...
 
     def call(self, command: AnyCommand, timeout_seconds: float) -> Answered:
-        """Send a request, and give what will be its answer."""
+        """Send a request, and return its pending answer."""
         ...
 
     def keep(self, size: int) -> None:
-        """Count bytes that are kept of its requests, or (below 0) are not any more.
+        """Count bytes that are kept of its requests, or (below 0) released.
 
         BrokerError if they are too many.
         """
@@ -82,7 +81,7 @@ class Channel(Protocol):
 
 
 class TagFilter(msgspec.Struct, frozen=True):
-    """Hash codes of the tags that a group wants of a topic; None: all messages."""
+    """Hash codes of the tags in a group's subscription to a topic; None: all messages."""
 
     codes: frozenset[int] | None = None
 
@@ -91,10 +90,10 @@ ALL_MESSAGES: Final = TagFilter()
 
 
 def parse_tags(expression: str | None) -> TagFilter:
-    """Read ``A || B``; nothing and ``*`` mean all.
+    """Read ``A || B``; an empty text and ``*`` mean all messages.
 
-    Raises BrokerError(SUBSCRIPTION_PARSE_FAILED) for an expression of nothing but bars, or of more
-    than `EXPRESSION_LENGTH_MAX` characters.
+    Raises BrokerError(SUBSCRIPTION_PARSE_FAILED) for an expression of bars alone, or of more than
+    `EXPRESSION_LENGTH_MAX` characters.
     """
     if expression and len(expression) > EXPRESSION_LENGTH_MAX:
         raise _unreadable(
@@ -109,7 +108,7 @@ def parse_tags(expression: str | None) -> TagFilter:
 
 
 def tag_codes_of(expression: str) -> frozenset[int] | None:
-    """Read the expression of a pull or pop: the codes of the tags that it is for, None for all.
+    """Read the expression of a pull or pop: the codes of its tags, None for all messages.
 
     Raises BrokerError like `parse_tags`.
     """
@@ -129,7 +128,7 @@ def _unreadable(why: str) -> BrokerError:
 
 
 def fault_of(data: SubscriptionData) -> str | None:
-    """Say what makes a subscription too large to be kept, None if nothing does."""
+    """Return the fault of a subscription that is too large to keep, otherwise None."""
     if len(data.topic) > NAME_CHARS_MAX or len(data.expression_type) > WORD_CHARS_MAX:
         return f"the topic or the type of a subscription is longer than {NAME_CHARS_MAX} characters"
     size = max(len(data.sub_string), len(data.code_set), len(data.tags_set))
@@ -142,9 +141,9 @@ def fault_of(data: SubscriptionData) -> str | None:
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """A subscription as the client sent it, and what it means for a pull.
+    """Subscription as the client sent it, and its meaning for a pull.
 
-    ``filter`` None: it is by an expression, see ``broker.groups.filters``.
+    ``filter`` None: the subscription has an expression, see ``broker.groups.filters``.
     """
 
     data: SubscriptionData
@@ -157,11 +156,11 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 def subscription_of(data: SubscriptionData) -> Subscription:
-    """Give the meaning of a subscription from a heartbeat.
+    """Return the meaning of a subscription from a heartbeat.
 
-    The hash codes that the client sent count, as upstream; only where it sent none they are made
-    from its expression. With ``classFilterMode`` all is wanted: what chose by classes was a program
-    beside RocketMQ's brokers, which is gone there, too.
+    The hash codes that the client sent count, as in RocketMQ; without them the codes are made from its expression. With
+    ``classFilterMode`` all messages match: the filter server that evaluated classes no longer exists in RocketMQ,
+    either.
     """
     if not is_by_tags(data.expression_type):
         return Subscription(data, None)
@@ -173,7 +172,7 @@ def subscription_of(data: SubscriptionData) -> Subscription:
 
 
 class Member:
-    """One connection's part in one group; ``user`` has signed for it, if anybody has."""
+    """One connection's membership in one group; ``user`` has signed for it, if access control is on."""
 
     __slots__ = ("channel", "client_id", "heard", "language", "user", "version")
 
@@ -194,7 +193,7 @@ class Member:
         return self.user, self.client_id
 
     def connection(self) -> Connection:
-        """The connection as administrators see it."""
+        """Connection in the form for administrators."""
         return Connection(self.client_id, self.channel.address, self.language, self.version)
 
 
@@ -202,7 +201,7 @@ Members = dict[Channel, Member]
 
 
 class ConsumerGroup:
-    """The members of a consumer group and what they agree on."""
+    """Members of a consumer group and their common subscriptions."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -218,16 +217,16 @@ class ConsumerGroup:
         return self.message_model == BROADCASTING
 
     def client_ids(self) -> list[str]:
-        """Give the ids of the members."""
+        """Return the ids of the members."""
         return [member.client_id for member in self.members.values()]
 
     def member(self, client_id: str) -> Member | None:
-        """Give the member with an id."""
+        """Return the member with an id."""
         found = (member for member in self.members.values() if member.client_id == client_id)
         return next(found, None)
 
     def subscribe(self, wanted: Iterable[SubscriptionData]) -> bool:
-        """Take over the subscriptions of a heartbeat; whether the topics have changed."""
+        """Adopt the subscriptions of a heartbeat; return True if the topics have changed."""
         before = self.subscriptions
         after: dict[str, Subscription] = {}
         for data in wanted:
@@ -238,11 +237,11 @@ class ConsumerGroup:
         return after.keys() != before.keys()
 
 
-GroupsOf = dict[Channel, dict[str, int]]  # the bytes that are kept, by group
+GroupsOf = dict[Channel, dict[str, int]]  # the kept bytes, by group
 
 
 def _size_of(member: Member, group: str, subscriptions: Iterable[SubscriptionData] = ()) -> int:
-    """About how many bytes are kept of a heartbeat."""
+    """Approximate memory of a heartbeat."""
     size = _MEMBER_BYTES + len(group) + len(member.client_id)
     for data in subscriptions:
         size += _SUBSCRIPTION_BYTES + len(data.topic) + 2 * len(data.sub_string)
@@ -261,66 +260,66 @@ class ClientRegistry:
         self.changed = events.of(MembersChanged)
         self._left = events.of(GroupLeft)
         self._producers: dict[str, Members] = {}
-        # By client id and user: the groups in which a client is a producer, and by which
-        # connection; the newest is last. The first user of an id has it as long as it is there.
+        # By client id and user: the groups in which a client is a producer, and its connection in each; the newest is
+        # last. The first user of an id keeps it as long as it is registered.
         self._producing: dict[str, dict[str, dict[tuple[str, Channel], None]]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
         self.member_log: Final = MemberLog(clock)
-        # The names of the groups that a connection is in: producers', consumers'.
+        # Names of the groups of a connection: producer groups, consumer groups.
         self._produces: GroupsOf = {}
         self._consumes: GroupsOf = {}
 
     def go_by(self, settings: Settings) -> None:
-        """Go by other settings from now on, as the broker has another role."""
+        """Adopt other settings, as the broker has another role."""
         self._settings = settings
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """Give a consumer group that has members, None if nobody is there."""
+        """Return a consumer group with members, None if it has none."""
         return self._consumers.get(group)
 
     def consumer_groups(self) -> list[tuple[str, ConsumerGroup]]:
-        """Give all consumer groups that have members."""
+        """Return all consumer groups that have members."""
         return list(self._consumers.items())
 
     def groups_of(self, channel: Channel) -> list[str]:
-        """Give the groups in which a connection produces or consumes."""
+        """Return the groups of a connection."""
         return sorted({*self._produces.get(channel, ()), *self._consumes.get(channel, ())})
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """Give what a group wants of a topic, None if it does not subscribe to it."""
+        """Return the subscription of a group to a topic, None if it has none."""
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
     def producers(self, group: str) -> list[Member]:
-        """Give the members of a producer group."""
+        """Return the members of a producer group."""
         return list(self._producers.get(group, {}).values())
 
     def producer_groups(self) -> list[tuple[str, list[Member]]]:
-        """Give all producer groups with their members."""
+        """Return all producer groups with their members."""
         return [(group, list(members.values())) for group, members in self._producers.items()]
 
     def producer(self, client_id: str) -> Channel | None:
-        """Give the connection of a client that is a producer, None if there is none.
+        """Return the connection of a client that is a producer, None if there is none.
 
-        Clients choose their ids, so one that another user has already is not taken from that user.
-        Java: ProducerManager#findChannel, which knows one connection of a client and forgets it
-        when the client leaves any of its groups, or an earlier connection of it ends.
+        Clients choose their ids, so a second user can't take the id of the first. Java: ProducerManager#findChannel
+        knows one connection of a client, and forgets it when the client leaves any of its groups, or an earlier
+        connection ends.
         """
         user = self.user_of(client_id)
         return None if user is None else next(reversed(self._producing[client_id][user]))[1]
 
     def user_of(self, client_id: str) -> str | None:
-        """Give the user that has a client id as a producer, None if nobody has."""
+        """Return the user that has a client id as a producer, None if there is none."""
         found = self._producing.get(client_id)
         return None if found is None else next(iter(found))
 
     def consumers_of(self, topic: str) -> set[str]:
-        """Give the consumer groups with members that subscribe to a topic."""
+        """Return the consumer groups with members that subscribe to a topic."""
         return {name for name, group in self._consumers.items() if topic in group.subscriptions}
 
     def register_producer(self, group: str, member: Member) -> None:
-        """Note a producer's heartbeat; BrokerError if too much is kept of its connection."""
+        """Register a producer's heartbeat; BrokerError if its connection uses too much memory."""
         _join(self._produces, member.channel, group, _size_of(member, group))
         members = self._producers.setdefault(group, {})
         known = members.get(member.channel)
@@ -332,11 +331,10 @@ class ClientRegistry:
             places[group, member.channel] = None
 
     def register_consumer(self, data: ConsumerData, member: Member, *, notify: bool = True, keep: bool = False) -> None:
-        """Note a consumer's heartbeat and tell the group if it has changed.
+        """Register a consumer's heartbeat, and notify the group if it has changed.
 
-        ``notify`` False: the group's configuration wants no notifications. ``keep``: the heartbeat
-        came without subscriptions, those of the group stay. Raises BrokerError if too much is kept
-        of its connection.
+        ``notify`` False: the group's configuration wants no notifications. ``keep``: the heartbeat came without
+        subscriptions, those of the group stay. Raises BrokerError if its connection uses too much memory.
         """
         name = data.group_name
         size = _size_of(member, name, () if keep else data.subscription_data_set)
@@ -356,18 +354,18 @@ class ClientRegistry:
             self.changed(MembersChanged(group.name, notify))
 
     def swap_fingerprint(self, group: str, fingerprint: int, *, without_sub: bool) -> bool:
-        """Note the fingerprint of a group's heartbeat; whether the client must send everything.
+        """Store the fingerprint of a group's heartbeat; return True if the client must send everything.
 
-        It must when another fingerprint was there, and when none was and the heartbeat comes
-        without subscriptions. Java: ClientManageProcessor#heartBeatV2 lets the latter pass, and a
-        group stays without subscriptions after the broker was started again.
+        It must after a change of the fingerprint, and when there was none and the heartbeat comes without
+        subscriptions. Java: ClientManageProcessor#heartBeatV2 lets the latter pass, and a group stays without
+        subscriptions after a restart of the broker.
         """
         before = self._fingerprints.get(group)
         self._fingerprints[group] = fingerprint
         return before != fingerprint and (without_sub or before is not None)
 
     def unregister_producer(self, group: str, channel: Channel) -> None:
-        """A producer says good-bye."""
+        """Remove a connection from a producer group."""
         members = self._producers.get(group, {})
         member = members.pop(channel, None)
         if member is not None:
@@ -386,7 +384,7 @@ class ClientRegistry:
             del self._producing[member.client_id]
 
     def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
-        """A consumer says good-bye."""
+        """Remove a connection from a consumer group."""
         found = self._consumers.get(group)
         member = None if found is None else found.members.pop(channel, None)
         if found is not None and member is not None:
@@ -395,14 +393,14 @@ class ClientRegistry:
             self._member_left(found, notify=notify)
 
     def forget(self, channel: Channel) -> None:
-        """A connection has ended: take it out of its groups and tell the others."""
+        """Remove a connection that has ended from its groups, and notify the others."""
         for group in list(self._produces.get(channel, ())):
             self.unregister_producer(group, channel)
         for group in list(self._consumes.get(channel, ())):
             self.unregister_consumer(group, channel)
 
     def expire(self) -> None:
-        """Close and forget the connections that sent no heartbeat for too long."""
+        """Close and remove the connections that sent no heartbeat in time."""
         limit = self._clock.monotonic() - self._settings.broker.channel_expired_timeout / 1000
         groups = [*self._producers.values(), *(g.members for g in self._consumers.values())]
         silent = {channel: None for members in groups for channel, member in members.items() if member.heard < limit}
@@ -411,7 +409,7 @@ class ClientRegistry:
             channel.close("no heartbeat came in time")
 
     def _hear(self, members: Members, member: Member) -> bool:
-        """Note a heartbeat; whether the connection is new in the group."""
+        """Note a heartbeat; return True if the connection is new in the group."""
         known = members.get(member.channel)
         if known is None or known.who != member.who:
             members[member.channel] = known_or_new = member
@@ -442,24 +440,24 @@ def _leave(groups_of: GroupsOf, channel: Channel, group: str) -> None:
         del groups_of[channel]
 
 
-# Who joined consumer groups lately, and who left them: what `firearrow doctor` asks for (203).
+# --- History of joins and leaves of consumer groups, for `firearrow doctor` (203) ---
 #
-# RocketMQ's brokers keep no such history. It is in memory only, and what is kept is limited.
+# RocketMQ's brokers keep no such history. It is in memory only, and limited.
 
 
-CHANGES_MAX: Final = 50  # of a group: ten restarts of five clients are such a story
-GROUPS_MAX: Final = 1_000  # that changed last; 10 MB at most
+CHANGES_MAX: Final = 50  # of a group: ten restarts of five clients
+GROUPS_MAX: Final = 1_000  # that changed last; at most 10 MB
 
 
 class MemberLog:
-    """The last changes of the groups that changed last."""
+    """Last changes of the groups that changed last."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, deque[MemberChange]] = {}
 
     def note(self, group: str, client_id: str, *, joined: bool) -> None:
-        """A client has joined a group, or left it."""
+        """Note that a client has joined a group, or left it."""
         changes = self._groups.pop(group, None)
         if changes is None:
             changes = deque(maxlen=CHANGES_MAX)
@@ -469,5 +467,5 @@ class MemberLog:
         self._groups[group] = changes  # the last one now
 
     def of(self, group: str) -> list[MemberChange]:
-        """Give the changes of a group, the oldest first."""
+        """Return the changes of a group, the oldest first."""
         return list(self._groups.get(group, ()))

@@ -32,7 +32,7 @@ FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as Roc
 class GroupFeature(Feature):
     """Groups, and the clients that are their members.
 
-    ``clients`` are those that a broker had before its role changed; their connections go on.
+    ``clients`` are those of the broker before its role changed; their connections go on.
     """
 
     def __init__(self, base: Base, clients: ClientRegistry | None = None) -> None:
@@ -57,11 +57,11 @@ class GroupFeature(Feature):
         self._handlers = group_handlers(context, self.locks, self.filters, self.modes, routes)
 
     def saved_handlers(self) -> Handlers:
-        """Handlers of clients, of groups, and of questions to consumers."""
+        """Handlers of clients, of groups, and of requests to consumers."""
         return self._handlers
 
     def listen(self) -> None:
-        """Notify members of changes of their group, and forget clients whose connection is closed."""
+        """Notify members of changes of their group, and remove clients whose connection is closed."""
         listen = self._base.events.listen
         notices = MemberNotices(self._base.settings, self.clients, self._base.loop.call_soon)
         listen(MembersChanged, notices.changed)
@@ -69,7 +69,7 @@ class GroupFeature(Feature):
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
 
     def services(self) -> Sequence[Service]:
-        """Periodic writes of expressions, and the sweep for silent clients."""
+        """Periodic writes of expressions, and the removal of silent clients."""
         return (
             self._base.every("filters", FILTER_SECONDS, self._write_filters),
             self._base.every("clients", CLIENT_SWEEP_SECONDS, self._expire_clients),
@@ -98,7 +98,7 @@ class GroupFeature(Feature):
 def group_handlers(
     context: BrokerContext, locks: QueueLocks, filters: ConsumerFilters, modes: RequestModes, routes: TopicRoutes
 ) -> Handlers:
-    """Make the handlers of clients' heartbeats and locks, of groups, and of questions to consumers."""
+    """Make the handlers of clients' heartbeats and locks, of groups, and of requests to consumers."""
     admin, clients = GroupAdminProcessor(context), ClientProcessor(context, locks, filters)
     asking, assignment = RelayProcessor(context), AssignmentProcessor(context, modes, routes)
     return {
@@ -135,15 +135,15 @@ def group_handlers(
 
 
 NOTIFIED_AT_ONCE_MAX: Final = 200
-"""Groups whose members are told in one turn that they have changed. One connection that ends may
-leave thousands."""
+"""Limit of the groups whose members are notified in one turn. The end of one connection may change thousands of groups.
+"""
 
 
 class MemberNotices:
-    """Send each member a one-way request (40); groups that broadcast have nothing to divide.
+    """Notify members of changed groups by a one-way request (40); groups that broadcast have nothing to divide.
 
-    Whatever changes until ``soon`` makes its call costs each member one notice, not one for every
-    other member that leaves when a whole group is switched off.
+    All changes until ``soon`` makes its call cost each member one notice. When a whole group is switched off, each
+    other member that leaves would otherwise cost one.
     """
 
     def __init__(self, settings: Settings, clients: ClientRegistry, soon: Soon) -> None:

@@ -1,8 +1,8 @@
-"""Expressions by which consumer groups choose messages (RocketMQ's ``ConsumerFilterManager``).
+"""Filter expressions of consumer groups (RocketMQ's ``ConsumerFilterManager``).
 
-A heartbeat with a subscription by SQL92 has its expression kept here; a pull looks for it. It is
-dead from the moment on that its group has no members or does not subscribe to the topic any more,
-and forgotten ``filterDataCleanTimeSpan`` ms later. ``config/consumerFilter.json``::
+A subscription by SQL92 in a heartbeat puts its expression here, and a pull looks it up. It is dead from the moment that
+its group has no members or no longer subscribes to the topic. It is removed ``filterDataCleanTimeSpan`` ms later.
+``config/consumerFilter.json``::
 
     {
         "filterDataByTopic":{
@@ -28,8 +28,8 @@ and forgotten ``filterDataCleanTimeSpan`` ms later. ``config/consumerFilter.json
         }
     }
 
-A file whose bits are of another filter (``maxErrorRateOfBloomFilter`` or
-``expectConsumerNumUseFilter`` was changed) counts as empty, as upstream.
+A file with another size of the filter (``maxErrorRateOfBloomFilter`` or ``expectConsumerNumUseFilter`` was changed)
+counts as empty, as with RocketMQ.
 """
 
 from __future__ import annotations
@@ -63,25 +63,27 @@ _tags: Final = finder(TAGS)
 
 FILE_NAME: Final = FILTERS.file_name
 KEPT_CHARS_MAX: Final = 8 << 20
-"""Of all expressions together, each with `_ROW_CHARS` more; they have up to 50 bytes of memory for
-each once they are used. What would exceed that is not kept."""
+"""Limit of the characters of all expressions together, each counted with `_ROW_CHARS` more. An expression in use takes
+up to 50 bytes of memory a character. Expressions beyond the limit are not kept.
+"""
 _ROW_CHARS: Final = 256
-_DEAD_AT_START_MS: Final = 30_000  # so long ago those died that the file has as alive, upstream
+_DEAD_AT_START_MS: Final = 30_000  # age of the deaths of expressions that the file has as alive, as RocketMQ
 
 _TABLE: Final = "filterDataByTopic"
 _GROUPS: Final = "groupFilterData"
 
 
 class BloomData(msgspec.Struct, rename="camel", frozen=True):
-    """Bits that a group has for a topic in a Bloom filter, and the number of all bits."""
+    """Bits of a group for a topic in a Bloom filter, and the count of all bits."""
 
     bit_num: int = 0
     bit_pos: tuple[int, ...] = ()
 
 
 class FilterData(msgspec.Struct, rename="camel", dict=True):
-    """The expression of a group for a topic. Times are ms since 1970; ``client_version`` is when
-    the client made it."""
+    """Expression of a group for a topic. Times are ms since 1970; ``client_version`` is its creation time at the
+    client.
+    """
 
     topic: str = ""
     consumer_group: str = ""
@@ -94,14 +96,14 @@ class FilterData(msgspec.Struct, rename="camel", dict=True):
 
     @property
     def is_dead(self) -> bool:
-        """Tell whether nobody uses it now."""
+        """Tell whether no member uses it now."""
         return self.dead_time >= self.born_time
 
     @cached_property
     def filter(self) -> SqlFilter | None:
-        """The compiled expression; None if it means nothing here.
+        """Compiled expression; None if it can't be compiled here.
 
-        Java: ExpressionMessageFilter takes every message if a file has what it can't read.
+        Java: ExpressionMessageFilter takes every message if the expression in a file can't be read.
         """
         try:
             return compile_filter(self.expression, self.expression_type)
@@ -110,15 +112,15 @@ class FilterData(msgspec.Struct, rename="camel", dict=True):
 
 
 class RetriedFilter:
-    """Chooses in a group's retry topic: by the expression that the group has for the topic that
-    a message came from. Without one, the message is wanted.
+    """Filters a group's retry topic: by the group's expression for the original topic of a message. Without one, the
+    message matches.
 
-    Source: upstream ``ExpressionForRetryMessageFilter``.
+    Source: RocketMQ's ``ExpressionForRetryMessageFilter``.
     """
 
     cost: Final = SQL_TERMS_MAX
     chars: Final = 1
-    names: Final = None  # which ones count depends on where a message came from
+    names: Final = None  # the names depend on the original topic of a message
 
     def __init__(self, filters: ConsumerFilters, group: str) -> None:
         self._filters = filters
@@ -133,29 +135,28 @@ class RetriedFilter:
 
 
 class OwnRetries(NamedTuple):
-    """Chooses in a retry topic that is several groups' what came back of a pop of one, and of that
-    what it wants."""
+    """Filters a retry topic that several groups share: by the group of the popped message, and by that group's filter."""
 
     group: str
     wanted: Wanted
 
     @property
     def cost(self) -> int:
-        """The cost of one look at most."""
+        """Highest cost of one look."""
         return 2 if isinstance(self.wanted, frozenset | None) else 1 + self.wanted.cost
 
     @property
     def chars(self) -> int:
-        """The length of the expression."""
+        """Length of the expression."""
         return 1 if isinstance(self.wanted, frozenset | None) else self.wanted.chars
 
     @property
     def names(self) -> None:
-        """Not known: some of them decide by what they are, others by their hash code."""
+        """None: some filters decide by values, others by hash codes."""
         return None
 
     def wants(self, properties: bytes) -> bool:
-        """Tell whether a message with these properties is the group's and wanted."""
+        """Tell whether a message with these properties belongs to the group and matches."""
         if _origin_group(properties) != self.group.encode():
             return False
         if isinstance(self.wanted, frozenset):
@@ -164,9 +165,9 @@ class OwnRetries(NamedTuple):
 
 
 def filter_of(config: BrokerConfig, expression: str, expression_type: str | None) -> SqlFilter:
-    """Read an expression that is none of tags, for a client that wants to use it.
+    """Read an expression that is not by tags, for a client that wants to use it.
 
-    Raises BrokerError for one that can't be read, and where the broker serves no such thing.
+    Raises BrokerError for one that can't be read, and where the broker does not serve expressions.
     """
     if not config.enable_property_filter:
         raise BrokerError(
@@ -180,14 +181,14 @@ def filter_of(config: BrokerConfig, expression: str, expression_type: str | None
 
 
 def compile_filter(expression: str, expression_type: str | None) -> SqlFilter:
-    """Read an expression that is none of tags; FilterError says what is wrong with it."""
+    """Read an expression that is not by tags; FilterError names the fault."""
     if expression_type != SQL92:
-        raise FilterError(f"{expression_type!r} is no type of expressions")
+        raise FilterError(f"{expression_type!r} is not a type of expressions")
     return compile_sql(expression)
 
 
 class ConsumerFilters:
-    """The expressions of all groups by topic."""
+    """Expressions of all groups by topic."""
 
     def __init__(self, settings: Settings, clock: Clock, store_root: Path | None = None) -> None:
         config = settings.broker
@@ -195,7 +196,7 @@ class ConsumerFilters:
         self._clock = clock
         self._bloom = BloomFilter(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
         self._by_topic: dict[str, dict[str, FilterData]] = {}
-        self._topics_of: dict[str, dict[str, None]] = {}  # by group; a set that keeps its order
+        self._topics_of: dict[str, dict[str, None]] = {}  # by group; an ordered set
         self._unknown: dict[str, Any] = {}
         self._unknown_of: dict[tuple[str, str], dict[str, Any]] = {}
         self._kept_chars = 0
@@ -206,15 +207,14 @@ class ConsumerFilters:
         self.file = StateFile(storage, self._content)
 
     def find(self, topic: str, group: str) -> FilterData | None:
-        """Give the expression of a group for a topic, dead or not; None if there is none."""
+        """Return the expression of a group for a topic, dead or not; None if there is none."""
         groups = self._by_topic.get(topic)
         return None if groups is None else groups.get(group)
 
     def register(self, group: str, wanted: Iterable[SubscriptionData]) -> Generator[None, None, None]:
-        """Take over the expressions of a heartbeat, in steps of one; topics that it lacks are dead.
+        """Adopt the expressions of a heartbeat, in steps of one; missing topics become dead.
 
-        An expression that can't be read is not kept, and that which it was to replace is gone:
-        pulls are told.
+        An unreadable expression is not kept, and its predecessor is removed: pulls get the error.
         """
         topics = set()
         for data in wanted:
@@ -227,12 +227,12 @@ class ConsumerFilters:
                 self._die(self._by_topic[topic][group])
 
     def unregister(self, group: str) -> None:
-        """A group has no members any more."""
+        """Mark the expressions of a group without members as dead."""
         for topic in self._topics_of.get(group, ()):
             self._die(self._by_topic[topic][group])
 
     def clean(self) -> None:
-        """Forget what has been dead for too long."""
+        """Remove expressions that have been dead for too long."""
         limit = self._clock.now_ms() - self._settings.broker.filter_data_clean_time_span
         for groups in list(self._by_topic.values()):
             for data in list(groups.values()):
@@ -240,7 +240,7 @@ class ConsumerFilters:
                     self._remove(data)
 
     def load(self) -> None:
-        """Read the file; ConfigError when it can't be read. Nobody is there yet, so all is dead."""
+        """Read the file; ConfigError when it can't be read. All expressions are dead, as no member is connected yet."""
         raw = self.file.read()
         by_topic: dict[str, Any] = raw.get(_TABLE) or {}
         found = []
@@ -252,7 +252,7 @@ class ConsumerFilters:
                 self._unknown_of[topic, group] = unknown_fields(fields, (*_FIELDS, "dead"))
         self._unknown = unknown_fields(raw, (_TABLE,))
         if any(not self._is_of_filter(data) for data in found):
-            log.info("expressions of consumers are forgotten: their Bloom filter is another one")
+            log.info("expressions of consumers are dropped: the size of the Bloom filter has changed")
             self._unknown_of.clear()
             self.file.behind = True
             return
@@ -268,7 +268,7 @@ class ConsumerFilters:
         self.file.save()
 
     def close(self) -> None:
-        """Let go of the file; what was not saved is lost."""
+        """Close the file; unsaved changes are lost."""
         self.file.close()
 
     def _register(self, group: str, data: SubscriptionData) -> None:
@@ -341,7 +341,7 @@ class ConsumerFilters:
         return dict(sorted((self._unknown | {_TABLE: table}).items()))
 
     def row(self, data: FilterData) -> dict[str, Any]:
-        """Give an expression as the file has it."""
+        """Return an expression in the form of the file."""
         own = {name: getattr(data, field) for name, field in _FIELDS.items()}
         unknown = self._unknown_of.get((data.topic, data.consumer_group), {})
         return dict(sorted((unknown | own | {"dead": data.is_dead}).items()))

@@ -1,7 +1,7 @@
 """Locks of queues: the client of each group that holds a queue, for consumption in order.
 
-A lock is a lease: its owner renews it every 20 s, and it lapses after 60 s without that, so a
-client that dies gives its queues to the others. Source: upstream ``RebalanceLockManager``.
+A lock is a lease: its owner renews it every 20 s, and it lapses after 60 s without a renewal, so the queues of a dead
+client go to the others. Source: RocketMQ's ``RebalanceLockManager``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import ResponseCode
 
 LOCKS_MAX: Final = 200_000
-"""Of all groups: some 80 MB. A topic of 1,000 queues that ten groups share in order has 10,000."""
+"""Limit for all groups: about 80 MB. A topic of 1,000 queues that ten groups share in order has 10,000."""
 _CHARS_MAX: Final = 255  # of a topic, a broker, a group
-LEASE_SECONDS: Final = 60.0  # upstream: rocketmq.broker.rebalance.lockMaxLiveTime
+LEASE_SECONDS: Final = 60.0  # RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime
 
 
 class QueueLocks:
@@ -26,12 +26,12 @@ class QueueLocks:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # By group: the owner of each queue, and when its lease ends.
+        # By group: the owner of each queue, and the end of its lease.
         self._leases: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
         self._count = 0
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Lock queues for a client, or renew its locks; give those that it holds now.
+        """Lock queues for a client, or renew its locks; return the queues that it holds now.
 
         Raises BrokerError for names that are too long, or if there are too many locks.
         """
@@ -65,7 +65,7 @@ class QueueLocks:
                 )
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give back the queues that the client holds; those of others stay theirs."""
+        """Unlock the queues that the client holds; those of other clients stay locked."""
         leases = self._leases.get(group)
         if leases is None:
             return
@@ -82,7 +82,7 @@ class QueueLocks:
         return any(until > now for _, until in self._leases.get(group, {}).values())
 
     def expire(self) -> None:
-        """Forget leases that have ended, which count for nothing already."""
+        """Remove leases that have ended; they have no effect already."""
         now = self._clock.monotonic()
         for group, leases in list(self._leases.items()):
             living = {queue: lease for queue, lease in leases.items() if lease[1] > now}

@@ -1,4 +1,4 @@
-"""Requests of administrators about consumer groups. Source: upstream ``AdminBrokerProcessor``."""
+"""Requests of administrators about consumer groups. Source: RocketMQ's ``AdminBrokerProcessor``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class GroupAdminProcessor:
         return Response()
 
     def get(self, _: Channel, request: AnyCommand) -> Response:
-        """352: the config of a group, which is created if groups may create themselves."""
+        """352: the config of a group, which is created if automatic creation is enabled."""
         group = fields_of(request, GetSubscriptionGroup).group
         config = self._groups.find(group)
         if config is None:
@@ -93,9 +93,9 @@ class GroupAdminProcessor:
         return Response(body=fastjson.dumps(config))
 
     def forbid(self, _: Channel, request: AnyCommand) -> Response:
-        """353: forbid a group to read a topic, or allow it; answers how it is.
+        """353: forbid a group to read a topic, or allow it; answers the present state.
 
-        Java: AdminBrokerProcessor#updateAndGetGroupForbidden takes any names, and keeps them.
+        Java: AdminBrokerProcessor#updateAndGetGroupForbidden accepts any names, and keeps them.
         """
         header = fields_of(request, ForbidGroup)
         group, topic = header.group, header.topic

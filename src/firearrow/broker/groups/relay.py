@@ -1,6 +1,6 @@
-"""Requests of administrators that consumers answer: the broker asks them and passes it on.
+"""Relay of administrators' requests to consumers, and of their answers.
 
-Source: upstream ``AdminBrokerProcessor#callConsumer``, ``Broker2Client#getConsumeStatus``.
+Source: RocketMQ's ``AdminBrokerProcessor#callConsumer``, ``Broker2Client#getConsumeStatus``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_SECONDS_MAX: Final = 10.0  # Java: Broker2Client#callClient
 STATUS_SECONDS_MAX: Final = 5.0  # Java: Broker2Client#getConsumeStatus
-STATUS_BYTES_MAX: Final = 256 * 1024  # some three thousand queues; all members' are one answer
+STATUS_BYTES_MAX: Final = 256 * 1024  # about three thousand queues; one answer holds those of all members
 
 
 class RelayProcessor:
@@ -43,12 +43,12 @@ class RelayProcessor:
         self._clients = context.clients
 
     def running_info(self, peer: Peer, asked: AnyCommand) -> Answer:
-        """307: what a consumer does at the moment."""
+        """307: the present state of a consumer."""
         header = fields_of(asked, AskConsumer)
         return self._ask(peer, asked, header.consumer_group, header.client_id, _unsigned(asked))
 
     def consume_directly(self, peer: Peer, asked: AnyCommand) -> Answer:
-        """309: have a consumer consume a message of the log, and say what came of it."""
+        """309: let a consumer consume a message of the log, and return its result."""
         header = fields_of(asked, ConsumeDirectly)
         fields = _unsigned(asked) | {"brokerName": self._settings.broker.broker_name}
         topic, group = self._topics.get(header.topic), self._groups.get(header.consumer_group)
@@ -72,7 +72,7 @@ class RelayProcessor:
         fields: Mapping[str, FieldValue],
         body: bytes = b"",
     ) -> Answer:
-        """Pass a request on to a consumer, and its answer back when it comes."""
+        """Forward a request to a consumer, and its answer when it comes."""
         found = self._clients.consumer_group(group)
         member = None if found is None else found.member(client_id)
         if member is None:
@@ -92,7 +92,7 @@ class RelayProcessor:
         return None
 
     def statuses(self, peer: Peer, asked: AnyCommand) -> Steps:
-        """223: the offsets that the members of a group have, by client; of those that answer."""
+        """223: the offsets of a group's members, by client; only of those that answer."""
         header = fields_of(asked, ConsumerStatusHeader)
         group = self._clients.consumer_group(header.group)
         if group is None:
@@ -122,7 +122,7 @@ class RelayProcessor:
 def _asked_for_status(
     member: Member, fields: Mapping[str, FieldValue], found: dict[str, dict[MessageQueue, int]]
 ) -> Answered | None:
-    """A call to a consumer, whose answer is noted when it comes; None if it can't be asked."""
+    """Call a consumer, and store its answer when it comes; None if it can't be called."""
 
     def note(call: Answered) -> None:
         try:
@@ -143,7 +143,7 @@ def _asked_for_status(
 
 
 def _unsigned(asked: AnyCommand) -> dict[str, FieldValue]:
-    """The fields of a request, without those by which others could say that they are its sender."""
+    """Return the fields of a request, without those by which others could pretend to be its sender."""
     return {name: text for name, text in asked.ext.items() if name not in SIGNING}
 
 
@@ -157,13 +157,13 @@ def _status_of(answer: AnyCommand) -> ConsumerStatus:
 
 def _log_silence(member: Member, error: OSError | BrokerError) -> None:
     log.warning(
-        "consumer does not tell its offsets",
+        "consumer does not return its offsets",
         extra={"client_id": member.client_id, "address": member.channel.address, "error": error},
     )
 
 
 def _passed_on(call: Answered, group: str, client_id: str) -> Response:
-    """Give the answer to an administrator, when a consumer has answered or will not."""
+    """Return the answer for an administrator, when a consumer has answered or failed."""
     try:
         answer = call.result()
     except TimeoutError as error:

@@ -1,8 +1,8 @@
-"""The consumer groups of a broker (upstream ``SubscriptionGroupManager``).
+"""Consumer groups of a broker (RocketMQ's ``SubscriptionGroupManager``).
 
-A group comes to be with the broker (system groups), by an administrator (`GroupTable.put`), or when
-it is first looked up while groups may create themselves (`GroupTable.find`). Each change is a new
-data version and is on disk in ``config/subscriptionGroup.json`` before it is answered::
+A group is created by the broker (system groups), by an administrator (`GroupTable.put`), or at the first look-up if
+automatic creation is enabled (`GroupTable.find`). Each change is a new data version and is on disk in
+``config/subscriptionGroup.json`` before it is answered::
 
     {
         "dataVersion":{"counter":3,"stateVersion":0,"timestamp":1795210273639},
@@ -10,7 +10,7 @@ data version and is on disk in ``config/subscriptionGroup.json`` before it is an
         "subscriptionGroupTable":{"g":{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,...}}
     }
 
-``forbiddenTable`` has bits by group and topic; bit 2 forbids to read.
+``forbiddenTable`` has bits by group and topic; bit 2 forbids reads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = GROUPS.file_name
 _LMQ: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)
-FORBIDDEN_READ: Final = 1 << 2  # upstream: PermName.INDEX_PERM_READ
+FORBIDDEN_READ: Final = 1 << 2  # RocketMQ: PermName.INDEX_PERM_READ
 
 _GROUPS: Final = "subscriptionGroupTable"
 _FORBIDDEN: Final = "forbiddenTable"
@@ -83,9 +83,9 @@ class GroupTable:
         return self.get(group) is not None
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """Give the config of a group, None if there is no such group.
+        """Return the config of a group, None if there is no such group.
 
-        All LMQ groups have the same, under their common prefix, and none is in the table.
+        All LMQ groups share one config, under their common prefix, and none is in the table.
         """
         config = self.table.get(group)
         if config is None and self._settings.store.enable_lmq and names.is_lmq(group):
@@ -93,9 +93,9 @@ class GroupTable:
         return config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Give the config of a group, which is created if groups may create themselves.
+        """Return the config of a group, which is created if automatic creation is enabled.
 
-        None if it does not exist and may not, or can't have this name.
+        None if it does not exist and may not be created, or can't have this name.
         """
         config = self.get(group)
         if config is not None or not self.may_create(group):
@@ -105,7 +105,7 @@ class GroupTable:
         return config
 
     def may_create(self, group: str) -> bool:
-        """Tell whether a group of this name may create itself."""
+        """Tell whether a group of this name may be created automatically."""
         broker = self._settings.broker
         auto = broker.auto_create_subscription_group
         auto = auto or (broker.enable_create_sys_group and names.is_system_group(group))
@@ -118,13 +118,12 @@ class GroupTable:
     def put_all(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
         """Create or change groups; their ``attributes`` are changes (``+k``, ``-k``).
 
-        Raises BrokerError for a change of attributes that is not allowed; then none of the groups
-        is changed.
+        Raises BrokerError for a forbidden change of attributes; then none of the groups is changed.
         """
         self._accept([self._with_attributes(config) for config in configs])
 
     def delete(self, group: str) -> bool:
-        """Forget a group and what it was forbidden; False if there is none."""
+        """Delete a group with its forbidden topics; False if there is none."""
         was_there = group in self.table or group in self.forbidden
         if was_there:
             self._next_version(gone={_GROUPS: [group], _FORBIDDEN: [group]})
@@ -135,7 +134,7 @@ class GroupTable:
         return was_there
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
-        """Tell whether a group was forbidden to read a topic."""
+        """Tell whether a group is forbidden to read a topic."""
         topics = self.forbidden.get(group)
         return topics is not None and bool(topics.get(topic, 0) & FORBIDDEN_READ)
 
@@ -161,16 +160,16 @@ class GroupTable:
         *,
         also_empty: bool = False,
     ) -> None:
-        """Have the groups of a master, at its data version, and no others.
+        """Adopt the groups of a master at its data version, and remove all others.
 
-        What groups are forbidden is taken if the master says it. One that has no group but the
-        system's does not empty this table, unless it may (``also_empty``) or has made more changes
-        than are known here: then it has deleted the last.
+        The forbidden topics are adopted if the master sends them. A master without any group except the system's does
+        not empty this table, with two exceptions: ``also_empty``, and a master that has made more changes than are
+        known here. Such a master has deleted the last group.
         """
         is_system = names.is_system_group
         is_empty = all(map(is_system, table)) and not all(map(is_system, self.table))
         if is_empty and not also_empty and version.counter <= self.data_version.counter:
-            log.error("groups are kept though the master has none: are its files lost?")
+            log.error("groups are kept though the master has none: its files may be lost")
             return
         new = {
             name: replace(config, group_name=name)
@@ -189,7 +188,7 @@ class GroupTable:
         gone: Mapping[str, Iterable[str]],
         version: DataVersion,
     ) -> None:
-        """Make a master's change of what these groups are now, which gives this version."""
+        """Adopt a master's change to some groups, which makes this version."""
         new = {name: replace(config, group_name=name) for name, config in table.items()}
         groups = [name for name in gone.get(_GROUPS, ()) if name in self.table]
         allowed = [name for name in gone.get(_FORBIDDEN, ()) if name in self.forbidden]
@@ -219,7 +218,7 @@ class GroupTable:
             self.changed(GroupsChanged(list(new.values())))
 
     def close(self) -> None:
-        """Let go of file or database; what was not saved is lost."""
+        """Close file or database; unsaved changes are lost."""
         self.file.close()
 
     def load(self) -> None:
@@ -239,7 +238,7 @@ class GroupTable:
         self._unknown = unknown_fields(raw, _KNOWN)
 
     def save(self) -> None:
-        """Write the file if it is behind: at first, and after a disk that refused a change."""
+        """Write the file if it is outdated: at first, and after a disk that refused a change."""
         self.file.save()
 
     def _with_attributes(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
@@ -255,7 +254,7 @@ class GroupTable:
             self.changed(GroupsChanged(list(changed.values())))
 
     def _next_version(self, new: Mapping[str, Any] = NOTHING, gone: Mapping[str, list[str]] = NOTHING) -> None:
-        """Keep a change as a new data version; DiskFull if something is new and can't be kept."""
+        """Store a change as a new data version; DiskFull if something is new and can't be stored."""
         self._keep(self.data_version.next_version(self._clock.now_ms()), new, gone)
 
     def _keep(self, version: DataVersion, new: Mapping[str, Any], gone: Mapping[str, list[str]]) -> None:
