@@ -1,10 +1,9 @@
-"""The log as tables, on Spark: sources, a sink and jobs. Needs ``firearrow[spark]``.
+"""Messages as tables, on Spark: sources, a sink and jobs. Needs ``firearrow[spark]``.
 
-``spark.read.format("rocketmq")`` reads the store's files (``path``) or pulls from brokers
-(``nameServer``); both give the same rows. ``firearrow.spark.tables`` names the columns,
-``firearrow.spark.options`` the options, ``configure`` sets what a session needs,
-``register`` gives each topic a name in SQL, ``decoded`` makes bodies typed columns, ``LagListener``
-knows how far streaming queries are behind.
+``spark.read.format("rocketmq")`` reads the files of a store (``path``) or pulls from brokers (``nameServer``); both
+give the same rows. ``firearrow.spark.tables`` names the columns, and ``firearrow.spark.options`` the options.
+``configure`` sets up a session. ``register`` gives each topic a name in SQL. ``decoded`` turns bodies into typed
+columns. ``LagListener`` knows the lag of streaming queries.
 """
 
 from typing import Any

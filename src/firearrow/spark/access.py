@@ -1,6 +1,6 @@
 """Connections of a source or sink to brokers, as its options describe them.
 
-Spark's workers block, and the client has an event loop: so a cluster has one in a thread of its own.
+Spark's workers block, and the client needs an event loop, so each cluster runs one in a separate thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Cluster:
     """A cluster, its client and its name servers, for code without an event loop.
 
-    Their coroutines run on a thread that begins with the first of them and ends with ``close``.
+    All coroutines run on one thread. It starts with the first of them and ends with ``close``.
     """
 
     def __init__(self, place: Location, options: Access) -> None:
@@ -46,7 +46,7 @@ class Cluster:
 
 
 def access_of(options: Access) -> NetAccess:
-    """Signature and encryption; ConfigError where one half of a pair is missing."""
+    """Return the signature and encryption; raise ConfigError if one half of a pair is missing."""
     credentials = None
     if options.access_key is not None or options.secret_key is not None:
         if options.access_key is None or options.secret_key is None:

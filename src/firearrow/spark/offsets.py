@@ -1,21 +1,21 @@
-"""Queue offsets: as JSON, from options, as the range of a step, and what of them is lost.
+"""Queue offsets: their JSON, the options that name them, the range of a step, and the messages of it that are lost.
 
-The JSON is that of Spark's checkpoints and of ``startingOffsets`` and ``endingOffsets``: for each
-topic, broker and queue id the next queue offset, that is the first that is not read yet::
+Spark's checkpoints, ``startingOffsets`` and ``endingOffsets`` hold JSON. It has the next queue offset of each topic,
+broker and queue id, which is the first offset that is not read yet::
 
     {"orders": {"broker-a": {"0": 17, "1": 4}}}
 
-In checkpoints a queue of which something was read has a list: the next offset, and the mark of the
-message before it (``firearrow.spark.source.marks``), as its place in the log and its store time::
+In a checkpoint, a queue that was read has a list: the next offset, and the mark of the message before it
+(``firearrow.spark.source.marks``), which is its place in the log and its store time::
 
     {"orders": {"broker-a": {"0": [17, 73112, 1795000000000], "1": 0}}}
 
-Spark compares offsets as text, so keys are sorted as text and nothing but integers is written. In
-options -2 stands for the earliest offset of a queue and -1 for its latest. ``startingTimestamp``
-and ``endingTimestamp`` take JSON of the same shape, with times in ms since 1970 or ISO 8601.
+Spark compares offsets as text. So keys are sorted as text, and only integers are written. In options, -2 is the
+earliest offset of a queue and -1 its latest. ``startingTimestamp`` and ``endingTimestamp`` take JSON of the same shape,
+with times in ms since 1970 or ISO 8601.
 
-All of this is pure: time, bounds and look-ups are arguments. Batch reads, streams and the archive
-decide with it what they read.
+The functions are pure: time, bounds and look-ups are arguments. Batch reads, streams and the archive use them to choose
+the messages that they read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHOWN_MAX: Final = 5  # so many queues an error names: the rest is counted
 
 
 def to_json(offsets: Mapping[Queue, int], marks: Mapping[Queue, Mark] | None = None) -> OffsetJson:
-    """Give offsets as what ``json.dumps`` writes in the one order that counts as equal."""
+    """Return offsets for ``json.dumps`` in the one order that counts as equal."""
     nested: OffsetJson = {}
     for queue in sorted(offsets, key=_text_order):
         brokers = nested.setdefault(queue.topic, {})
@@ -61,7 +61,7 @@ def _text_order(queue: Queue) -> tuple[str, str, str]:
 def from_json(value: object, what: str, *, symbolic: bool = False) -> dict[Queue, int]:
     """Read offsets from parsed JSON; ``what`` names the option or file in errors.
 
-    ``symbolic`` allows -2 and -1. Raises ConfigError for anything of another shape.
+    ``symbolic`` allows -2 and -1. Raises ConfigError for JSON of another shape.
     """
     allowed = "an integer from 0 on" + (", -2 (earliest) or -1 (latest)" if symbolic else "")
     lowest = EARLIEST if symbolic else 0
@@ -69,9 +69,9 @@ def from_json(value: object, what: str, *, symbolic: bool = False) -> dict[Queue
 
 
 def with_marks(value: object, what: str) -> tuple[dict[Queue, int], dict[Queue, Mark]]:
-    """Read the offsets of a checkpoint from parsed JSON, and the marks that it has.
+    """Read the offsets of a checkpoint and their marks from parsed JSON.
 
-    Raises ConfigError for anything of another shape.
+    Raises ConfigError for JSON of another shape.
     """
     offsets: dict[Queue, int] = {}
     marks: dict[Queue, Mark] = {}
@@ -96,7 +96,7 @@ def parse(text: str, what: str, *, symbolic: bool = False) -> dict[Queue, int]:
 
 
 def parse_times(text: str, what: str) -> dict[Queue, int]:
-    """Read times, of the same shape, from JSON text; give them in ms since 1970."""
+    """Read times from JSON text of the same shape; return them in ms since 1970."""
     times: dict[Queue, int] = {}
     for queue, time, place in _items(_loaded(text, what), what):
         try:
@@ -123,7 +123,7 @@ def _numbers(value: object, what: str, lowest: int, otherwise: str) -> dict[Queu
 
 
 def _items(value: object, what: str) -> Iterator[tuple[Queue, Any, str]]:
-    """Each queue of parsed JSON, what it has there, and words for the place."""
+    """Yield each queue of parsed JSON, its item there, and words for the place."""
     for topic, brokers in _members(value, what, "topics"):
         for broker, queues in _members(brokers, f"{what}, topic {topic!r}", "brokers"):
             place = f"{what}, topic {topic!r}, broker {broker!r}"
@@ -148,10 +148,10 @@ def _queue_id(text: str, what: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in every queue, as options name it. ``option`` is the one that errors are about.
+    """A place in every queue, as options name it. ``option`` is the option that errors name.
 
-    ``timestamp_ms``, one for all queues or one for each that is named, goes before ``offsets``, and
-    these before ``otherwise`` (-2 or -1), which is for queues that they don't name.
+    ``timestamp_ms`` is one time for all queues, or one for each named queue. It goes before ``offsets``. ``otherwise``
+    (-2 or -1) is for queues that neither names.
     """
 
     option: str
@@ -161,13 +161,13 @@ class Position:
 
     @property
     def timestamp_option(self) -> str:
-        """The option that errors about times are about."""
+        """Option that errors about times name."""
         return self.option.replace("Offsets", "Timestamp")
 
     @classmethod
     def of(cls, option: str, text: str, timestamp: int | str | None = None) -> Position:
-        """Read ``earliest``, ``latest`` or JSON; queues that JSON leaves out begin at the earliest
-        (``starting...``) or end at the latest (``ending...``). ``timestamp`` may be JSON, too."""
+        """Read ``earliest``, ``latest`` or JSON. Queues that the JSON lacks begin at the earliest offset
+        (``starting...``) or end at the latest (``ending...``). ``timestamp`` may be JSON too."""
         timestamp_ms: int | Mapping[Queue, int] | None
         if isinstance(timestamp, str):
             timestamp_ms = parse_times(timestamp, f"option {option.replace('Offsets', 'Timestamp')}")
@@ -205,7 +205,7 @@ Named = int | Mapping[Queue, int] | None
 
 
 def _pairs(start: Named, end: Named) -> Iterator[tuple[Queue | None, int, int]]:
-    """The pairs that both ends of a range name, for all queues or for one."""
+    """Yield the pairs that both ends of a range name, for all queues or for one."""
     if isinstance(start, int) and isinstance(end, int):
         yield None, start, end
     elif start is not None and end is not None:
@@ -219,11 +219,11 @@ def _pairs(start: Named, end: Named) -> Iterator[tuple[Queue | None, int, int]]:
 def resolve(
     position: Position, bounds: Mapping[Queue, Bound], offset_at: OffsetAt, *, fail_where_none: bool = False
 ) -> dict[Queue, int]:
-    """Give the queue offset that a position is in each queue.
+    """Return the queue offset of a position in each queue.
 
-    A timestamp is the first message stored at or after it. Where there is none it is the queue's
-    latest offset, or a ConfigError with ``fail_where_none``. Raises ConfigError for offsets and
-    times of topics, brokers or queues that are not read.
+    A timestamp is the first message stored at or after it. Without such a message it is the queue's latest offset, or a
+    ConfigError with ``fail_where_none``. Raises ConfigError for offsets and times of topics, brokers or queues that are
+    not read.
     """
     times = position.timestamp_ms
     if isinstance(times, int):
@@ -274,7 +274,7 @@ def _require_known(option: str, named: Mapping[Queue, int], bounds: Mapping[Queu
 
 
 class Loss(NamedTuple):
-    """Queue offsets that were to be read, and that the origin does not hold."""
+    """Queue offsets that a read should cover, and that the origin does not hold."""
 
     queue: Queue
     span: Span
@@ -282,19 +282,18 @@ class Loss(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """What a step reads: no span is empty. ``losses`` are what it should read and can't."""
+    """The spans that a step reads, none of them empty, and ``losses``, the messages that it should read and cannot."""
 
     spans: dict[Queue, Span]
     losses: list[Loss]
 
 
 def plan(start: Mapping[Queue, int], end: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> StepPlan:
-    """Give the spans from ``start`` to ``end``, without what is lost.
+    """Return the spans from ``start`` to ``end`` without lost messages.
 
-    A queue that ``start`` lacks is new and begins at its earliest offset. Lost is what retention
-    has deleted (below the earliest offset), what is above the latest, and what a queue held that
-    was deleted; a queue that has begun again, with offsets below ``start``, is read from its
-    beginning.
+    A queue that ``start`` lacks is new and begins at its earliest offset. Messages are lost if retention has deleted
+    them (below the earliest offset), if they are above the latest offset, or if their queue was deleted. A queue that
+    begins again, with offsets below ``start``, is read from its beginning.
     """
     spans: dict[Queue, Span] = {}
     losses: list[Loss] = []
@@ -342,9 +341,9 @@ def _name(queue: Queue) -> str:
 
 
 def new_end(start: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> dict[Queue, int]:
-    """Give where a step ends that begins at ``start`` and reads all there is.
+    """Return the end of a step that begins at ``start`` and reads all messages.
 
-    A queue that can't be seen now stays where it is; a new one comes in with its first message.
+    A queue that cannot be seen now stays at its offset. A new queue comes in with its first message.
     """
     end = dict(start)
     for queue, bound in bounds.items():
@@ -354,17 +353,17 @@ def new_end(start: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> dict[Q
 
 
 def with_idle(spans: Mapping[Queue, Span], ends: Mapping[Queue, int]) -> dict[Queue, Span]:
-    """Give spans together with empty ones of the other queues, for a limit."""
+    """Return the spans together with empty spans of the other queues, for a limit."""
     return {**{queue: Span(end, end) for queue, end in ends.items()}, **spans}
 
 
 def limit_rows(spans: Mapping[Queue, Span], rows_max: int) -> dict[Queue, Span]:
     """Shorten spans to ``rows_max`` messages together, each in proportion to its length.
 
-    No queue starves: each gets one message first, and where there are more queues than messages
-    they take turns, since the turn follows from how far they all are. Queues that have nothing to
-    read keep their places in the row, by empty spans: else turns would go to the wrong ones
-    whenever a queue is through. No span of the result is empty.
+    No queue starves. Each gets one message first. If there are more queues than messages, the queues take turns, and
+    the turn follows from the sum of their offsets. Queues without messages to read keep their places in the row by
+    empty spans. Otherwise turns would go to the wrong queues whenever a queue is read to its end. No span of the result
+    is empty.
     """
     places = sorted(spans)
     turn = sum(span.start for span in spans.values()) % max(len(places), 1)
@@ -388,7 +387,7 @@ def limit_rows(spans: Mapping[Queue, Span], rows_max: int) -> dict[Queue, Span]:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a step reads at most; ``row_bytes`` is how large a queue's messages are, about."""
+    """Largest size of a step; ``row_bytes`` is the approximate size of a queue's messages."""
 
     rows_max: int | None = None
     bytes_max: int | None = None
@@ -405,7 +404,7 @@ class Limits:
         return sum((span.end - span.start) * sizes[queue] for queue, span in spans.items())
 
     def fill(self, spans: Mapping[Queue, Span], more: Mapping[Queue, Span]) -> dict[Queue, Span]:
-        """Shorten ``more`` to what there is still room for beside ``spans``."""
+        """Shorten ``more`` to the room that the limits leave beside ``spans``."""
         found = dict(more)
         if self.rows_max is not None:
             found = limit_rows(found, self.rows_max - row_count(spans))
@@ -418,11 +417,11 @@ class Limits:
 
 
 def limit_in_order(spans: Mapping[Queue, Span], limits: Limits, offsets_at: OffsetsAt) -> dict[Queue, Span]:
-    """Shorten spans to what was stored first, across all queues and brokers.
+    """Shorten spans to the messages that were stored first, across all queues and brokers.
 
-    So steps that follow each other are in the order of the log, and no watermark passes what is
-    still to be read. Found is the millisecond before which as much was stored as the limits allow;
-    of its own messages some are added.
+    So consecutive steps are in the order of the log, and no watermark passes messages that are still to read. The
+    search finds the millisecond before which the limits allow all stored messages; some messages of that millisecond
+    are added.
     """
     if limits.hold(spans):
         return dict(spans)
@@ -450,10 +449,9 @@ def limit_in_order(spans: Mapping[Queue, Span], limits: Limits, offsets_at: Offs
 
 
 def limit_bytes(spans: Mapping[Queue, Span], bytes_max: int, row_bytes: Mapping[Queue, float]) -> dict[Queue, Span]:
-    """Shorten spans to about ``bytes_max``, as ``limit_rows`` does; ``row_bytes`` is how large a
-    queue's messages are.
+    """Shorten spans to about ``bytes_max``, as ``limit_rows`` does. ``row_bytes`` is the size of a queue's messages.
 
-    At least one message is left of what there is, however large.
+    At least one message stays, however large.
     """
     waiting = {queue: span for queue, span in spans.items() if span.start < span.end}
     rows = {queue: span.end - span.start for queue, span in waiting.items()}
@@ -464,25 +462,25 @@ def limit_bytes(spans: Mapping[Queue, Span], bytes_max: int, row_bytes: Mapping[
 
 
 def is_due(rows: int, rows_min: int, waited_ms: float, delay_max_ms: int) -> bool:
-    """Tell whether a step is worth it: enough messages, or some that have waited for long enough."""
+    """Tell whether a step is worth it: it has enough messages, or some messages have waited long enough."""
     return rows >= rows_min or (rows > 0 and waited_ms >= delay_max_ms)
 
 
 def ends(start: Mapping[Queue, int], spans: Mapping[Queue, Span]) -> dict[Queue, int]:
-    """Give where ``start`` has come to once these spans are read."""
+    """Return ``start`` after these spans are read."""
     return {**start, **{queue: span.end for queue, span in spans.items()}}
 
 
 def begins(start: Mapping[Queue, int], spans: Mapping[Queue, Span]) -> dict[Queue, int]:
-    """Give ``start`` with the queues that are new: what they lose from now on is a loss."""
+    """Return ``start`` with the new queues: messages that they lose from now on are a loss."""
     return {**{queue: span.start for queue, span in spans.items()}, **start}
 
 
 def row_count(spans: Mapping[Queue, Span]) -> int:
-    """How many messages spans hold."""
+    """Return the number of messages of some spans."""
     return sum(span.end - span.start for span in spans.values())
 
 
 def lag(end: Mapping[Queue, int], latest: Mapping[Queue, int]) -> dict[Queue, int]:
-    """Give how many messages each queue holds behind ``end``; all of them where it is not named."""
+    """Return the number of messages that each queue holds behind ``end``; all of its messages if ``end`` lacks it."""
     return {queue: max(offset - end.get(queue, 0), 0) for queue, offset in latest.items()}

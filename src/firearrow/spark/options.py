@@ -1,10 +1,10 @@
-"""The options of ``format("rocketmq")``: names, what they may be, what they are by default.
+"""The options of ``format("rocketmq")``: names, allowed values and defaults.
 
-Names are those that users of Spark's Kafka source know, in any case. Each group of options is a
-dataclass whose fields are the rows of the table, so that a part of the program takes the group it
-needs; ``parse`` reads all of them, ``as_markdown`` is the reference in ``docs/spark-options.md``.
+The names are those of Spark's Kafka source where it has such an option, in any case. Each group of options is a
+dataclass, whose fields are the rows of the table, so a module takes only the group that it needs. ``parse`` reads all
+groups, and ``as_markdown`` is the reference in ``docs/spark-options.md``.
 
-Whatever is wrong raises ConfigError, which names the option, its value and what is allowed.
+A wrong option raises ConfigError, which names the option, its value and the allowed values.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _one_of(*words: str) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where to read and write: the files of stores, or the brokers of a cluster."""
+    """Place to read and write: the files of stores, or the brokers of a cluster."""
 
     paths: tuple[str, ...] = _option(
         "path", _PATH, "the store to read; `load([...])` takes several, as `paths` does", ()
@@ -161,7 +161,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages."""
+    """Choice of messages."""
 
     subscribe: tuple[str, ...] = _option("subscribe", NAMES, "topics, by name", ())
     pattern: str | None = _option("subscribePattern", _REGEX, "topics whose whole name matches")
@@ -179,7 +179,7 @@ class Choice:
     )
 
     def wants(self, topic: str) -> bool:
-        """Tell whether a topic is chosen; by default every one."""
+        """Tell whether a topic is chosen; by default every topic is."""
         if self.subscribe:
             return topic in self.subscribe
         if self.pattern is not None:
@@ -195,10 +195,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where reading begins and ends.
+    """Begin and end of reading.
 
-    ``firearrow.spark.offsets`` says what the JSON means.
-    None stands for the default of a batch (earliest to latest) or of a stream (from latest on).
+    ``firearrow.spark.offsets`` describes the JSON. None stands for the default of a batch (earliest to latest) or of a
+    stream (from latest on).
     """
 
     starting_offsets: str | None = _option(
@@ -225,7 +225,7 @@ class Range:
     )
 
     def positions(self, begin: str) -> tuple[Position, Position]:
-        """Give where to begin and end, by default at ``begin``."""
+        """Return the begin and end; ``begin`` is the default begin."""
         start = self.starting_offsets or begin
         end = self.ending_offsets or "latest"
         return (
@@ -236,7 +236,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """How much one step of a stream takes."""
+    """Size of a step of a stream."""
 
     offsets_max: int | None = _option(
         "maxOffsetsPerTrigger", POSITIVE, "largest number of messages in a step; it takes those that were stored first"
@@ -252,7 +252,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How messages are read."""
+    """Ways of reading."""
 
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
@@ -314,7 +314,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to connect to brokers."""
+    """Connections to brokers."""
 
     consumer_group: str | None = _option(
         "consumerGroup",
@@ -337,7 +337,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """How messages are written."""
+    """Ways of writing."""
 
     topic: str | None = _option("topic", TEXT, "the topic of rows without a column `topic`")
     producer_group: str = _option("producerGroup", TEXT, "the producer group that sends", "firearrow-spark")
@@ -376,7 +376,7 @@ _GROUPS: Final[dict[str, Any]] = {
 
 
 def rows(group: type) -> Iterator[tuple[Field[Any], Row]]:
-    """The options of a group, each with the field that it sets."""
+    """Yield the options of a group, each with the field that it sets."""
     for known in fields(group):
         yield known, known.metadata["row"]
 
@@ -450,7 +450,7 @@ def _value(row: Row, text: str) -> Any:
 
 
 def as_markdown() -> str:
-    """The reference of all options, a table for each group."""
+    """Return the reference of all options, a table for each group."""
     parts: list[str] = []
     for group in _GROUPS.values():
         parts += ["", f"## {(group.__doc__ or '').splitlines()[0].rstrip('.')}", ""]

@@ -1,8 +1,8 @@
-"""A message's properties as column expressions: the one place that knows how they are written.
+"""A message's properties as column expressions: the one place that knows their stored form.
 
-A table has them as the stored string (``name \\x01 value \\x02 ...``) or as a map; `of` gives the
-reader that fits a DataFrame. Both give what `firearrow.message.properties.parse` gives: of a
-repeated name the last pair counts, and a pair without a value is no pair.
+A table has them as the stored string (``name \\x01 value \\x02 ...``) or as a map; `of` gives the reader that fits a
+DataFrame. Both agree with `firearrow.message.properties.parse`: the last pair of a repeated name counts, and a pair
+without a value is no pair.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def of(frame: DataFrame, column: str = "properties") -> Reader:
 
 
 def property(column: Column, name: str) -> Column:  # noqa: A001 - callers say properties.property
-    """Read one property of the stored string; null where there is none.
+    """Read one property of the stored string; null if it is not there.
 
-    The last pair of a name is found by two searches; only if that one is empty, all are looked at.
+    Two searches find the last pair of a name. All pairs are looked at only if that pair has no value.
     """
     text = fn.concat(fn.lit(PAIR_END), column)
     start = f"{PAIR_END}{name}{NAME_END}"

@@ -1,4 +1,4 @@
-"""What a Spark session needs to read and write RocketMQ."""
+"""Settings of a Spark session that reads and writes RocketMQ, and the class data that lets its JVM start faster."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SETTINGS: Final = {
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Set what the sources need on a session's builder, and return it.
+    """Set up a session's builder for the sources, and return it.
 
-    Workers run the Python of this process; ``SETTINGS`` says what is set and why. To be called
-    before the session is there: Python and sockets can't be changed later.
+    Workers run the Python of this process. ``SETTINGS`` has the settings and their reasons. Call this before the
+    session exists, because Python and sockets cannot be changed later.
 
-    Raises ConfigError where Java is missing, or PySpark is of another version than `VERSIONS`.
+    Raises ConfigError if Java is missing, or if PySpark is of another version than `VERSIONS`.
     """
     require_version()
     require_java()
@@ -50,7 +50,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def require_version() -> None:
-    """Raise ConfigError where PySpark is of a version that has no such sources, or other ones."""
+    """Raise ConfigError if PySpark is of a version whose data sources differ or are missing."""
     import pyspark
 
     if ".".join(pyspark.__version__.split(".")[:2]) not in VERSIONS:
@@ -58,7 +58,7 @@ def require_version() -> None:
 
 
 def require_java() -> str:
-    """Give the Java that Spark runs on; raise ConfigError where there is none."""
+    """Return the path of the Java that Spark runs on; raise ConfigError if there is none."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")  # noqa: PTH118
     if found is None:
@@ -89,22 +89,22 @@ _IN_CLASS_PATH: Final = (
 
 
 class ClassData:
-    """The file for one Java and Spark; ``java`` is the program that is run."""
+    """The file for one Java and Spark; ``java`` is the path of the program."""
 
     def __init__(self, java: str) -> None:
         self._path = _place(Path(java))
 
     @classmethod
     def at(cls, path: Path) -> ClassData:
-        """Have the file at a place of the caller's: for a JVM that has another class path."""
+        """Use a file at another place, for a JVM that has another class path."""
         made = cls.__new__(cls)
         made._path = path
         return made
 
     def options(self) -> list[str]:
-        """Give the JVM's options that use the file or, where there is none, make it.
+        """Return the JVM's options that use the file, or that write it if it is missing.
 
-        None where there is no place for it: nothing depends on it.
+        The list is empty if there is no place for the file: nothing depends on it.
         """
         if self._path is None:
             return []
@@ -114,14 +114,14 @@ class ClassData:
             return []
 
     def forget(self) -> None:
-        """Remove the file, as a JVM did not start with it."""
+        """Remove the file because a JVM did not start with it."""
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink()
 
 
 def _place(java: Path) -> Path | None:
-    """Where the file of a Java and the Spark of this process is, None where there can't be any."""
+    """Return the path of the file for a Java and the Spark of this process, None if there cannot be such a file."""
     spec = find_spec("pyspark")
     try:
         home = Path(os.environ.get("SPARK_HOME") or Path((spec and spec.origin) or "").parent)
@@ -159,7 +159,7 @@ def _options(path: Path) -> list[str]:
 
 
 def _is_whole(made: Path) -> bool:
-    """Tell whether a JVM is done with a file: it writes the first bytes at last."""
+    """Tell whether a JVM has finished a file: it writes the first bytes last."""
     try:
         with made.open("rb") as file:
             return any(file.read(4))
@@ -168,7 +168,7 @@ def _is_whole(made: Path) -> bool:
 
 
 def _put(made: Path, path: Path) -> None:
-    """Put a file in its place when it is on the disk: part of one may keep JVMs from starting."""
+    """Move a file to its place once it is on the disk, because a partial file may keep JVMs from starting."""
     with made.open("rb") as file:
         os.fsync(file.fileno())
     made.replace(path)

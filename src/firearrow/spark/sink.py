@@ -1,11 +1,12 @@
 """``df.write.format("rocketmq")`` and ``df.writeStream``: rows sent as messages.
 
-``firearrow.spark.sinkrows`` says which columns there are. Each task sends its rows in batches and
-ends when a broker has acknowledged the last: at least once. Nothing takes back what was sent, so a
-task that is repeated sends its rows again. With ``idempotent=true`` it sends them under the same
-ids, if Spark gives it the same rows in the same order: the id (``UNIQ_KEY``) is made of the query,
-the number of the batch, of the task and of the row, and whoever keeps the ids that were seen can
-drop what comes twice. A batch job is such a query as a whole: run once more, it sends again.
+``firearrow.spark.sinkrows`` has the columns. Each task sends its rows in batches and ends when a broker has
+acknowledged the last batch: at least once. Nothing takes sent messages back, so a repeated task sends its rows again.
+
+With ``idempotent=true`` a repeated task uses the same ids, if Spark gives it the same rows in the same order. The id
+(``UNIQ_KEY``) is made of the query and the numbers of the batch, the task and the row. A consumer that stores the ids
+of received messages can drop repeated ones. A batch job is one such query as a whole: a second run sends all rows
+again.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ _NONE: Final = SendCounts(0, 0, 0, 0)
 
 @dataclass
 class TaskResult(WriterCommitMessage):
-    """What one task has sent."""
+    """Counts of the messages that one task has sent."""
 
     sent: SendCounts
 
 
 class _Sending:
-    """What the writers of batches and of streams have in common."""
+    """Common part of the writers of batches and of streams."""
 
     def __init__(self, options: Options, schema: pa.Schema, overwrite: bool) -> None:
         if overwrite:
@@ -80,7 +81,7 @@ class _Sending:
             cluster.close()
 
     def _ids(self) -> Ids:
-        """The ids of a task's messages: its own, or those that it always has."""
+        """Return the ids of a task's messages: random ones, or the same ones at each attempt."""
         if not self._options.sink.idempotent:
             now_ms = SystemClock().now_ms()
             return Ids(_prefix(uuid.uuid4().hex), now_ms - month_start_ms(now_ms) << 16)
@@ -101,11 +102,11 @@ class BatchWriter(_Sending, DataSourceArrowWriter):
         return self._send(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was sent."""
+        """Log the counts of sent messages."""
         log.info("messages are sent", extra=_told(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was sent nevertheless."""
+        """Log the counts of the messages that were sent nevertheless."""
         log.warning("job has failed: consumers can see what it sent", extra=_told(messages))
 
 
@@ -118,11 +119,11 @@ class StreamWriter(_Sending, DataSourceStreamArrowWriter):
         return self._send(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Say what was sent."""
+        """Log the counts of sent messages."""
         log.info("messages of a batch are sent", extra={"batch_id": batchId, **_told(messages)})
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Say what was sent nevertheless."""
+        """Log the counts of the messages that were sent nevertheless."""
         log.warning("batch has failed: consumers can see what it sent", extra={"batch_id": batchId, **_told(messages)})
 
 
@@ -135,12 +136,12 @@ def send_rows(cluster: Cluster, sender: BatchSender, rows: Rows, count_max: int)
 
 
 def _prefix(name: str) -> str:
-    """The first digits of ids, from the name of who makes them."""
+    """Return the first digits of ids, derived from the name of the sender."""
     return hashlib.blake2b(name.encode(), digest_size=10).hexdigest().upper()
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> dict[str, int]:
-    """The sum of what tasks have sent, as fields; nobody knows what a failed task had sent."""
+    """Return the sum of the tasks' counts as fields; the counts of a failed task are unknown."""
     written = [message.sent for message in messages if isinstance(message, TaskResult)]
     total = sum(written, _NONE)
     return {
@@ -164,8 +165,8 @@ _PLACE_BITS: Final = 30  # a group of rows is numbered by its topic, its queue a
 def pieces_of(rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_max: int) -> Iterator[BatchBody]:
     """Cut rows into batches of at most ``count_max`` messages.
 
-    ``targets_of`` gives the queues of a topic; it is asked only where rows have a queue or an order
-    key. Raises MessageError for a queue that a topic has not.
+    ``targets_of`` gives the queues of a topic. It is called only if rows have a queue or an order key. Raises
+    MessageError for a queue that a topic lacks.
     """
     if not len(rows):
         return
@@ -196,7 +197,7 @@ def pieces_of(rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_m
 
 
 def _parts(group: int) -> tuple[int, int, bool]:
-    """The number of a group's topic, of its queue (or -1), and whether its rows go alone."""
+    """Yield the number of a group's topic, that of its queue (or -1), and True if its rows go alone."""
     return group >> (_PLACE_BITS + 1), (group >> 1 & (1 << _PLACE_BITS) - 1) - 1, bool(group & 1)
 
 
@@ -209,7 +210,7 @@ def _cuts(offsets: Ints, start: int, end: int, count_max: int) -> Iterator[tuple
 
 
 def _alone(rows: Rows) -> Ints | None:
-    """1 for each row that can't be in a batch; None if all can."""
+    """Return 1 for each row that cannot be in a batch; None if all rows can."""
     alone = None if rows.alone is None else rows.alone.astype(np.int64)
     retry = [is_retry(topic) for topic in rows.topics]
     if any(retry):  # brokers take no batches for these
@@ -219,7 +220,7 @@ def _alone(rows: Rows) -> Ints | None:
 
 
 def _places(rows: Rows, targets: Sequence[Sequence[Target]]) -> Ints | None:
-    """The number of each row's target among those of its topic, -1 for any; None if for all."""
+    """Return the number of each row's target among those of its topic, -1 for any; None if that holds for all rows."""
     if rows.queue_id is None and rows.order_hash is None:
         return None
     places = np.full(len(rows), -1, np.int64)
@@ -236,10 +237,10 @@ def _places(rows: Rows, targets: Sequence[Sequence[Target]]) -> Ints | None:
 
 
 def _named(queue_ids: Ints, topic: str, queues: Sequence[Target]) -> Ints:
-    """The places of queues by their numbers.
+    """Return the places of queues by their numbers.
 
-    Where several brokers have a queue of that number, the number decides on the broker, too: rows
-    of one number stay together.
+    If several brokers have a queue of that number, the number chooses the broker too, so rows of one number stay
+    together.
     """
     by_id: dict[int, list[int]] = {}
     for place, target in enumerate(queues):

@@ -102,7 +102,7 @@ COLUMNS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 
 def check_columns(schema: pa.Schema, topic: str | None, order_key: str | None) -> None:
-    """Raise ConfigError unless rows of this schema are messages.
+    """Raise ConfigError unless rows of this schema can be messages.
 
     ``topic`` and ``order_key`` are the options of these names.
     """
@@ -126,10 +126,10 @@ def check_columns(schema: pa.Schema, topic: str | None, order_key: str | None) -
 
 @dataclass
 class Ids:
-    """Unique ids: twenty digits that name the writer, and twelve that count.
+    """Unique ids: twenty digits that name the writer, and twelve digits that count.
 
-    The first are those of an address, a process and a client, as RocketMQ's clients make them; the
-    others are read as a time, and a counter, by tools that look for a message by its id.
+    The first digits are an address, a process and a client, as RocketMQ's clients write them. Tools that look for a
+    message by its id read the others as a time and a counter.
     """
 
     prefix: str
@@ -139,7 +139,7 @@ class Ids:
         assert len(self.prefix) == _ID_PREFIX_CHARS
 
     def pairs(self, count: int) -> pa.Array:
-        """The next ``count`` ids, each as a pair of a properties string."""
+        """Return the next ``count`` ids, each as a pair of a properties string."""
         pairs = np.empty(count, _UNIQUE_PAIR)
         numbers = (np.arange(count) + self.number) % _ID_NUMBERS
         self.number += count
@@ -154,9 +154,8 @@ class Ids:
 class Rows(NamedTuple):
     """The messages of an Arrow batch.
 
-    ``members`` is a binary array of batch members; ``topic_number`` says which of ``topics`` each
-    has. ``queue_id`` is -1 where there is none; it and ``order_hash`` are None where no row has
-    one, as ``alone`` is.
+    ``members`` is a binary array of batch members. ``topic_number`` gives the place of each row's topic in ``topics``.
+    ``queue_id`` is -1 for a row without a queue. ``queue_id``, ``order_hash`` and ``alone`` are None if no row has one.
     """
 
     members: pa.Array
@@ -171,9 +170,9 @@ class Rows(NamedTuple):
 
 
 def rows_of(batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str | None) -> Rows:
-    """The messages of a batch whose columns ``check_columns`` has found good.
+    """Return the messages of a batch whose columns ``check_columns`` accepts.
 
-    Raises MessageError that names the column, the row's number in the batch and what is wrong.
+    Raises MessageError that names the column, the row's number in the batch and the fault.
     """
     body = _bytes(batch, "body")
     if body.null_count:
@@ -189,7 +188,7 @@ def rows_of(batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str |
 
 
 def _members(body: pa.Array, pairs: pa.Array, flag: Ints | None) -> pa.Array:
-    """Heads, bodies, and properties with their sizes, joined row by row."""
+    """Join heads, bodies, and properties with their sizes row by row."""
     body_bytes, pairs_bytes = _lengths(body), _lengths(pairs)
     total = body_bytes + pairs_bytes + _MEMBER_BYTES_MIN
     for size, limit, column in (
@@ -214,7 +213,7 @@ def _members(body: pa.Array, pairs: pa.Array, flag: Ints | None) -> pa.Array:
 
 
 def _properties(batch: pa.RecordBatch, ids: Ids) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """The properties string of each row, and which rows can't be sent in a batch."""
+    """Return the properties string of each row, and a mask of the rows that cannot be sent in a batch."""
     unique = ids.pairs(len(batch))
     pieces = [unique]
     alone: npt.NDArray[np.bool_] | None = None
@@ -238,7 +237,7 @@ def _properties(batch: pa.RecordBatch, ids: Ids) -> tuple[pa.Array, npt.NDArray[
 
 
 def _pair(name: str, values: pa.Array, column: str) -> pa.Array:
-    """``name 0x01 value 0x02`` of each row; nothing where there is no value."""
+    """Return ``name 0x01 value 0x02`` of each row; empty for a row without a value."""
     _refuse_separators(values, f"column {column}")
     values = pc.if_else(pc.equal(pc.binary_length(values), 0), None, values)
     pair = pc.binary_join_element_wise(
@@ -248,7 +247,7 @@ def _pair(name: str, values: pa.Array, column: str) -> pa.Array:
 
 
 def _delays(batch: pa.RecordBatch) -> list[tuple[str, str, pa.Array]]:
-    """When to deliver: the column, the property that says so, and its value or null."""
+    """Yield each way to delay a delivery: the column, the property, and its value or null."""
     found: list[tuple[str, str, pa.Array]] = []
     level = _numbers(batch, "delayLevel", 0, DELAY_LEVEL_MAX + 1)
     if level is not None:
@@ -263,7 +262,7 @@ def _delays(batch: pa.RecordBatch) -> list[tuple[str, str, pa.Array]]:
 
 
 def _digits(numbers: Ints) -> pa.Array:
-    """Numbers as text; null where they are 0."""
+    """Return numbers as text; null for 0."""
     column = pa.array(numbers)
     return pc.if_else(pc.equal(column, 0), None, column.cast(pa.string())).cast(pa.binary())
 
@@ -272,9 +271,10 @@ _DELAYING: Final = (properties.DELAY_LEVEL, *properties.DELIVERY_TIMES)
 
 
 def _given_properties(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None:
-    """The column ``properties`` as strings, which rows have an id there, and which must be alone.
+    """Return the column ``properties`` as strings, a mask of the rows with an id there, and one of the rows that go
+    alone.
 
-    Transactions are not for a sink: a half message that nobody decides would never be seen.
+    A sink refuses transactions: a half message that nobody decides would never be seen.
     """
     column = _column(batch, "properties")
     if column is None:
@@ -296,7 +296,7 @@ def _given_properties(batch: pa.RecordBatch) -> tuple[pa.Array, npt.NDArray[np.b
 
 
 def _strings_of_maps(maps: pa.Array) -> pa.Array:
-    """Maps as properties strings; pairs without a value are left out."""
+    """Return maps as properties strings; pairs without a value are left out."""
     offsets = np.asarray(maps.offsets).astype(np.int32)
     first, last = int(offsets[0]), int(offsets[-1])
     keys = maps.keys.slice(first, last - first).cast(pa.binary())
@@ -356,9 +356,9 @@ def _topics(batch: pa.RecordBatch, topic: str | None) -> tuple[list[str], Ints]:
 
 
 def _order(batch: pa.RecordBatch, order_key: str | None) -> Ints | None:
-    """What chooses the queue of each row: Java's hash of its key, as its clients have it.
+    """Return the hash that chooses the queue of each row: Java's hash of its key, as Java clients use it.
 
-    -1 where there is no key.
+    It is -1 for a row without a key.
     """
     column = _column(batch, order_key or "orderKey")
     if column is None:
@@ -400,7 +400,7 @@ def _words(batch: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _numbers(batch: pa.RecordBatch, name: str, default: int, end: int) -> Ints | None:
-    """A column of numbers (timestamps: in ms); None if it is not there, or all null."""
+    """Return a column of numbers (timestamps in ms); None if it is missing or has only nulls."""
     column = _column(batch, name)
     if column is None or column.null_count == len(column):
         return None
@@ -425,7 +425,7 @@ def _booleans(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _place(where: pa.Array, column: str = "body") -> str:
-    """The first row for which something holds, as an error names it."""
+    """Return the words by which an error names the first row of a mask."""
     return f"column {column}, row {int(_booleans(where).argmax())}"
 
 
@@ -438,7 +438,7 @@ def _joined(*columns: Any) -> pa.Array:
 
 
 def _fixed(data: npt.NDArray[np.uint8], width: int) -> pa.Array:
-    """Bytes as an array of items of one width."""
+    """Return bytes as an array of items of one width."""
     count = len(data) // width
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]

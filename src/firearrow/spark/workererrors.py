@@ -1,9 +1,8 @@
-"""Errors of workers as one sentence, for whoever asked Spark for the work.
+"""Errors of workers as one sentence for the user.
 
-Spark hands a worker's traceback to the user, kilobytes of it, with the cause in the last line. What
-is wrong with a query, a store or a cluster is a sentence, and the traceback says nothing more. So
-where such an error leaves Firearrow in a worker, PySpark is told to leave the traceback out. The
-worker ends with that error, so nobody else's errors are shortened.
+Spark shows the user a worker's traceback, kilobytes of text with the cause in the last line. A fault of a query, a
+store or a cluster is one sentence, and the traceback adds nothing. So if such an error leaves Firearrow in a worker,
+PySpark leaves the traceback out. The worker ends with that error, so errors of other code are never shortened.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ C = TypeVar("C", bound=type)
 
 @contextmanager
 def in_a_sentence() -> Iterator[None]:
-    """Have an error that ends a worker told without its traceback."""
+    """Leave the traceback out of an error that ends a worker."""
     try:
         yield
     except _SENTENCES:
@@ -37,8 +36,8 @@ def in_a_sentence() -> Iterator[None]:
 
 
 def end_quietly() -> None:
-    """Have a worker that has nothing more to do, and that nobody listens to, end without a word:
-    PySpark prints a traceback where the socket is closed."""
+    """End a worker that has no more work and no listener without a message; PySpark would print a traceback when the
+    socket closes."""
     if _is_worker():
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - it is open until the end
 
@@ -49,7 +48,7 @@ def _is_worker() -> bool:
 
 
 def told_in_sentences(kind: C) -> C:
-    """Have errors of all public methods of a class told so, and those of iterators they give."""
+    """Leave the traceback out of errors of all public methods of a class, and of the iterators that they return."""
     for name, method in list(vars(kind).items()):
         if isfunction(method) and not name.startswith("_"):
             setattr(kind, name, _told(method))

@@ -1,7 +1,7 @@
-"""Bodies in Avro, each one datum without a file's header; columns as Spark's own Avro reader has.
+"""Bodies in Avro, each one datum without a file's header. Columns are those of Spark's own Avro reader.
 
-A registry tells with which schema a body was written; the fields are those of the schema that the
-columns were made from, as Avro resolves the one to the other.
+A registry knows the schema that a body was written with. The fields are those of the schema that the columns were made
+from, because Avro resolves one schema to the other.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class AvroBodies:
-    """How to decode: the schema of the columns, and the registry if bodies name their schema."""
+    """Settings of a decoder: the schema of the columns, and the registry if bodies name their schema."""
 
     schema: str
     registry: Registry | None = None
 
     def fields(self) -> T.StructType:
-        """Give the columns; raise ConfigError for a schema that can't be."""
+        """Return the columns; raise ConfigError for a schema that cannot be columns."""
         try:
             parse_schema(_bare(json.loads(self.schema)))
             fields, _ = _type(expand_schema(json.loads(self.schema)), "the schema")
@@ -71,7 +71,7 @@ class AvroBodies:
         return fields
 
     def decoder(self) -> Callable[[bytes], dict[str, Any] | None]:
-        """Give what makes a value of a body, or None if it is none."""
+        """Return a function from a body to its value, or None for a body that does not decode."""
         loaded = json.loads(self.schema)
         reader = parse_schema(_bare(loaded))
         _, convert = _type(expand_schema(loaded), "the schema")
@@ -104,7 +104,7 @@ class AvroBodies:
 
 
 def given_schema(schema: str) -> str:
-    """Give the text of a schema that is a text, or a file's name."""
+    """Return the text of a schema that is given as text or as the name of a file."""
     if schema.lstrip()[:1] in {"{", "[", '"'}:
         return schema
     try:
@@ -114,14 +114,14 @@ def given_schema(schema: str) -> str:
 
 
 def _bare(schema: Any) -> Any:
-    """A schema without logical types: fastavro would convert by the writer's, not the columns'."""
+    """Return a schema without logical types: fastavro would convert by the writer's types, not by the columns'."""
     if isinstance(schema, dict):
         return {key: _bare(part) for key, part in schema.items() if key != "logicalType"}
     return [_bare(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def _type(schema: Any, at: str) -> tuple[T.DataType, Convert | None]:
-    """A column's type, and what makes its values of Avro's; None if they are the same."""
+    """Return a column's type, and the function from Avro's values to its values; None if they are the same."""
     if isinstance(schema, list):
         return _union(schema, at)
     if isinstance(schema, str):

@@ -1,12 +1,10 @@
 """Bodies as typed columns: ``decoded(messages, "json", "id string, cents long")``.
 
-This is a function on a table and no option of the source: so it works on whatever has the column
-``body`` - a batch, a stream, an archive, a topic's view - and Spark decodes only what a query asks
-for, next to what the query does with it.
+This is a function on a table and not an option of the source. So it works on every table with the column ``body``: a
+batch, a stream, an archive, a topic's view. Spark decodes only the columns that a query uses.
 
-A body decodes as a whole, or not at all. Spark's own ``from_json`` gives the half of an object that
-it could read, the first of several objects, or the first element of a list, without a word; see
-``_json``.
+A body decodes as a whole or not at all. Spark's own ``from_json`` silently returns the readable half of an object, the
+first of several objects, or the first element of a list; see ``_json``.
 """
 
 from __future__ import annotations
@@ -48,23 +46,23 @@ def decoded(
     registry: str | None = None,
     subject: str | None = None,
 ) -> DataFrame:
-    """Give the messages with two more columns: ``value``, and ``undecoded`` for what has none.
+    """Return the messages with two more columns: ``value``, and ``undecoded`` for bodies without a value.
 
-    ``value`` is a structure with typed fields. Which, is said by
+    ``value`` is a structure with typed fields. The fields come from
 
-    - ``json``: ``schema``, Spark's own, or its text such as ``id string, cents long``; or without
-      one the bodies of the first ``sample`` messages;
+    - ``json``: ``schema``, Spark's own, or its text such as ``id string, cents long``; without a schema, from the
+      bodies of the first ``sample`` messages;
     - ``avro``: ``schema``, Avro's own as text or the name of a file;
     - ``protobuf``: the ``message`` of that full name in ``schema``, the name of a descriptor file.
 
-    With ``registry``, the URL of a schema registry, bodies begin with the id of the schema that
-    they were written with. In JSON and Avro, ``subject`` is whose newest schema has the fields, if
-    no ``schema`` is given; Protobuf always needs a descriptor file.
+    With ``registry``, the URL of a schema registry, bodies begin with the id of the schema that they were written with.
+    In JSON and Avro the newest schema of ``subject`` has the fields if no ``schema`` is given. Protobuf always needs a
+    descriptor file.
 
-    Where a body is not of this format, or a field is not of its type, ``value`` is null and
-    ``undecoded`` is the body. A message without a body (null) has neither.
+    If a body is not of this format, or a field not of its type, ``value`` is null and ``undecoded`` is the body. A
+    message without a body (null) has neither.
 
-    Raises ConfigError for a format or schema that can't be, and where none can be inferred.
+    Raises ConfigError for an impossible format or schema, and if no schema can be inferred.
     """
     if body_format not in FORMATS:
         raise ConfigError(f"body format {body_format!r}: must be json, avro or protobuf")
@@ -88,7 +86,7 @@ def decoded(
 def _require_arguments(
     body_format: str, schema: str | StructType | None, message: str | None, registry: str | None, subject: str | None
 ) -> None:
-    """Refuse what would be missing, and what would have no effect."""
+    """Raise ConfigError for missing arguments, and for arguments without effect."""
     if body_format != "json" and isinstance(schema, StructType):
         raise ConfigError(f"{body_format} bodies: the schema must be a text, not a StructType")
     if body_format == "protobuf" and (schema is None or message is None):
@@ -116,9 +114,8 @@ def _require_columns(messages: DataFrame) -> None:
 def _json(messages: DataFrame, text: Column, fields: StructType) -> DataFrame:
     """Decode by Spark's parser, which stops behind the first value of a text.
 
-    What follows the value in the text would go unnoticed. So it is read as a member of an object
-    that must come to its end, and as the only element of a list: what could follow in the one can't
-    in the other.
+    Text behind the value would go unnoticed. So the text is read twice: as a member of an object that must come to its
+    end, and as the only element of a list. Text that can follow in one of them cannot follow in the other.
     """
     members = [StructField("value", fields), StructField("end", BooleanType()), StructField("failed", StringType())]
     options = {**STRICT, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "failed"}
@@ -139,12 +136,12 @@ def _json(messages: DataFrame, text: Column, fields: StructType) -> DataFrame:
 
 
 def _text(body: Column) -> Column:
-    """A body as text; null if it is not UTF-8, of which Spark would make replacement signs."""
+    """Return a body as text; null if it is not UTF-8, where Spark would write replacement signs."""
     return F.try_validate_utf8(body.cast("string"))
 
 
 def _unframed() -> Column:
-    """The body behind the frame of ``schemaregistry``; null if it has none."""
+    """Return the body behind the frame of ``registry``; null if it has none."""
     body = F.col("body")
     framed = F.startswith(body, F.lit(b"\0")) & (F.length(body) >= FRAME.size)
     return F.when(framed, F.substring(body, FRAME.size + 1, 1 << 30))
@@ -157,7 +154,7 @@ def _is_one_value(text: Column) -> Column:
 def _has_half_a_pair(text: Column) -> Column:
     """Tell whether an escape in a text is half of a surrogate pair.
 
-    No text of Spark holds one, and its parser makes a question mark of it without a word.
+    No text of Spark holds one, and its parser silently replaces it by a question mark.
     """
     without_backslashes = F.regexp_replace(text, _BACKSLASH, " ")
     rest = F.regexp_replace(without_backslashes, _PAIR, " ")
@@ -198,13 +195,13 @@ def _inferred(messages: DataFrame, text: Column, sample: int) -> StructType:
 
 
 class Bodies(Protocol):
-    """What decodes; it travels to the workers."""
+    """A decoder that can be pickled for the workers."""
 
     def fields(self) -> StructType:
-        """Give the columns."""
+        """Return the columns."""
 
     def decoder(self) -> Callable[[bytes], dict[str, Any] | None]:
-        """Give what makes a value of a body, or None if it is none."""
+        """Return a function from a body to its value, or None for a body that does not decode."""
 
 
 def _avro(schema: str | None, registry: str | None, subject: str | None) -> Bodies:
@@ -227,8 +224,8 @@ def _protobuf(schema: str, message: str, registry: str | None) -> Bodies:
 def _in_workers(messages: DataFrame, bodies: Bodies) -> DataFrame:
     """Decode in Python.
 
-    Spark has ``from_avro`` and ``from_protobuf`` in jars that do not come with PySpark. Their
-    results would differ from these, and a query's results must not depend on a session's jars.
+    Spark has ``from_avro`` and ``from_protobuf`` in jars that do not come with PySpark. Their results would differ from
+    these, and a query's results must not depend on a session's jars.
     """
     fields = bodies.fields()
 
@@ -243,7 +240,7 @@ def _in_workers(messages: DataFrame, bodies: Bodies) -> DataFrame:
 
 
 def _arrow(values: list[dict[str, Any] | None], fields: StructType) -> pa.Array:
-    """Values as Arrow has them; None for one that a column's type can't hold."""
+    """Return values as an Arrow array; None for a value that a column's type cannot hold."""
     kind = pa.struct(list(to_arrow_schema(fields, timezone="UTC")))
     try:
         return pa.array(values, kind)

@@ -1,7 +1,7 @@
-"""JSON Schema as Spark's types: what a registry has for bodies in JSON.
+"""JSON Schema as Spark's types: the schemas that a registry has for bodies in JSON.
 
-An object is a structure of its ``properties``, or a map if ``additionalProperties`` are all it has.
-What is of several types, or of none, is the text of its JSON.
+An object is a structure of its ``properties``, or a map if it has only ``additionalProperties``. A value of several
+types, or of none, is the text of its JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PLAIN: Final[dict[object, T.DataType]] = {"integer": T.LongType(), "number": T.D
 
 
 def struct_of(schema: str) -> T.StructType:
-    """Give the fields of a schema's objects; raise ConfigError if it is no schema of objects."""
+    """Return the fields of a schema's objects; raise ConfigError for any other schema."""
     try:
         root = json.loads(schema)
     except ValueError as error:

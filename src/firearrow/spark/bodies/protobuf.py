@@ -1,7 +1,7 @@
-"""Bodies in Protocol Buffers: what a descriptor file (``protoc -o``) says of a message, as columns.
+"""Bodies in Protocol Buffers: a message of a descriptor file (``protoc -o``) as columns.
 
-A field that can be absent (``optional``, of a message's type, or one of several) is null where it
-is; others have their default. Numbers without a sign get a type that holds all of them.
+A field that can be absent (``optional``, a message, or a member of ``oneof``) is null if it is; other fields have their
+default. Unsigned numbers get a type that holds all of them.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ Read = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class ProtoBodies:
-    """How to decode: a descriptor file's bytes, and the full name of the message in it."""
+    """Settings of a decoder: a descriptor file's bytes, and the full name of the message in it."""
 
     descriptors: bytes = field(repr=False)
     message: str
     framed: bool = False
 
     def fields(self) -> T.StructType:
-        """Give the columns; raise ConfigError for a file or message that can't be."""
+        """Return the columns; raise ConfigError for a file or message that cannot be columns."""
         fields, _ = _structure(self._descriptor(), ())
         if not fields:
             raise ConfigError(f"Protobuf message {self.message!r} has no fields")
         return fields
 
     def decoder(self) -> Callable[[bytes], dict[str, Any] | None]:
-        """Give what makes a value of a body, or None if it is none."""
+        """Return a function from a body to its value, or None for a body that does not decode."""
         descriptor = self._descriptor()
         of_bytes = message_factory.GetMessageClass(descriptor).FromString
         _, read = _structure(descriptor, ())
@@ -88,10 +88,9 @@ class ProtoBodies:
 
 
 def _indexes(descriptor: Descriptor) -> bytes:
-    """Where a message is in its file, as Confluent's serializers write it behind a schema's id.
+    """Return the place of a message in its file, as Confluent's serializers write it behind a schema's id.
 
-    That is the number of steps and each step's index, as signed varints; the first message of a
-    file is a single 0.
+    It is the number of steps and each step's index, as signed varints; the first message of a file is a single 0.
     """
     steps: list[int] = []
     at: Descriptor | None = descriptor
@@ -121,7 +120,7 @@ def given_descriptors(path: str) -> bytes:
 
 
 def _structure(message: Descriptor, around: tuple[str, ...]) -> tuple[T.StructType, Read]:
-    """The columns of a message, and what reads them."""
+    """Return the columns of a message, and the function that reads them."""
     if message.full_name in around:
         raise ConfigError(f"Protobuf message {message.full_name!r} contains itself: no column can")
     fields: list[T.StructField] = []

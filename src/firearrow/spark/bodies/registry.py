@@ -32,7 +32,7 @@ SCHEMAS_KEPT_MAX: Final = 1000  # by a worker; the schema of an id never changes
 
 
 def unframed(body: bytes) -> tuple[int, bytes] | None:
-    """Give the schema's id and what follows it; None for a body without the frame."""
+    """Return the schema's id and the bytes behind it; None for a body without the frame."""
     if len(body) < FRAME.size or body[0] != 0:
         return None
     return FRAME.unpack_from(body)[1], body[FRAME.size :]
@@ -40,7 +40,7 @@ def unframed(body: bytes) -> tuple[int, bytes] | None:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Where schemas are: ``http://host:port``, with ``user:password@`` where they are needed."""
+    """Address of a schema registry: ``http://host:port``, with ``user:password@`` if it asks for them."""
 
     url: str
 
@@ -54,11 +54,11 @@ class Registry:
     __repr__ = __str__  # without the password
 
     def schema(self, schema_id: int) -> str | None:
-        """Give the Avro schema of an id, or None if there is none; raise if the registry fails."""
+        """Return the Avro schema of an id, or None if there is none; raise if the registry fails."""
         return _schema(self, f"/schemas/ids/{schema_id}")
 
     def latest(self, subject: str, kind: str = AVRO) -> str:
-        """Give the newest schema of a subject; raise ConfigError if it has none of this kind."""
+        """Return the newest schema of a subject; raise ConfigError if it has none of this kind."""
         found = _asked(self, f"/subjects/{quote(subject, safe='')}/versions/latest", kind)
         if found is None:
             raise ConfigError(f"schema registry {self} has no subject {subject!r}")
@@ -90,7 +90,7 @@ def _asked(registry: Registry, path: str, kind: str = AVRO) -> str | None:
 
 
 class _UnknownSchema(Exception):
-    """Nothing to remember: the id may be registered later."""
+    """The registry does not know an id. This is not cached, because the id may be registered later."""
 
 
 @lru_cache(maxsize=SCHEMAS_KEPT_MAX)

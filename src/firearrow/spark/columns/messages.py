@@ -1,8 +1,8 @@
-"""Stored records as Arrow batches of the table ``messages``: only the columns that were asked for.
+"""Stored records as Arrow batches of the table ``messages``, with the requested columns only.
 
-Both ways in use it: files and pull answers hold the same bytes, and ``firearrow.store.scan`` has
-read their fixed fields already. Bodies, topics and properties are copied by Arrow, not by Python
-(``propertytext.cut``); a host is formatted once for all its records.
+Both origins use it: files and pull answers hold the same bytes, and ``firearrow.store.scan`` has read their fixed
+fields. Arrow copies bodies, topics and properties, not Python (``propertytext.cut``). A host is formatted once for all
+its records.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _MS_MAX: Final = (1 << 63) // 1000 - 1
 
 
 class BatchTooLarge(Exception):
-    """Bodies grow beyond what one batch can hold; ``records`` halved, they may not."""
+    """Decompressed bodies are too large for one batch; half of the records may fit."""
 
 
 class Undecodable(Exception):
-    """Bodies can't be decompressed: ``rows`` says which, ``reason`` why the first."""
+    """Some bodies cannot be decompressed: ``rows`` are their numbers, ``reason`` is that of the first."""
 
     def __init__(self, rows: list[int], reason: str) -> None:
         super().__init__(reason)
@@ -49,22 +49,22 @@ class Undecodable(Exception):
         self.reason = reason
 
     def among(self, count: int) -> Mask:
-        """Which of so many records they are."""
+        """Return a mask of these rows among ``count`` records."""
         found = np.zeros(count, np.bool_)
         found[self.rows] = True
         return found
 
 
 class Messages:
-    """Records of one broker; columns are made when they are asked for.
+    """Records of one broker; each column is made when it is used.
 
-    The records must be in order in their buffer, and be sound (``Columns.valid``).
+    The records must be in order in their buffer, and valid (``Columns.valid``).
     """
 
     def __init__(
         self, columns: Columns, broker: str, *, decompress: bool = True, topic: pa.Array | None = None
     ) -> None:
-        """``topic`` is the column of topics where that is known already."""
+        """``topic`` is the column of topics if it is known already."""
         self.columns = columns
         self._broker = broker
         self._topic = topic
@@ -74,9 +74,9 @@ class Messages:
         self._data = pa.py_buffer(memoryview(columns.buffer)[self._base : end])
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """A batch of exactly these columns.
+        """Return a batch of exactly these columns.
 
-        Raises Undecodable or BatchTooLarge if there is a column ``body`` and it can't be made.
+        Raises Undecodable or BatchTooLarge if there is a column ``body`` that cannot be made.
         """
         arrays = [self.column(field.name, field.type) for field in schema]
         if not arrays:
@@ -84,7 +84,7 @@ class Messages:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
-        """One column; of ``properties`` the type says whether it is a map."""
+        """Return one column; for ``properties`` the type decides between string and map."""
         if name == "properties" and pa.types.is_map(kind):
             return self.properties.as_map().cast(kind)
         return _COLUMNS[name](self)
@@ -108,7 +108,7 @@ class Messages:
 
     @cached_property
     def _text_properties(self) -> pa.Array | None:
-        """The properties as strings, None if some are no UTF-8."""
+        """Return the properties as strings, None if some of them are not UTF-8."""
         return as_utf8(self._stored_properties)
 
     @property
@@ -118,23 +118,23 @@ class Messages:
 
     @cached_property
     def properties(self) -> PropertyText:
-        """The properties, to be asked for single ones."""
+        """Properties of the records, for look-ups by name."""
         texts = self._text_properties
         return PropertyText.of(self._stored_properties if texts is None else texts)
 
     @cached_property
     def unique_key(self) -> pa.Array:
-        """The unique id that the sender gave, null without."""
+        """Unique id that the sender gave; null for a message without one."""
         return self.properties.values("UNIQ_KEY")
 
     @cached_property
     def tags(self) -> pa.Array:
-        """The property TAGS, null without."""
+        """Property TAGS; null for a message without one."""
         return self.properties.values("TAGS")
 
     @cached_property
     def keys(self) -> pa.Array:
-        """The property KEYS, null without."""
+        """Property KEYS; null for a message without one."""
         return self.properties.values("KEYS")
 
     # --- ids and hosts ---
@@ -145,7 +145,7 @@ class Messages:
 
     @cached_property
     def offset_id(self) -> pa.Array:
-        """The id that says where each record is."""
+        """Id that holds the place of each record."""
         columns = self.columns
         if np.count_nonzero(columns.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)):
             return self._mixed_offset_ids()
@@ -234,7 +234,7 @@ class Messages:
 
 
 def _hosts(raw: npt.NDArray[np.uint64]) -> pa.Array:
-    """Addresses of eight bytes as text."""
+    """Return addresses of eight bytes as text."""
     if len(raw) and (raw == raw[0]).all():
         return constant(_host_text(raw[:1].tobytes()), len(raw))
     hosts = pa.array(raw).dictionary_encode()
@@ -250,18 +250,18 @@ def _host_text(raw: bytes) -> str:
 
 
 def _as_words(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Values of eight bytes as four numbers of 16 bits each, as their bytes have them."""
+    """Return values of eight bytes as four numbers of 16 bits each, in the order of their bytes."""
     return np.ascontiguousarray(values).view(">u2").reshape(len(values), 4)
 
 
 @cache
 def _hex_table() -> npt.NDArray[np.uint32]:
-    """Four digits for each number of 16 bits, as four bytes of text."""
+    """Return four digits for each number of 16 bits, as four bytes of text."""
     return np.frombuffer(b"".join([b"%04X" % number for number in range(1 << 16)]), np.uint32)
 
 
 def timestamps(times_ms: Ints) -> pa.Array:
-    """Times in ms as Spark wants them."""
+    """Return times in ms as timestamps for Spark."""
     if len(times_ms) and (times_ms.max() > _MS_MAX or times_ms.min() < -_MS_MAX):
         times_ms = np.clip(times_ms, -_MS_MAX, _MS_MAX)
     micros = times_ms * 1000

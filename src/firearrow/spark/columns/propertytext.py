@@ -1,9 +1,8 @@
-"""Property strings of many messages at once: one property of each, or all of each as a map.
+"""Property strings of many messages at once: one property of each message, or all of them as a map.
 
-The strings are one text with a row's bounds in it, as Arrow keeps them. Pairs are found by their
-separators and compared eight bytes at a time; nothing is done for single messages. The rules are
-those of ``firearrow.message.properties.parse``: a pair needs a name and a value, and of a name that
-a message repeats the last counts.
+The strings are one text with the bounds of the rows in it, as Arrow stores them. Separators delimit the pairs, and
+names are compared eight bytes at a time; no work is done for single messages. The rules are those of
+``firearrow.message.properties.parse``. A pair needs a name and a value, and the last pair of a repeated name counts.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class PropertyText:
     """The property strings of ``len(bounds) - 1`` messages."""
 
     def __init__(self, text: Bytes, bounds: Ints, *, is_text: bool = False) -> None:
-        """``bounds`` are positions in ``text``, rising; row n is between n and n + 1.
+        """``bounds`` are rising positions in ``text``; row n lies between bounds n and n + 1.
 
-        ``is_text`` says that it is known to be UTF-8; so are its pieces then.
+        ``is_text`` means that the text is known to be UTF-8, and so are its pieces.
         """
         self._is_text = is_text
         self._count = len(bounds) - 1
@@ -55,7 +54,7 @@ class PropertyText:
 
     @staticmethod
     def of(array: pa.Array) -> PropertyText:
-        """The strings of an Arrow array of type binary or string without nulls."""
+        """Take the strings of an Arrow array of type binary or string without nulls."""
         _, bounds, data = array.buffers()
         if data is None or not len(array):
             return PropertyText(np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int64))
@@ -79,19 +78,19 @@ class PropertyText:
 
     @cached_property
     def _padded(self) -> Bytes:
-        """The text, and as many bytes that eight can be read anywhere in it."""
+        """The text, padded so that eight bytes can be read at any place in it."""
         return np.concatenate((self._text, np.zeros(_PADDING, np.uint8)))
 
     @cached_property
     def _width(self) -> int:
-        """How many pairs each message has; 0 where that differs."""
+        """Number of pairs of each message; 0 if it differs between messages."""
         width, left = divmod(len(self._end), max(self._count, 1))
         if left or not width or not (self._start[::width] == self._bounds[:-1]).all():
             return 0
         return width
 
     def values(self, name: str) -> pa.Array:
-        """The value of a property for each message; null where it has none."""
+        """Return the value of a property for each message; null for a message without it."""
         head = name.encode() + b"\x01"
         named = _alike(self._words, head[:8])
         pairs = self._one_of_each(named)
@@ -114,7 +113,7 @@ class PropertyText:
         return found.take(pa.array(place, mask=place < 0))
 
     def _one_of_each(self, chosen: npt.NDArray[np.bool_]) -> Ints | slice:
-        """The chosen pairs: a slice where they are one of each message, always the same one."""
+        """Return the chosen pairs: a slice if they are the same column of every message."""
         if width := self._width:
             column = int(chosen[:width].argmax())
             if chosen[column::width].all() and np.count_nonzero(chosen) == self._count:
@@ -123,7 +122,7 @@ class PropertyText:
         return found
 
     def as_map(self) -> pa.Array:
-        """All properties of each message."""
+        """Return all properties of each message."""
         colon = self._name_ends()
         good = (colon > self._start) & (colon + 1 < self._end)
         before = np.zeros(len(good) + 1, np.int64)
@@ -143,7 +142,7 @@ class PropertyText:
         return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, values)
 
     def _name_ends(self) -> Ints:
-        """Where the name of each pair ends; at the pair's end where there is no separator."""
+        """Return the end of each pair's name; the pair's end if it has no separator."""
         colons: Ints = (self._text == _NAME_END).nonzero()[0]
         if len(colons) == len(self._end) and _within(colons, self._start, self._end):
             return colons
@@ -158,11 +157,10 @@ class PropertyText:
 
 
 def cut(data: pa.Buffer, start: Ints, end: Ints, kind: pa.DataType = _BINARY) -> pa.Array:
-    """Copy pieces of a buffer into an array, of type binary or string; they must not overlap, and
-    come in order.
+    """Copy pieces of a buffer into an array of type binary or string. The pieces must be in order and not overlap.
 
-    The buffer is seen as pieces and what is between them, and every other one is taken: so the
-    copying is done by Arrow. Short pieces of one size are copied by numpy, which is faster there.
+    The buffer becomes an array of pieces and gaps, and Arrow takes every second element, so the copying is Arrow's.
+    numpy copies short pieces of one size, because it is faster there.
     """
     count = len(start)
     if not count:
@@ -180,7 +178,7 @@ def cut(data: pa.Buffer, start: Ints, end: Ints, kind: pa.DataType = _BINARY) ->
 
 
 def as_text(array: pa.Array) -> pa.Array:
-    """An array of bytes as strings; what is not UTF-8 becomes U+FFFD."""
+    """Return an array of bytes as strings; bytes that are not UTF-8 become U+FFFD."""
     texts = as_utf8(array)
     if texts is not None:
         return texts
@@ -190,7 +188,7 @@ def as_text(array: pa.Array) -> pa.Array:
 
 
 def as_utf8(array: pa.Array) -> pa.Array | None:
-    """An array of bytes as strings; None if some are no UTF-8."""
+    """Return an array of bytes as strings; None if some of them are not UTF-8."""
     data = array.buffers()[2]
     if data is not None and not array.offset and np.frombuffer(data, np.uint8).max(initial=0) < 128:
         return pa.Array.from_buffers(pa.string(), len(array), array.buffers())
@@ -218,7 +216,7 @@ def _within(places: Ints, start: Ints, end: Ints) -> bool:
 
 
 def _last_of_each(number: Ints, names: int, offsets: Ints) -> npt.NDArray[np.bool_] | None:
-    """Which pairs are the last of their name in their row; None if all are."""
+    """Return a mask of the pairs that are the last of their name in their row; None if all are."""
     if not len(number):
         return None
     size = offsets[1:] - offsets[:-1]

@@ -1,7 +1,7 @@
-"""From places in the log to batches: finds the records, checks and chooses them, makes columns.
+"""From places in the log to batches: find the records, check and choose them, make columns.
 
-A batch is made of a few megabytes of records, since what is looked at several times should still be
-in the processor's cache the next time.
+A batch comes from a few megabytes of records, so that records that are read several times stay in the processor's
+cache.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OTHER_CRC: Final = "its body has another CRC"
 
 
 class Topics:
-    """The topics of the parts of a task, by number; they are compared with those of records."""
+    """Topics of the parts of a task, by number, to compare with those of records."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = Texts(names)
@@ -58,16 +58,16 @@ class Topics:
         self._masks = np.ascontiguousarray(_MASKS[np.clip(left, 0, 8)].T)
 
     def name(self, number: int) -> str:
-        """A topic."""
+        """Return a topic."""
         name: str = self._names.array[number].as_py()
         return name
 
     def column(self, number: Ints) -> pa.Array:
-        """The topics of these numbers."""
+        """Return the topics of these numbers."""
         return self._names.take(number)
 
     def are(self, columns: Columns, number: Ints) -> Mask:
-        """Tell whether the topic of each record is that of a number: eight bytes at a time."""
+        """Tell for each record whether its topic is that of a number; eight bytes are compared at a time."""
         same: Mask = columns.topic_size == self._sizes[number]
         edge = len(columns.buffer) - 8
         at = columns.topic_start
@@ -81,7 +81,7 @@ class Topics:
 
 
 class Parts:
-    """The parts of a task, by number. ``recordbatches`` says which are of queues of batches."""
+    """Parts of a task, by number. ``batches`` marks the parts of queues of batches."""
 
     def __init__(self, parts: Sequence[Part], batches: Sequence[bool]) -> None:
         self.topics = Topics([part[0] for part in parts])
@@ -93,12 +93,12 @@ class Parts:
         self._end[~np.array(batches, np.bool_)] = 1 << 62
 
     def span_of(self, number: Ints) -> tuple[Ints, Ints]:
-        """From which queue offset to before which one the messages of parts are wanted."""
+        """Return the first queue offset of each part, and the offset behind its last."""
         return self._start[number], self._end[number]
 
 
 def _words(buffer: Buffer, at: Ints, edge: int) -> npt.NDArray[np.uint64]:
-    """Eight bytes from each place on; those that would go beyond the buffer are shifted."""
+    """Return eight bytes from each place on; words that would exceed the buffer are shifted."""
     if not len(at) or int(at.max()) <= edge:
         words: npt.NDArray[np.uint64] = gather(buffer, _WORD, at)
         return words
@@ -109,7 +109,7 @@ def _words(buffer: Buffer, at: Ints, edge: int) -> npt.NDArray[np.uint64]:
 
 
 class Source(Protocol):
-    """Where records come from, as errors and the column ``broker`` name it."""
+    """Source of records, as errors and the column ``broker`` name it."""
 
     @property
     def broker(self) -> str:
@@ -121,7 +121,7 @@ class Source(Protocol):
 
 
 class Batches:
-    """Makes the batches of a task: of exactly ``schema``, without what is not chosen."""
+    """Maker of the batches of a task: columns of exactly ``schema``, only chosen messages."""
 
     def __init__(self, options: Options, narrow: PushedFilters, schema: pa.Schema, source: Source) -> None:
         self._choice = options.choice
@@ -135,7 +135,7 @@ class Batches:
     # --- every record ---
 
     def of_log(self, columns: Columns, base: int) -> Iterator[pa.RecordBatch]:
-        """The records that a scan found, whose positions are relative to ``base`` in the log."""
+        """Yield batches of the records of a scan, whose positions are relative to ``base`` in the log."""
         if self._is_choosing:
             chosen = self._chosen_of_log(columns)
             if np.count_nonzero(chosen) < len(chosen):
@@ -170,9 +170,9 @@ class Batches:
         return chosen
 
     def of_queue(self, columns: Columns, queue: Queue, span: Span) -> Iterator[pa.RecordBatch]:
-        """Records of one queue that hold the messages of a span of offsets.
+        """Yield batches of the records of one queue that hold the messages of a span of offsets.
 
-        Inner batches are taken apart, and their messages outside of the span left out.
+        Inner batches are split into their messages; messages outside of the span are left out.
         """
         if not is_lmq(queue.topic):
             columns.queue_id[:] = queue.queue_id
@@ -196,7 +196,7 @@ class Batches:
                 bad, reason = error.among(len(columns)), error.reason
 
     def _steps(self, sizes: Ints) -> Iterator[int]:
-        """Where batches end."""
+        """Yield the end of each batch."""
         cost = sizes if self._has_body else np.minimum(sizes, _LEAN_ROW_BYTES)
         sums = cost.cumsum()
         at = 0
@@ -211,9 +211,9 @@ class Batches:
         return Messages(columns, self._source.broker, decompress=unpack, topic=topic)
 
     def _batches(self, columns: Columns, topic: pa.Array | None = None) -> Iterator[pa.RecordBatch]:
-        """The batch of some records; several where bodies grow too large for one.
+        """Yield the batch of some records; several batches if bodies are too large for one.
 
-        ``topic`` has their topics where these are known.
+        ``topic`` has the topics of the records if they are known.
         """
         messages = self._messages(columns, topic)
         if self._reading.verify_crc and len(columns):
@@ -242,7 +242,7 @@ class Batches:
             raise CorruptStore(f"{text} (onCorrupt=skip skips it)")
 
     def _without(self, columns: Columns, bad: Mask, reason: str) -> Columns:
-        """The records that are not bad; CorruptStore if some are, unless these are skipped."""
+        """Return the records that are not bad; raise CorruptStore if some are, unless ``onCorrupt`` skips them."""
         if not np.count_nonzero(bad):
             return columns
         at = int(columns.physical_offset[int(bad.argmax())])
@@ -250,13 +250,13 @@ class Batches:
         return _some(columns, ~bad)
 
     def _chosen(self, messages: Messages) -> Mask:
-        """Which messages have one of the tags, and one of the keys, that the options name."""
+        """Return a mask of the messages with one of the tags and one of the keys that the options name."""
         ids = partial(messages.column, "msgId", pa.string())
         return chosen_rows(self._choice, messages.tags, messages.keys, ids)
 
 
 class Window(NamedTuple):
-    """Bytes of the log from ``first`` on, and entries whose records are there."""
+    """Bytes of the log from ``first`` on, and the entries whose records are in them."""
 
     buffer: memoryview
     first: int
@@ -264,16 +264,16 @@ class Window(NamedTuple):
 
 
 class QueueBatches(Batches):
-    """Makes the batches of a task from entries of ConsumeQueues: of what consumers see."""
+    """Maker of the batches of a task from entries of ConsumeQueues: the messages that consumers see."""
 
     def __init__(self, options: Options, narrow: PushedFilters, schema: pa.Schema, store: Store) -> None:
         super().__init__(options, narrow, schema, store)
         self._store = store
 
     def of_queues(self, file: NumberedFile, wanted: InOrder, parts: Parts) -> Iterator[pa.RecordBatch]:
-        """The records of a file that entries refer to.
+        """Yield batches of the records of a file that entries refer to.
 
-        Raises CorruptStore where one is not what its entry means, unless such are to be skipped.
+        Raises CorruptStore if a record does not fit its entry, unless ``onCorrupt`` skips it.
         """
         first, end = wanted.first, min(wanted.last + wanted.size_max, file.end)
         storage = self._store.storage
@@ -298,7 +298,7 @@ class QueueBatches(Batches):
             at = stop
 
     def _inside(self, file: NumberedFile, wanted: Wanted) -> Wanted:
-        """The entries that can be right: with a size of a record that ends in the file."""
+        """Return the entries that can be right: their size is that of a record, and the record ends in the file."""
         places, sizes = wanted.physical_offset, wanted.size
         good = (sizes >= RECORD_BYTES_MIN) & (places + sizes <= file.end)
         if np.count_nonzero(good) == len(good):
@@ -311,7 +311,7 @@ class QueueBatches(Batches):
         return wanted.take(good)
 
     def _windows(self, file: NumberedFile, wanted: Wanted, held: tuple[memoryview, int] | None) -> Iterator[Window]:
-        """Entries with the bytes that have their records: what is held, or what one call reads."""
+        """Yield entries with the bytes of their records: the open window, or the bytes that one call reads."""
         wanted = self._inside(file, wanted)
         places = wanted.physical_offset
         if np.count_nonzero(again := places[1:] == places[:-1]):  # also in an LMQ
@@ -335,11 +335,11 @@ class QueueBatches(Batches):
     def _meant(
         self, file: NumberedFile, columns: Columns, wanted: Wanted, parts: Parts, first: int
     ) -> tuple[Columns, Wanted]:
-        """The records that are those that their entries mean: what a broker hands out.
+        """Return the records that fit their entries: the messages that a broker hands out.
 
-        An LMQ's message is one of another queue, so that its place is all that counts. Of others
-        the queue id is their queue's, as clients take it, whatever the record says.
-        Source: upstream ``PullAPIWrapper#processPullResult``.
+        A message of an LMQ is a message of another queue, so only its place counts. For other messages the queue id is
+        that of their queue, as clients take it, whatever the record says. Source: RocketMQ
+        ``PullAPIWrapper#processPullResult``.
         """
         topics = parts.topics
         good: Mask = columns.valid & (columns.size == wanted.size)
@@ -366,7 +366,7 @@ class QueueBatches(Batches):
         return columns, wanted
 
     def _names(self, wanted: Wanted, topics: Topics) -> pa.Array | None:
-        """The topics of checked records; None where only the records say them."""
+        """Return the topics of checked records; None if only the records have them."""
         return None if topics.has_lmqs else topics.column(wanted.part)
 
     def _corrupt(self, file: NumberedFile, wanted: Wanted, topics: Topics, good: Mask) -> None:

@@ -1,8 +1,7 @@
-"""Columns of texts that repeat: one text for all rows, or some texts by number.
+"""Columns of repeated texts: one text for all rows, or some texts by number.
 
-Such columns are as long as any other, and Spark takes no dictionaries; but a text that all rows
-have is written once for many batches, and texts of one size are copied by numpy, which is several
-times as fast as Arrow is with any texts.
+Such a column is as long as any other, because Spark takes no dictionaries. A text that all rows share is written once
+for many batches. numpy copies texts of one size, several times as fast as Arrow.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SHORT: Final = 64  # bytes, up to which numpy copies faster
 
 
 def constant(text: str, count: int) -> pa.Array:
-    """A column of ``count`` times the same text."""
+    """Return a column with the same text ``count`` times."""
     if count > _ROWS:
         return pa.repeat(pa.scalar(text, pa.string()), count)
     return _many(text).slice(0, count)
@@ -32,7 +31,7 @@ def _many(text: str) -> pa.Array:
 
 
 def of_one_size(kind: pa.DataType, items: npt.NDArray[Any]) -> pa.Array:
-    """Items of one size, one behind the other, as a column of type string or binary."""
+    """Return items of one size, one behind the other, as a column of type string or binary."""
     size = items.itemsize
     bounds = np.arange(0, (len(items) + 1) * size, size, dtype=np.int32)
     parts = [None, pa.py_buffer(bounds), pa.py_buffer(items)]
@@ -40,7 +39,7 @@ def of_one_size(kind: pa.DataType, items: npt.NDArray[Any]) -> pa.Array:
 
 
 class Texts:
-    """Some texts, of which columns are made."""
+    """A few texts from which columns are made."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.array = pa.array(texts, pa.string())
@@ -51,7 +50,7 @@ class Texts:
             self._items = np.frombuffer(b"".join(items), np.dtype((np.void, min(sizes))))
 
     def take(self, number: npt.NDArray[np.integer[Any]]) -> pa.Array:
-        """The column of the texts with these numbers."""
+        """Return the column of the texts with these numbers."""
         if self._items is not None:
             return of_one_size(pa.string(), self._items[number])
         return self.array.take(pa.array(number))

@@ -1,7 +1,7 @@
 """ConsumeQueues and IndexFiles rebuilt: ``firearrow store rebuild`` with executors that read.
 
-Executors give what stretches of the log lead to; the driver writes it, in the order of the log, so
-the bytes are those of a broker, and has the new files change places with the old.
+Executors return the entries of stretches of the log. The driver writes them in the order of the log, so the bytes are
+those of a broker, and swaps the new files with the old.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rebuilt(
 ) -> Rebuilt:
     """Rebuild queues, index or both, in place or below another directory.
 
-    Raises StoreLocked while a broker runs, StoreError where ``to`` has such files.
+    Raises StoreLocked while a broker runs, and StoreError if ``to`` has such files.
     """
     at_once = _ROUNDS * Executors(spark).cores
     order = msgspec.structs.replace(order, workers=Executors(spark, at_once))
@@ -48,11 +48,10 @@ def written(
     order: Order = ALL,
     clock: Clock | None = None,
 ) -> DataFrame:
-    """Rebuild queues, index or both and give the files that there are now.
+    """Rebuild queues, index or both, and return the files that exist now.
 
-    kind (queue, index, left out), file (relative to the store or ``to``; of what was left out the
-    queue, or a topic that is not configured), bytes, remark (why it was left out). Raises what
-    ``rebuilt`` does.
+    kind (queue, index, left out), file (relative to the store or ``to``; of a row that was left out the queue, or a
+    topic that is not configured), bytes, remark (why it was left out). Raises the errors of ``rebuilt``.
     """
     made = rebuilt(spark, store, to=to, order=order, clock=clock)
     return spark.createDataFrame(list(_rows(made, order)), WRITTEN)

@@ -1,8 +1,8 @@
 """Spark's executors as workers of the store's offline tools.
 
-A tool is pieces of work on a store and what makes one result of theirs
-(``firearrow.store.offline.pieces``). Executors do the pieces, each a task; the driver makes the
-result. All of them must see the store's files below the same path.
+A tool consists of pieces of work on a store, and of a function that joins their results
+(``firearrow.store.offline.pieces``). Executors run the pieces, each a task; the driver joins the results. All of them
+must see the store's files below the same path.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ R = TypeVar("R")
 
 
 class Executors:
-    """Implements ``firearrow.store.offline.Workers``: so many pieces at once are a job of Spark.
+    """``firearrow.store.offline.Workers`` on Spark: ``at_once`` pieces are one job of Spark.
 
-    Few at once bound the results that the driver holds, as many as there are cores let none rest.
+    A small number limits the results that the driver holds. As many pieces as there are cores keep all of them busy.
     """
 
     def __init__(self, spark: SparkSession, at_once: int | None = None) -> None:
@@ -38,15 +38,17 @@ class Executors:
         self._at_once = at_once
 
     def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
-        """Give the results in the order of the pieces; a failure of one is one of all."""
+        """Yield the results in the order of the pieces; if one piece fails, the call fails."""
         shared = SharedView.of(view)
         at_once = self._at_once or len(pieces) or 1
         for start in range(0, len(pieces), at_once):
             yield from self._job(shared, function, pieces[start : start + at_once])
 
     def _job(self, shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> list[R]:
-        """Do some pieces. A task takes several, as it costs more than a small piece does; not side
-        by side, as the end of a log's last file is much room and nothing in it."""
+        """Run some pieces. A task takes several of them, because it costs more than a small piece.
+
+        The pieces of a task are not neighbours: the end of a log's last file is long and empty.
+        """
         tasks = min(len(pieces), _TASKS_A_CORE * self.cores)
         shares = [pieces[number::tasks] for number in range(tasks)]
         task = partial(_work_on_all, shared, function)
@@ -55,7 +57,7 @@ class Executors:
 
     @property
     def cores(self) -> int:
-        """How many tasks run at the same time."""
+        """Number of tasks that run at the same time."""
         return self._context.defaultParallelism
 
 
@@ -65,5 +67,5 @@ def _work_on_all(shared: SharedView, function: Callable[[StoreView, P], R], piec
 
 
 def layout_of(store: Path | str | Layout) -> Layout:
-    """A store directory whose log, index and delay levels are where and as they usually are."""
+    """Return the layout of a store directory with log, index and delay levels in their usual places."""
     return store if isinstance(store, Layout) else Layout.of(Path(store))

@@ -1,6 +1,6 @@
-"""Verification of a store: ``firearrow store verify`` with executors that do the reading.
+"""Verification of a store: ``firearrow store verify`` with executors that read.
 
-Invariants, their names and findings are those of ``firearrow.store.offline``.
+The invariants, their names and findings are those of ``firearrow.store.offline``.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ FINDINGS: Final = (
 
 
 def verdict_of(spark: SparkSession, store: Path | str | Layout) -> Verdict:
-    """Look at a whole store. Raises StoreError where there is none."""
+    """Verify a whole store. Raises StoreError if there is none."""
     return verify(layout_of(store), workers=Executors(spark))
 
 
 def findings(spark: SparkSession, store: Path | str | Layout) -> DataFrame:
-    """Give what does not hold in a store: none, and it is sound.
+    """Return the findings about a store; a sound store has none.
 
-    severity (damage, warning, note), invariant, what, file (relative to the store), position in it,
-    commitLogOffset, topic, queueId, queueOffset, times (this one, and so many like it but one).
-    Raises StoreError where there is no store.
+    severity (damage, warning, note), invariant, what, file (relative to the store), position in it, commitLogOffset,
+    topic, queueId, queueOffset, times (the number of findings of this kind, this one included). Raises StoreError if
+    there is no store.
     """
     rows = [_row(finding) for finding in verdict_of(spark, store).findings]
     return spark.createDataFrame(rows, FINDINGS)

@@ -1,7 +1,7 @@
-"""Who does the pieces of a job: Spark's executors, or processes of this machine.
+"""Workers for the pieces of a job: Spark's executors, or processes of this machine.
 
-A job that reduces messages to a few numbers, or writes them itself, needs nothing of Spark but its
-workers: then a JVM would only cost time. Pieces and functions travel as pickles either way.
+A job that reduces messages to a few numbers, or writes them itself, needs only workers from Spark, and a JVM would only
+cost time. Pieces and functions travel as pickles either way.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ R = TypeVar("R")
 
 
 class Workers(Protocol):
-    """Runs a function on many pieces at once."""
+    """Runner of a function on many pieces at once."""
 
     @property
     def parallelism(self) -> int:
-        """How many pieces at once, about."""
+        """Approximate number of pieces that run at once."""
 
     def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
-        """Give the results in the order of the pieces; a failure of one is one of all."""
+        """Return the results in the order of the pieces; if one piece fails, the call fails."""
 
 
 class SparkWorkers:
@@ -62,7 +62,7 @@ def _told(work: Callable[[P], R], piece: P) -> R:
 
 
 class ProcessWorkers:
-    """Processes of this machine. ``local_workers`` makes them and ends them."""
+    """Processes of this machine. ``local_workers`` starts and ends them."""
 
     def __init__(self, pool: ProcessPoolExecutor, parallelism: int) -> None:
         self._pool = pool
@@ -75,9 +75,9 @@ class ProcessWorkers:
 
 @contextmanager
 def local_workers(jobs: int, start_method: str = "spawn") -> Iterator[ProcessWorkers]:
-    """Have ``jobs`` processes for the time of a block; they end with this one however it ends.
+    """Run ``jobs`` processes during a block; they end when this process ends, whatever the cause.
 
-    They finish what they do when the block ends, but are not waited for where Ctrl-C ends it.
+    They finish their work when the block ends, but Ctrl-C does not wait for them.
     """
     context = get_context(start_method)
     watched, end = context.Pipe(duplex=False)
@@ -94,10 +94,10 @@ def local_workers(jobs: int, start_method: str = "spawn") -> Iterator[ProcessWor
 
 
 def end_with_parent(end: Connection | None = None) -> None:
-    """Have this process end when the one that has started it ends, even if that is killed.
+    """Let this process end when its parent ends, even if the parent is killed.
 
-    It ends at once when there is something to read in ``end``, too. Ctrl-C ends it without a word:
-    who has started it tells of that.
+    It also ends at once when there is something to read in ``end``. Ctrl-C ends it without a message, because the
+    parent reports that.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = parent_process()

@@ -1,9 +1,8 @@
-"""Messages from the brokers of a cluster: the origin that ``nameServer`` names.
+"""Messages from the brokers of a cluster: the origin for the option ``nameServer``.
 
-Queues and their ends come from the brokers by way of the name servers' routes; messages are pulled
-(``firearrow.client.pull.rangereader``) as any consumer does, so that they cost the brokers what a consumer
-costs them. An answer holds records as they are stored, which the file source reads, too: the rows
-are the same.
+Queues come from the routes of the name servers, and their ends from the brokers. Messages are pulled
+(``firearrow.client.pull.rangereader``) as by any consumer, at the same cost for the brokers. An answer holds records in
+their stored form, which the file source reads too, so the rows are the same.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ SAMPLE_ROWS: Final = 16  # messages of each queue that are looked at for their s
 
 @dataclass(frozen=True, slots=True)
 class PullRange:
-    """A range of a queue to pull, and where its broker was when that was planned."""
+    """Range of a queue to pull, and the address of its broker at the time of planning."""
 
     queue: Queue
     span: Span
@@ -72,7 +71,7 @@ class BrokerPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class _Broker:
-    """What of a broker its batches' errors name."""
+    """Broker as the errors of its batches name it."""
 
     broker: str
     root: str
@@ -111,11 +110,11 @@ class BrokerOrigin:
     # --- queues ---
 
     def bounds(self) -> Mapping[Queue, Bound]:
-        """Every queue that the options choose, and what it holds now."""
+        """Return every queue that the options choose, and its bounds now."""
         return self._cluster.run(self._persistent(self._bounds))
 
     async def _persistent(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Ask brokers, and again where that may help."""
+        """Call brokers, and again if a retry may help."""
         for attempt in range(1, ATTEMPTS_MAX):
             try:
                 return await ask()
@@ -133,14 +132,14 @@ class BrokerOrigin:
         return found
 
     async def _topics(self) -> list[str]:
-        """The topics that the options choose by name, else those of all that they want."""
+        """Return the topics that the options name; otherwise all topics that they choose."""
         choice = self._options.choice
         named = [*choice.subscribe, *(topic for topic, _, _ in choice.assign)]
         found = dict.fromkeys(named) if named else await self._cluster.name_servers.topics()
         return [topic for topic in found if choice.wants(topic) and topic in self._narrow.topic]
 
     async def _route(self, topic: str) -> Route | None:
-        """Where a topic is; None if it can't be read and was not asked for by its name."""
+        """Return the route of a topic; None if it cannot be read and the options do not name it."""
         choice = self._options.choice
         is_named = bool(choice.subscribe or choice.assign)
         try:
@@ -160,7 +159,7 @@ class BrokerOrigin:
         return chosen and self._options.choice.wants_queue(topic, broker, queue_id)
 
     def _require_assigned(self, found: Mapping[Queue, Bound]) -> None:
-        """Raise ConfigError for a queue of the option ``assign`` that is not there."""
+        """Raise ConfigError for a queue of the option ``assign`` that does not exist."""
         for topic, broker, queue_ids in self._options.choice.assign:
             for queue_id in queue_ids:
                 queue = Queue(topic, broker, queue_id)
@@ -173,25 +172,25 @@ class BrokerOrigin:
     # --- times ---
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
-        """The first offset of a message stored at or after a time; None if there is none."""
+        """Return the first offset of a message stored at or after a time; None if there is none."""
         return self._cluster.run(self._offsets.offset_at(queue, timestamp_ms))
 
     def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
-        """About where in each span what was stored at or after a time begins."""
+        """Return the approximate first offset in each span that was stored at or after a time."""
         return self._cluster.run(self._offsets.offsets_at(spans, timestamp_ms))
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
-        """The marks of messages, see ``Logged.marks``."""
+        """Return the marks of messages, see ``Logged.marks``."""
         return self._cluster.run(self._persistent(lambda: self._offsets.marks(places)))
 
     def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
-        """What a broker's log has at a place, see ``Logged.stored_at``."""
+        """Return the record at a place of a broker's log, see ``Logged.stored_at``."""
         return self._cluster.run(self._offsets.stored_at(broker, physical_offset))
 
     # --- tasks ---
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
-        """About what a message of each span takes in records: the mean of a few in its middle."""
+        """Return the approximate size of a stored message of each span: the mean of a few in its middle."""
         options = PullOptions(self._pull_options.group)
 
         def fields_of(queue: Queue) -> dict[str, FieldValue]:
@@ -202,7 +201,7 @@ class BrokerOrigin:
         return {queue: _message_bytes(_columns(records, address)) for queue, records, address in samples}
 
     def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
-        """Cut the spans into tasks of about ``splitBytes``; short ones of a broker go together."""
+        """Cut the spans into tasks of about ``splitBytes``; short spans of a broker share a task."""
         reading = self._options.reading
         spans = {queue: span for queue, span in self._narrowed(spans) if span.start < span.end}
         sizes = self.row_bytes(spans)
@@ -234,7 +233,7 @@ class BrokerOrigin:
                 yield queue, Span(max(start, low), min(end, high + 1))
 
     def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The messages of one task as batches of exactly this schema."""
+        """Yield the messages of one task as batches of exactly this schema."""
         assert isinstance(partition, BrokerPartition)
         try:
             for part in partition.parts:
@@ -257,11 +256,11 @@ class BrokerOrigin:
                 yield from batches.of_queue(columns, part.queue, part.span)
 
     async def _options_for(self, queue: Queue) -> PullOptions:
-        """Options of pulls: with tags only where the broker looks at these.
+        """Return options of pulls, with tags only if the broker filters by them exactly.
 
-        Of a topic with queues of batches it looks at the tag of records, which have messages of
-        any: so all are pulled, and chosen here. So they are where delayed messages wait: their
-        entries have times in place of tags.
+        In a topic with queues of batches the broker looks at the tag of a record, whose messages may have any tag. So
+        all messages are pulled, and chosen here. The same holds for topics of delayed messages, whose entries have
+        times in place of tags.
         """
         if queue.topic == SCHEDULE_TOPIC:
             return replace(self._pull_options, tags=())
@@ -270,7 +269,7 @@ class BrokerOrigin:
         return replace(self._pull_options, tags=())
 
     async def _has_own_tags(self, queue: Queue) -> bool:
-        """Tell whether each message of a topic is known to be a record of its own."""
+        """Tell whether each message of a topic is known to be a separate record."""
         key = queue.topic, queue.broker
         if key not in self._own_tags:
             code, fields = RequestCode.GET_TOPIC_CONFIG, {"topic": queue.topic}
@@ -288,12 +287,12 @@ class BrokerOrigin:
     # --- progress ---
 
     def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
-        """Tell the brokers up to where the group of the options has read."""
+        """Commit the progress of the options' group to the brokers."""
         self._cluster.run(self._offsets.commit(offsets))
 
 
 def _require_messages(options: Options) -> None:
-    """Raise ConfigError for what only files have."""
+    """Raise ConfigError for options that only files support."""
     if options.place.table != "messages":
         raise ConfigError(f"option table={options.place.table!r}: brokers have messages only; use path")
     if options.reading.visibility == "log":
@@ -301,7 +300,7 @@ def _require_messages(options: Options) -> None:
 
 
 def _columns(records: bytes, address: str, at: int = 0) -> Columns:
-    """Records that a broker has sent, as many as one scan takes."""
+    """Yield the records of a broker's answer, a scan at a time."""
     columns = scan(records, at, len(records))
     if columns.end < len(records) and columns.stop is not Stop.FULL:
         raise RemoteProtocolError(f"{address} sent bytes that are not messages: {columns.stop.value}")
@@ -309,7 +308,7 @@ def _columns(records: bytes, address: str, at: int = 0) -> Columns:
 
 
 def _message_bytes(columns: Columns) -> float:
-    """What a message takes of these records, of which some may be inner batches."""
+    """Return the mean size of a message in these records, some of which may be inner batches."""
     if not len(columns):
         return UNKNOWN_BYTES
     counts = inner_counts(columns)
@@ -318,7 +317,7 @@ def _message_bytes(columns: Columns) -> float:
 
 
 def _pieces(span: Span, rows_max: int) -> Iterator[Span]:
-    """A span in equal pieces of at most so many rows."""
+    """Cut a span into equal pieces of at most ``rows_max`` rows."""
     rows = span.end - span.start
     count = -(-rows // rows_max)
     for number in range(count):

@@ -1,7 +1,7 @@
 """``spark.read.format("rocketmq")``: the entrance from Spark.
 
-Spark makes these objects in processes of its own: options come as texts, readers travel to the
-tasks as pickles. What reads is an ``Origin``; here it is only chosen, and told what to read.
+Spark makes these objects in separate processes: options come as texts, and readers travel to the tasks as pickles. An
+``Origin`` reads; this module only chooses the origin and the messages to read.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        """The columns of the table that the options name."""
+        """Return the columns of the table that the options name."""
         return from_arrow_schema(table_schema(parse(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads a batch."""
+        """Return the reader of a batch."""
         options = parse(self.options)
         checked = checked_schema(options, schema)
         if options.place.table != "messages":
@@ -60,7 +60,7 @@ class RocketMQSource(DataSource):
         return kind(options, checked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """What reads a stream; see ``firearrow.spark.source.stream``."""
+        """Return the reader of a stream; see ``firearrow.spark.source.stream``."""
         from firearrow.spark.source.stream import StreamReader  # the half that only streams
 
         options = parse(self.options)
@@ -69,14 +69,14 @@ class RocketMQSource(DataSource):
         return StreamReader(options, checked_schema(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """What writes a batch; see ``firearrow.spark.sink``."""
+        """Return the writer of a batch; see ``firearrow.spark.sink``."""
         from firearrow.spark.sink import BatchWriter  # the half that only writes
 
         columns = to_arrow_schema(schema, timezone="UTC")
         return BatchWriter(for_sink(self.options), columns, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """What writes a stream; see ``firearrow.spark.sink``."""
+        """Return the writer of a stream; see ``firearrow.spark.sink``."""
         from firearrow.spark.sink import StreamWriter  # the half that only writes
 
         columns = to_arrow_schema(schema, timezone="UTC")
@@ -84,7 +84,7 @@ class RocketMQSource(DataSource):
 
 
 def open_origin(options: Options, narrow: PushedFilters | None = None) -> Origin:
-    """Open the files of stores or the brokers that the options name, with the archive if the options name one.
+    """Open the origin that the options name: files of stores or brokers, with an archive if there is one.
 
     ``narrow`` holds the filters of a query.
     """
@@ -100,7 +100,7 @@ def open_origin(options: Options, narrow: PushedFilters | None = None) -> Origin
 
 
 def table_schema(options: Options) -> pa.Schema:
-    """The columns of the table, as the options have them, and which of them always hold a value."""
+    """Return the columns of the table for these options, with a mark on columns that always hold a value."""
     schema = DECLARED[options.place.table]
     place = schema.get_field_index("properties")
     if place < 0 or options.reading.properties == "raw":
@@ -111,10 +111,10 @@ def table_schema(options: Options) -> pa.Schema:
 
 
 def checked_schema(options: Options, schema: StructType) -> pa.Schema:
-    """A user's schema in Arrow's types.
+    """Return a user's schema in Arrow's types.
 
-    Raises ConfigError for a column that the table has not, or not of that type, or that may be null
-    and is not to be.
+    Raises ConfigError for a column that the table lacks, for one of another type, and for one that the schema declares
+    NOT NULL though it may be null.
     """
     table = DECLARED[options.place.table]
     asked: pa.Schema = to_arrow_schema(schema, timezone="UTC")
@@ -140,7 +140,7 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
 
 @told_in_sentences
 class MessageReader(DataSourceReader):
-    """Reads the messages of an origin."""
+    """Reader of the messages of an origin."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self.options = options
@@ -148,38 +148,37 @@ class MessageReader(DataSourceReader):
         self.narrow: PushedFilters | None = None
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks; Spark asks for a list."""
+        """Return the tasks; Spark asks for a list."""
         origin = open_origin(self.options, self.narrow)
         if isinstance(origin, FileOrigin) and self.options.reading.visibility == "log":
             return origin.log_partitions()
         return origin.partitions(batch_spans(origin, self.options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one task."""
+        """Yield the messages of one task."""
         if type(partition) is InputPartition:
             return iter(())  # Spark's own, made where there are no tasks
         return iter(open_origin(self.options, self.narrow).read(partition, self.schema))
 
 
 class NarrowingReader(MessageReader):
-    """Reads only what the filters of a query need (``pushdown=on``).
+    """Reader of only those messages that the filters of a query need (``pushdown=on``).
 
-    Spark keeps one plan for each ``load()``, that of the filters it saw last, and uses it for every
-    other query on the same DataFrame, and for both sides of a join with itself. So this is nothing
-    for a default, and all filters are handed back: rows of another query's never come through.
+    Spark plans each ``load()`` once, with the filters that it saw last. It uses that plan for every other query on the
+    same DataFrame, and for both sides of a self-join. So this is not the default. All filters are handed back, so a
+    query never gets rows that its filters exclude.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take note of what is needed; Spark is to look at all of them again."""
+        """Note the filters; Spark must apply all of them again."""
         self.narrow = narrowed(filters)
         return filters
 
 
 def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
-    """What a batch reads of each queue, as ``startingOffsets`` and the like say.
+    """Return the span of each queue that a batch reads, from ``startingOffsets`` and the like.
 
-    Raises DataLost if some of it is gone; with ``failOnDataLoss=false`` that is left out and
-    logged.
+    Raises DataLost if some of its messages are lost. With ``failOnDataLoss=false`` they are left out and logged.
     """
     bounds = origin.bounds()
     if options.range == Range():

@@ -1,9 +1,8 @@
-"""Messages from the files of stores, with no broker: the ``Origin`` behind the option ``path``.
+"""Messages from the files of stores, without a broker: the ``Origin`` behind the option ``path``.
 
-What consumers see is what ConsumeQueues refer to, and what the next dispatch adds to them. A task
-takes the entries of its queue offsets, puts them in the order of the log and reads the records
-there, side by side; each record must be the one that its entry means, and one that has no file is
-told of. With ``visibility=log`` every record is read, entries or not.
+Consumers see the messages that ConsumeQueues refer to, and those that the next dispatch adds. A task takes the entries
+of its queue offsets, sorts them in the order of the log and reads the records side by side. Each record must fit its
+entry. A record that is in no file is reported. With ``visibility=log`` every record is read, with or without an entry.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _LOOKS_MAX = 5  # while retention deletes files that were listed
 
 @dataclass
 class QueuePartition(InputPartition):
-    """What a task reads of the queues of one store."""
+    """Parts of the queues of one store that a task reads."""
 
     root: str
     broker: str
@@ -71,7 +70,7 @@ class LogPartition(InputPartition):
 
 
 class FileOrigin:
-    """Implements ``Origin``. ``narrow`` says what a query does not need."""
+    """``Origin`` of files. ``narrow`` holds the filters of a query."""
 
     def __init__(self, options: Options, narrow: PushedFilters | None = None) -> None:
         self.options = options
@@ -83,7 +82,7 @@ class FileOrigin:
         return {store.broker: store for store in open_stores(self.options)}
 
     def bounds(self) -> Mapping[Queue, Bound]:
-        """Every chosen queue and what it holds now, see ``Origin.bounds``.
+        """Return every chosen queue and its bounds now, see ``Origin.bounds``.
 
         Raises ConfigError for a topic that no store has.
         """
@@ -117,8 +116,7 @@ class FileOrigin:
         return found
 
     def require_whole(self, store: Store, ends: Mapping[QueueKey, int]) -> None:
-        """Tell of chosen queues that lack messages which the log has; ``ends`` is where some of
-        them are known to end."""
+        """Report chosen queues that lack messages which the log has; ``ends`` holds the known ends of some queues."""
         if holes := store.holes(self.options):
             key, [first, *_] = next(iter(holes.items()))
             total = sum(span.end - span.start for spans in holes.values() for span in spans)
@@ -140,7 +138,7 @@ class FileOrigin:
         )
 
     def _require_assigned(self, found: Collection[Queue]) -> None:
-        """Tell of queues of the option ``assign`` that are not there."""
+        """Report queues of the option ``assign`` that do not exist."""
         missing = [
             Queue(topic, broker, queue_id)
             for topic, broker, queue_ids in self.options.choice.assign
@@ -159,7 +157,7 @@ class FileOrigin:
         log.warning("queues to read are not there", extra={"count": len(missing), "reason": text})
 
     def _is_wanted(self, topic: str, queue_id: int) -> bool:
-        """Tell whether a query needs a queue; where offsets are named, all are looked at."""
+        """Tell whether a query needs a queue; all queues count if the options name offsets."""
         if self.options.range != Range():
             return True
         return topic in self.narrow.topic and queue_id in self.narrow.queue_id
@@ -181,7 +179,7 @@ class FileOrigin:
             )
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
-        """The first offset of a message stored at or after a time; None if there is none."""
+        """Return the first offset of a message stored at or after a time; None if there is none."""
         store = self.stores[queue.broker]
         entries = store.queues.open((queue.topic, queue.queue_id))
         first, end = entries.span_from(store.log_start)
@@ -190,7 +188,7 @@ class FileOrigin:
         return found if found < end else None
 
     def marks(self, places: Mapping[Queue, int]) -> dict[Queue, Mark]:
-        """The marks of messages, see ``Logged.marks``."""
+        """Return the marks of messages, see ``Logged.marks``."""
         found: dict[Queue, Mark] = {}
         for (topic, broker, queue_id), queue_offset in places.items():
             mark = self.stores[broker].mark((topic, queue_id), queue_offset)
@@ -199,11 +197,11 @@ class FileOrigin:
         return found
 
     def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
-        """What a log has at a place, see ``Logged.stored_at``."""
+        """Return the record at a place of a log, see ``Logged.stored_at``."""
         return self.stores[broker].stored_at(physical_offset)
 
     def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
-        """Where in each span what was stored at or after a time begins."""
+        """Return the first offset in each span that was stored at or after a time."""
         brokers = {queue.broker for queue in spans}
         places = {broker: self._place_at(self.stores[broker], timestamp_ms) for broker in brokers}
         found: dict[Queue, int] = {}
@@ -222,7 +220,7 @@ class FileOrigin:
         return {}
 
     def _place_at(self, store: Store, timestamp_ms: int) -> int:
-        """Where in the log what was stored at or after a time begins."""
+        """Return the first place in the log that was stored at or after a time."""
         times = self._times.get(store.root)
         if times is None:
             times = self._times[store.root] = StoredTimes(store, store.records_end)
@@ -231,7 +229,7 @@ class FileOrigin:
     # --- tasks ---
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
-        """About what a message of each span takes in records: the mean where it begins."""
+        """Return the approximate size of a stored message of each span: the mean at its begin."""
         return {queue: self._message_bytes(queue, span) for queue, span in spans.items()}
 
     def _message_bytes(self, queue: Queue, span: Span) -> float:
@@ -265,7 +263,7 @@ class FileOrigin:
         return tasks
 
     def _needed(self, store: Store, key: QueueKey, span: Span) -> list[Span]:
-        """The parts of a span that a query needs."""
+        """Return the parts of a span that a query needs."""
         narrow = self.narrow
         if key[0] not in narrow.topic or key[1] not in narrow.queue_id:
             return []
@@ -293,7 +291,7 @@ class FileOrigin:
         return [part for part in parts if part.start < part.end]
 
     def _stretches_with_keys(self, store: Store, topic: str) -> list[tuple[int, int]] | None:
-        """Where in the log messages of a topic with the wanted keys can be; None: anywhere."""
+        """Return the stretches of the log that can hold messages of a topic with the wanted keys; None is all of it."""
         words = self.narrow.words or frozenset(self.options.choice.keys)
         if not words or is_lmq(topic):
             return None
@@ -311,7 +309,7 @@ class FileOrigin:
     def log_partitions(self) -> list[InputPartition]:
         """Cut the whole logs into tasks, for ``visibility=log``.
 
-        Raises ConfigError where offsets are named: a log has no such thing.
+        Raises ConfigError if the options name offsets, because a log has no queue offsets.
         """
         limits = self.options.range
         if limits.starting_offsets or limits.ending_offsets:
@@ -352,7 +350,7 @@ class FileOrigin:
 
     @property
     def _log_narrow(self) -> PushedFilters:
-        """What is needed of a log, with the times that the options name."""
+        """Return the filters on a log, with the times that the options name."""
         limits = self.options.range
         times = self.narrow.store_ms
         if isinstance(limits.starting_ms, str) or isinstance(limits.ending_ms, str):
@@ -369,7 +367,7 @@ class FileOrigin:
     # --- reading ---
 
     def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The messages of one task, see ``Origin.read``."""
+        """Yield the messages of one task, see ``Origin.read``."""
         if isinstance(partition, LogPartition):
             return self._read_log(partition, schema)
         assert isinstance(partition, QueuePartition)
@@ -408,9 +406,9 @@ class FileOrigin:
                 self._lost(f"{store.root}/{file.path} is gone", error)
 
     def _entries(self, store: Store, parts: Sequence[Part], queues: Sequence[EntryQueue]) -> InOrder:
-        """The entries of a task that can be wanted, in the order of the log.
+        """Return the entries of a task that a query can want, in the order of the log.
 
-        In a queue of batches an entry is of the record, and does not say which messages are wanted.
+        In a queue of batches an entry is that of the record, and does not say which of its messages are wanted.
         """
         found: list[Entries] = []
         for (topic, queue_id, start, end), queue in zip(parts, queues, strict=True):
@@ -432,7 +430,7 @@ class FileOrigin:
         return InOrder(found)
 
     def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:
-        """The entries before ``end`` that a query can want."""
+        """Return the entries before ``end`` that a query can want."""
         chosen = entries.counting(end)
         end_row = int(entries.queue_offset.searchsorted(end))
         narrow = self.narrow
@@ -449,10 +447,10 @@ class FileOrigin:
         return entries.take(chosen)
 
     def _by_file(self, store: Store, wanted: InOrder, parts: Sequence[Part]) -> Iterator[tuple[NumberedFile, InOrder]]:
-        """The entries by the files that their records are in.
+        """Yield the entries by the files of their records.
 
-        Records are written before their entries, and the log's files are listed after these were
-        read: a broker that goes on writing has no part in what is missing.
+        Records are written before their entries, and the log's files are listed after the entries were read. So a
+        running broker cannot cause a missing record.
         """
         at = store.log_start
         if gone := wanted.count_before(at):
@@ -466,7 +464,7 @@ class FileOrigin:
         self._require_none_behind(store, wanted.between(at, _NOWHERE), parts, at)
 
     def _require_none_behind(self, store: Store, behind: InOrder, parts: Sequence[Part], log_end: int) -> None:
-        """Tell of entries that point behind the log: some are damaged, the log has lost others."""
+        """Report entries that point behind the log: some are damaged, or the log has lost their records."""
         damaged = 0
         for number, offsets in _by_part(behind).items():
             topic, queue_id, _, _ = parts[number]
@@ -483,7 +481,8 @@ class FileOrigin:
 
 
 def _seen(store: Store) -> Store:
-    """A store that this host sees. Raises ConfigError elsewhere: nothing of it is lost."""
+    """Return a store that this host sees. Raises ConfigError if it does not see it, because no message of the store is
+    lost."""
     try:
         store.require()
     except ConfigError as error:
@@ -496,7 +495,7 @@ def _without_file(store: Store, start: int, end: int) -> str:
 
 
 def _by_part(wanted: InOrder) -> dict[int, Ints]:
-    """The queue offsets of entries, by the parts of the task that these are of."""
+    """Return the queue offsets of entries, by the parts of the task that they belong to."""
     found: dict[int, list[Ints]] = {}
     for piece in wanted.pieces():
         for number in np.unique(piece.part).tolist():
@@ -505,9 +504,9 @@ def _by_part(wanted: InOrder) -> dict[int, Ints]:
 
 
 def _contradicted(store: Store, part: Part) -> Ints:
-    """The queue offsets whose places can't be right: along a queue these rise.
+    """Return the queue offsets whose places cannot be right, because places rise along a queue.
 
-    The entry behind the part is looked at, too. Nothing contradicts the last one of a queue.
+    The entry behind the part is compared too. Nothing contradicts the last entry of a queue.
     """
     topic, queue_id, start, end = part
     queue = store.queues.open((topic, queue_id))

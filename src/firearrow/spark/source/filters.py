@@ -1,7 +1,7 @@
-"""What filters of a query let the file source leave out, before any byte of the log is read.
+"""Filters of a query, as the messages that the file source can leave out before it reads the log.
 
-Spark hands over the single conditions that must all hold. What is left out here can't meet them;
-what is not may, or may not, so that all conditions are looked at again.
+Spark hands over single conditions that must all hold. A message that is left out cannot meet them. Other messages may
+or may not meet them, so Spark applies all conditions again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class NumberSet:
-    """A set of numbers: from ``low`` to ``high``, and only those of ``some`` unless it is None."""
+    """A set of numbers from ``low`` to ``high``; only those in ``some`` unless it is None."""
 
     low: int = _LOWEST
     high: int = _HIGHEST
@@ -49,19 +49,19 @@ class NumberSet:
 
     @property
     def is_all(self) -> bool:
-        """Tell whether it leaves nothing out."""
+        """Tell whether the set holds all numbers."""
         return self == NumberSet()
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The lowest and the highest that can be in it."""
+        """Return the lowest and the highest number that the set can hold."""
         if self.some is None:
             return self.low, self.high
         inside = [number for number in self.some if self.low <= number <= self.high]
         return (min(inside), max(inside)) if inside else (0, -1)
 
     def mask(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which numbers are in it."""
+        """Return a mask of the numbers that are in the set."""
         inside: npt.NDArray[np.bool_] = (numbers >= self.low) & (numbers <= self.high)
         if self.some is not None:
             within = [number for number in self.some if _LOWEST <= number <= _HIGHEST]
@@ -71,7 +71,7 @@ class NumberSet:
 
 @dataclass(frozen=True, slots=True)
 class TextSet:
-    """A set of texts: ``some`` unless it is None, that begin with all of ``prefixes``."""
+    """A set of texts that begin with all of ``prefixes``; only those in ``some`` unless it is None."""
 
     some: frozenset[str] | None = None
     prefixes: tuple[str, ...] = ()
@@ -90,9 +90,9 @@ class TextSet:
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """What may be left out is what is not in all of these; ``tags`` and ``words`` of None are all.
+    """Sets that a wanted message must be in; None for ``tags`` or ``words`` is all of them.
 
-    A message is wanted only if one of each of the sets of ``words`` is among its keys or is its id.
+    A message is wanted only if one word of each set of ``words`` is among its keys or is its id.
     """
 
     topic: TextSet = field(default_factory=TextSet)
@@ -113,7 +113,7 @@ _NUMBER_COLUMNS: Final = {
 
 
 def narrowed(filters: Iterable[Filter]) -> PushedFilters:
-    """What conditions let be left out."""
+    """Return the sets for some conditions."""
     found = PushedFilters()
     for condition in filters:
         found = _narrowed(found, condition) or found
@@ -121,7 +121,7 @@ def narrowed(filters: Iterable[Filter]) -> PushedFilters:
 
 
 def _narrowed(narrow: PushedFilters, condition: Filter) -> PushedFilters | None:
-    """What a condition adds, None for nothing."""
+    """Return the set that a condition adds, None for no set."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     column = path[0] if len(path) == 1 else ""
     if column == "topic":
@@ -167,7 +167,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _milliseconds(value: Any) -> int | None:
-    """A time as the store has it, rounded down."""
+    """Return a time in the store's milliseconds, rounded down."""
     if not isinstance(value, datetime):
         return None
     moment = value if value.tzinfo else value.replace(tzinfo=UTC)

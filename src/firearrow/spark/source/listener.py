@@ -1,4 +1,4 @@
-"""How far streaming queries are behind the log, queue by queue.
+"""Lag of streaming queries behind the log, queue by queue.
 
 ::
 
@@ -8,8 +8,8 @@
     listener.lag("my query")      # {Queue("orders", "broker-a", 0): 17, ...}
     listener.prometheus()         # the same as text, for a scraper
 
-Spark calls a listener after each step with the offsets that the step has read up to and those that
-there were; their difference is the lag. It costs the brokers nothing.
+After each step, Spark calls a listener with the end offsets of the step and the latest offsets of the log. Their
+difference is the lag. It costs the brokers nothing.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _METRIC = "firearrow_stream_lag_messages"
 
 
 class QueueLag(NamedTuple):
-    """What a query has not read yet of a queue, in messages."""
+    """Number of messages of a queue that a query has not read yet."""
 
     queue: Queue
     messages: int
 
 
 class LagListener(StreamingQueryListener):
-    """Keeps the lag of every query that reads RocketMQ; may be asked from any thread.
+    """Lag of every query that reads RocketMQ; any thread may read it.
 
-    ``on_lag`` is called after each step, in Spark's thread, with the query's name (its id, if it
-    has none) and its lags.
+    ``on_lag`` is called after each step, in Spark's thread, with the query's name (its id, if it has no name) and its
+    lags.
     """
 
     def __init__(self, on_lag: Callable[[str, list[QueueLag]], None] | None = None) -> None:
@@ -52,7 +52,7 @@ class LagListener(StreamingQueryListener):
         self._names: dict[str, str] = {}
 
     def lag(self, query: str) -> dict[Queue, int]:
-        """Give the lag of a query after its last step; empty if there was none."""
+        """Return the lag of a query after its last step; empty if there was none."""
         with self._lock:
             return dict(self._lags.get(query, {}))
 
@@ -62,7 +62,7 @@ class LagListener(StreamingQueryListener):
             return sorted(self._lags)
 
     def prometheus(self) -> str:
-        """Give all lags in Prometheus' text format."""
+        """Return all lags in Prometheus' text format."""
         lines = [
             f"# HELP {_METRIC} Messages of a queue that a streaming query has not read yet.",
             f"# TYPE {_METRIC} gauge",
@@ -81,7 +81,7 @@ class LagListener(StreamingQueryListener):
         return "\n".join(lines) + "\n"
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Do nothing: a query has no lag before its first step."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Take the offsets of a step."""
@@ -99,7 +99,7 @@ class LagListener(StreamingQueryListener):
             self._on_lag(name, [QueueLag(*item) for item in sorted(lags.items())])
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing new: the lag stays what it was."""
+        """Do nothing: the lag has not changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget the query."""
@@ -110,7 +110,7 @@ class LagListener(StreamingQueryListener):
 
 
 def _lags_of(source: Any) -> dict[Queue, int]:
-    """Give the lag that a source's progress shows; nothing for sources of others."""
+    """Return the lag in a source's progress; empty for sources of other formats."""
     try:
         end = offsets.parse_checkpoint(source.endOffset, "end offset")
         latest = offsets.parse_checkpoint(source.latestOffset, "latest offset")

@@ -1,19 +1,17 @@
-"""Knows queues and stores again, by the last message that was read of each queue.
+"""Marks, by which a reader recognizes queues and stores: the last message that was read of each queue.
 
-A queue offset says nothing of its queue: a topic that was deleted and made again counts from 0, and
-another store has other messages at the same offsets. So streams and archives keep a ``Mark`` beside
-each offset: where in the log the message before it is, and when it was stored. Whoever goes on
-compares:
+A queue offset does not identify its queue: a recreated topic counts from 0, and another store has other messages at the
+same offsets. So streams and archives store a ``Mark`` beside each offset: the place in the log of the message before
+the offset, and its store time. A reader that goes on compares:
 
-- The queue has that message before the offset: it goes on there.
-- It has another one or none, and the log still has the message: the topic was deleted and made
-  again. The queue is read from its beginning, and that is told as a loss, as nobody knows what the
-  deleted queue had besides.
-- The log lacks the message, but has others that were read: it has lost its end, and messages that
-  nobody has read may have got these offsets.
-- The log has none of them: the store is another one.
+- The queue has that message before the offset: reading goes on there.
+- The queue has another message or none, and the log still has the message: the topic was deleted and created again. The
+  queue is read from its beginning. This is reported as a loss, because the deleted queue may have had further messages.
+- The log lacks the message, but has other messages that were read: it has lost its end, and unread messages may have
+  got these offsets.
+- The log has none of the messages: the store is another one.
 
-What retention has deleted can't be compared, and counts as known.
+Messages that retention has deleted cannot be compared, and count as recognized.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ LogMarks = Mapping[str, Sequence[Mark]]
 
 
 class Again(NamedTuple):
-    """The offsets at which reading goes on.
+    """Offsets at which reading goes on.
 
-    ``start`` lacks the queues that are read from their beginning; those whose topic was made again
-    are in ``anew``.
+    ``start`` lacks the queues that are read from their beginning; ``anew`` holds the queues whose topic was created
+    again.
     """
 
     start: dict[Queue, int]
@@ -51,8 +49,10 @@ class Again(NamedTuple):
 
 @dataclass
 class Recognition:
-    """Compares what was read with what there is. ``reader`` is who has read it, for errors, and
-    ``otherwise`` what can be done where a store is another one."""
+    """Comparison of the marks of a reader with an origin.
+
+    ``reader`` names the reader in errors. ``otherwise`` ends the error about another store with the way out.
+    """
 
     origin: Origin
     reader: str
@@ -70,11 +70,10 @@ class Recognition:
         bounds: Mapping[Queue, Bound],
         logs: LogMarks | None = None,
     ) -> Again:
-        """Give where to go on that has read up to ``start``, and what is lost.
+        """Return the offsets at which a reader goes on after ``start``, and the losses.
 
-        ``logs`` are messages by which stores are known; by default those of ``marks``. Raises
-        ConfigError for another store unless it is allowed, DataLost for a log that has lost its end
-        if a loss is an error.
+        ``logs`` holds messages by which stores are recognized; by default those of ``marks``. Raises ConfigError for
+        another store unless it is allowed, and DataLost for a log that has lost its end if a loss is an error.
         """
         if not isinstance(self.origin, Logged):
             return Again(dict(start), frozenset(), [])
@@ -97,7 +96,7 @@ class Recognition:
         return Again(kept, anew, losses)
 
     def others(self, brokers: Iterable[str], logs: LogMarks) -> Collection[str]:
-        """Give the brokers that have another store than before, if that is allowed.
+        """Return the brokers that have another store than before, if that is allowed.
 
         Errors are those of ``again``.
         """
@@ -136,10 +135,9 @@ class Recognition:
     def differing(
         self, offsets: Mapping[Queue, int], marks: Mapping[Queue, Mark], bounds: Mapping[Queue, Bound]
     ) -> set[Queue]:
-        """Give the queues that have another message before an offset than that of the mark, or end
-        before it.
+        """Return the queues that end before an offset, or have another message before it than that of the mark.
 
-        A queue that has not changed since it was compared is not asked for again.
+        A queue that has not changed since it was compared is not compared again.
         """
         found: set[Queue] = set()
         unsure: dict[Queue, int] = {}
@@ -163,7 +161,7 @@ class Recognition:
         return found
 
     def marks(self, ends: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> dict[Queue, Mark]:
-        """Give the marks of the messages before some offsets, where they are there."""
+        """Return the marks of the messages before some offsets, if the messages still exist."""
         if not isinstance(self.origin, Logged):
             return {}
         places = {
@@ -179,7 +177,7 @@ class Recognition:
 
 
 def newest_of_logs(marks: Mapping[Queue, Mark]) -> dict[str, list[Mark]]:
-    """Give of each broker the newest mark, and some others from all over its log."""
+    """Return the newest mark of each broker, and some other marks from all over its log."""
     found: dict[str, list[Mark]] = {}
     for queue, mark in marks.items():
         found.setdefault(queue.broker, []).append(mark)
@@ -194,6 +192,6 @@ def _made_again(queue: Queue, at: int) -> Loss:
 
 
 def _agrees(origin: Logged, broker: str, mark: Mark) -> bool | None:
-    """Tell whether a log has the message of a mark; None where that can't be told."""
+    """Tell whether a log has the message of a mark; None if it cannot be known."""
     found = origin.stored_at(broker, mark.physical_offset)
     return None if found is None else found.store_ms == mark.store_ms

@@ -20,37 +20,36 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Logged(Protocol):
-    """An origin that knows the logs of its brokers."""
+    """Origin that knows the logs of its brokers."""
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
-        """The marks of the messages at queue offsets, of those that are there."""
+        """Return the marks of the messages at queue offsets, for messages that exist."""
 
     def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
-        """What the log has at a place: ``NOT_STORED`` where no record begins there, and None where
-        that can't be told, as the place is deleted."""
+        """Return the record at a place of the log: ``NOT_STORED`` if no record begins there, None if the place is
+        deleted and nobody can know."""
 
 
 class Origin(Protocol):
     """Store files, or the brokers of a cluster."""
 
     def bounds(self) -> Mapping[Queue, Bound]:
-        """Every queue that the options choose, and what it holds now.
+        """Return every queue that the options choose, and its bounds now.
 
-        Never more than what is confirmed: an offset below ``latest`` can be read, and will not be
-        taken back.
+        The bounds hold only confirmed messages: an offset below ``latest`` can be read, and will not be taken back.
         """
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
-        """The first offset of a message stored at or after a time; None if there is none."""
+        """Return the first offset of a message stored at or after a time; None if there is none."""
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, float]:
-        """About how large the messages of each span are, in bytes of stored records: at least 1.
+        """Return the approximate size of a message of each span, in bytes of stored records: at least 1.
 
-        Those of an inner batch share the bytes of their record.
+        Messages of an inner batch share the bytes of their record.
         """
 
     def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         """Cut the spans into tasks: self-contained, picklable, about ``splitBytes`` each."""
 
     def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The messages of one task as batches of exactly this schema."""
+        """Yield the messages of one task as batches of exactly this schema."""

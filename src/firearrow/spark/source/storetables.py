@@ -1,7 +1,7 @@
 """The tables beside ``messages``, from the files of a store: queues, index, state, timer.
 
-They are read as they are. A row's columns are made for all rows of a task at once; which of
-them are wanted is decided last, since none is dear beside a message's body.
+They are read without changes. All columns of a task's rows are made at once, and the wanted ones are chosen last,
+because none is expensive beside a message's body.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BATCH_ROWS: Final = 1 << 17
 
 @dataclass
 class TablePartition(InputPartition):
-    """What a task reads of a table of one store."""
+    """Part of a table of one store that a task reads."""
 
     root: str
     broker: str
@@ -50,7 +50,7 @@ class TablePartition(InputPartition):
 
 @told_in_sentences
 class TableReader(DataSourceReader):
-    """Reads a table other than ``messages`` of the stores of a path."""
+    """Reader of a table other than ``messages``, from the stores of a path."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         if options.place.name_servers:
@@ -61,7 +61,7 @@ class TableReader(DataSourceReader):
         self.schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks: stretches of queues, or index files, or stores."""
+        """Return the tasks: stretches of queues, index files, or stores."""
         origin = FileOrigin(self.options)
         tasks: list[InputPartition] = []
         for broker, store in origin.stores.items():
@@ -80,7 +80,7 @@ class TableReader(DataSourceReader):
         return tasks
 
     def _queues(self, store: Store) -> Iterator[list[Part]]:
-        """Stretches of queues, about as many entries to each task."""
+        """Cut queues into stretches, about the same number of entries for each task."""
         parts: list[Part] = []
         room = _QUEUE_ENTRIES
         for key in store.queue_keys(self.options):
@@ -97,7 +97,7 @@ class TableReader(DataSourceReader):
             yield parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         if not isinstance(partition, TablePartition):
             return
         extent = partition.extent
@@ -217,7 +217,7 @@ def _subscription_groups(store: Store, _: TablePartition, __: Options) -> Iterat
 
 
 def _configured(found: list[tuple[str, Any]], columns: Mapping[str, tuple[str, Any] | None]) -> Iterator[Rows]:
-    """Rows of a table of the state: the name, and fields with what they are by default."""
+    """Return rows of a table of the state: the name, and fields with their defaults."""
     configs = [row if isinstance(row, dict) else {} for _, row in found]
     rows: dict[str, list[Any]] = {}
     for name, source in columns.items():

@@ -1,14 +1,13 @@
 """``spark.readStream.format("rocketmq")``: the log as a stream, from files or brokers.
 
-A step reads of each queue the offsets between two checkpoints; both are JSON, see
-``firearrow.spark.offsets``, and know their queues and stores again (``firearrow.spark.source.marks``).
-Where a query starts for the first time follows from the options, and from its checkpoint ever
-after. Queues and topics that appear later are read from their beginning. Where a step is limited it
-reads what was stored first, whatever its queue: the steps of a query that catches up follow each
-other as the messages did, and none is late for a watermark.
+A step reads of each queue the offsets between two checkpoints. Both are JSON, see ``firearrow.spark.offsets``, and
+recognize their queues and stores (``firearrow.spark.source.marks``). A new query starts where the options say; later
+starts follow its checkpoint. Queues and topics that appear later are read from their beginning. A limited step reads
+the messages that were stored first, whatever their queue. So the steps of a query that catches up follow the order of
+storing, and no message is late for a watermark.
 
-The object that decides on offsets lives in one process on the driver for as long as the query
-runs; ``read`` is called on copies of it in the workers, which know nothing of those decisions.
+The object that chooses offsets lives in one process on the driver while the query runs. ``read`` is called on copies of
+it in the workers, which do not know those choices.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ _CHECKPOINT = "checkpoint"
 
 @runtime_checkable
 class Committing(Protocol):
-    """An origin that can show a consumer group's progress to others."""
+    """Origin that can commit a consumer group's progress."""
 
     def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
-        """Tell the brokers up to where the group of the options has read."""
+        """Commit the progress of the options' group to the brokers."""
 
 
 @runtime_checkable
 class Searching(Protocol):
-    """An origin that finds a time in many queues at less cost than in one after the other."""
+    """Origin that finds a time in many queues at less cost than in one after the other."""
 
     def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
-        """About where in each span what was stored at or after a time begins."""
+        """Return the approximate first offset in each span that was stored at or after a time."""
 
 
 @told_in_sentences
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads an origin step by step. ``origin`` and ``clock`` are for tests."""
+    """Reader of an origin, step by step. ``origin`` and ``clock`` are for tests."""
 
     def __init__(
         self, options: Options, schema: pa.Schema, origin: Origin | None = None, clock: Clock | None = None
@@ -77,14 +76,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def origin(self) -> Origin:
-        """Where the messages are; opened when it is first needed."""
+        """Origin of the messages; opened on first use."""
         if self._opened is None:
             self._opened = open_origin(self.options)
         return self._opened
 
     @property
     def recognition(self) -> Recognition:
-        """Make the part that knows queues and stores again."""
+        """The part that recognizes queues and stores."""
         if self._recognition is None:
             reading = self.options.reading
             self._recognition = Recognition(
@@ -99,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets ---
 
     def initialOffset(self) -> offsets.OffsetJson:
-        """Where a query begins that has no checkpoint yet."""
+        """Return the begin of a query without a checkpoint."""
         limits = self.options.range
         position, _ = limits.positions("latest")
         fail = limits.by_timestamp == "error"
@@ -108,11 +107,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.to_json(start, self.recognition.marks(start, bounds))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what is there now for all there will ever be."""
+        """Fix the present bounds as the end of the stream."""
         self._target = self._look()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The first of the limits that the options name; ``latestOffset`` keeps the others, too."""
+        """Return the first of the limits that the options name; ``latestOffset`` obeys the others too."""
         trigger = self.options.trigger
         if trigger.offsets_max is not None:
             return ReadMaxRows(trigger.offsets_max)
@@ -123,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next step ends: ``start`` itself, if there is nothing new or not enough."""
+        """Return the end of the next step: ``start`` itself if there are no new messages, or not enough."""
         known, marks = offsets.with_marks(start, _CHECKPOINT)
         if not self._is_told:  # Spark says what the last step has read only when another follows
             self.commit(start)
@@ -147,14 +146,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.to_json(end, {**kept, **self.recognition.marks(moved, bounds)})
 
     def reportLatestOffset(self) -> offsets.OffsetJson | None:
-        """All that there was at the last look; what is behind a step's end is the query's lag."""
+        """Return the ends of the last look; messages behind a step's end are the query's lag."""
         bounds = self._seen
         if bounds is None:
             return None
         return offsets.to_json({queue: bound.latest for queue, bound in bounds.items()})
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Show the group's progress to the brokers, if ``commitOffsets`` asks for it."""
+        """Commit the group's progress to the brokers, if ``commitOffsets`` asks for it."""
         self._is_told = True
         if not self.options.access.commit_offsets:
             return
@@ -167,7 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen
 
     def _within_target(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, Bound]:
-        """What of the bounds was there when "available now" was said."""
+        """Return the bounds up to the target of "available now"."""
         if self._target is None:
             return bounds
         return {
@@ -177,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _is_due(self, spans: Mapping[Queue, Span]) -> bool:
-        """Tell whether there is enough to read; always where nothing will ever be added."""
+        """Tell whether there is enough to read; always true if the stream gets no more messages."""
         trigger = self.options.trigger
         if trigger.offsets_min is None or self._target is not None:
             return True
@@ -201,10 +200,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- messages ---
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of a step.
+        """Return the tasks of a step.
 
-        Raises DataLost if some of its messages are gone; with ``failOnDataLoss=false`` they are
-        left out and logged.
+        Raises DataLost if some of its messages are lost. With ``failOnDataLoss=false`` they are left out and logged.
         """
         first, first_marks = offsets.with_marks(start, _CHECKPOINT)
         last, last_marks = offsets.with_marks(end, _CHECKPOINT)
@@ -224,22 +222,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.origin.partitions(spans) if spans else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one task."""
+        """Yield the messages of one task."""
         if type(partition) is InputPartition:
             return iter(())  # Spark's own, made where there are no tasks
         return iter(self.origin.read(partition, self.schema))
 
     def stop(self) -> None:
-        """The query has ended, and so does the process that decides on its offsets."""
+        """End quietly: the query is over, and so is the process that chooses its offsets."""
         end_quietly()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the workers: they open the origin themselves, and decide nothing."""
+        """Return the state for the workers, which open the origin themselves and choose nothing."""
         return self.__dict__ | {"_opened": self._given, "_target": None, "_seen": None, "_recognition": None}
 
 
 def require_streamable(options: Options) -> None:
-    """Raise ConfigError for options that make no sense where reading goes on and on."""
+    """Raise ConfigError for options that make no sense for a stream."""
     if options.place.table != "messages":
         raise ConfigError(f"option table={options.place.table!r}: a stream reads messages only")
     for name, value in (("endingOffsets", options.range.ending_offsets), ("endingTimestamp", options.range.ending_ms)):

@@ -1,8 +1,7 @@
-"""Delayed messages that wait for their time: in the timer's log, and in the queues of delay levels.
+"""Delayed messages that wait for their time, in the timer's log and in the queues of delay levels.
 
-Formats: ``firearrow.store.timerfiles`` has the timer's files. A delay level's queue of
-``SCHEDULE_TOPIC_XXXX`` holds the time of delivery in place of a tag code, and ``delayOffset.json``
-says which entry is next.
+``firearrow.store.timerfiles`` has the formats of the timer's files. A delay level's queue of ``SCHEDULE_TOPIC_XXXX``
+holds the time of delivery in place of a tag code, and ``delayOffset.json`` has the next entry of each level.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ Rows = dict[str, Any]
 
 
 def waiting(store: Store, reading: Reading) -> Iterator[Rows]:
-    """Rows of the table ``timer``.
+    """Yield the rows of the table ``timer``.
 
-    Raises DataLost for messages whose records are in no file, and CorruptStore for those that are
-    no records, unless such are to be left out.
+    Raises DataLost for messages whose records are in no file, and CorruptStore for places without a record, unless the
+    options skip them.
     """
     yield from _on_the_wheel(store, reading)
     yield from _on_levels(store, reading)
@@ -85,7 +84,7 @@ def _on_levels(store: Store, reading: Reading) -> Iterator[Rows]:
 
 
 def _due_ms(store: Store, key: QueueKey, codes: Ints) -> Ints:
-    """The times at which messages of a level are due, also where tag codes are in an extension."""
+    """Return the times at which messages of a level are due, also if tag codes are in an extension."""
     addressed = (codes <= ADDRESS_MAX).nonzero()[0]
     if not len(addressed):
         return codes

@@ -20,13 +20,13 @@ DATABASE: Final = "rocketmq"
 
 
 def register(spark: SparkSession, options: Mapping[str, str], *, database: str = DATABASE) -> dict[str, str]:
-    """Make a view of each topic that the options of a read choose; give the topics, by their names.
+    """Make a view of each topic that the options of a read choose; return the topics by the names of their views.
 
-    A name has what Spark allows in one: ``orders-eu`` is ``rocketmq.orders_eu``, ``%DLQ%group`` is
-    ``rocketmq._dlq_group``, and the second topic that would be ``orders_eu`` is ``orders_eu_2``.
-    Topics of RocketMQ itself have none. A view has what there is when a query runs; for topics
-    that are new, call this again. The options are part of the views, with any secrets: a catalog
-    that is kept keeps them, too. The tables behind the views are in ``rocketmq_tables``.
+    A name has only characters that Spark allows: ``orders-eu`` is ``rocketmq.orders_eu``, and ``%DLQ%group`` is
+    ``rocketmq._dlq_group``. A second topic of the same name ``orders_eu`` becomes ``orders_eu_2``. RocketMQ's system
+    topics have no view. A view reads the messages at the time of a query. For new topics, call this again. The options,
+    with any secrets, are part of the views, so a persistent catalog stores them too. The tables behind the views are in
+    ``rocketmq_tables``.
     """
     parsed = parse(options)
     topics = sorted({queue.topic for queue in open_origin(parsed).bounds()})
@@ -56,7 +56,7 @@ def _places(options: Options) -> dict[str, str]:
 
 
 def table_names(topics: Iterable[str]) -> dict[str, str]:
-    """Give topics, by names that Spark allows and that differ."""
+    """Return topics by distinct names that Spark allows."""
     found: dict[str, str] = {}
     for topic in topics:
         plain = re.sub("[^0-9a-z_]", "_", topic.lower())

@@ -1,13 +1,12 @@
-"""An archive and what is not archived yet, as one table: the ``Origin`` behind ``archive``.
+"""An archive and its live source as one table: the ``Origin`` behind the option ``archive``.
 
-No message is read twice: the offsets of a queue that are below the one at which the archive goes on
-are read from the archive, the others from the store or the brokers. That offset is the archive's
-own, and comes with the list of its files from one version of its table. The archive is asked after
-the live bounds: so what retention deletes meanwhile, because it is archived, is in the archive. A
-queue begins where the archive says; what has expired there raises that.
+No message is read twice. Offsets of a queue below the one at which the archive goes on come from the archive, others
+from the store or the brokers. That offset and the list of files come from one version of the archive's table. The
+archive is loaded after the live bounds, so messages that retention deletes meanwhile are in the archive. A queue begins
+at the archive's first offset, which rises when days expire.
 
-What the table knows of a file is between which values its rows are, so a task may look into a file
-for nothing. Files that a compaction has replaced stay readable for a while.
+The table knows only the range of values of a file, so a task may open a file in vain. Files that a compaction has
+replaced stay readable for a while.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Clip(NamedTuple):
-    """Which messages of a queue are wanted of a file."""
+    """Wanted messages of a queue in a file."""
 
     queue: Queue
     span: Span
@@ -51,13 +50,13 @@ class Clip(NamedTuple):
 
 @dataclass
 class ArchivePartition(InputPartition):
-    """What a task reads of an archive: files, each with all or some of its messages."""
+    """Files of an archive that a task reads, each with all or some of its messages."""
 
     wanted: list[tuple[DataFile, list[Clip]]]
 
 
 class ArchivedOrigin:
-    """Implements ``Origin`` for ``live``, a store or brokers, and an archive of it."""
+    """``Origin`` of ``live``, a store or brokers, together with an archive of it."""
 
     def __init__(self, options: Options, live: Origin) -> None:
         self.options = options
@@ -68,10 +67,10 @@ class ArchivedOrigin:
         self._recognition = self.archive.recognition(live, fail_on_data_loss=fail)
 
     def bounds(self) -> Mapping[Queue, Bound]:
-        """Every chosen queue, and what archive and source hold of it together.
+        """Return every chosen queue, with its bounds in archive and source together.
 
-        Raises ConfigError for a topic that neither has, DataLost for a queue that was deleted and
-        made again since it was archived: its offsets mean other messages now.
+        Raises ConfigError for a topic that neither has. Raises DataLost for a queue that was deleted and created again
+        after it was archived: its offsets mean other messages now.
         """
         for _ in range(_LOOKS_MAX):
             live, state = self._look()
@@ -94,14 +93,15 @@ class ArchivedOrigin:
         return found
 
     def _begun_again(self, live: Mapping[Queue, Bound], state: State) -> set[Queue]:
-        """The queues that were deleted and made again since they were archived."""
+        """Return the queues that were deleted and created again after they were archived."""
         progress = state.progress
         shorter = {q for q, bound in live.items() if bound.latest < state.offsets.get(q, 0)}
         again = self._recognition.again(progress.offsets, progress.last, live, progress.logs)
         return shorter | again.anew
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
-        """The marks of messages, see ``Logged.marks``: of the source, and of the archive's last."""
+        """Return the marks of messages, see ``Logged.marks``: those of the source, and of the archive's last
+        messages."""
         if not isinstance(self.live, Logged):
             return {}
         archived, ends = self._state.progress.last, self._state.offsets
@@ -114,7 +114,7 @@ class ArchivedOrigin:
         return found | dict(self.live.marks(live))
 
     def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
-        """Give what the source's log has at a place, see ``Logged.stored_at``."""
+        """Return the record at a place of the source's log, see ``Logged.stored_at``."""
         if not isinstance(self.live, Logged):
             return None
         return self.live.stored_at(broker, physical_offset)
@@ -146,7 +146,7 @@ class ArchivedOrigin:
 
     @cached_property
     def _first(self) -> dict[Queue, int]:
-        """The lowest offset that the archive has, of each chosen queue."""
+        """Lowest offset that the archive has of each chosen queue."""
         choice, place = self.options.choice, self.options.place
         only = place.broker_name if place.name_servers else None
         return {
@@ -164,13 +164,13 @@ class ArchivedOrigin:
         return found
 
     def _of_queue(self, queue: Queue, span: Span | None = None) -> list[DataFile]:
-        """The files that may have messages of a queue."""
+        """Return the files that may have messages of a queue."""
         if queue not in self._first:
             return []
         return [file for file in self._files.get(queue.topic, ()) if file.may_hold(queue, span)]
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
-        """The first offset of a message stored at or after a time; None if there is none."""
+        """Return the first offset of a message stored at or after a time; None if there is none."""
         files = [file for file in self._of_queue(queue) if file.stored_max_ms >= timestamp_ms]
         found: int | None = None
         found_ms = 0
@@ -187,7 +187,7 @@ class ArchivedOrigin:
         return self.live.offset_at(queue, timestamp_ms) if queue in self._live else None
 
     def _times(self, path: str, queue: Queue) -> tuple[Ints, Ints]:
-        """Queue offsets and store times (ms) of a queue in a file; the last few files are kept."""
+        """Return queue offsets and store times (ms) of a queue in a file; the last few files are cached."""
         columns = ["broker", "queueId", "queueOffset", "storeTimestamp"]
         table = self._known_times.get(path)
         if table is None:
@@ -202,7 +202,7 @@ class ArchivedOrigin:
         return found["queueOffset"].to_numpy(), stored_ms
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
-        """About what a message of each span takes in records, or in the files of the archive."""
+        """Return the approximate size of a message of each span, in stored records or in the files of the archive."""
         sizes = {queue: self._archived_bytes(queue) for queue in spans}
         live = self._live_spans(spans)
         return {**sizes, **(self.live.row_bytes(live) if live else {})}
@@ -217,7 +217,7 @@ class ArchivedOrigin:
     def partitions(self, spans: Mapping[Queue, Span]) -> list[InputPartition]:
         """Cut the spans into tasks, see ``Origin.partitions``.
 
-        Raises DataLost for messages that the source has deleted before they were archived.
+        Raises DataLost for messages that the source deleted before they were archived.
         """
         self._tell_lost(spans)
         live = self._live_spans(spans)
@@ -267,7 +267,7 @@ class ArchivedOrigin:
     # --- reading ---
 
     def read(self, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The messages of one task, see ``Origin.read``."""
+        """Yield the messages of one task, see ``Origin.read``."""
         if not isinstance(partition, ArchivePartition):
             return self.live.read(partition, schema)
         return self._read(partition, schema)
@@ -304,12 +304,12 @@ class ArchivedOrigin:
                 yield _shaped(batch, schema)
 
     def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
-        """Tell the brokers up to where a group has read (``stream.Committing``)."""
+        """Commit a group's progress to the brokers (``stream.Committing``)."""
         self.live.commit_offsets(offsets)  # type: ignore[attr-defined]
 
 
 def _take_all(clips: Sequence[Clip], file: DataFile) -> bool:
-    """Tell whether all that a file may hold is wanted."""
+    """Tell whether all messages that a file may hold are wanted."""
     if file.broker_min != file.broker_max or len(clips) <= file.queue_max - file.queue_min:
         return False
     return all(c.span.start <= file.offset_min and file.offset_max < c.span.end for c in clips)
@@ -344,7 +344,7 @@ def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def live_options(options: Options) -> Options:
-    """The options for the source: a topic that only the archive has is no error there."""
+    """Return the options for the source, where a topic that only the archive has is no error."""
     choice = options.choice
     if choice.subscribe:
         pattern = "|".join(re.escape(topic) for topic in choice.subscribe)

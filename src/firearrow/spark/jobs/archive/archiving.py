@@ -4,21 +4,20 @@
 
     archive(SparkWorkers(spark), source({"path": "store"}), Archive("lake/messages"))
 
-The driver decides on a range of queue offsets for each queue, workers read their parts and write
-Parquet files, the driver checks that each offset was written once, and commits files and offsets to
-a Delta table as one (``firearrow.spark.jobs.archive.delta``). No message passes through the JVM. Where it
-goes on is in the table: a run that was killed at any point is simply started again. Of two that
-archive the same at the same time, one counts, and the other plans again.
+The driver chooses a range of queue offsets for each queue. Workers read their parts and write Parquet files. The driver
+checks that each offset was written once, and commits files and offsets together to a Delta table
+(``firearrow.spark.jobs.archive.delta``). No message passes through the JVM. The table holds the offsets at which
+archiving goes on, so a run that was killed at any point can simply be started again. If two processes archive the same
+queues at the same time, one step counts, and the other process plans again.
 
-The table also says which stores the archive is of: where the log of a broker had some messages,
-and when they were stored. A store that has others there is refused, as its queue offsets mean other
-messages.
+The table also identifies the stores of the archive: places in a broker's log where some messages were, and their store
+times. A store that has other messages there is refused, because its queue offsets mean other messages.
 
-With ``consumerGroup`` and ``commitOffsets=true`` the brokers are told what is archived, so that
-``unconsumedPolicy=keep`` keeps from retention what is not.
+With ``consumerGroup`` and ``commitOffsets=true`` the brokers learn the archived offsets, so ``unconsumedPolicy=keep``
+keeps messages from retention until they are archived.
 
-The files are in ``topic=<name>/dt=<day stored, UTC>/``; columns are those of the table
-``messages``, bodies are decompressed.
+The files are in ``topic=<name>/dt=<day stored, UTC>/``. Columns are those of the table ``messages``; bodies are
+decompressed.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ LARGE_ROW_BYTES: Final = 65_536  # messages that would not reach the limit even 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an archive is written. ``starting`` counts for queues that it does not hold yet."""
+    """Settings of an archive. ``starting`` is the begin of queues that it does not hold yet."""
 
     step_rows_max: int | None = None
     step_bytes_max: int = STEP_BYTES
@@ -81,7 +80,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a commit has added. ``version`` is the table's then."""
+    """Files and gaps that a commit has added. ``version`` is the table's after it."""
 
     version: int
     added: tuple[DataFile, ...] = ()
@@ -90,7 +89,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was archived."""
+    """Counts of the steps of a run."""
 
     steps: int = 0
     files: int = 0
@@ -111,7 +110,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one worker reads, and where it writes."""
+    """Partition that one worker reads, and the place where it writes."""
 
     source: Source
     partition: InputPartition
@@ -120,11 +119,10 @@ class Task:
 
 
 def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
-    """Give what to archive, and how, from the options of a read.
+    """Return the source and settings of an archive, from the options of a read.
 
-    The CRCs of bodies are checked unless ``verifyCrc=false`` says otherwise: what is archived can't
-    be compared with its log for ever. Raises ConfigError for options that would leave messages out
-    of queues.
+    The CRCs of bodies are checked unless ``verifyCrc=false``, because archived messages cannot be compared with their
+    log for ever. Raises ConfigError for options that would leave messages out of queues.
     """
     parsed = parse({"verifycrc": "true", **{name.lower(): text for name, text in options.items()}})
     require_streamable(parsed)
@@ -155,11 +153,11 @@ def archive(
     *,
     on_step: Callable[[Step], object] | None = None,
 ) -> Summary:
-    """Archive what there is now and is not archived yet; give what that was.
+    """Archive all messages that exist now and are not archived yet; return their counts.
 
-    ``on_step`` is told of each step once it counts. Raises DataLost if messages are gone that the
-    archive has not got (with ``fail_on_data_loss=False`` they are recorded as gaps), ConfigError if
-    it is of other stores or is within one.
+    ``on_step`` is called with each committed step. Raises DataLost if messages are lost that the archive lacks; with
+    ``fail_on_data_loss=False`` they are recorded as gaps. Raises ConfigError if the archive is of other stores or
+    within one.
     """
     summary = Summary()
     job = _Job(workers, source, archive, settings or Settings())
@@ -182,11 +180,11 @@ def follow(
     on_step: Callable[[Step], object] | None = None,
     upkeep: Callable[[], object] | None = None,
 ) -> Summary:
-    """Archive whatever comes until ``stop`` is set, a step each ``interval_seconds`` at the most.
+    """Archive new messages until ``stop`` is set, at most one step each ``interval_seconds``.
 
-    While more waits than one step takes, steps follow each other at once. After each look,
-    ``upkeep`` is called (``firearrow.spark.jobs.archive.upkeep.Upkeep``). Errors are those of ``archive``;
-    then it can be called again.
+    While more messages wait than one step takes, steps follow each other at once. ``upkeep`` is called after each look
+    (``firearrow.spark.jobs.archive.upkeep.Upkeep``). Errors are those of ``archive``; the call can be repeated after
+    one.
     """
     summary = Summary()
     job = _Job(workers, source, archive, settings or Settings())
@@ -204,10 +202,10 @@ def follow(
 
 
 def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
-    """Give what an archive holds now as the table ``messages``.
+    """Return the messages of an archive as the table ``messages``.
 
-    Spark reads the files that the table names, and needs no connector of Delta's for that. For an
-    object store, it needs the settings and jars with which it reads files there.
+    Spark reads the files that the table names, without Delta's connector. An object store needs Spark's usual settings
+    and jars.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -234,7 +232,7 @@ def require_apart(paths: Iterable[str], archive: Archive) -> None:
 
 
 class _Job:
-    """One process that archives. What it knows of the archive is what was there when it began."""
+    """One process that archives. Its knowledge of the archive is that of its start."""
 
     def __init__(self, workers: Workers, source: Source, archive: Archive, settings: Settings) -> None:
         self.origin = source()
@@ -250,7 +248,7 @@ class _Job:
         self._settings = settings
 
     def step(self, bounds: Mapping[Queue, Bound]) -> Step | None:
-        """Archive up to the bounds, or as much as one step takes; None where there is nothing."""
+        """Archive up to the bounds, or as much as one step takes; None if there is nothing to do."""
         while True:
             progress = self._state.progress
             again = self._recognition.again(self._start(bounds), progress.last, bounds, progress.logs)
@@ -304,7 +302,7 @@ class _Job:
         return Step(self._state.version, files, tuple(gaps))
 
     def _told(self, step: Step) -> None:
-        """Tell brokers and log of a step that counts."""
+        """Commit the offsets to the brokers, and log a step that counts."""
         if self._settings.commit_offsets and isinstance(self.origin, Committing):
             self.origin.commit_offsets(self._state.offsets)
         log.info(
@@ -318,7 +316,7 @@ class _Job:
         )
 
     def _start(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, int]:
-        """Where each queue is to be read from."""
+        """Return the offset at which each queue must be read."""
         if self._state.numbers:
             return self._state.offsets
         if self._first is None:
@@ -327,7 +325,7 @@ class _Job:
         return self._first
 
     def _spans(self, again: Again, bounds: Mapping[Queue, Bound]) -> tuple[Mapping[Queue, Span], list[Gap]]:
-        """What to read, and what can't be read any more."""
+        """Return the spans to read, and the gaps of lost messages."""
         end = offsets.new_end(again.start, bounds)
         plan = offsets.plan(again.start, end, bounds)
         lost_spans(self._settings.fail_on_data_loss, [*again.losses, *plan.losses])
@@ -352,7 +350,7 @@ class _Job:
         ]
 
     def _missing(self, spans: Mapping[Queue, Span], written: Iterable[WrittenFiles]) -> list[Gap]:
-        """Compare what was written with what was to be."""
+        """Compare the written messages with the planned spans."""
         gaps = missing(spans, [part for one in written for part in one.queues])
         if gaps and self._settings.fail_on_data_loss:
             shown = "; ".join(
@@ -366,7 +364,7 @@ class _Job:
     def _ends(
         self, again: Again, bounds: Mapping[Queue, Bound], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
     ) -> dict[Queue, int]:
-        """The offsets at which reading goes on after this step: behind what was read or is lost."""
+        """Return the offsets at which reading goes on after this step: behind messages that were read or are lost."""
         found = {queue: offset for queue, offset in again.start.items() if queue in bounds}
         found |= {queue: bounds[queue].earliest for queue in again.anew}
         for gap in gaps:
@@ -382,13 +380,14 @@ def _write(task: Task) -> WrittenFiles:
 
 
 def file_stem(version: int) -> Callable[[int], str]:
-    """Name the files of a run by their number: in the order of commits, and no other run's."""
+    """Return a function that names the files of a run by their numbers: in the order of commits, and unique to the
+    run."""
     run = uuid.uuid4().hex[:RUN_DIGITS]
     return lambda number: f"{version:012}-{number:05}-{run}"
 
 
 def _furthest(marks: Iterable[LogMark]) -> list[LogMark]:
-    """Give of each broker the mark that is furthest on in its log."""
+    """Return the mark of each broker that is furthest on in its log."""
     furthest: dict[str, LogMark] = {}
     for mark in marks:
         known = furthest.setdefault(mark.broker, mark)
@@ -402,11 +401,10 @@ def _gap(queue: Queue, span: Span) -> Gap:
 
 
 def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[Gap]:
-    """Give what of the spans was not written; each part is what one task has of a queue.
+    """Return the parts of the spans that were not written. Each item of ``written`` is one task's part of a queue.
 
-    A task has no offset twice. So if parts don't overlap, are within their spans and have as many
-    rows together, each offset was written exactly once. Raises CorruptStore for parts that overlap
-    or are elsewhere.
+    A task has no offset twice. So if the parts do not overlap, lie within their spans and have the right number of
+    rows, each offset was written exactly once. Raises CorruptStore for parts that overlap or lie elsewhere.
     """
     parts: dict[Queue, list[QueueRows]] = {queue: [] for queue in spans}
     for part in written:

@@ -1,11 +1,11 @@
-"""Many small files of an archive made few, in commits that are whole or not there at all.
+"""Joining of an archive's small files, in commits that count as a whole or not at all.
 
-An archive that follows a store writes files each minute. Compaction joins those of one topic and
-day, sorted by broker, queue and queue offset like any other, with their statistics and bloom
-filters. Delta's own compaction keeps no order, and a queue could not be read back in it.
+An archive that follows a store writes files each minute. Compaction joins the files of one topic and day, sorted by
+broker, queue and queue offset like any other, with statistics and bloom filters. Delta's own compaction keeps no order,
+so a queue could not be read back in order.
 
-Whoever reads a version of the table before it can go on: what is replaced stays until ``clean``
-removes it. Archiving goes on meanwhile; of two compactions of the same files, one counts.
+Readers of an earlier version of the table can go on, because replaced files stay until ``clean`` removes them.
+Archiving goes on meanwhile. If two processes compact the same files, one commit counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROUPS_OF_WORKER: Final = 4  # in a commit: what a killed process has to do agai
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Files that were replaced, and those that took their places."""
+    """Files that were replaced, and the files in their places."""
 
     removed: tuple[DataFile, ...] = ()
     added: tuple[DataFile, ...] = ()
@@ -63,9 +63,9 @@ def compact(
 ) -> Compacted | None:
     """Join small files until those of a topic and day are about ``target_bytes``, compressed.
 
-    Fewer than ``files_min`` are left for later, and so are those of the day ``before`` and later
-    ones, and all but ``groups_max`` groups. Some groups at a time are one commit. Gives which files
-    are now which; None where nothing is to be done, or another process has done it.
+    Groups of fewer than ``files_min`` files are left for later. So are the files of the day ``before`` and of later
+    days, and all but the first ``groups_max`` groups. One commit covers several groups. Returns the replaced and the
+    new files; None if there is nothing to do, or if another process has done it.
     """
     state = archive.load()
     groups = [
@@ -101,7 +101,7 @@ def _joined(workers: Workers, archive: Archive, state: State, groups: Sequence[S
 
 
 def _groups(state: State, target_bytes: int) -> Iterator[list[DataFile]]:
-    """Give files to be joined: neighbours in their directory that are small together."""
+    """Yield groups of files to join: neighbours in their directory that are small together."""
     files = sorted(state.files.values(), key=lambda file: file.path)
     for _, in_directory in itertools.groupby(files, lambda file: (file.topic, file.day)):
         group: list[DataFile] = []

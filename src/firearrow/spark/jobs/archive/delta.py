@@ -1,29 +1,27 @@
-"""An archive is a Delta table: what it holds, and how that changes, each step whole or not at all.
+"""An archive is a Delta table. Each change to it is a commit that counts as a whole or not at all.
 
 ::
 
     <archive>/
       topic=orders/dt=2026-11-21/000000000017-00003-<run>.parquet     messages
-      _delta_log/00000000000000000017.json                            what commit 17 has changed
-      _firearrow/                                                     only in an archive of old
+      _delta_log/00000000000000000017.json                            changes of commit 17
 
-Delta, because all that a commit needs is a directory or bucket in which only one can create a name.
-Iceberg needs a catalog besides; ``firearrow.spark.jobs.archive.iceberg`` gives it the same files.
+Delta needs only a directory or bucket in which one process alone can create a name. Iceberg also needs a catalog;
+``firearrow.spark.jobs.archive.iceberg`` gives it the same files.
 
-Files are written to their places under names that no other run gives, and count once they are
-committed. What a run that was killed has left is referred to by nothing; ``clean`` removes it.
-How far each queue is archived is part of the same commit (``firearrow.spark.jobs.archive.progress``). No
-manifest of our own is needed beside the table: nothing is kept that its log does not keep.
+Files are written to their places under names that no other run uses, and count once they are committed. Nothing refers
+to the files of a killed run; ``clean`` removes them. The next offset of each queue is part of the same commit
+(``firearrow.spark.jobs.archive.progress``). No manifest is needed beside the table, because its log stores everything.
 
-Several processes may archive at once. A commit says what it follows on: who comes second with the
-same queues, or with files that the first has removed, gets `Conflict` and plans again. The library
-has a check of its own (``max_commit_retries``), but it lets two commits remove the same file, and
-both then add what was in it; so it is not asked, and the check is made here.
+Several processes may archive at once. A commit names the version that it follows. A second process with the same
+queues, or with files that the first has removed, gets `Conflict` and plans again. The library's own check
+(``max_commit_retries``) lets two commits remove the same file, and both then add its messages. So that check is off,
+and this module makes the check.
 
-On a disk of this machine, files are synced before the commit that names them. The library does not
-sync its log, so that is done here: what a commit follows on before it, its own entry before anybody
-is told. Should the power fail in between, only the newest entry can be damaged, of which nobody was
-told: to remove it is to undo that step.
+On a disk of this machine, files are synced before the commit that names them. The library does not sync its log. So
+this module syncs the entry that a commit follows before the commit, and the commit's own entry before it returns. If
+the power fails in between, only the newest entry can be damaged, and no caller has its result. To remove that entry is
+to undo the step.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ _LAST_NAME: Final = "\U0010ffff"  # of a broker, where a table does not say whic
 
 
 class Conflict(StoreLocked):
-    """Another process has archived or removed the same in the meantime."""
+    """Another process has archived or removed the same queues or files in the meantime."""
 
 
 class QueueRows(OfQueue, frozen=True, rename="camel"):
@@ -86,8 +84,8 @@ class QueueRows(OfQueue, frozen=True, rename="camel"):
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     """A Parquet file of one topic and day, sorted by broker, queue and queue offset.
 
-    ``path`` is where it is in the archive. What it may hold is between the values with ``min`` and
-    ``max``, both included; the defaults are those of a file that somebody else has written.
+    ``path`` is its place in the archive. Its values lie between those with ``min`` and ``max``, both included. The
+    defaults are those of a file that another program has written.
     """
 
     path: str
@@ -105,7 +103,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     stored_max_ms: int = 1 << 62
 
     def may_hold(self, queue: Queue, span: Span | None = None) -> bool:
-        """Tell whether there may be messages of a queue, between offsets."""
+        """Tell whether the file may have messages of a queue, between offsets."""
         return (
             self.topic == queue.topic
             and self.broker_min <= queue.broker <= self.broker_max
@@ -114,7 +112,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def statistics(self) -> str:
-        """Give what the table notes, in JSON, for all who want to skip files."""
+        """Return the table's statistics in JSON, by which readers skip files."""
         least = {
             "broker": self.broker_min,
             "queueId": self.queue_min,
@@ -145,7 +143,7 @@ _STATISTICS: Final = {
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit is to change: files, and numbers. ``rewrites`` where the messages stay."""
+    """Files and numbers that a commit changes. ``rewrites`` says that the messages stay the same."""
 
     what: str
     added: tuple[DataFile, ...] = ()
@@ -156,9 +154,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class State:
-    """What an archive holds after the commit ``version`` (0: nothing yet).
+    """State of an archive after the commit ``version`` (0: no commit yet).
 
-    ``archive`` is the table's id, ``numbers`` all that are in its log.
+    ``archive`` is the table's id, ``numbers`` are all numbers in its log.
     """
 
     version: int = 0
@@ -168,17 +166,17 @@ class State:
 
     @cached_property
     def progress(self) -> ArchiveProgress:
-        """What the numbers mean."""
+        """The numbers by their meaning."""
         return ArchiveProgress.of(self.numbers)
 
     @property
     def offsets(self) -> Mapping[Queue, int]:
-        """Where each queue is to be archived on."""
+        """Offset at which each queue is archived next."""
         return self.progress.offsets
 
     @property
     def first(self) -> Mapping[Queue, int]:
-        """The lowest offset that is there, of each queue that has messages here."""
+        """Lowest offset of each queue that has messages here."""
         return self.progress.first
 
     @cached_property
@@ -215,9 +213,9 @@ class Archive:
     # --- reading ---
 
     def load(self) -> State:
-        """Read what the archive holds, an empty state where there is none.
+        """Read the state of the archive, an empty state if there is none.
 
-        Raises CorruptStore for a log that can't be read, ConfigError where the package is missing.
+        Raises CorruptStore for a log that cannot be read, ConfigError if the package is missing.
         """
         if find_spec("deltalake") is None:
             raise ConfigError(
@@ -250,7 +248,7 @@ class Archive:
         return table
 
     def _told(self, work: Callable[[], Any]) -> Any:
-        """Do something with the library, and make one sentence of what goes wrong."""
+        """Run some work of the library, and turn its errors into one sentence."""
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
@@ -267,18 +265,18 @@ class Archive:
         return CorruptStore(f"archive {self.root}: its log can't be read: {reason}{hint}")
 
     def recognition(self, origin: Origin, *, fail_on_data_loss: bool) -> Recognition:
-        """Give the check that an origin is the one that this archive holds messages of."""
+        """Return the check that an origin is the one that this archive holds messages of."""
         otherwise = "a store needs an archive of its own"
         return Recognition(origin, f"archive {self.root}", otherwise, fail_on_data_loss)
 
     # --- changing ---
 
     def commit(self, state: State, change: Change) -> State:
-        """Make a change count, for good; give what the archive holds then.
+        """Commit a change for good; return the state after it.
 
-        ``state`` is what the change was planned with. Raises Conflict if another process has
-        changed the same numbers since, or has removed a file that is to be removed. Then nothing
-        counts, and the files that were to be added can be dropped.
+        ``state`` is the state that the change was planned with. Raises Conflict if another process has changed the same
+        numbers since, or has removed a file that this change removes. In that case nothing counts, and the new files
+        can be dropped.
         """
         self.place.sync_names(file.path for file in change.added)
         base = state
@@ -303,7 +301,7 @@ class Archive:
             self.place.delete(file.path)
 
     def _made(self) -> State:
-        """Make the table, unless somebody else has, also in this very moment."""
+        """Create the table, unless another process has created it, possibly at this very moment."""
         from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError
 
@@ -326,7 +324,7 @@ class Archive:
         return self.load()
 
     def _require_fit(self, planned: State, base: State, change: Change) -> None:
-        """Raise Conflict unless what a change was planned with is still so."""
+        """Raise Conflict unless the state still fits the plan of a change."""
         if base is planned:
             return
         for name in change.numbers:
@@ -336,7 +334,7 @@ class Archive:
             raise Conflict(f"archive {self.root}: another process has removed the same files")
 
     def _commits(self, base: State, change: Change) -> bool:
-        """Try to make the commit that follows; tell whether nobody else has made that one."""
+        """Try to make the next commit; tell whether no other process has made it."""
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import Transaction
@@ -392,7 +390,7 @@ class Archive:
         ]
 
     def _sync_log(self, before: int, now: int) -> None:
-        """Have the entries of the log on the disk, and what sums them up."""
+        """Sync the entries of the log to the disk, and their checkpoints."""
         names = [f"{LOG}/_last_checkpoint"]
         for version in range(before, now + 1):
             stem = f"{LOG}/{version:020}"
@@ -404,9 +402,9 @@ class Archive:
     # --- what is no part of the table ---
 
     def clean(self, kept_hours: int = KEPT_HOURS) -> int:
-        """Remove files that no reader needs: replaced, expired, or of runs that were killed.
+        """Remove files that no reader needs: replaced files, expired files, and files of killed runs.
 
-        They stay for ``kept_hours``, so that queries that have begun can end. Gives their number.
+        They stay for ``kept_hours``, so that running queries can end. Returns their number.
         """
         state = self.load()
         table = state.table
@@ -433,6 +431,6 @@ def _iso(ms: int) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    """Give what a library of many layers says as one line."""
+    """Return the message of a library of many layers as one line."""
     text = re.sub(r"\x1b\[\d+m|↳|\s+", " ", str(error))
     return re.sub(r" +", " ", text).strip()[:300]

@@ -1,8 +1,8 @@
-"""Where an archive is: a directory of this machine, or one below a URI that Arrow and Delta know.
+"""Place of an archive: a directory of this machine, or a URI that Arrow and Delta know.
 
-Arrow reads and writes the data files, Delta its log. Both take credentials and endpoints from the
-environment (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL``...), and both
-from a URI as Arrow has it: ``s3://KEY:SECRET@bucket/path?endpoint_override=HOST:PORT&scheme=http``.
+Arrow reads and writes the data files, and Delta its log. Both take credentials and endpoints from the environment
+(``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL``...), or from a URI in Arrow's form:
+``s3://KEY:SECRET@bucket/path?endpoint_override=HOST:PORT&scheme=http``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from firearrow.spark.storage import open_files
 
 
 class FilePlace:
-    """A directory for files, by one name for all who read and write there. Can be pickled."""
+    """A directory for files, under one name for all its readers and writers. Can be pickled."""
 
     def __init__(self, root: Path | str) -> None:
         text = str(root)
@@ -35,7 +35,7 @@ class FilePlace:
         return {"directory": self.directory, "_given": self._given}
 
     def __str__(self) -> str:
-        """Give the place as it may be shown and compared: no credentials."""
+        """Return the place without credentials, to show and to compare."""
         if self.directory is not None:
             return str(self.directory)
         scheme, host, path, _, _ = urlsplit(self._given)
@@ -44,7 +44,7 @@ class FilePlace:
 
     @cached_property
     def files(self) -> pafs.FileSystem:
-        """The file system whose root is this place. Raises ConfigError for a URI that is none."""
+        """File system whose root is this place. Raises ConfigError for a URI that is none."""
         if self.directory is not None:
             return pafs.SubTreeFileSystem(str(self.directory), pafs.LocalFileSystem())
         return pafs.SubTreeFileSystem(self._path, self._system)
@@ -66,7 +66,7 @@ class FilePlace:
 
     @property
     def delta_options(self) -> dict[str, str]:
-        """What the URI and Arrow's file system say, in the words of Delta's."""
+        """Settings of the URI and of Arrow's file system, under Delta's names."""
         if self.directory is not None or not isinstance(self._system, pafs.S3FileSystem):
             return {}
         parts = urlsplit(self._given)
@@ -90,13 +90,13 @@ class FilePlace:
         return self.files.open_input_file(path)
 
     def read(self, path: str) -> bytes:
-        """Give a whole file."""
+        """Return a whole file."""
         with self.open(path) as file:
             data: bytes = file.read()
         return data
 
     def full(self, path: str) -> str:
-        """Give the name that others know a file by: a path, or a URI."""
+        """Return the name of a file for other programs: a path, or a URI."""
         return f"{self}/{path}"
 
     def has(self, path: str) -> bool:
@@ -105,7 +105,7 @@ class FilePlace:
         return found
 
     def create(self, path: str) -> pa.NativeFile:
-        """Open a new file to write it; where it is remote, it is there once that is closed."""
+        """Open a new file to write it; a remote file exists once it is closed."""
         if self.directory is not None:
             (self.directory / path).parent.mkdir(parents=True, exist_ok=True)
         return self.files.open_output_stream(path)
@@ -118,7 +118,7 @@ class FilePlace:
     # --- what this machine has only in memory; an object store has it once it says so ---
 
     def make(self) -> None:
-        """Have the directory itself, if it is one."""
+        """Create the directory, if the place is one."""
         if self.directory is not None:
             make_directory(self.directory)
 
@@ -134,7 +134,7 @@ class FilePlace:
                 os.close(descriptor)
 
     def sync_names(self, paths: Iterable[str]) -> None:
-        """Return once files have their names on the disk, and their directories theirs."""
+        """Return once the names of files and of their directories are on the disk."""
         if self.directory is None:
             return
         above = {place for path in paths for place in Path(path).parents}

@@ -1,16 +1,14 @@
 """An archive's files as a table of Apache Iceberg, committed by the driver.
 
-The archive stays what counts. Publishing compares: files that the archive has and the table lacks
-are added, those that the archive has no more, after a compaction or an expiry, are taken out, both
-in one snapshot, which also names the archive and its version. So it can be repeated, and goes on
-where it was when a process was killed in between::
+The archive stays the source of truth. ``publish`` compares both: it adds files that the table lacks, and removes files
+that the archive no longer has after a compaction or an expiry. Both happen in one snapshot, which also names the
+archive and its version. So a call can be repeated, and goes on where a killed process stopped::
 
     table = Iceberg(archive, iceberg_table(catalog, "logs.messages"))
     follow(workers, source, archive, stop=stop, on_step=table.publish)
 
-No file is copied: the table refers to the archive's files, and is partitioned by topic and day as
-they are. Needs ``firearrow[iceberg]``. No JVM takes part; how Spark reads such tables is the affair
-of its connector.
+No file is copied. The table refers to the archive's files, and is partitioned by topic and day as they are. Needs
+``firearrow[iceberg]`` and no JVM. Iceberg's own connector lets Spark read such tables.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _PROPERTY: Final = "firearrow.archive"
 
 
 def iceberg_table(catalog: Catalog, name: str) -> Table:
-    """Give the table of that name, made by topic and day if it is not there."""
+    """Return the table of that name; create it, by topic and day, if it does not exist."""
     from pyiceberg.exceptions import NoSuchTableError
     from pyiceberg.transforms import DayTransform
 
@@ -54,7 +52,7 @@ class Iceberg:
         self._table = table
 
     def publish(self, _: object = None) -> int:
-        """Have the table hold what the archive does; give how many files have come or gone.
+        """Update the table to the files of the archive; return the number of added and removed files.
 
         Raises ConfigError if the table is another archive's.
         """
@@ -90,7 +88,7 @@ class Iceberg:
 
 
 def _held(table: Table) -> dict[str, DataFile]:
-    """Give the files that a table has, by their names."""
+    """Return the files of a table by their names."""
     return {task.file.file_path: task.file for task in table.scan().plan_files()}
 
 

@@ -1,10 +1,9 @@
 """Messages as Parquet files: one for each topic and day, written by the worker that reads them.
 
-Rows are sorted by broker, queue id and queue offset, so that statistics tell which file and row
-group holds an offset, and a queue is read back in its order. Bodies are compressed with zstd at
-level 1, which on sorted messages is both the smallest and the fastest of what was measured; a
-dictionary pays for the topic only; keys and ids have bloom filters where pyarrow can write them
-(from release 24 on): without, a look-up by key reads the columns of keys in whole.
+Rows are sorted by broker, queue id and queue offset. So statistics tell which file and row group holds an offset, and a
+queue is read back in its order. Bodies are compressed with zstd at level 1, which on sorted messages was both the
+smallest and the fastest of the measured codecs. A dictionary pays for the topic only. Keys and ids have bloom filters
+if pyarrow can write them (from release 24 on); without them, a look-up by key reads the whole columns of keys.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter)
 
 
 class WrittenFiles(msgspec.Struct, frozen=True):
-    """The output of a task: its files, what it has of each queue, of each broker's log the
-    message that is furthest on; and on which host."""
+    """Output of a task: its files, its rows of each queue, the message of each broker that is furthest on in its log,
+    and the host."""
 
     files: tuple[DataFile, ...] = ()
     queues: tuple[QueueRows, ...] = ()
@@ -55,10 +54,10 @@ class WrittenFiles(msgspec.Struct, frozen=True):
 
 
 def there(place: FilePlace, written: Sequence[WrittenFiles]) -> tuple[DataFile, ...]:
-    """Give the files of tasks, each looked at from here: its place, its size and its footer.
+    """Return the files of tasks after a look at each of them: its place, its size and its footer.
 
-    Raises ConfigError where a host has written to a directory of its own, CorruptStore where a file
-    is not what its host has written.
+    Raises ConfigError if a host has written to a separate directory, CorruptStore if a file differs from the one that
+    its host has written.
     """
     files = [(file, task.host) for task in written for file in task.files]
     with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(files) or 1)) as lookers:
@@ -92,18 +91,18 @@ def _rows(count: int) -> str:
 
 
 def partition_path(topic: str, day: str) -> str:
-    """Give the directory of a topic and day; names are escaped as Hive and Spark do."""
+    """Return the directory of a topic and day; names are escaped as Hive and Spark escape them."""
     return f"topic={quote(topic, safe='')}/dt={day}"
 
 
 def write_messages(
     batches: Iterator[pa.RecordBatch], place: FilePlace, stem: str, *, unique: bool = True
 ) -> WrittenFiles:
-    """Write messages to files of an archive, each whole and on the disk when this returns.
+    """Write messages to files of an archive. Each file is whole and on the disk on return.
 
-    ``stem`` is the name of the files without ``.parquet``, the same in every directory, and no
-    other run's. Raises CorruptStore if a queue offset occurs twice and ``unique`` says that it
-    can't (it can where a topic was deleted and made again).
+    ``stem`` is the name of the files without ``.parquet``, the same in every directory, and unique to the run. Raises
+    CorruptStore if a queue offset occurs twice and ``unique`` forbids it (a topic that was deleted and created again
+    repeats offsets).
     """
     table = pa.Table.from_batches(batches, MESSAGES)
     if table.num_rows == 0:
@@ -126,7 +125,7 @@ def write_messages(
 
 
 def _described(part: pa.Table, path: str, topic: str, day: str, size_bytes: int) -> DataFile:
-    """Tell what a file holds."""
+    """Return the description of a file."""
     columns = ("broker", "queueId", "queueOffset")
     brokers, queues, found = (pc.min_max(part.column(name)).as_py() for name in columns)
     stored = pc.min_max(part.column("storeTimestamp").cast(pa.int64())).as_py()
@@ -159,9 +158,9 @@ def _sorted(table: pa.Table) -> pa.Table:
 
 
 def _order(keys: Sequence[Ints]) -> Ints:
-    """Give the rows in the order of keys, the first of which goes first; equal ones as they come.
+    """Return the rows in the order of the keys, first key first; rows with equal keys stay in order.
 
-    Where the keys and the number of the row have room in one word, words are sorted.
+    If the keys and the row's number fit into one word, words are sorted.
     """
     rows = np.arange(len(keys[0]))
     word = np.zeros(len(rows), np.int64)
@@ -179,7 +178,7 @@ def _order(keys: Sequence[Ints]) -> Ints:
 
 
 def _ranks(texts: pa.ChunkedArray) -> Ints:
-    """Give numbers that are in the order of texts, of which there are few."""
+    """Return numbers in the order of the texts; only a few texts differ."""
     coded = texts.combine_chunks().dictionary_encode()
     known = coded.dictionary.to_pylist()
     ranks = np.empty(len(known), np.int64)
@@ -193,7 +192,7 @@ def _key(table: pa.Table, at: int) -> tuple[Any, ...]:
 
 
 def _begins(table: pa.Table) -> list[int]:
-    """Give the rows at which another queue begins than that of the row before."""
+    """Return the rows at which a new queue begins."""
     changes = np.zeros(table.num_rows, np.bool_)
     changes[0] = True
     for name in ORDER[:3]:
@@ -203,12 +202,12 @@ def _begins(table: pa.Table) -> list[int]:
 
 
 def queues_in(table: pa.Table) -> list[QueueRows]:
-    """Give what a table has of each queue; it needs no columns but ``ORDER``."""
+    """Return the rows of each queue in a table; it needs only the columns ``ORDER``."""
     return [*_queues(_sorted(table))] if table.num_rows else []
 
 
 def _queues(table: pa.Table) -> Iterator[QueueRows]:
-    """Give what a sorted table has of each queue."""
+    """Yield the rows of each queue in a sorted table."""
     begins = _begins(table)
     offsets = table.column("queueOffset").to_numpy()
     for begin, end in zip(begins, [*begins[1:], table.num_rows], strict=True):
@@ -223,7 +222,7 @@ def _queues(table: pa.Table) -> Iterator[QueueRows]:
 
 
 def _marks(table: pa.Table) -> Iterator[LogMark]:
-    """Give of each broker the message that is furthest on in its log."""
+    """Yield the message of each broker that is furthest on in its log."""
     furthest = table.group_by("broker").aggregate([("commitLogOffset", "max")])
     for row in furthest.to_pylist():
         broker, offset = row["broker"], row["commitLogOffset_max"]
@@ -265,7 +264,7 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
 
 
 def _write(table: pa.Table, place: FilePlace, path: str) -> int:
-    """Write one file; give its size."""
+    """Write one file; return its size."""
     with place.create(path) as file, pq.ParquetWriter(file, table.schema, **_settings(table)) as writer:
         writer.write_table(table, ROW_GROUP_ROWS)
         writer.close()

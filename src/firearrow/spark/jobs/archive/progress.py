@@ -1,23 +1,22 @@
-"""What an archive knows besides its files: numbers in the log of its table.
+"""State of an archive beside its files: numbers in the log of its table.
 
-A table of Delta Lake keeps, for whoever writes it, a number under any name: the version of an
-application transaction. It is set by the commit that adds the files, is part of each checkpoint and
-outlives what log clean-up removes, which the rest of a commit's metadata does not. So all that must
-stay is such a number::
+A table of Delta Lake stores a number under any name for its writers: the version of an application transaction. The
+commit that adds files also sets numbers. They are part of each checkpoint and survive log clean-up, unlike the rest of
+a commit's metadata. So all lasting state is such a number::
 
     firearrow:next:<queue id>:<broker>:<topic>         the queue offset to be archived next
     firearrow:first:<queue id>:<broker>:<topic>        the lowest that the table has or had to get;
-                                                       what expires raises it
+                                                       expiry raises it
     firearrow:last:<queue id>:<broker>:<topic>:<what>  the message before ``next``, by which its
-                                                       queue is known again: ``place`` in the log
-                                                       and when ``stored``; -1 if it is not known
-    firearrow:gap:<queue id>:<broker>:<topic>:<start>:<end>   so many messages of these were gone;
-                                                       none where the queue begins anew at start
-    firearrow:mark:<broker>:<slot>:<what>              a message by which a log is known again
+                                                       queue is recognized: ``place`` in the log
+                                                       and store time (``stored``); -1 if not known
+    firearrow:gap:<queue id>:<broker>:<topic>:<start>:<end>   number of these messages that were
+                                                       lost; 0 if the queue begins again at start
+    firearrow:mark:<broker>:<slot>:<what>              a message by which a log is recognized
     firearrow:files                                    the last commit that removed files
 
-Names within are quoted as in URLs. The library gives a number to who knows its name, but no list of
-them; so the log is read here for these, and for nothing else.
+Parts of a name are quoted as in URLs. The library returns a number by its name but does not list the names. So this
+module reads the log for these numbers, and for nothing else.
 """
 
 from __future__ import annotations
@@ -65,8 +64,7 @@ class Gap(OfQueue, frozen=True, rename="camel"):
 
 
 class LogMark(msgspec.Struct, frozen=True, rename="camel"):
-    """A message that the log of a broker has, by which it is known again: where its record is, and
-    when it was stored."""
+    """A message by which a broker's log is recognized: the place of its record, and its store time."""
 
     broker: str
     commit_log_offset: int
@@ -75,7 +73,7 @@ class LogMark(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class ArchiveProgress:
-    """The numbers, as what they mean. ``marks`` are those of each broker, newest last."""
+    """The numbers by their meaning. ``marks`` holds the marks of each broker, newest last."""
 
     offsets: dict[Queue, int] = field(default_factory=dict)
     first: dict[Queue, int] = field(default_factory=dict)
@@ -86,7 +84,7 @@ class ArchiveProgress:
 
     @classmethod
     def of(cls, numbers: Numbers) -> ArchiveProgress:
-        """Read what is Firearrow's of a table's numbers."""
+        """Read Firearrow's numbers among those of a table."""
         progress = cls()
         last: dict[Queue, dict[str, int]] = {}
         marks: dict[tuple[str, int], dict[str, int]] = {}
@@ -122,7 +120,7 @@ class ArchiveProgress:
 
     @property
     def logs(self) -> dict[str, list[Mark]]:
-        """The messages by which the log of each broker is known again, newest first."""
+        """Messages by which the log of each broker is recognized, newest first."""
         found: dict[str, list[Mark]] = {}
         for mark in reversed(self.marks):
             of_broker = found.setdefault(mark.broker, [])
@@ -130,7 +128,7 @@ class ArchiveProgress:
         return found
 
     def numbers_of_marks(self, marks: Iterable[LogMark], step: int) -> dict[str, int]:
-        """Give the numbers by which new marks take the places of the oldest ones."""
+        """Return the numbers by which new marks replace the oldest ones."""
         found: dict[str, int] = {}
         for mark in marks:
             slots = self._slots.get(mark.broker, [])
@@ -142,12 +140,12 @@ class ArchiveProgress:
 
 
 def numbers_of_offsets(kind: str, offsets: Mapping[Queue, int]) -> dict[str, int]:
-    """Give the numbers of queues: ``next`` or ``first``."""
+    """Return the numbers of queues: ``next`` or ``first``."""
     return {_name(kind, *_parts(queue)): offset for queue, offset in offsets.items()}
 
 
 def numbers_of_last(queues: Iterable[Queue], marks: Mapping[Queue, Mark]) -> dict[str, int]:
-    """Give the numbers of the messages before the ``next`` ones of queues."""
+    """Return the numbers of the messages before the ``next`` ones of queues."""
     found: dict[str, int] = {}
     for queue in queues:
         mark = marks.get(queue, _NO_MARK)
@@ -157,7 +155,7 @@ def numbers_of_last(queues: Iterable[Queue], marks: Mapping[Queue, Mark]) -> dic
 
 
 def numbers_of_gaps(gaps: Iterable[Gap]) -> dict[str, int]:
-    """Give the numbers that record gaps."""
+    """Return the numbers that record gaps."""
     return {_name("gap", *_parts(gap.queue), gap.start, gap.end): gap.missing for gap in gaps}
 
 
@@ -191,9 +189,9 @@ class _LastCheckpoint(msgspec.Struct):
 
 
 def read_numbers(place: FilePlace, version: int) -> dict[str, int] | None:
-    """Give the numbers that a table has at a version; None if its log has gone on since.
+    """Return the numbers of a table at a version; None if its log has gone on since.
 
-    Raises FileNotFoundError where the log is incomplete, msgspec.DecodeError where it is no log.
+    Raises FileNotFoundError if the log is incomplete, msgspec.DecodeError if it is no log.
     """
     found: dict[str, int] = {}
     start = 0

@@ -1,9 +1,8 @@
-"""What an archive needs while it grows: small files joined, old days expired, leftovers removed.
+"""Upkeep of a growing archive: join small files, expire old days, remove leftovers.
 
-Expiry is a commit that removes files from the table and opens none of them to write: whole days,
-never today's. It raises the offset at which each queue of the archive begins, so that what was
-expired on purpose is no loss to readers. ``firearrow pipeline compact`` and ``expire`` do these
-once, `Upkeep` does them in an archive that follows its source.
+Expiry is a commit that removes files from the table and writes none. It removes whole days, never today's, and raises
+the offset at which each queue of the archive begins, so readers do not take expired messages for lost ones. ``firearrow
+pipeline compact`` and ``expire`` do this once; `Upkeep` does it in an archive that follows its source.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ PILED_UP: Final = 32  # small files of a topic and day: half an hour of steps, r
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A file of which it must be known what it has of each queue."""
+    """A file whose queues must be looked up."""
 
     place: FilePlace
     path: str
 
 
 class Upkeep:
-    """Joins files as they pile up; once a day, those of all days before, expires and cleans.
+    """Join files as they pile up; once a day, join those of all days before, expire and clean.
 
-    ``keep_days`` are the days that stay before today's; None keeps all.
+    ``keep_days`` is the number of days before today's that stay; None keeps all.
     """
 
     def __init__(
@@ -63,9 +62,9 @@ class Upkeep:
         self._done = ""
 
     def __call__(self) -> bool:
-        """Do what is due; tell whether the table has changed.
+        """Do the work that is due; tell whether the table has changed.
 
-        No more is joined than takes some seconds, as messages wait meanwhile; the rest comes next.
+        Joining is limited to some seconds, because messages wait meanwhile; the next call does the rest.
         """
         now_ms = self._clock.now_ms()
         today = day_of(now_ms)
@@ -85,15 +84,15 @@ class Upkeep:
 
 
 def day_of(now_ms: int, days_before: int = 0) -> str:
-    """Give the day of a time, or one before it, in UTC."""
+    """Return the day of a time, or a day before it, in UTC."""
     return f"{datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days=days_before):%F}"
 
 
 def expire(workers: Workers, archive: Archive, first_day: str) -> tuple[DataFile, ...]:
-    """Remove the days before ``first_day`` from an archive; give the files that are gone.
+    """Remove the days before ``first_day`` from an archive; return the removed files.
 
-    They can be read for some time by who has begun to; ``Archive.clean`` removes them then. Where
-    another process changes the same at the same time, nothing is removed, to be tried again.
+    Running readers can still read them until ``Archive.clean`` removes them. If another process changes the same files
+    at the same time, nothing is removed, and the call can be repeated.
     """
     state = archive.load()
     removed = tuple(file for file in state.files.values() if file.day < first_day)
@@ -109,10 +108,10 @@ def expire(workers: Workers, archive: Archive, first_day: str) -> tuple[DataFile
 
 
 def _first_left(workers: Workers, archive: Archive, state: State, removed: Sequence[DataFile]) -> dict[Queue, int]:
-    """Give where queues begin without some files.
+    """Return the offsets at which queues begin without some files.
 
-    That is behind their last message in these, unless a file that stays has earlier ones: messages
-    are a day's by when they were stored, and a clock may have been set back.
+    That is behind their last message in these files, unless a file that stays has earlier messages. The day of a
+    message is that of its store time, and a clock may have been set back.
     """
     gone = {file.path for file in removed}
     ends: dict[Queue, int] = {}

@@ -1,6 +1,6 @@
-"""Accounting: whose messages fill the log, how fast, and when the disk is full.
+"""Accounting: the messages that fill the log, their rate, and the time when the disk is full.
 
-All is derived from one small table, `hourly`, so the log is read once.
+All of it derives from one small table, `hourly`, so the log is read once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DAY_SECONDS: Final = 86_400
 
 
 def hourly(messages: DataFrame) -> DataFrame:
-    """Give what each producer stored in each topic, hour by hour.
+    """Count the messages of each producer in each topic, hour by hour.
 
-    Of messages read with ``visibility=log`` that is what the log holds, retries, delayed and
-    transactional copies included; ``consumerGroup`` is there of retries and dead letters.
+    With ``visibility=log`` these are the messages in the log, with retries and with delayed and transactional copies.
+    Only retries and dead letters have a ``consumerGroup``.
 
     Columns: broker, topic, consumerGroup, producer, hour, messages, bytes, first, last.
     """
@@ -48,10 +48,10 @@ def hourly(messages: DataFrame) -> DataFrame:
 
 
 def totals(by_hour: DataFrame, dimensions: Sequence[str]) -> DataFrame:
-    """Give what each value of some of `DIMENSIONS` holds, the largest first.
+    """Sum up each value of some of `DIMENSIONS`, the largest first.
 
-    Columns: the dimensions, messages, bytes, share (of all bytes), meanBytes, messagesPerSecond,
-    bytesPerSecond (both from its first to its last message, null below a second), first, last.
+    Columns: the dimensions, messages, bytes, share (of all bytes), meanBytes, messagesPerSecond, bytesPerSecond (both
+    from its first to its last message, null below a second), first, last.
     """
     keys = list(dimensions)
     of_group = by_hour.where("consumerGroup is not null") if "consumerGroup" in keys else by_hour
@@ -70,15 +70,15 @@ def totals(by_hour: DataFrame, dimensions: Sequence[str]) -> DataFrame:
 
 
 def hours(by_hour: DataFrame) -> DataFrame:
-    """Give what came in each hour. Columns: hour, messages, bytes."""
+    """Sum up the messages of each hour. Columns: hour, messages, bytes."""
     summed = by_hour.groupBy("hour").agg(fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes"))
     return shaped(summed.orderBy("hour"), ["hour", "messages", "bytes"])
 
 
 def hottest(by_hour: DataFrame) -> DataFrame:
-    """Give each topic's hour with the most messages, the hottest first.
+    """Find each topic's hour with the most messages, the hottest first.
 
-    Columns: topic, hour, messages, bytes, ofUsual (how many times its mean hour).
+    Columns: topic, hour, messages, bytes, ofUsual (the multiple of its mean hour).
     """
     per_hour = by_hour.groupBy("topic", "hour").agg(
         fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes")
@@ -91,7 +91,7 @@ def hottest(by_hour: DataFrame) -> DataFrame:
 
 
 def growth(by_hour: DataFrame, now_ms: int) -> DataFrame:
-    """Give how each topic's last 24 hours compare with the 24 before, the most grown first.
+    """Compare each topic's last 24 hours with the 24 before, the largest growth first.
 
     Columns: topic, bytesBefore, bytesLast, grown (bytes), ratio (null of new topics).
     """
@@ -109,10 +109,10 @@ def growth(by_hour: DataFrame, now_ms: int) -> DataFrame:
 
 
 def forecast(by_hour: DataFrame, free_bytes: int, retention_hours: float, now_ms: int) -> DataFrame:
-    """Give when each broker's disk is full, at the rate of its log's last 24 hours.
+    """Estimate when each broker's disk is full, at the rate of its log's last 24 hours.
 
-    ``peakBytes`` is what the log takes in the end, once retention deletes as much as comes: if
-    that is no more than what there is now and what is free, the disk never gets full.
+    ``peakBytes`` is the final size of the log, when retention deletes as much as arrives. If that is no more than the
+    present size plus the free space, the disk never gets full.
 
     Columns: broker, bytes, bytesPerHour, freeBytes, peakBytes, fullInHours (null: never), fullAt.
     """

@@ -1,7 +1,7 @@
-"""Backlog: what each consumer group has still to consume, of what it consists, when it is lost.
+"""Backlog: the messages that each consumer group has yet to consume, their kinds, and when retention deletes them.
 
-Everything comes from committed offsets, queue bounds and the messages between, so it is exact and
-works on a store's files while no broker runs.
+Committed offsets, queue bounds and the messages between them are the only input. So the report is exact, and works on a
+store's files while no broker runs.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ OTHERS: Final = "(others)"
 
 
 def lags(consumer_offsets: DataFrame, queues: DataFrame | None = None) -> DataFrame:
-    """Give how far each group is in each queue.
+    """Return the lag of each group in each queue.
 
-    With ``queues`` (broker, topic, queueId, minOffset, maxOffset), queues of a topic that a group
-    consumes but of which it never committed an offset are there too, with no ``offset``: all that
-    they hold is lag. So are retry topics with messages: a group begins these with the first one.
+    ``queues`` has the columns broker, topic, queueId, minOffset and maxOffset. With it, the result includes queues of a
+    consumed topic in which the group never committed an offset. Their ``offset`` is null, and all their messages are
+    lag. The same holds for retry topics with messages, which a group reads from the first message.
 
-    Columns: consumerGroup, broker, topic, queueId, offset, minOffset, maxOffset, lag (messages to
-    consume), lost (messages that retention deleted before they were consumed).
+    Columns: consumerGroup, broker, topic, queueId, offset, minOffset, maxOffset, lag (messages to consume), lost
+    (messages that retention deleted before they were consumed).
     """
     known = consumer_offsets.select("consumerGroup", *QUEUE, "offset", "minOffset", "maxOffset")
     if queues is not None:
@@ -77,10 +77,10 @@ def lags(consumer_offsets: DataFrame, queues: DataFrame | None = None) -> DataFr
 
 
 def _retries(known: DataFrame, queues: DataFrame) -> DataFrame:
-    """The queues with messages of retry topics, each with its group.
+    """Return the queues of retry topics that have messages, each with its group.
 
-    The first form of POP's retry topics joins group and topic by a character that names may have,
-    too: it is of the known group with the longest name that fits.
+    The first form of POP's retry topics joins group and topic by a character that names may also have. Such a topic
+    belongs to the known group with the longest name that fits.
     """
     retries = queues.where(
         fn.col("topic").startswith(RETRY_PREFIX) & (fn.col("maxOffset") > fn.col("minOffset"))
@@ -96,7 +96,7 @@ def _retries(known: DataFrame, queues: DataFrame) -> DataFrame:
 
 
 def pending(messages: DataFrame, lagging: DataFrame) -> DataFrame:
-    """Give the messages that groups have still to consume, once for each group.
+    """Return the messages that groups have yet to consume, once for each group.
 
     Columns: consumerGroup and `MESSAGE_COLUMNS`.
     """
@@ -112,10 +112,10 @@ def pending(messages: DataFrame, lagging: DataFrame) -> DataFrame:
 
 
 def groups(lagging: DataFrame, waiting: DataFrame, now_ms: int) -> DataFrame:
-    """Give each group's backlog of each topic, the largest first.
+    """Return each group's backlog of each topic, the largest first.
 
-    Columns: consumerGroup, topic, lag, behindSeconds (age of the first message that waits), lost,
-    uncommitted (queues with no committed offset), queues, bytes, oldest (its store time).
+    Columns: consumerGroup, topic, lag, behindSeconds (age of the first pending message), lost, uncommitted (queues
+    without a committed offset), queues, bytes, oldest (its store time).
     """
     key = ["consumerGroup", "topic"]
     counted = lagging.groupBy(*key).agg(
@@ -134,10 +134,10 @@ def groups(lagging: DataFrame, waiting: DataFrame, now_ms: int) -> DataFrame:
 
 
 def anatomy(waiting: DataFrame, now_ms: int, *, top: int = 10) -> DataFrame:
-    """Give of what each group's backlog consists, by each of `DIMENSIONS`.
+    """Split each group's backlog by each of `DIMENSIONS`.
 
-    A message with several keys counts once for each. Values beyond the ``top`` of a dimension
-    are added up as ``(others)``; messages that have no tag or key are ``(none)``.
+    A message with several keys counts once for each. Values beyond the ``top`` of a dimension are summed up as
+    ``(others)``. Messages without a tag or key are ``(none)``.
 
     Columns: consumerGroup, topic, dimension, value, messages, bytes, oldest, newest, share.
     """
@@ -158,7 +158,7 @@ def anatomy(waiting: DataFrame, now_ms: int, *, top: int = 10) -> DataFrame:
 
 
 def _split(waiting: DataFrame, now_ms: int) -> DataFrame:
-    """A row a message and dimension (of keys: a row each)."""
+    """Return a row for each message and dimension, and for each key."""
     values = {
         "tag": fn.coalesce("tags", fn.lit(NONE)),
         "age": labelled(millis(fn.col("storeTimestamp"), at(now_ms)), AGES, "a day and more"),
@@ -177,7 +177,7 @@ def _split(waiting: DataFrame, now_ms: int) -> DataFrame:
 
 
 def arrivals(messages: DataFrame, now_ms: int, window_seconds: int) -> DataFrame:
-    """Give how fast messages came to each topic in the last seconds before ``now_ms``.
+    """Return the rate of messages to each topic in the last seconds before ``now_ms``.
 
     Columns: topic, arriving (messages a second).
     """
@@ -189,7 +189,7 @@ def arrivals(messages: DataFrame, now_ms: int, window_seconds: int) -> DataFrame
 
 
 def progress(before: DataFrame, after: DataFrame, between_seconds: float) -> DataFrame:
-    """Give how fast groups consume, from `lags` at two times.
+    """Return the rate at which groups consume, from `lags` at two times.
 
     Columns: consumerGroup, topic, consuming (messages a second).
     """
@@ -201,10 +201,10 @@ def progress(before: DataFrame, after: DataFrame, between_seconds: float) -> Dat
 
 
 def drain(by_group: DataFrame, arriving: DataFrame, consuming: DataFrame) -> DataFrame:
-    """Give when each group of `groups` will have consumed its backlog, if rates stay as they are.
+    """Estimate when each group of `groups` has consumed its backlog, at constant rates.
 
-    ``arriving`` is of `arrivals`, ``consuming`` of `progress` (or assumed). No ``drainSeconds``:
-    never, as messages come faster than they go, or no rate is known.
+    ``arriving`` is the result of `arrivals`, ``consuming`` that of `progress` (or assumed). A null ``drainSeconds``
+    means never: messages arrive faster than the group consumes, or no rate is known.
 
     Columns: consumerGroup, topic, lag, arriving, consuming, drainSeconds.
     """
@@ -225,14 +225,14 @@ def drain(by_group: DataFrame, arriving: DataFrame, consuming: DataFrame) -> Dat
 
 
 def falling_off(waiting: DataFrame, now_ms: int, retention_hours: float) -> DataFrame:
-    """Give who loses messages to retention first.
+    """Return the queues in which retention deletes pending messages, the next to delete first.
 
-    A file is deleted when it was last written to ``retention_hours`` ago, so a message is safe
-    at least that long after it was stored.
+    Retention deletes a file ``retention_hours`` after its last write, so a message is safe at least that long after it
+    was stored.
 
-    Columns: consumerGroup, topic, broker, queueId, queueOffset (of the first to go), messages,
-    safeUntil, leftSeconds (negative: it can be gone at any time), withinHour, withinDay (messages
-    that can go until then).
+    Columns: consumerGroup, topic, broker, queueId, queueOffset (of the first message to go), messages, safeUntil,
+    leftSeconds (negative: it can be deleted at any time), withinHour, withinDay (messages that can be deleted until
+    then).
     """
     keep_ms = int(retention_hours * 3_600_000)
     until = fn.timestamp_millis(fn.unix_millis("storeTimestamp") + keep_ms)
@@ -254,7 +254,7 @@ def falling_off(waiting: DataFrame, now_ms: int, retention_hours: float) -> Data
 
 
 def of_users(consumer_offsets: DataFrame) -> DataFrame:
-    """Leave out the broker's own groups and topics, and dead letters, which nobody consumes."""
+    """Leave out the broker's own groups and topics, and dead letters, which no group consumes."""
     topic = fn.col("topic")
     own = is_internal(topic) | topic.startswith(DLQ_PREFIX)
     return consumer_offsets.where(~own)

@@ -28,12 +28,12 @@ def at(timestamp_ms: int) -> Column:
 
 
 def address(host: Column) -> Column:
-    """The address of a host without its port."""
+    """Address of a host without its port."""
     return fn.regexp_replace(host, r":\d+$", "")
 
 
 def group_of(topic: Column) -> Column:
-    """The consumer group of a retry or dead-letter topic, null of all others."""
+    """Consumer group of a retry or dead-letter topic, null of all others."""
     bare = fn.regexp_extract(topic, f"^(?:{RETRY_PREFIX}|{DLQ_PREFIX})([^+]+)", 1)
     return fn.nullif(bare, fn.lit(""))
 
@@ -44,7 +44,7 @@ def is_internal(topic: Column) -> Column:
 
 
 def is_copy(topic: Column) -> Column:
-    """Tell whether a topic holds copies for one group: those to try again, and those given up."""
+    """Tell whether a topic holds copies for one group: retries, or dead letters."""
     return topic.startswith(RETRY_PREFIX) | topic.startswith(DLQ_PREFIX)
 
 
@@ -87,5 +87,5 @@ def labelled(value: Column, bounds: Sequence[tuple[int, str]], above: str) -> Co
 
 
 def shaped(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """End a job: these columns in this order."""
+    """Return a report with these columns in this order."""
     return frame.select(*columns)

@@ -1,7 +1,7 @@
-"""Dead letters: what they are, where they come from, which belong together, and sending them again.
+"""Dead letters: their kinds, their origins, groups of similar ones, and sending them again.
 
-A consumer group that fails to consume a message as often as it may puts it into ``%DLQ%group``.
-Its properties say which message it was; the copies between are in ``%RETRY%group``.
+A consumer group that fails to consume a message as often as allowed puts it into ``%DLQ%group``. Its properties name
+the original message; the copies between are in ``%RETRY%group``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SHAPE_CHARACTERS: Final = 60
 
 
 def letters(messages: DataFrame) -> DataFrame:
-    """Give every dead letter with what it says of its origin.
+    """Return every dead letter with its origin.
 
-    Columns: consumerGroup, broker, topic (``%DLQ%...``), queueId, queueOffset, msgId, originTopic,
-    originMsgId (id by offset of the first copy), tags, keys, producer, retries, bornTimestamp,
-    deadTimestamp, shape (see `shape_of`), flag, properties (a map), body.
+    Columns: consumerGroup, broker, topic (``%DLQ%...``), queueId, queueOffset, msgId, originTopic, originMsgId (id by
+    offset of the first copy), tags, keys, producer, retries, bornTimestamp, deadTimestamp, shape (see `shape_of`),
+    flag, properties (a map), body.
     """
     dead = messages.where(fn.col("topic").startswith(DLQ_PREFIX))
     read = properties.of(dead)
@@ -61,16 +61,16 @@ def letters(messages: DataFrame) -> DataFrame:
 
 
 def _origin_topic(read: properties.Reader) -> Column:
-    """The topic that the group had subscribed; null rather than a retry topic."""
+    """Topic that the group had subscribed; null rather than a retry topic."""
     topic = fn.coalesce(read(names.RETRY_TOPIC), read(names.DLQ_ORIGIN_TOPIC))
     return fn.when(~topic.startswith(RETRY_PREFIX), topic)
 
 
 def shape_of(body: Column) -> Column:
-    """Give what bodies of one kind have in common, as text of at most some 80 characters.
+    """Shape that bodies of one kind share, as text of about 80 characters at most.
 
-    Of a JSON object its names in order, of other text its beginning with numbers as ``0`` and
-    long hexadecimal words as ``x``, of bytes that are no text their number in powers of two.
+    For a JSON object it is its names in order. For other text it is the beginning, with numbers as ``0`` and long
+    hexadecimal words as ``x``. For bytes that are not text it is their number in powers of two.
     """
     text = body.cast("string")
     known = fn.array_sort(fn.json_object_keys(text))
@@ -89,11 +89,11 @@ def shape_of(body: Column) -> Column:
 
 
 def histories(messages: DataFrame, dead: DataFrame) -> DataFrame:
-    """Join dead letters with the message that each was and its retries, as far as they are there.
+    """Join dead letters with their original message and its retries, if the log still has them.
 
-    Columns: those of `COORDINATES`, consumerGroup, msgId, originTopic, originQueueId,
-    originQueueOffset, originTimestamp (all null: expired), tries (copies in the retry topic that
-    the log still has), firstRetry, lastRetry, deadTimestamp.
+    Columns: those of `COORDINATES`, consumerGroup, msgId, originTopic, originQueueId, originQueueOffset,
+    originTimestamp (all null: expired), tries (copies in the retry topic that the log still has), firstRetry,
+    lastRetry, deadTimestamp.
     """
     wanted = dead.select("originMsgId").where("originMsgId is not null").distinct()
     origin = messages.join(fn.broadcast(wanted), messages["offsetMsgId"] == wanted["originMsgId"]).select(
@@ -126,10 +126,10 @@ def histories(messages: DataFrame, dead: DataFrame) -> DataFrame:
 
 
 def clusters(dead: DataFrame) -> DataFrame:
-    """Give the dead letters that are alike, the most frequent first.
+    """Group dead letters that are alike, the most frequent first.
 
-    Columns: consumerGroup, originTopic, tags, shape, letters, producers (how many), first, last,
-    exampleKeys, exampleMsgId (of the newest).
+    Columns: consumerGroup, originTopic, tags, shape, letters, producers (their number), first, last, exampleKeys,
+    exampleMsgId (of the newest).
     """
     newest = fn.max_by(fn.struct("keys", "msgId"), "deadTimestamp")
     alike = dead.groupBy("consumerGroup", "originTopic", "tags", "shape").agg(
@@ -149,7 +149,7 @@ def clusters(dead: DataFrame) -> DataFrame:
 
 
 def groups(dead: DataFrame) -> DataFrame:
-    """Give how many dead letters each group has of each topic, the most first.
+    """Count the dead letters of each group and topic, the most first.
 
     Columns: consumerGroup, originTopic, letters, bytes (of bodies), first, last.
     """
@@ -166,10 +166,10 @@ def groups(dead: DataFrame) -> DataFrame:
 
 
 def select(dead: DataFrame, condition: str) -> DataFrame:
-    """Give the dead letters of `letters` for which a condition in Spark's SQL holds.
+    """Return the dead letters of `letters` that fulfil a condition in Spark's SQL.
 
-    Text in bodies can be asked for by ``text`` and ``get_json_object(text, '$.name')``. Raises
-    ConfigError for a condition that is none, with the columns that there are.
+    The condition can use the body as ``text``, and ``get_json_object(text, '$.name')``. Raises ConfigError for a wrong
+    condition, with the names of the columns.
     """
     named = dead.withColumn("text", fn.try_validate_utf8(dead["body"].cast("string")))
     try:
@@ -182,7 +182,7 @@ def select(dead: DataFrame, condition: str) -> DataFrame:
 
 
 def unsent(chosen: DataFrame, audit: DataFrame | None) -> DataFrame:
-    """Leave out what an audit table says has been sent, and what has no topic to go to.
+    """Leave out dead letters that an audit table records as sent, and those without a topic to go to.
 
     Columns: those of `letters`.
     """
@@ -194,10 +194,10 @@ def unsent(chosen: DataFrame, audit: DataFrame | None) -> DataFrame:
 
 
 def resend(chosen: DataFrame, target: str | None = None) -> DataFrame:
-    """Give the messages that the sink is to send, to their origin's topic or to ``target``.
+    """Return the messages for the sink, to their origin's topic or to ``target``.
 
-    What a sender had set is kept, what the broker had is not. ``FIREARROW_RESENT`` says which
-    dead letter each was (``broker/topic/queueId/queueOffset``), so that a consumer can tell.
+    Properties of the sender stay, properties of the broker do not. ``FIREARROW_RESENT`` names the dead letter of each
+    message (``broker/topic/queueId/queueOffset``), so that a consumer can recognize it.
 
     Columns: topic, body, tags, keys, flag, properties.
     """
@@ -212,9 +212,9 @@ def resend(chosen: DataFrame, target: str | None = None) -> DataFrame:
 
 
 def audited(chosen: DataFrame, run: str, outcome: str, target: str | None = None) -> DataFrame:
-    """Give the rows of the audit table for what is sent in a run.
+    """Return the rows of the audit table for the messages of a run.
 
-    ``outcome`` is ``planned`` before it is sent, ``sent`` after all of it was acknowledged.
+    ``outcome`` is ``planned`` before the messages are sent, ``sent`` after all of them are acknowledged.
 
     Columns: `AUDIT_COLUMNS`.
     """
@@ -229,7 +229,7 @@ def audited(chosen: DataFrame, run: str, outcome: str, target: str | None = None
 
 
 def outcomes(audit: DataFrame) -> DataFrame:
-    """Give each dead letter's last outcome; ``planned`` alone: its run broke off, it may be sent.
+    """Return each dead letter's last outcome. ``planned`` alone means that its run broke off and may have sent it.
 
     Columns: `AUDIT_COLUMNS`.
     """

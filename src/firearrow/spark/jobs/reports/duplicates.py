@@ -1,8 +1,8 @@
-"""Duplicates: messages that are there more than once, and what idempotent consumers would catch.
+"""Duplicates: repeated messages, and the part of them that idempotent consumers would catch.
 
-Two kinds: the same *id* (the client sent it again, as no answer came) and the same *business key*
-(the application sent it again). Of the latter, copies with the same body are duplicates, others
-may be meant.
+There are two kinds. A repeated *id* means that the client sent the message again because no answer came. A repeated
+*business key* means that the application sent it again; copies with the same body are duplicates, others may be
+intended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MESSAGE_COLUMNS: Final = (
 
 
 def occurrences(messages: DataFrame) -> DataFrame:
-    """Give each message of users once for its id and once for each of its keys.
+    """Return each message of users once for its id and once for each of its keys.
 
     Columns: topic, kind, value, broker, queueId, queueOffset, producer, storeTimestamp, bodyCrc.
     """
@@ -41,10 +41,10 @@ def occurrences(messages: DataFrame) -> DataFrame:
 
 
 def repeats(found: DataFrame) -> DataFrame:
-    """Give the ids and keys of `occurrences` that are there more than once, the most copied first.
+    """Return the ids and keys of `occurrences` with more than one copy, the most copied first.
 
-    Columns: topic, kind, value, copies, bodies (how many different), producers, first, last,
-    apartSeconds (from first to last).
+    Columns: topic, kind, value, copies, bodies (number of different ones), producers, first, last, apartSeconds (from
+    first to last).
     """
     counted = (
         found.groupBy("topic", "kind", "value")
@@ -67,7 +67,7 @@ def repeats(found: DataFrame) -> DataFrame:
 
 
 def repeated(found: DataFrame) -> DataFrame:
-    """Give every copy but the first of an id or key with how long the one before it is ago.
+    """Return every copy but the first of an id or key, with the time since the copy before it.
 
     Columns: those of `occurrences`, sameBody (as the one before), sinceSeconds.
     """
@@ -82,10 +82,10 @@ def repeated(found: DataFrame) -> DataFrame:
 
 
 def by_producer(copies: DataFrame, window_seconds: int) -> DataFrame:
-    """Give who repeats, and what a consumer that remembers for ``window_seconds`` would catch.
+    """Count the copies of each producer, and those that a consumer with a memory of ``window_seconds`` would catch.
 
-    ``caught`` are copies of an id, or of a key with the same body, that come within the window;
-    ``late`` those that come after it; ``changed`` copies of a key with another body.
+    ``caught`` are copies of an id, or of a key with the same body, within the window. ``late`` are those after it.
+    ``changed`` are copies of a key with another body.
 
     Columns: topic, producer, kind, copies, caught, late, changed.
     """
@@ -104,10 +104,9 @@ def by_producer(copies: DataFrame, window_seconds: int) -> DataFrame:
 
 
 def windows(found: DataFrame, window_seconds: int) -> DataFrame:
-    """Give how many copies came in each stretch of time.
+    """Count the copies in each stretch of time.
 
-    Columns: topic, kind, windowStart, messages, copies (beyond the first of each id or key within
-    the stretch), share.
+    Columns: topic, kind, windowStart, messages, copies (beyond the first of each id or key within the stretch), share.
     """
     start = fn.window("storeTimestamp", f"{window_seconds} seconds").start
     counted = found.groupBy("topic", "kind", start.alias("windowStart")).agg(

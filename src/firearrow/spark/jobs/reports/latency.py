@@ -1,7 +1,7 @@
-"""Latency: from born to stored, from stored to consumed, and how late delayed messages come.
+"""Latency: from born to stored, from stored to consumed, and the lateness of delayed messages.
 
-Consumption is known of what clients trace: records in ``RMQ_SYS_TRACE_TOPIC``, each ended by 0x02,
-their fields separated by 0x01. Read here are, by their first field::
+Clients that trace report their consumption as records in ``RMQ_SYS_TRACE_TOPIC``. Each record ends with 0x02, and 0x01
+separates its fields. This module reads two kinds, by their first field::
 
     SubBefore  time, region, group, requestId, msgId, retryTimes, keys
     SubAfter   requestId, msgId, costMs, success, keys, contextCode, time, group
@@ -44,16 +44,16 @@ SPREAD: Final = (*QUANTILES, "max")
 
 
 def delays_of(text: str) -> list[int]:
-    """Give the delay of each level of a ``messageDelayLevel`` such as ``1s 5s 1m``, in ms.
+    """Return the delay of each level of a ``messageDelayLevel`` such as ``1s 5s 1m``, in ms.
 
-    Raises ConfigError for what is none.
+    Raises ConfigError for any other text.
     """
     levels = DelayLevels(text)
     return [levels.due_ms(level, 0) for level in range(1, levels.highest + 1)]
 
 
 def spread(values: Column) -> list[Column]:
-    """Give the columns of `SPREAD` of some milliseconds."""
+    """Return the columns of `SPREAD` for a column of milliseconds."""
     quantiles = [fn.percentile_approx(values, q, 1000).alias(name) for name, q in QUANTILES.items()]
     return [*quantiles, fn.max(values).alias("max")]
 
@@ -61,8 +61,8 @@ def spread(values: Column) -> list[Column]:
 def is_put_off(messages: DataFrame) -> Column:
     """Tell whether messages were meant to be stored later than they were born.
 
-    What is delivered after a delay has lost the property that asked for it (of levels, in some
-    releases), but not the topic that it waited for. A half message gives its commit its birth.
+    A message that was delivered after a delay has lost the property that asked for the delay (levels, in some
+    releases), but not the property of its real topic. A commit has the birth time of its half message.
     """
     read = properties.of(messages)
     asked = (names.DELAY_LEVEL, names.TIMER_OUT_MS, names.REAL_TOPIC)
@@ -71,12 +71,12 @@ def is_put_off(messages: DataFrame) -> Column:
 
 
 def stored(messages: DataFrame, *, by_minute: bool = True) -> DataFrame:
-    """Give how long messages took from their producer into the log, in milliseconds.
+    """Return the time of messages from their producer into the log, in milliseconds.
 
-    Left out is what was meant to come later (delayed, transactional) or is a copy (retries).
+    Messages that were meant to come later (delayed, transactional) and copies (retries) are left out.
 
-    Columns: topic, minute (unless ``by_minute`` is false), messages, p50, p90, p99, p999, max,
-    early (messages that were stored before they were born: clocks differ).
+    Columns: topic, minute (unless ``by_minute`` is false), messages, p50, p90, p99, p999, max, early (messages that
+    were stored before they were born: clocks differ).
     """
     topic = fn.col("topic")
     took = millis(fn.col("bornTimestamp"), fn.col("storeTimestamp"))
@@ -92,10 +92,9 @@ def stored(messages: DataFrame, *, by_minute: bool = True) -> DataFrame:
 
 
 def consumptions(trace: DataFrame) -> DataFrame:
-    """Give what clients traced of consuming messages; ``trace`` is of the trace topic.
+    """Return the consumption of messages that clients traced; ``trace`` is of the trace topic.
 
-    Columns: consumerGroup, msgId, retries, startTimestamp, tookMs, success (both null: no end
-    was traced).
+    Columns: consumerGroup, msgId, retries, startTimestamp, tookMs, success (both null: no end was traced).
     """
     lines = trace.where(fn.col("topic") == TRACE_TOPIC).select(
         fn.explode(fn.split(trace["body"].cast("string"), RECORD_END)).alias("line")
@@ -124,11 +123,10 @@ def consumptions(trace: DataFrame) -> DataFrame:
 
 
 def consumed(messages: DataFrame, traced: DataFrame) -> DataFrame:
-    """Give how long messages lay before consumers began with them, and how long these took.
+    """Return the time that messages waited for consumers, and the time that consumers took.
 
-    ``traced`` is of `consumptions`. Columns: topic, consumerGroup, minute, messages, failed,
-    waitP50, waitP90, waitP99, waitP999, waitMax, tookP50, tookP90, tookP99, tookP999, tookMax
-    (milliseconds).
+    ``traced`` is the result of `consumptions`. Columns: topic, consumerGroup, minute, messages, failed, waitP50,
+    waitP90, waitP99, waitP999, waitMax, tookP50, tookP90, tookP99, tookP999, tookMax (milliseconds).
     """
     topic = fn.col("topic")
     there = messages.where(~is_internal(topic) & ~topic.startswith(DLQ_PREFIX)).select(
@@ -156,12 +154,12 @@ def _named(part: str, columns: list[Column]) -> list[Column]:
 
 
 def delayed(messages: DataFrame, delays_ms: Sequence[int] = DELAYS_MS) -> DataFrame:
-    """Give every delayed message with when it was due and when it came.
+    """Return every delayed message with the times when it was due and when it came.
 
     Retries are delayed messages too; their topic is the retry topic.
 
-    Columns: broker, msgId, topic, kind (``level 3``, or ``timer``), retries, dueTimestamp,
-    deliveredTimestamp (null: it waits), lateMs (null: it waits).
+    Columns: broker, msgId, topic, kind (``level 3``, or ``timer``), retries, dueTimestamp, deliveredTimestamp (null: it
+    waits), lateMs (null: it waits).
     """
     waiting = messages.where(fn.col("topic").isin(SCHEDULE_TOPIC, TIMER_TOPIC))
     read = properties.of(waiting)
@@ -197,10 +195,9 @@ def delayed(messages: DataFrame, delays_ms: Sequence[int] = DELAYS_MS) -> DataFr
 
 
 def lateness(found: DataFrame, now_ms: int) -> DataFrame:
-    """Give how late the messages of `delayed` came, in milliseconds.
+    """Return the lateness of the messages of `delayed`, in milliseconds.
 
-    Columns: topic, kind, delivered, p50, p90, p99, p999, max, waiting, overdue (waiting though
-    they were due), nextDue.
+    Columns: topic, kind, delivered, p50, p90, p99, p999, max, waiting, overdue (waiting though they were due), nextDue.
     """
     waits = fn.col("deliveredTimestamp").isNull()
     counted = found.groupBy("topic", "kind").agg(

@@ -1,4 +1,4 @@
-"""Where a job's tables come from: the files of stores, or brokers."""
+"""Sources of a report's tables: the files of stores, or brokers. The driver reads small sources itself."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _BOUNDS = pa.schema(
 
 
 class Reader:
-    """Reads tables of one place; ``options`` are those of the format ``rocketmq``.
+    """Reader of the tables of one place; ``options`` are those of the format ``rocketmq``.
 
-    A small place is read at once, by this process, and not when a query runs.
+    This process reads a small place at once, not when a query runs.
     """
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
@@ -35,7 +35,7 @@ class Reader:
         self.options = dict(options)
 
     def table(self, name: str, columns: Iterable[str] | None = None, **more: str) -> DataFrame:
-        """Give a table, or some of its columns: what is not asked for is not built."""
+        """Return a table, or some of its columns; columns that are not requested are not built."""
         options = {**self.options, **more, "table": name}
         schema = None if columns is None else _part(name, columns)
         if self._is_small and (rows := rows_of(options, schema)) is not None:
@@ -48,12 +48,12 @@ class Reader:
         return is_small(parse(self.options))
 
     def stream(self, columns: Iterable[str], **more: str) -> DataFrame:
-        """Give messages as a stream."""
+        """Return messages as a stream."""
         reader = self.spark.readStream.format("rocketmq").options(**{**self.options, **more})
         return reader.schema(_part("messages", columns)).load()
 
     def queues(self) -> DataFrame:
-        """Give broker, topic, queueId, minOffset, maxOffset of every queue, without a task."""
+        """Return broker, topic, queueId, minOffset and maxOffset of every queue, without a task."""
         bounds = open_origin(parse(self.options)).bounds()
         rows = [
             {"broker": queue.broker, "topic": queue.topic, "queueId": queue.queue_id,
@@ -63,9 +63,9 @@ class Reader:
         return self.spark.createDataFrame(pa.Table.from_pylist(rows, _BOUNDS))
 
     def held(self, frame: DataFrame) -> DataFrame:
-        """Give a table as it is now, for several queries; of a small place it is small, too.
+        """Return a table as it is now, for several queries; for a small place it is small too.
 
-        Rows that Spark has at hand spare it most of a plan, and where there are none, all of it.
+        Rows in the driver's memory spare Spark most of a plan, and an empty table spares all of it.
         """
         if self._is_small:
             return self.spark.createDataFrame(frame.toArrow())
@@ -73,11 +73,11 @@ class Reader:
 
     @property
     def has_files(self) -> bool:
-        """Tell whether stores are read, and not brokers: then the whole log is there."""
+        """Tell whether stores are read, and not brokers; stores have the whole log."""
         return "path" in self.options or "paths" in self.options
 
     def log(self, columns: Iterable[str]) -> DataFrame:
-        """Give messages as the log has them; of brokers, what consumers can read."""
+        """Return the messages of the log; for brokers, the messages that consumers can read."""
         more = {"visibility": "log"} if self.has_files else {}
         return self.table("messages", columns, **more)
 
@@ -119,7 +119,7 @@ def has_small_log(options: Options) -> bool:
 
 
 def rows_of(options: Mapping[str, str], schema: StructType | None) -> pa.Table | None:
-    """Read the table that options name; None where it is larger than it is good to hold."""
+    """Read the table that the options name; None if it is too large to hold in memory."""
     source = RocketMQSource(dict(options))
     wanted = source.schema() if schema is None else schema
     reader = source.reader(wanted)

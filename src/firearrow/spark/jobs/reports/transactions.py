@@ -1,11 +1,10 @@
-"""Transactions: what became of each half message.
+"""Transactions: the fate of each half message.
 
-A transactional message is stored in ``RMQ_SYS_TRANS_HALF_TOPIC`` first. Its decision is an entry
-in ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, whose body lists queue offsets of halves (``17,18,``; those with
-a plus sign are copies of one before them), and, if it was committed, a message in the real topic
-that names the half's place in the log. A half that is checked is stored once more, as a new half of
-the same id; one that is given up is copied to ``TRANS_CHECK_MAX_TIME_TOPIC``. To be read with
-``visibility=log``.
+A transactional message is first stored in ``RMQ_SYS_TRANS_HALF_TOPIC``. Its decision is an entry in
+``RMQ_SYS_TRANS_OP_HALF_TOPIC``, whose body lists queue offsets of halves (``17,18,``; offsets with a plus sign are
+copies of an earlier entry). A commit is also a message in the real topic that names the half's place in the log. A half
+that is checked is stored once more, as a new half of the same id. A half that the broker gives up is copied to
+``TRANS_CHECK_MAX_TIME_TOPIC``. Read the messages with ``visibility=log``.
 """
 
 from __future__ import annotations
@@ -38,15 +37,14 @@ _OPS: Final = (TRANS_OP_HALF_TOPIC, ROCKSDB_TRANS_OP_HALF_TOPIC)
 
 
 def transactions(messages: DataFrame, now_ms: int) -> DataFrame:
-    """Give each transaction of which the log has a half, undecided ones first, then the oldest.
+    """Return each transaction whose half is in the log: undecided ones first, then the oldest.
 
-    ``decided twice``: more than one commit, or a commit of one half and a rollback of another.
-    ``discarded``: given up after too many checks, though it may be decided later by hand.
+    ``decided twice``: more than one commit, or a commit of one half and a rollback of another. ``discarded``: given up
+    after too many checks, though it may be decided later by hand.
 
-    Columns: broker, msgId, topic, producerGroup, keys, state, halves (copies by checks included),
-    checks, commits, decisions (halves with an entry that decides them), bornTimestamp,
-    lastTimestamp (of the last half), ageSeconds (since born; until the decision, if there is one),
-    halfQueueOffset (of the last half), commitLogOffset (of it).
+    Columns: broker, msgId, topic, producerGroup, keys, state, halves (copies by checks included), checks, commits,
+    decisions (halves with an entry that decides them), bornTimestamp, lastTimestamp (of the last half), ageSeconds
+    (since born; until the decision, if there is one), halfQueueOffset (of the last half), commitLogOffset (of it).
     """
     half = _halves(messages)
     decided = _decided(messages)
@@ -111,7 +109,7 @@ def _state() -> Column:
 
 
 def _halves(messages: DataFrame) -> DataFrame:
-    """Every half, copies included."""
+    """Return every half, copies included."""
     half = messages.where(fn.col("topic").isin(*_HALVES))
     read = properties.of(half)
     return half.select(
@@ -130,13 +128,13 @@ def _halves(messages: DataFrame) -> DataFrame:
 
 
 def _id(half: DataFrame) -> Column:
-    """The id that all copies of a half share."""
+    """Id that all copies of a half share."""
     read = properties.of(half)
     return fn.coalesce(read(names.UNIQUE_KEY), read(names.TRANSACTION_ID), half["msgId"])
 
 
 def _decided(messages: DataFrame) -> DataFrame:
-    """The halves that operations name, and when the first of them was stored."""
+    """Return the halves that operations name, and the store time of the first operation."""
     ops = messages.where(fn.col("topic").isin(*_OPS))
     offsets = fn.explode(fn.split(ops["body"].cast("string"), ","))
     named = ops.select("broker", ops["queueId"].alias("halfQueueId"), "storeTimestamp", offsets.alias("n"))
@@ -149,7 +147,7 @@ def _decided(messages: DataFrame) -> DataFrame:
 
 
 def _committed(messages: DataFrame) -> DataFrame:
-    """The places of halves of which there is a message in the real topic."""
+    """Return the places of halves that have a message in the real topic."""
     topic = fn.col("topic")
     delayed = is_internal(topic)  # of a delayed message, one copy waits and one is delivered
     commits = fn.greatest(fn.count_if(delayed), fn.count_if(~delayed))

@@ -1,11 +1,11 @@
-"""Watching: a stream of messages, thresholds, and alerts to a topic, a webhook or a function.
+"""Watch: a stream of messages, thresholds, and alerts to a topic, a webhook or a function.
 
-Spark keeps a few numbers for each topic and minute as the query's state, never messages; a rule is
-asked about each of these rows when a batch has changed it. How far consumers lag is not in the
-stream, so that is looked at from time to time beside it (`Lags`).
+Spark's state of the query is a few numbers for each topic and minute, never messages. Each changed row is checked
+against the rules after a batch. The stream does not hold the lag of consumers, so it is looked up at intervals beside
+the stream (`Lags`).
 
-An alert has an id made of its rule, subject and minute. It is told once by a running query, and at
-least once if that is started again: who receives alerts can drop those of a known id.
+The id of an alert is made of its rule, subject and minute. A running query sends it once, and a restarted query may
+send it again: receivers can drop alerts with a known id.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule that is broken; ``window`` is the minute (UTC, ISO 8601), of lag that of the look."""
+    """A broken rule; ``window`` is the minute (UTC, ISO 8601), for lag the minute of the look."""
 
     id: str
     rule: str
@@ -67,7 +67,7 @@ class Alert:
     value: float
 
     def as_json(self) -> str:
-        """Give it as one line."""
+        """Return the alert as one line of JSON."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
@@ -78,7 +78,7 @@ Tell = Callable[[Sequence[Alert]], None]
 def parse_rule(text: str) -> Rule:
     """Read a rule such as ``deadLetters > 0``; metrics are `METRICS`, in any case.
 
-    Raises ConfigError for what is none.
+    Raises ConfigError for any other text.
     """
     match = _RULE.fullmatch(text)
     known = {name.lower(): name for name in METRICS}
@@ -91,10 +91,10 @@ def parse_rule(text: str) -> Rule:
 
 
 def measured(messages: DataFrame) -> DataFrame:
-    """Give the numbers of each topic and minute, of a stream or a table of messages.
+    """Return the numbers of each topic and minute, from a stream or a table of messages.
 
-    Columns: windowStart, topic, messages, bytes, deadLetters, retries, p99Ms (born to stored, of
-    messages that were not meant to be stored later; null where there are none).
+    Columns: windowStart, topic, messages, bytes, deadLetters, retries, p99Ms (born to stored, of messages that were not
+    meant to be stored later; null if there are none).
     """
     dead = fn.startswith("topic", fn.lit(DLQ_PREFIX))
     retry = fn.startswith("topic", fn.lit(RETRY_PREFIX))
@@ -116,7 +116,7 @@ def measured(messages: DataFrame) -> DataFrame:
 
 
 def broken(numbers: DataFrame, rules: Iterable[Rule]) -> list[Alert]:
-    """Give an alert for each row of `measured` and rule that it breaks."""
+    """Return an alert for each row of `measured` and each rule that it breaks."""
     wanted = [rule for rule in rules if rule.metric in STREAM_METRICS]
     if not wanted:
         numbers.write.format("noop").mode("overwrite").save()  # a batch has to be computed
@@ -139,16 +139,16 @@ def _alert(rule: Rule, subject: str, window: datetime, value: float) -> Alert:
 
 
 class Lags:
-    """Looks at what consumer groups lag; tells a breach once, until it is over."""
+    """Check of the lag of consumer groups; a breach is reported once, until it is over."""
 
     def __init__(self, read: Callable[[], DataFrame], rules: Iterable[Rule]) -> None:
-        """``read`` gives what `firearrow.spark.jobs.reports.backlog.lags` gives, as it is then."""
+        """``read`` returns the present result of `firearrow.spark.jobs.reports.backlog.lags`."""
         self._read = read
         self._rules = [rule for rule in rules if rule.metric in LAG_METRICS]
         self._standing: set[tuple[Rule, str]] = set()
 
     def look(self, now: datetime) -> list[Alert]:
-        """Give the rules that are broken now and were not at the look before."""
+        """Return the rules that are broken now and were not at the previous look."""
         if not self._rules:
             return []
         summed = (
@@ -218,14 +218,14 @@ class Webhook:
 
 @dataclass
 class Watch:
-    """What a streaming query does with each batch."""
+    """Handler of each batch of a streaming query."""
 
     rules: Sequence[Rule]
     tell: Tell
     _told: dict[str, None] = field(default_factory=dict)
 
     def __call__(self, numbers: DataFrame, batch: int) -> None:
-        """Tell the alerts of a batch that were not told yet; ``batch`` is Spark's number."""
+        """Send the alerts of a batch that were not sent yet; ``batch`` is Spark's number."""
         new = [alert for alert in broken(numbers, self.rules) if alert.id not in self._told]
         if new:
             self.tell(new)
@@ -236,7 +236,7 @@ class Watch:
 
 
 def late(query: StreamingQuery) -> int:
-    """Give how many numbers of a topic and minute were left out, as they came after `LATE`."""
+    """Return the count of numbers of a topic and minute that were dropped because they came after `LATE`."""
     operators = [found for step in query.recentProgress for found in step.stateOperators]
     return sum(found.numRowsDroppedByWatermark for found in operators)
 

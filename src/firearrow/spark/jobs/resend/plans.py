@@ -1,9 +1,8 @@
-"""Jobs that send messages again: what they fix when they begin, and how their pieces are done.
+"""Plans of jobs that send messages again, and the run of their pieces.
 
-The directory of a job holds ``plan.json``, which says what was asked for, which offsets of which
-queues that is and where each queue goes, and ``queues/`` with the progress of each. The same job
-can be started again and again; it ends at once when all is done. A job that asks for something
-else needs a directory of its own.
+The directory of a job holds ``plan.json``: the request, the offsets of each queue, and the target of each queue.
+``queues/`` holds the progress of each queue. The same job can be started again and again; it ends at once when all
+messages are sent. A job with another request needs a separate directory.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Route(OfQueue, frozen=True, rename="camel"):
 
 
 class JobPlan(msgspec.Struct, frozen=True, rename="camel"):
-    """What a job does. ``asked`` is what it was asked for, in words that can be compared."""
+    """Plan of a job. ``asked`` is the request in values that can be compared."""
 
     job: str
     asked: dict[str, Any]
@@ -60,7 +59,7 @@ class JobPlan(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a job has done, all its runs together."""
+    """Counts of a job over all its runs."""
 
     queues: int
     messages: int
@@ -84,10 +83,10 @@ class QueueTask:
 def begin(
     directory: Path, asked: Mapping[str, Any], make: Callable[[], JobPlan], sleep: Sleep | None = None
 ) -> JobPlan:
-    """Give the plan of the job in a directory: the one that is there, or else a new one.
+    """Return the plan of the job in a directory: the existing one, or a new one.
 
-    An earlier run that was killed may have messages on their way still: then they are waited for.
-    Raises ConfigError if the job there is another.
+    A killed run may still have messages in flight, so a later run waits for them. Raises ConfigError if the directory
+    has another job.
     """
     path = directory / _PLAN
     if not path.exists():
@@ -104,7 +103,7 @@ def begin(
 
 
 def require_same(directory: Path, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raise ConfigError, saying what differs, unless a job is the one that was begun."""
+    """Raise ConfigError that names the differences, unless a job is the one that was begun."""
     differences = [
         f"{name} was {_word(begun.get(name))} and is {_word(asked.get(name))}"
         for name in {**begun, **asked}
@@ -133,7 +132,7 @@ def do(
     choose: Choose | None = None,
     rate: float | None = None,
 ) -> list[SourceProgress]:
-    """Send what the plan says and is not sent yet; ``rate`` is in messages a second, of all."""
+    """Send the planned messages that are not sent yet; ``rate`` is messages a second, of all workers together."""
     spans = {route.queue: Span(route.start, route.end) for route in plan.routes}
     at_once = min(workers.parallelism, len(plan.routes)) or 1
     pieces = [
@@ -176,8 +175,8 @@ def _send(piece: QueueTask) -> SourceProgress:
 
 
 def _require_shared(piece: QueueTask) -> None:
-    """Raise ConfigError unless this host sees the directory in which the job was begun: what is
-    noted elsewhere would be sent again by the next run."""
+    """Raise ConfigError unless this host sees the directory in which the job was begun. Progress in another directory
+    would be lost, and the next run would send those messages again."""
     try:
         plan = msgspec.json.decode((piece.directory / _PLAN).read_bytes(), type=JobPlan)
     except (OSError, msgspec.DecodeError):

@@ -1,20 +1,20 @@
-"""Chosen messages of a store, a cluster or an archive once more to a topic, never twice.
+"""Replay of chosen messages of a store, a cluster or an archive to a topic, none of them twice.
 
 ::
 
     replay(workers, ArchiveMessages.of(archive), Selection(tags=("paid",), start_ms=...),
            {"nameServer": "127.0.0.1:9876", "topic": "orders-again"}, Path("jobs/1"), rate=500)
 
-Messages keep body, tags, keys, id and properties, and say where they come from: ``REPLAY_TOPIC``,
-``REPLAY_BROKER``, ``REPLAY_QUEUE``, ``REPLAY_OFFSET``, ``REPLAY_ID`` and, the same for all of one
-job, ``REPLAY_JOB``. Those of one queue go to one queue of the target, in their order.
+Messages keep body, tags, keys, id and properties, and name their source: ``REPLAY_TOPIC``, ``REPLAY_BROKER``,
+``REPLAY_QUEUE``, ``REPLAY_OFFSET``, ``REPLAY_ID``, and ``REPLAY_JOB``, which all messages of a job share. Messages of
+one queue go to one queue of the target, in order.
 
-What consumers saw is replayed, each message once: topics of the broker itself hold the same message
-before it is delivered (delayed originals, half messages, also of transactions that were rolled
-back), retry and dead-letter topics hold it again. So these are left out unless they are asked for.
+Only messages that consumers saw are replayed, each once. The broker's own topics hold the same message before its
+delivery (delayed originals; half messages, also of rolled back transactions). Retry and dead-letter topics hold it
+again. So these topics are left out unless ``all_topics`` asks for them.
 
-What SQL can say chooses as well: ``chosen`` takes any DataFrame over messages and fixes which these
-are; the messages themselves don't pass through the JVM.
+SQL can choose messages too: ``chosen`` records the messages that a DataFrame names. The messages themselves do not pass
+through the JVM.
 """
 
 from __future__ import annotations
@@ -51,10 +51,12 @@ _ASKED = b"firearrow.asked"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which messages: what is given must all hold. Times are those of storing, in ms, the end
-    excluded; ``keys`` are words among a message's keys, or its id; ``chosen`` is a file that
-    ``chosen`` has written, and ``where`` says what that means. With ``all_topics`` also what is in
-    topics of the broker itself, and the copies in retry and dead-letter topics."""
+    """Choice of messages; all given conditions must hold.
+
+    Times are store times in ms, the end excluded. ``keys`` are words among a message's keys, or its id. ``chosen`` is a
+    file that ``chosen`` has written, and ``where`` says in words which messages it names. ``all_topics`` includes
+    topics of the broker itself, and the copies in retry and dead-letter topics.
+    """
 
     start_ms: int | None = None
     end_ms: int | None = None
@@ -65,7 +67,7 @@ class Selection:
     all_topics: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for times that can't be meant."""
+        """Raise ConfigError for impossible times."""
         try:
             start, end = checked_ms(self.start_ms or 0), checked_ms(self.end_ms or LAST_MS)
         except ValueError as error:
@@ -78,7 +80,7 @@ class Selection:
         return self.all_topics or not (is_system_topic(topic) or is_retry(topic) or is_dlq(topic))
 
     def asked(self) -> dict[str, Any]:
-        """Give it in words that can be compared."""
+        """Return the selection in values that can be compared."""
         return {
             "startMs": self.start_ms,
             "endMs": self.end_ms,
@@ -90,7 +92,7 @@ class Selection:
         }
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Leave out what is not chosen."""
+        """Leave out messages that are not chosen."""
         stored_ms = batch.column("storeTimestamp").cast(pa.int64()).to_numpy() // 1000
         wanted = np.ones(len(batch), np.bool_)
         if self.start_ms is not None:
@@ -113,7 +115,7 @@ def _have_keys(batch: pa.RecordBatch, keys: frozenset[str]) -> np.ndarray[Any, n
 
 
 def _are_chosen(batch: pa.RecordBatch, path: Path) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Tell whether a file names the messages of a batch, which are of one queue."""
+    """Return a mask of the messages of a batch, all of one queue, that a file names."""
     if not len(batch):
         return np.zeros(0, np.bool_)
     queue = Queue(*(batch.column(name)[0].as_py() for name in _PLACE[:3]))
@@ -130,15 +132,15 @@ def _chosen_offsets(path: Path, queue: Queue) -> np.ndarray[Any, np.dtype[np.int
 
 
 def chosen(frame: DataFrame, job: Path, place: Mapping[str, Any] | None = None, **others: Any) -> Selection:
-    """Fix what a DataFrame with the columns topic, broker, queueId and queueOffset names.
+    """Record the messages that a DataFrame with the columns topic, broker, queueId and queueOffset names.
 
-    It is run once: a job that goes on has the messages that were chosen when it began.
+    The DataFrame is run once. A continued job has the messages that were chosen when it began.
 
     Args:
         frame: the messages.
         job: the directory of the job.
-        place: where the messages are, of `Messages`.
-        others: what else the selection says; ``where`` says in words what the DataFrame is.
+        place: the place of the messages, from `Messages`.
+        others: the other conditions of the selection; ``where`` describes the DataFrame in words.
 
     Raises ConfigError if the job has begun with other words, or with messages of another place.
     """
@@ -168,15 +170,15 @@ def replay(
     rate: float | None = None,
     sleep: plans.Sleep | None = None,
 ) -> plans.Report:
-    """Send chosen messages to a topic that is there; the report has the topics that are left out.
+    """Send chosen messages to an existing topic; the report names the topics that are left out.
 
     Args:
-        workers: who does it, a queue at a time each.
-        messages: where they are; the job is about what there is when it begins.
-        selection: which of them.
-        options: those of the sink: ``nameServer``, ``topic``, and how to get in.
-        job: a directory for the job's state, seen by all workers; the same to go on after an end.
-        rate: messages a second at the most, of all workers together.
+        workers: the workers, each with one queue at a time.
+        messages: the source; the job covers the messages that exist when it begins.
+        selection: the choice of messages.
+        options: options of the sink: ``nameServer``, ``topic``, and credentials.
+        job: directory of the job's state, visible to all workers; give the same one to continue.
+        rate: largest number of messages a second, of all workers together.
         sleep: waits for seconds; for tests.
     """
     topic = options.get("topic")
@@ -195,7 +197,7 @@ def replay(
 
 
 def _routes(spans: Spans, topic: str, options: Mapping[str, str]) -> list[plans.Route]:
-    """Share the source queues out to those of the target."""
+    """Distribute the source queues over the queues of the target."""
     brokers = Brokers.of(options)
     try:
         targets = brokers.writable(topic)

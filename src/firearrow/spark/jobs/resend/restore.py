@@ -1,12 +1,12 @@
-"""An archive's messages back into topics of a cluster, each exactly once and in its queue's order.
+"""Restore of an archive's messages to topics of a cluster, each exactly once and in its queue's order.
 
-Topics are made with as many queues as they had. Each queue of the archive gets a queue of its own,
-with the same number where brokers are the same or alone; nobody else may write to it until it is
-done, for the number of its messages tells how far an interrupted restore was. Bodies, tags, keys,
-ids and properties are what they were; offsets begin at 0, times and hosts are those of the restore.
+Topics are created with their former number of queues. Each queue of the archive gets a separate queue, with the same
+number if the brokers are the same or there is only one. No other program may write to it until the restore is done,
+because the number of its messages is the progress of an interrupted restore. Bodies, tags, keys, ids and properties
+stay the same. Offsets begin at 0; times and hosts are those of the restore.
 
-Topics of the broker itself are not restored, nor are retry topics under their own name: brokers
-take no batches for them. ``topics`` can give them another.
+Topics of the broker itself are not restored. Nor are retry topics under their own name, because brokers take no batches
+for them; ``topics`` can rename them.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ def restore(
     """Write topics of an archive to a cluster.
 
     Args:
-        workers: who does it, a queue at a time each.
-        archive: where the messages are.
-        options: those of the sink: ``nameServer``, and how to get in.
-        job: a directory for the job's state, seen by all workers; the same to go on after an end.
-        topics: which topics, all by default; as a mapping, also under which names.
-        rate: messages a second at the most, of all workers together.
+        workers: the workers, each with one queue at a time.
+        archive: the archive with the messages.
+        options: options of the sink: ``nameServer``, and credentials.
+        job: directory of the job's state, visible to all workers; give the same one to continue.
+        topics: the topics, all by default; as a mapping, also their new names.
+        rate: largest number of messages a second, of all workers together.
         sleep: waits for seconds; for tests.
 
-    Raises ConfigError if a target queue holds messages already, if there is no archive, and for
-    topics that it does not have.
+    Raises ConfigError if a target queue holds messages, if there is no archive, and for topics that the archive lacks.
     """
     names = dict(topics) if isinstance(topics, Mapping) else {topic: topic for topic in topics}
     messages = ArchiveMessages.of(archive, tuple(names))
@@ -68,10 +67,10 @@ def restore(
 
 
 def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) -> list[plans.Route]:
-    """Give each source queue a queue of its own.
+    """Give each source queue a separate target queue.
 
-    A broker of the cluster with the source's name takes its queues; the others' are shared out.
-    Where several come to one broker, the second one's follow the first one's.
+    A broker of the cluster with the source's name takes its queues. Queues of other sources are distributed. If several
+    sources come to one broker, the queues of the second follow those of the first.
     """
     sources = sorted({queue.broker for queue in spans})
     strange = [source for source in sources if source not in brokers]
@@ -96,7 +95,7 @@ def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) ->
 
 
 def _make_topics(brokers: Brokers, routes: Sequence[plans.Route]) -> None:
-    """Make the topics, and see that their queues are empty."""
+    """Create the topics, and check that their queues are empty."""
     queues: dict[tuple[str, str], int] = {}
     for route in routes:
         key = route.to_topic, route.to_broker

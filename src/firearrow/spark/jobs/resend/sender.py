@@ -1,22 +1,21 @@
-"""Messages sent again, each never twice, by jobs that may be killed at any point.
+"""Sender of stored messages, none of them twice, in jobs that may be killed at any point.
 
-A job sends what it has of one source queue to one target queue, in order, window by window. Before
-each window it notes how far it is (``Progress``): all before is sent; what comes after may have
-been. After an unclean end, be it that the process was killed or that an answer did not come, the
-target queue tells what of it has arrived, and only the rest is sent. There are two ways to know::
+A job sends its messages of one source queue to one target queue, in order, window by window. Before each window it
+notes its progress (``SourceProgress``): all earlier messages are sent, later ones may be. After an unclean end (a
+killed process, or a missing answer) the target queue tells which messages have arrived, and only the rest is sent.
+There are two ways to know::
 
-    Marked       messages carry where they come from (properties REPLAY_...), so that others may
-                 write to the target, too
-    Positional   nobody else writes to the target queue, so the number of its messages says it
+    Marked       messages name their source (properties REPLAY_...), so that other programs may
+                 write to the target too
+    Positional   no other program writes to the target queue, so the number of its messages tells
 
-Bodies are sent as they were stored: compressed ones with the flag that says so, which a whole batch
-has in common. An archive has them decompressed; then they are compressed again, in the same way,
-since a broker may not take them otherwise. What no batch holds is sent alone.
+Bodies are sent in their stored form: compressed bodies with the flag that says so, which all messages of a batch share.
+An archive has them decompressed, so they are compressed again in the same way, because a broker may refuse larger
+bodies. A message that fits no batch is sent alone.
 
-A request that was on its way when its sender died may arrive late, so the target is asked
-``SETTLE_SECONDS`` later: whoever starts a job again waits that long, and so does each new attempt.
-The file with the progress is locked while a process works on a queue, so a task that was given up
-and lives on can't send beside its successor.
+A request in flight when its sender died may arrive late. So the target is asked ``SETTLE_SECONDS`` later: a restarted
+job waits that long, and so does each new attempt. A process locks the progress file while it works on a queue, so a
+task that was given up but still runs cannot send beside its successor.
 """
 
 from __future__ import annotations
@@ -87,10 +86,10 @@ STRIPPED: Final = frozenset(
 
 
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """How far a source queue is.
+    """Progress of a source queue.
 
-    All its chosen messages below ``next_offset`` are sent, ``sent`` in number. Others, if any, are
-    in the target queue from ``target_offset`` on.
+    All its chosen messages below ``next_offset`` are sent; their number is ``sent``. Later messages, if any, are in the
+    target queue from ``target_offset`` on.
     """
 
     next_offset: int
@@ -103,22 +102,22 @@ class Target(Protocol):
     """A queue that messages are sent to."""
 
     def end(self) -> int:
-        """The queue offset of the next message."""
+        """Return the queue offset of the next message."""
 
     def properties(self, start: int) -> Iterator[dict[str, str]]:
-        """The properties of its messages from an offset on."""
+        """Yield the properties of its messages from an offset on."""
 
     def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
-        """Send messages whose bodies all are as the flag says; they are acknowledged on return.
+        """Send messages whose bodies all fit the flag; they are acknowledged on return.
 
         Raises OSError or BrokerError.
         """
 
 
 class Message(NamedTuple):
-    """One message of the source: its queue offset, the how manyth it is, how it is sent.
+    """One message of the source: its queue offset, its ordinal number, and its form for sending.
 
-    ``sys_flag`` says whether its body is compressed, and how.
+    ``sys_flag`` holds the compression of its body.
     """
 
     offset: int
@@ -135,13 +134,13 @@ COLUMNS: Final = ("queueOffset", "flag", "sysFlag", "bodyCrc", "properties", "bo
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The properties that say where a message comes from."""
+    """Properties that name the source of a message."""
 
     job: str
     queue: Queue
 
     def of(self, row: dict[str, Any]) -> str:
-        """Give them as they are added to a message's."""
+        """Return the properties to add to a message."""
         return properties.format(
             {
                 "REPLAY_JOB": self.job,
@@ -154,7 +153,7 @@ class Marks:
         )
 
     def offset(self, found: dict[str, str]) -> int | None:
-        """Give the source offset of a message of this job and queue; None for any other."""
+        """Return the source offset of a message of this job and queue; None for any other."""
         mine = (self.job, self.queue.topic, self.queue.broker, str(self.queue.queue_id))
         names = ("REPLAY_JOB", "REPLAY_TOPIC", "REPLAY_BROKER", "REPLAY_QUEUE")
         if tuple(found.get(name) for name in names) != mine:
@@ -170,9 +169,9 @@ class Ledger:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep others away for the time of a block.
+        """Lock out other processes during a block.
 
-        Raises StoreLocked when another process sends the same.
+        Raises StoreLocked if another process sends the same queue.
         """
         make_directory(self._path.parent)
         descriptor = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
@@ -186,11 +185,11 @@ class Ledger:
             os.close(descriptor)
 
     def note(self, progress: SourceProgress) -> None:
-        """Have the progress on the disk."""
+        """Write the progress to the disk."""
         replace_atomically(self._path, msgspec.json.encode(progress))
 
     def read(self) -> SourceProgress | None:
-        """Give what was noted last."""
+        """Return the progress that was noted last."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=SourceProgress)
         except FileNotFoundError:
@@ -200,7 +199,7 @@ class Ledger:
 
 
 class Pace:
-    """Lets so many messages a second through; ``per_second`` None lets all."""
+    """Rate limit in messages a second; ``per_second`` None is no limit."""
 
     def __init__(
         self, per_second: float | None, clock: Clock | None = None, sleep: Callable[[float], object] | None = None
@@ -211,7 +210,7 @@ class Pace:
         self._free_at = self._clock.monotonic()
 
     def wait(self, messages: int) -> None:
-        """Return when so many messages may be sent."""
+        """Return when this number of messages may be sent."""
         if self._per_second is None:
             return
         now = self._clock.monotonic()
@@ -235,11 +234,11 @@ class Resend:
     batch_bytes: int = BATCH_BYTES
 
     def run(self) -> SourceProgress:
-        """Send what is not there yet; give the final progress.
+        """Send the messages that have not arrived yet; return the final progress.
 
-        Raises OSError or BrokerError when the target does not take it in several attempts, or
-        refuses it for a reason that does not pass; then it can be run again. Raises CorruptStore
-        when others write to a target that is ours by position.
+        Raises OSError or BrokerError if the target does not accept a message in several attempts, or refuses it for a
+        lasting reason; the call can be repeated. Raises CorruptStore if another program writes to a target that is ours
+        by position.
         """
         with self.ledger.held():
             failures = 0
@@ -258,7 +257,7 @@ class Resend:
                     self.sleep(SETTLE_SECONDS)
 
     def _attempt(self, noted: SourceProgress | None) -> SourceProgress:
-        """Go on from what was noted."""
+        """Go on from the noted progress."""
         begun = noted or SourceProgress(0, self.target.end())
         if noted is None:
             self.ledger.note(begun)
@@ -292,7 +291,7 @@ class Resend:
         return _cut(missing, self.window_bytes)
 
     def _require_alone(self, expected: int) -> None:
-        """Raise CorruptStore unless the target ends where what we have sent does."""
+        """Raise CorruptStore unless the target ends with our messages."""
         end = self.target.end()
         if end < expected:  # it may be seen a little later
             self.sleep(SETTLE_SECONDS)
@@ -305,7 +304,7 @@ class Resend:
 
 
 class _Arrived:
-    """What of the source is in the target, after an unclean end."""
+    """Messages of the source that are in the target, after an unclean end."""
 
     def __init__(self, begun: SourceProgress, target: Target, marks: Marks | None) -> None:
         self._begun = begun
@@ -319,13 +318,13 @@ class _Arrived:
             self._offsets = {offset for offset in found if offset is not None}
 
     def has(self, message: Message) -> bool:
-        """Tell whether a message is there."""
+        """Tell whether a message has arrived."""
         if self._offsets is None:
             return message.ordinal < self._count
         return message.offset in self._offsets
 
     def look_from(self, first: Message) -> int:
-        """From where on the target is to be looked at for a window that begins like this."""
+        """Return the target offset from which to look for a window that begins with this message."""
         if self._offsets is None:
             return self._begun.target_offset + first.ordinal
         if self._offsets and max(self._offsets) > first.offset:
@@ -334,9 +333,9 @@ class _Arrived:
 
 
 def _cut(messages: Iterable[Message], bytes_max: int, rows_max: int | None = None) -> Iterator[list[Message]]:
-    """Cut messages into lists of at most so many bytes, but of one message at least.
+    """Cut messages into lists of at most ``bytes_max`` bytes, but of one message at least.
 
-    With ``rows_max`` they are batches: of so many messages, with bodies of one kind.
+    With ``rows_max`` the lists are batches, with at most that many messages and bodies of one kind.
     """
     part: list[Message] = []
     size_bytes = 0
@@ -353,12 +352,12 @@ def _cut(messages: Iterable[Message], bytes_max: int, rows_max: int | None = Non
 
 
 def member_bytes(member: BatchMember) -> int:
-    """How many bytes a message takes in a batch."""
+    """Return the number of bytes of a message in a batch."""
     return _MEMBER_BYTES + len(member.body) + len(member.properties)
 
 
 def _message(row: dict[str, Any], ordinal: int, marks: Marks | None) -> Message:
-    """Make a message as it is sent."""
+    """Return a message in its form for sending."""
     sys_flag = (row["sysFlag"] or 0) & (COMPRESSED | COMPRESSION_MASK)
     kind = compression_of(sys_flag)
     body = row["body"] or b""
@@ -371,7 +370,7 @@ def _message(row: dict[str, Any], ordinal: int, marks: Marks | None) -> Message:
 
 
 def _properties(row: dict[str, Any], marks: Marks | None) -> bytes:
-    """The properties of a message as it is sent."""
+    """Return the properties of a message in their form for sending."""
     text = row["properties"] or ""
     if any(name in text for name in STRIPPED):
         kept = properties.parse(text)

@@ -1,8 +1,4 @@
-"""Where messages that are sent again come from: an archive, or a store or cluster itself.
-
-A job fixes the queue offsets that it is about when it begins. So whenever it goes on, it has the
-same messages in the same order, though the archive may have grown or been compacted since.
-"""
+"""Sources of messages that are sent again: an archive, or a store or cluster itself."""
 
 from __future__ import annotations
 
@@ -38,17 +34,17 @@ class Messages(Protocol):
 
     @property
     def spans(self) -> Spans:
-        """The queues, and which of their offsets this is about."""
+        """The queues, and the span of offsets of each."""
 
     @property
     def place(self) -> Mapping[str, Any]:
-        """Where that is, in words that can be compared."""
+        """Place of the messages in values that can be compared."""
 
     def within(self, spans: Spans) -> Messages:
-        """The same source, about other offsets."""
+        """Return the same source with other offsets."""
 
     def read(self, queue: Queue, start: int) -> Iterator[pa.RecordBatch]:
-        """The messages of a queue from an offset on, in their order, with the columns ``SENT``."""
+        """Yield the messages of a queue from an offset on, in order, with the columns ``SENT``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +58,9 @@ class ArchiveMessages:
 
     @classmethod
     def of(cls, archive: Archive, topics: Sequence[str] = ()) -> ArchiveMessages:
-        """Take what an archive holds now, of some topics or of all.
+        """Take the present messages of an archive, of some topics or of all.
 
-        Raises ConfigError where there is no archive, and for topics that it does not have.
+        Raises ConfigError if there is no archive, and for topics that it lacks.
         """
         state = archive.load()
         _require_topics(archive, {file.topic for file in state.files.values()}, topics)
@@ -78,16 +74,16 @@ class ArchiveMessages:
         return cls(files, spans, place, archive.place)
 
     def within(self, spans: Spans) -> ArchiveMessages:
-        """The same files as far as they may be needed, other offsets."""
+        """Return the files that may be needed for other offsets."""
         held = spans.items()
         files = tuple(f for f in self.files if any(f.may_hold(*span) for span in held))
         return replace(self, files=files, spans=spans)
 
     def read(self, queue: Queue, start: int) -> Iterator[pa.RecordBatch]:
-        """Read the row groups that hold a queue; the files are sorted by it.
+        """Read the row groups that hold a queue; the files are sorted by queue.
 
-        Which file comes first is looked up in them: the table knows only between which offsets
-        their queues are, all together.
+        The order of the files is looked up in them, because the table knows only the range of offsets of all their
+        queues together.
         """
         span = self.spans[queue]
         span = Span(max(start, span.start), span.end)
@@ -135,7 +131,7 @@ def _may_hold(group: pq.RowGroupMetaData, schema: pa.Schema, queue: Queue, span:
 
 @dataclass(frozen=True, slots=True)
 class OriginMessages:
-    """Messages that a store or a cluster holds."""
+    """Messages of a store or a cluster."""
 
     source: Source
     spans: Spans
@@ -143,10 +139,10 @@ class OriginMessages:
 
     @classmethod
     def at(cls, options: Mapping[str, str]) -> OriginMessages:
-        """Take what is now where the options of a read say: the files of stores, or brokers.
+        """Take the present messages of a read's options: the files of stores, or brokers.
 
-        Bodies are read as they are stored, compressed or not. Raises ConfigError for options that
-        choose messages in other ways than by their queues.
+        Bodies are read in their stored form, compressed or not. Raises ConfigError for options that choose messages by
+        anything but their queues.
         """
         parsed = parse(options)
         require_queues(parsed)
@@ -156,17 +152,17 @@ class OriginMessages:
 
     @classmethod
     def of(cls, source: Source) -> OriginMessages:
-        """Take what there is now."""
+        """Take the present messages of an origin."""
         bounds = source().bounds()
         held = {q: Span(b.earliest, b.latest) for q, b in bounds.items() if b.earliest < b.latest}
         return cls(source, held)
 
     def within(self, spans: Spans) -> OriginMessages:
-        """The same place, other offsets."""
+        """Return the same place with other offsets."""
         return replace(self, spans=spans)
 
     def read(self, queue: Queue, start: int) -> Iterator[pa.RecordBatch]:
-        """Read a queue, task by task; where one has not the order of the queue, it is put in it."""
+        """Read a queue, task by task; a task that is not in the order of the queue is sorted."""
         origin = self.source()
         span = Span(max(start, self.spans[queue].start), self.spans[queue].end)
         for partition in origin.partitions({queue: span}) if span.start < span.end else ():
@@ -178,7 +174,7 @@ class OriginMessages:
 
 
 def require_queues(options: Options) -> None:
-    """Raise ConfigError for what a `Selection` says, or nothing does."""
+    """Raise ConfigError for options that a `Selection` replaces, and for options without an equivalent."""
     choice = options.choice
     for name, is_given in (
         ("tags", choice.tags),

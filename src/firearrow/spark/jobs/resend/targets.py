@@ -1,4 +1,4 @@
-"""Queues of brokers as targets of messages that are sent again, and topics made for them."""
+"""Queues of brokers as targets of messages that are sent again, and topics created for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AGAIN: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_M
 
 
 class Brokers:
-    """The masters of a cluster, by name. Raises ConfigError where the options name no cluster."""
+    """The masters of a cluster, by name. Raises ConfigError if the options name no cluster."""
 
     def __init__(self, options: Options) -> None:
         self._cluster = Cluster(options.place, options.access)
@@ -41,7 +41,7 @@ class Brokers:
         return cls(for_sink(options))
 
     def addresses(self) -> dict[str, str]:
-        """Give the address of each broker's master."""
+        """Return the address of each broker's master."""
         if not self._addresses:
             self._addresses = self._cluster.run(self._cluster.name_servers.masters())
         if not self._addresses:
@@ -49,7 +49,7 @@ class Brokers:
         return self._addresses
 
     def address(self, broker: str) -> str:
-        """Give the address of a broker; BrokerUnavailable if there is none of that name."""
+        """Return the address of a broker; raise BrokerUnavailable if there is none of that name."""
         try:
             return self.addresses()[broker]
         except KeyError:
@@ -72,7 +72,7 @@ class Brokers:
         self.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     def writable(self, topic: str) -> list[Target]:
-        """Queues of a topic that may be written to; raises as ``NameServers.route``."""
+        """Return the queues of a topic that allow writing; raises as ``NameServers.route``."""
         return writable(self._cluster.run(self._cluster.name_servers.route(topic)))
 
     def call(self, broker: str, code: int, fields: Mapping[str, FieldValue], body: bytes = b"") -> AnyCommand:
@@ -88,7 +88,7 @@ class Brokers:
         self._cluster.close()
 
     def queue(self, place: Queue) -> BrokerQueue:
-        """Give a queue to write to."""
+        """Return a queue to write to."""
         return BrokerQueue(self, place)
 
 
@@ -101,14 +101,14 @@ class BrokerQueue:
         self._clock = SystemClock()
 
     def end(self) -> int:
-        """The queue offset of the next message."""
+        """Return the queue offset of the next message."""
         place = self._place
         fields: dict[str, FieldValue] = {"topic": place.topic, "queueId": place.queue_id}
         answer = self._brokers.call(place.broker, RequestCode.GET_MAX_OFFSET, fields)
         return read_number(answer, "offset", self._brokers.address(place.broker))
 
     def properties(self, start: int) -> Iterator[dict[str, str]]:
-        """The properties of its messages from an offset on."""
+        """Yield the properties of its messages from an offset on."""
         options, broker = PullOptions(GROUP), self._place.broker
         address = self._brokers.address(broker)
         at = start
@@ -127,10 +127,10 @@ class BrokerQueue:
             at = following
 
     def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
-        """Send messages to this queue and no other; they are acknowledged on return.
+        """Send messages to exactly this queue; they are acknowledged on return.
 
-        Several are a batch. A large one goes alone: what a broker takes of a body it takes of a
-        batch as well, and that is more than its bodies.
+        Several messages are a batch. A large one goes alone: a broker accepts the same size for a body as for a batch,
+        and a batch is larger than its bodies.
         """
         is_batch = len(members) > 1 or member_bytes(members[0]) <= BATCH_BYTES
         fields = send_fields(GROUP, self._place, self._clock.now_ms(), batch=is_batch)
