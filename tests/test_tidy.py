@@ -46,6 +46,12 @@ PLAIN = (
     *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
     *("controller/", "replication/", "net/"),
     *(path.name for path in SOURCE.glob("*.py")),
+    *("controller/", "replication/", "spark/bodies/", "spark/columns/", "spark/jobs/", "spark/source/"),
+    *(
+        f"spark/{name}.py"
+        for name in ("__init__", "access", "offsets", "options", "properties", "session", "sink", "sinkrows", "tables")
+    ),
+    "spark/workererrors.py",
     *(f"store/{path.name}" for path in (SOURCE / "store").glob("*.py")),
     *(
         f"broker/{room.parent.name}/{name}"

@@ -32,12 +32,12 @@ from firearrow.errors import ConfigError, DataLost
 OffsetJson = dict[str, dict[str, dict[str, int | list[int]]]]
 OffsetAt = Callable[[Queue, int], int | None]
 OffsetsAt = Callable[[Mapping[Queue, Span], int], Mapping[Queue, int]]
-"""Where in each span what was stored at or after a time begins."""
+"""Function to the first offset in each span that was stored at or after a time."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
-_SHOWN_MAX: Final = 5  # so many queues an error names: the rest is counted
+_SHOWN_MAX: Final = 5  # queues that an error names; the others are counted
 
 
 # --- JSON ---
@@ -143,7 +143,7 @@ def _queue_id(text: str, what: str) -> int:
     return int(text)
 
 
-# --- where a read begins and ends ---
+# --- begin and end of a read ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ def _require_known(option: str, named: Mapping[Queue, int], bounds: Mapping[Queu
         )
 
 
-# --- from offsets to what is read ---
+# --- from offsets to spans ---
 
 
 class Loss(NamedTuple):
@@ -337,7 +337,7 @@ def _name(queue: Queue) -> str:
     return f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker}"
 
 
-# --- how much a step reads ---
+# --- size of a step ---
 
 
 def new_end(start: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> dict[Queue, int]:

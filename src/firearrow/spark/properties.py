@@ -1,6 +1,6 @@
 """A message's properties as column expressions: the one place that knows their stored form.
 
-A table has them as the stored string (``name \\x01 value \\x02 ...``) or as a map; `of` gives the reader that fits a
+A table holds them as the stored string (``name \\x01 value \\x02 ...``) or as a map; `of` gives the reader that fits a
 DataFrame. Both agree with `firearrow.message.properties.parse`: the last pair of a repeated name counts, and a pair
 without a value is no pair.
 """

@@ -24,7 +24,7 @@ SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     # Arrow batches through sockets of the machine: a tenth faster than through TCP
     "spark.python.unix.domain.socket.enabled": "true",
-    # a worker that Spark no longer wants prints a traceback otherwise, most often on a busy machine
+    # otherwise a worker that Spark drops prints a traceback, most often on a busy machine
     "spark.python.daemon.module": "pyspark_firearrow.daemon",
     # the default one asks the local file system for permissions by starting processes
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -67,21 +67,21 @@ def require_java() -> str:
     return found
 
 
-# The classes of Spark as a JVM keeps them in memory, so that the next one starts in half the time.
+# --- class data: Spark's classes in the JVM's form, so that the next JVM starts in half the time ---
 #
-#  Half of what a small job costs is loading and verifying Spark's classes. A JVM can write those that it has loaded
-# to a file when it ends (JEP 350), and another one map them. The JVM checks itself that a file fits its version and
-# its class path, and goes on without it where not. So the first run records, which goes on for some seconds after
-# the command has ended, and later ones are quick.
+# Half of the cost of a small job is loading and verifying Spark's classes. A JVM can write its loaded classes to a
+# file when it ends (JEP 350), and another JVM can map that file. The JVM checks that the file fits its version and
+# class path, and goes on without it if not. So the first run writes the file, which takes some seconds after the
+# command has ended, and later runs are quick.
 #
-# A file is of one Java and one Spark and takes 170 MB of the user's cache directory. Where the class path has
-# directories with something in them (a Spark with ``conf/``), there is none, as JVMs refuse these.
+# A file belongs to one Java and one Spark, and takes 170 MB of the user's cache directory. There is no file if the
+# class path has directories that are not empty (a Spark with ``conf/``), because JVMs refuse these.
 
 
-FREE_BYTES_MIN: Final = 2 << 30  # where there is less, the disk is left to others
-RETRY_SECONDS: Final = 3600  # how long one that records is waited for; it may have been killed
-KEEP_SECONDS: Final = 30 * 86_400  # what nobody has used for so long is of a Spark that is gone
-_NOT_LOGGED: Final = "-Xlog:cds*=off"  # else standard output has a line for each class left out
+FREE_BYTES_MIN: Final = 2 << 30  # with less free space no file is written
+RETRY_SECONDS: Final = 3600  # time to wait for a JVM that writes a file; it may have been killed
+KEEP_SECONDS: Final = 30 * 86_400  # a file that was unused this long belongs to a removed Spark
+_NOT_LOGGED: Final = "-Xlog:cds*=off"  # otherwise standard output has a line for each class left out
 _IN_CLASS_PATH: Final = (
     "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH",
     "SPARK_PREPEND_CLASSES",
@@ -131,7 +131,7 @@ def _place(java: Path) -> Path | None:
         facts = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in known]
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firearrow"
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if cache.stat().st_uid != os.geteuid():  # what others can write must not be run
+        if cache.stat().st_uid != os.geteuid():  # a file that other users can write must not be run
             return None
     except (OSError, RuntimeError):  # no home
         return None
@@ -153,8 +153,8 @@ def _options(path: Path) -> list[str]:
         return []
     if shutil.disk_usage(path.parent).free < FREE_BYTES_MIN:
         return []
-    made.unlink(missing_ok=True)  # of one that was killed
-    made.touch()  # so that of several runs one records
+    made.unlink(missing_ok=True)  # the file of a JVM that was killed
+    made.touch()  # so that only one of several runs writes
     return [f"-XX:ArchiveClassesAtExit={shlex.quote(str(made))}", _NOT_LOGGED]
 
 

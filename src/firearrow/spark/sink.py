@@ -36,7 +36,7 @@ from firearrow.spark.workererrors import told_in_sentences
 
 log = logging.getLogger(__name__)
 
-# How Spark tells the tasks of a stream what they belong to.
+# Spark's properties that name the query and batch of a task.
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _NONE: Final = SendCounts(0, 0, 0, 0)
@@ -107,7 +107,7 @@ class BatchWriter(_Sending, DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log the counts of the messages that were sent nevertheless."""
-        log.warning("job has failed: consumers can see what it sent", extra=_told(messages))
+        log.warning("job has failed: consumers can see the messages that it sent", extra=_told(messages))
 
 
 @told_in_sentences
@@ -124,7 +124,10 @@ class StreamWriter(_Sending, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Log the counts of the messages that were sent nevertheless."""
-        log.warning("batch has failed: consumers can see what it sent", extra={"batch_id": batchId, **_told(messages)})
+        log.warning(
+            "batch has failed: consumers can see the messages that it sent",
+            extra={"batch_id": batchId, **_told(messages)},
+        )
 
 
 def send_rows(cluster: Cluster, sender: BatchSender, rows: Rows, count_max: int) -> None:
@@ -154,12 +157,12 @@ def _told(messages: Sequence[WriterCommitMessage | None]) -> dict[str, int]:
     }
 
 
-# Cuts rows into batches: of one topic, and of one queue where rows say which, in their order.
+# --- batches: rows of one topic, and of one queue if rows name it, in order ---
 
 
-# Upstream's limit of a request's body is 4 MiB; a quarter keeps a broker's answer times even.
+# RocketMQ's limit of a request's body is 4 MiB; a quarter keeps a broker's answer times even.
 BATCH_BYTES_MAX: Final = 1024 * 1024
-_PLACE_BITS: Final = 30  # a group of rows is numbered by its topic, its queue and whether alone
+_PLACE_BITS: Final = 30  # a group of rows is numbered by its topic, its queue, and whether its rows go alone
 
 
 def pieces_of(rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_max: int) -> Iterator[BatchBody]:

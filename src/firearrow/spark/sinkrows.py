@@ -331,7 +331,7 @@ def _refuse_separators(texts: pa.Array, place: str) -> None:
         raise MessageError(f"{text!r} contains a separator (0x01 or 0x02)", place)
 
 
-# --- where to ---------------------------------------------------------------------------------
+# --- topics and queues ---------------------------------------------------------------------------------
 
 
 def _topics(batch: pa.RecordBatch, topic: str | None) -> tuple[list[str], Ints]:

@@ -39,7 +39,7 @@ MESSAGES: Final = pa.schema(
         ("queueOffset", pa.int64()),
         ("commitLogOffset", pa.int64()),
         ("storeSize", pa.int32()),
-        ("msgId", pa.string()),  # as clients print it: the unique id, else the offset id
+        ("msgId", pa.string()),  # as clients print it: the unique id, or without one the offset id
         ("offsetMsgId", pa.string()),
         ("flag", pa.int32()),
         ("sysFlag", pa.int32()),
@@ -127,7 +127,7 @@ SUBSCRIPTION_GROUPS: Final = pa.schema(
 TIMER: Final = pa.schema(
     [
         ("broker", pa.string()),
-        ("topic", pa.string()),  # where it will be delivered
+        ("topic", pa.string()),  # topic of the delivery
         ("queueId", pa.int32()),
         ("deliveryTimestamp", TIMESTAMP),
         ("commitLogOffset", pa.int64()),

@@ -370,7 +370,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
             streamed(server, checkpoint)
         found, checkpoint = streamed(server, checkpoint, failOnDataLoss="false")
         assert found == sorted(body.encode() for body in new)
-        assert "the topic was deleted and made again" in [it.get("reason") for it in told(caplog)]
+        assert "the topic was deleted and created again" in [it.get("reason") for it in told(caplog)]
         assert streamed(server, checkpoint) == ([], checkpoint)
 
 

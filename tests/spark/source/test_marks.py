@@ -90,7 +90,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
     caplog.clear()
     assert stream.step() == new
     reasons = [line["reason"] for line in told(caplog) if line["event"] == "messages are skipped"]
-    assert reasons == ["the topic was deleted and made again"]
+    assert reasons == ["the topic was deleted and created again"]
     assert stream.step() == []
     assert stream.step(7) == []
     following = fill(tmp_path, "next", 6, BORN_MS + 20_000, **options)
@@ -203,11 +203,11 @@ def test_an_archive_has_all_of_a_topic_that_was_made_again(
     fill(root, "old", 40)
     assert archived(root, place).rows == 40
     fill(root, "new", count, BORN_MS + 9000, anew="T")
-    with pytest.raises(DataLost, match="offsets 20 to 20, the topic was deleted and made again"):
+    with pytest.raises(DataLost, match="offsets 20 to 20, the topic was deleted and created again"):
         archived(root, place)
     caplog.clear()
     assert archived(root, place, failOnDataLoss="false").rows == count
-    assert "the topic was deleted and made again" in {line.get("reason") for line in told(caplog)}
+    assert "the topic was deleted and created again" in {line.get("reason") for line in told(caplog)}
     [gap] = Archive(place).load().progress.gaps
     assert (gap.topic, gap.start, gap.missing) == ("T", 20, 0)
     assert archived(root, place) == Summary()
@@ -234,7 +234,7 @@ def test_an_archive_and_a_topic_that_was_made_again_are_no_one_table(tmp_path: P
     fill(root, "more", 2, BORN_MS + 100)
     assert len(stream.step()) == 2
     fill(root, "new", 60, BORN_MS + 9000, anew="T")
-    with pytest.raises(DataLost, match="it was deleted and made again"):
+    with pytest.raises(DataLost, match="it was deleted and created again"):
         stream.step()
 
 

@@ -46,7 +46,7 @@ LOGICAL: Final[dict[tuple[str, str], T.DataType]] = {
 }
 WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
-# What fastavro raises for bytes that are no datum of a schema.
+# Errors that fastavro raises for bytes that are no datum of a schema.
 NO_DATUM: Final = (EOFError, ValueError, LookupError, TypeError, ArithmeticError, SchemaResolutionError)
 
 Convert = Callable[[Any], Any]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("json", "avro", "protobuf")
 SAMPLE_MESSAGES: Final = 1000  # enough to see optional fields, and read in seconds
-NOT_OF_TYPE: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)  # of Arrow's conversion
+NOT_OF_TYPE: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)  # errors of Arrow's conversion
 STRICT: Final = {"allowSingleQuotes": "false"}
 _BACKSLASH: Final = r"\\\\"
 _HALF: Final = r"\\u[dD][89a-fA-F]"
@@ -234,7 +234,7 @@ def _in_workers(messages: DataFrame, bodies: Bodies) -> DataFrame:
         values = [None if body is None else decode(body) for body in column.to_pylist()]
         return _arrow(values, fields)
 
-    # PySpark's types want the kind of function, of which PySpark warns
+    # PySpark's types ask for an argument that makes PySpark warn
     value = arrow_udf(values_of, returnType=fields)  # type: ignore[call-overload]
     return _with_undecoded(messages.withColumn("value", value(F.col("body"))))
 

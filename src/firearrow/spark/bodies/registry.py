@@ -25,10 +25,10 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from firearrow.errors import ConfigError, FirearrowError
 
-AVRO, JSON = "AVRO", "JSON"  # as a registry calls them
+AVRO, JSON = "AVRO", "JSON"  # a registry's names
 FRAME: Final = struct.Struct(">BI")
 ANSWER_SECONDS_MAX: Final = 10  # a registry answers from memory
-SCHEMAS_KEPT_MAX: Final = 1000  # by a worker; the schema of an id never changes
+SCHEMAS_KEPT_MAX: Final = 1000  # in each worker; the schema of an id never changes
 
 
 def unframed(body: bytes) -> tuple[int, bytes] | None:
@@ -78,7 +78,7 @@ def _asked(registry: Registry, path: str, kind: str = AVRO) -> str | None:
         with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as response:
             answer: dict[str, Any] = json.load(response)
     except urllib.error.HTTPError as error:
-        with error:  # it is the answer, too
+        with error:  # the error is the answer too
             if error.code == 404:
                 return None
             raise FirearrowError(f"schema registry {registry}: {error} for {path}") from None

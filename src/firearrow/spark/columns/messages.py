@@ -32,7 +32,7 @@ BATCH_BYTES_MAX: Final = 1 << 30  # Arrow counts the bytes of a column in 31 bit
 
 _BORN_HOST_AT: Final = 48
 _STORE_HOST_AT: Final = 64
-_HOSTS_MAX: Final = 1 << 16  # whose texts are remembered
+_HOSTS_MAX: Final = 1 << 16  # hosts whose texts are cached
 _MS_MAX: Final = (1 << 63) // 1000 - 1
 
 

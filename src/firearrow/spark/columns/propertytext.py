@@ -41,7 +41,7 @@ class PropertyText:
         self._text = text = text[first:end]
         self._bounds = bounds = bounds - first if first else bounds
         is_end = text == _PAIR_END
-        rows = bounds[1:][bounds[1:] > bounds[:-1]]  # where those that are not empty end
+        rows = bounds[1:][bounds[1:] > bounds[:-1]]  # ends of the strings that are not empty
         is_open = ~is_end[rows - 1]  # senders may leave the last separator out
         if opened := np.count_nonzero(is_open):
             rows = rows[is_open]

@@ -35,8 +35,8 @@ Mask = npt.NDArray[np.bool_]
 _WORD: Final = np.dtype("<u8")
 _MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 _ROWS_MAX: Final = 32_768
-_LOG_PIECES: Final = 4  # times the bytes of a batch, that what is scanned together may have
-_LEAN_ROW_BYTES: Final = 128  # what a row without a body is taken for
+_LOG_PIECES: Final = 4  # largest scan, in batches' bytes
+_LEAN_ROW_BYTES: Final = 128  # assumed size of a row without a body
 _OTHER_CRC: Final = "its body has another CRC"
 
 
@@ -53,7 +53,7 @@ class Topics:
         width = max(-(-longest // 8), 1)
         padded = b"".join([text.ljust(8 * width, b"\0") for text in texts])
         words = np.frombuffer(padded, np.uint64).reshape(len(texts), width)
-        left = self._sizes[:, None] - 8 * np.arange(width)  # bytes that are the topic's
+        left = self._sizes[:, None] - 8 * np.arange(width)  # bytes of the topic that are left
         self._words = np.ascontiguousarray(words.T)
         self._masks = np.ascontiguousarray(_MASKS[np.clip(left, 0, 8)].T)
 
@@ -88,7 +88,7 @@ class Parts:
         self.queue_ids = np.array([part[1] for part in parts], np.int64)
         self._start = np.array([part[2] for part in parts], np.int64)
         self._end = np.array([part[3] for part in parts], np.int64)
-        # Of other queues each record is wanted that an entry leads to, whatever its offset.
+        # In other queues every record that an entry leads to is wanted, whatever its offset.
         self._start[~np.array(batches, np.bool_)] = 0
         self._end[~np.array(batches, np.bool_)] = 1 << 62
 
@@ -132,7 +132,7 @@ class Batches:
         self._has_body = "body" in schema.names
         self._is_choosing = narrow != PushedFilters() or options.choice != Choice()
 
-    # --- every record ---
+    # --- records of the log ---
 
     def of_log(self, columns: Columns, base: int) -> Iterator[pa.RecordBatch]:
         """Yield batches of the records of a scan, whose positions are relative to ``base`` in the log."""
@@ -181,7 +181,7 @@ class Batches:
             columns = self._unwrapped(columns, start, end)
         yield from self.of_log(columns, 0)
 
-    # --- both ---
+    # --- records of log and queues ---
 
     def _unwrapped(self, columns: Columns, start: Ints, end: Ints) -> Columns:
         """See ``innerbatches.unwrapped``."""
@@ -277,7 +277,7 @@ class QueueBatches(Batches):
         """
         first, end = wanted.first, min(wanted.last + wanted.size_max, file.end)
         storage = self._store.storage
-        held = None  # what is open stays readable, so it is opened once where that can be
+        held = None  # an open file stays readable, so it is opened once if possible
         if end - first <= storage.window_bytes_max:
             held = storage.window(file.path, first - file.base, end - file.base), first
         for some in wanted.pieces():
@@ -314,7 +314,7 @@ class QueueBatches(Batches):
         """Yield entries with the bytes of their records: the open window, or the bytes that one call reads."""
         wanted = self._inside(file, wanted)
         places = wanted.physical_offset
-        if np.count_nonzero(again := places[1:] == places[:-1]):  # also in an LMQ
+        if np.count_nonzero(again := places[1:] == places[:-1]):  # the message is also in an LMQ
             repeated = np.append(False, again)
             yield from self._windows(file, wanted.take(repeated), held)
             wanted = wanted.take(~repeated)
@@ -354,7 +354,7 @@ class QueueBatches(Batches):
         own &= topics.are(columns, wanted.part)
         if np.count_nonzero(own) < len(own):
             own |= topics.is_lmq[wanted.part]
-        # records inside of others: at most one of them is what it says
+        # records inside of others: at most one of them is genuine
         own[1:] &= columns.position[1:] >= columns.position[:-1] + columns.size[:-1]
         if np.count_nonzero(own) < len(own):
             self._corrupt(file, wanted, topics, own)
@@ -381,5 +381,5 @@ class QueueBatches(Batches):
 
 def _some(columns: Columns, rows: Mask | slice) -> Columns:
     found = Columns(columns.buffer, columns.position[rows], len(columns.buffer))
-    found.queue_id = columns.queue_id[rows]  # which may be another than the records say
+    found.queue_id = columns.queue_id[rows]  # it may differ from the topic in the records
     return found

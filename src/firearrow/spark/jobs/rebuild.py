@@ -19,8 +19,8 @@ from firearrow.store.offline import ALL, Layout, Order, Rebuilt, rebuild
 
 WRITTEN: Final = "kind string, file string, bytes long, remark string"
 MADE: Final = {"consumequeue": "queue", "batchconsumequeue": "queue", "consumequeue_rocksdb": "queue", "index": "index"}
-"""The directories that a rebuild makes, and the kind of what is in them."""
-_ROUNDS: Final = 4  # pieces for each core in a job: more would be more in the driver's memory
+"""The directories that a rebuild makes, and the kind of their files."""
+_ROUNDS: Final = 4  # pieces for each core in a job; all their results are in the driver's memory
 
 
 def rebuilt(
@@ -67,4 +67,4 @@ def _rows(made: Rebuilt, order: Order) -> Iterator[tuple[str, str, int | None, s
     for queue, reason in made.left_out.items():
         yield "left out", queue, None, reason
     for topic, entries in made.unconfigured.items():
-        yield "left out", topic, None, f"not configured: taken for deleted, with {entries} entries"
+        yield "left out", topic, None, f"not configured: treated as deleted, with {entries} entries"

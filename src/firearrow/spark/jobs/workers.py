@@ -85,7 +85,7 @@ def local_workers(jobs: int, start_method: str = "spawn") -> Iterator[ProcessWor
     try:
         yield ProcessWorkers(pool, jobs)
     except (KeyboardInterrupt, SystemExit):
-        end.send_bytes(b"end")  # nobody reads it, so all see it
+        end.send_bytes(b"end")  # no process reads it, so all see it
         raise
     finally:
         pool.shutdown(cancel_futures=True)

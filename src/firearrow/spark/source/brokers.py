@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-GROUP: Final = "firearrow-spark"  # who pulls, if the options don't say
+GROUP: Final = "firearrow-spark"  # the group that pulls by default
 SAMPLE_ROWS: Final = 16  # messages of each queue that are looked at for their size
 
 
@@ -92,7 +92,7 @@ class BrokerOrigin:
     @cached_property
     def _cluster(self) -> Cluster:
         cluster = Cluster(self._options.place, self._options.access)
-        finalize(self, cluster.close).atexit = False  # whoever plans a query just drops the origin
+        finalize(self, cluster.close).atexit = False  # the planner of a query just drops the origin
         return cluster
 
     @cached_property
@@ -119,7 +119,7 @@ class BrokerOrigin:
             try:
                 return await ask()
             except MAY_PASS as error:
-                log.info("brokers are asked again about queues", extra={"error": error})
+                log.info("queues are requested from brokers again", extra={"error": error})
                 self._routes.forget()
                 await pause(attempt)
         return await ask()
@@ -275,7 +275,7 @@ class BrokerOrigin:
             code, fields = RequestCode.GET_TOPIC_CONFIG, {"topic": queue.topic}
             try:
                 answer = await self._cluster.client.call(await self._routes.address_of(queue), code, fields)
-            except NotSupported:  # by brokers that have no queues of batches either
+            except NotSupported:  # such brokers have no queues of batches either
                 self._own_tags[key] = True
             except (OSError, BrokerError) as error:
                 log.info("kind of a topic is not known", extra={"topic": queue.topic, "error": error})
@@ -296,7 +296,7 @@ def _require_messages(options: Options) -> None:
     if options.place.table != "messages":
         raise ConfigError(f"option table={options.place.table!r}: brokers have messages only; use path")
     if options.reading.visibility == "log":
-        raise ConfigError("option visibility='log': brokers show what consumers see; the log needs path")
+        raise ConfigError("option visibility='log': brokers show the messages that consumers see; the log needs path")
 
 
 def _columns(records: bytes, address: str, at: int = 0) -> Columns:

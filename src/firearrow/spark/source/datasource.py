@@ -157,7 +157,7 @@ class MessageReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one task."""
         if type(partition) is InputPartition:
-            return iter(())  # Spark's own, made where there are no tasks
+            return iter(())  # Spark's own partition, made if there are no tasks
         return iter(open_origin(self.options, self.narrow).read(partition, self.schema))
 
 
@@ -187,7 +187,7 @@ def batch_spans(origin: Origin, options: Options) -> dict[Queue, Span]:
     fail = options.range.by_timestamp == "error"
     first = offsets.resolve(start, bounds, origin.offset_at, fail_where_none=fail)
     last = offsets.resolve(end, bounds, origin.offset_at)
-    for queue, at in last.items():  # nothing is lost where an offset and a time exclude each other
+    for queue, at in last.items():  # no message is lost if an offset and a time exclude each other
         if at < first[queue] <= bounds[queue].latest:
             last[queue] = first[queue]
     return held_spans(options.reading, first, last, bounds)

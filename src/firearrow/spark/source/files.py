@@ -42,7 +42,7 @@ from firearrow.store.snapshot.entries import Queue as EntryQueue
 
 log = logging.getLogger(__name__)
 
-_STRETCHES_MAX = 10_000  # where a key is, of one topic; beyond that it is not worth the search
+_STRETCHES_MAX = 10_000  # places of a key in one topic; a search for more does not pay
 _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
 _SAMPLE_ROWS = 4096  # messages of each queue that are looked at for their size
 _NOWHERE = 1 << 63  # behind any log
@@ -57,7 +57,7 @@ class QueuePartition(InputPartition):
     root: str
     broker: str
     parts: list[Part]
-    extent: Extent | None = None  # what of the log is dispatched on the fly for it
+    extent: Extent | None = None  # the undispatched part of the log
 
 
 @dataclass
@@ -94,7 +94,7 @@ class FileOrigin:
         return self._bounds()
 
     def _bounds(self) -> Mapping[Queue, Bound]:
-        before = self.__dict__.pop("stores", {})  # what was seen before may have grown or gone
+        before = self.__dict__.pop("stores", {})  # queues may have grown or gone since
         for seen in ("_times", "_queues"):
             self.__dict__.pop(seen, None)
         stores = open_stores(self.options, before.values())
@@ -154,7 +154,7 @@ class FileOrigin:
         text = f"option assign: topic {topic!r} has no queue {queue_id} on {broker!r}"
         if self.options.reading.fail_on_data_loss:
             raise ConfigError(f"{text} (failOnDataLoss=false leaves it out)")
-        log.warning("queues to read are not there", extra={"count": len(missing), "reason": text})
+        log.warning("queues to read are missing", extra={"count": len(missing), "reason": text})
 
     def _is_wanted(self, topic: str, queue_id: int) -> bool:
         """Tell whether a query needs a queue; all queues count if the options name offsets."""
@@ -393,7 +393,7 @@ class FileOrigin:
         store = _seen(Store(task.root, task.broker, self.options.reading, extent))
         try:
             queues = [store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts]
-        except FileNotFoundError as error:  # of the log, behind the queues
+        except FileNotFoundError as error:  # undispatched messages of the log
             self._lost(f"{error.filename} is gone", error)
             return
         wanted = self._entries(store, task.parts, queues)

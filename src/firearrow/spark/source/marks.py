@@ -29,10 +29,10 @@ from firearrow.spark.source.origin import Logged, Origin
 
 log = logging.getLogger(__name__)
 
-LOOKS_MAX: Final = 8  # at messages of one log, until it counts as another
+LOOKS_MAX: Final = 8  # at messages of one log, before it counts as another log
 
 LogMarks = Mapping[str, Sequence[Mark]]
-"""Messages that the logs of brokers had, newest first."""
+"""Messages that the log of each broker had, newest first."""
 
 
 class Again(NamedTuple):
@@ -59,8 +59,8 @@ class Recognition:
     otherwise: str
     fail_on_data_loss: bool = True
     allow_new_store: bool = False
-    _same: set[str] = field(default_factory=set)  # brokers whose stores are known again
-    _others: dict[str, Sequence[Mark]] = field(default_factory=dict)  # and by which some are not
+    _same: set[str] = field(default_factory=set)  # brokers whose stores are recognized
+    _others: dict[str, Sequence[Mark]] = field(default_factory=dict)  # marks that showed another store
     _sure: dict[Queue, tuple[int, Mark, int, int]] = field(default_factory=dict)
 
     def again(
@@ -188,7 +188,7 @@ def newest_of_logs(marks: Mapping[Queue, Mark]) -> dict[str, list[Mark]]:
 
 
 def _made_again(queue: Queue, at: int) -> Loss:
-    return Loss(queue, Span(at, at), "the topic was deleted and made again")
+    return Loss(queue, Span(at, at), "the topic was deleted and created again")
 
 
 def _agrees(origin: Logged, broker: str, mark: Mark) -> bool | None:

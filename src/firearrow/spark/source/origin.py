@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 
-UNKNOWN_BYTES: Final = 1024.0  # the size of a message, where none can be looked at
+UNKNOWN_BYTES: Final = 1024.0  # assumed size of a message if none can be read
 
 if TYPE_CHECKING:
     import pyarrow as pa

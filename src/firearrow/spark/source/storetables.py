@@ -45,7 +45,7 @@ class TablePartition(InputPartition):
     broker: str
     parts: list[Part] = field(default_factory=list)
     file: NumberedFile | None = None
-    extent: Extent | None = None  # what of the log is dispatched on the fly for it
+    extent: Extent | None = None  # the undispatched part of the log
 
 
 @told_in_sentences

@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.schema = schema
         self._given = self._opened = origin
         self._clock = clock or SystemClock()
-        self._target: Mapping[Queue, Bound] | None = None  # where "available now" ends
+        self._target: Mapping[Queue, Bound] | None = None  # the end of "available now"
         self._seen: Mapping[Queue, Bound] | None = None
         self._recognition: Recognition | None = None
         self._stepped_at = self._clock.monotonic()
@@ -216,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if anew := first.keys() - again.start.keys() & moved.keys():
             ends = {queue: moved[queue] for queue in anew}
             for queue in self.recognition.differing(ends, last_marks, bounds):
-                del moved[queue]  # it has begun anew once more since the end was decided on
+                del moved[queue]  # the queue has begun again since the end was chosen
         told = [it for it in again.losses if it.queue in moved or it.queue not in last]
         spans = held_spans(self.options.reading, again.start, moved, bounds, told)
         return self.origin.partitions(spans) if spans else []
@@ -224,7 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one task."""
         if type(partition) is InputPartition:
-            return iter(())  # Spark's own, made where there are no tasks
+            return iter(())  # Spark's own partition, made if there are no tasks
         return iter(self.origin.read(partition, self.schema))
 
     def stop(self) -> None:

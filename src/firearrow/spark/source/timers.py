@@ -120,7 +120,7 @@ def _rows(store: Store, reading: Reading, places: Ints, sizes: Ints, due_ms: Int
             columns = Columns(buffer, columns.position[good], len(buffer))
             if len(columns):
                 due = due_ms[some[good]]
-                due = np.where(due < 0, columns.store_ms, due)  # what is known without an extension
+                due = np.where(due < 0, columns.store_ms, due)  # the store time, if the extension is missing
                 yield _described(Messages(columns, ""), due, deleted[some[good]])
     if reading.fail_on_data_loss and not is_there.all():
         lost = np.count_nonzero(~is_there)

@@ -147,7 +147,7 @@ def test_a_queue_that_was_made_again_is_an_error(tmp_path: Path) -> None:
     live = MemoryOrigin({A: Bound(0, 100)})
     step(live, tmp_path)
     live.held = {A: Bound(0, 3)}
-    with pytest.raises(DataLost, match=r"queue 0 of topic 'T' on a ends at 3.*made again"):
+    with pytest.raises(DataLost, match=r"queue 0 of topic 'T' on a ends at 3.*created again"):
         archived(tmp_path, live).bounds()
 
 

@@ -345,7 +345,7 @@ def test_following_from_the_end_begins_there(tmp_path: Path) -> None:
         ({"tags": "a"}, "option tags: an archive contains whole queues"),
         ({"keys": "a"}, "option keys: an archive contains whole queues"),
         ({"endingTimestamp": "0"}, "option endingTimestamp=0: a stream has no end"),
-        ({"visibility": "log"}, "an archive contains what consumers see"),
+        ({"visibility": "log"}, "an archive contains the messages that consumers see"),
         ({"table": "topics"}, "a stream reads messages only"),
         ({"commitOffsets": "true"}, "only brokers keep offsets"),
     ],

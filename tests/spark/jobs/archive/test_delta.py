@@ -177,7 +177,7 @@ def test_a_change_that_does_not_fit_any_more_is_refused(tmp_path: Path) -> None:
     state = held.load()
     first = Change(what="test", numbers=numbers_of_offsets("next", {A: 5}))
     held.commit(state, first)
-    with pytest.raises(Conflict, match="another process has archived the same"):
+    with pytest.raises(Conflict, match="another process has archived the same queues"):
         held.commit(state, Change(what="test", numbers=numbers_of_offsets("next", {A: 7})))
     assert held.load().offsets == {A: 5}
 

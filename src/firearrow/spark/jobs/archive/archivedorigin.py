@@ -34,8 +34,8 @@ from firearrow.spark.offsets import Loss
 from firearrow.spark.options import Choice, Options
 from firearrow.spark.source.origin import Logged, Origin
 
-_LOOKS_MAX: Final = 5  # while the archive grows beyond what was seen of the queues
-_TIMES_MAX: Final = 4  # files of which the times of all messages are kept, for one search
+_LOOKS_MAX: Final = 5  # while the archive grows beyond the bounds of the source
+_TIMES_MAX: Final = 4  # files whose store times are cached for one search
 _CHOSEN_BY: Final = ("tags", "keys", "msgId")
 
 Ints = npt.NDArray[np.int64]
@@ -76,13 +76,13 @@ class ArchivedOrigin:
             live, state = self._look()
             begun_again = sorted(self._begun_again(live, state))
             if not begun_again:
-                break  # else the archive may have gone on since the source was asked
+                break  # otherwise the archive may have grown since the source's bounds were read
         else:
             queue = begun_again[0]
             raise DataLost(
                 f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker} ends at "
                 f"{live[queue].latest}, and has other messages before {state.offsets[queue]} than "
-                f"archive {self.archive.root}: it was deleted and made again"
+                f"archive {self.archive.root}: it was deleted and created again"
             )
         found = dict(live)
         for queue, first in self._first.items():
@@ -176,7 +176,7 @@ class ArchivedOrigin:
         found_ms = 0
         for file in sorted(files, key=lambda file: (file.stored_min_ms, file.path)):
             if found is not None and file.stored_min_ms > found_ms:
-                break  # files that follow hold what was stored later
+                break  # later files hold messages that were stored later
             offsets, stored_ms = self._times(file.path, queue)
             late = (stored_ms >= timestamp_ms) & (offsets >= self._first[queue])
             if late.any() and (found is None or offsets[late].min() < found):

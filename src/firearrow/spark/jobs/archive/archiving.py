@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Source = Callable[[], Origin]
-"""Opens an origin, on the driver and in each worker; must be picklable."""
+"""Function that opens an origin, on the driver and in each worker; must be picklable."""
 
-STEP_BYTES: Final = 4096 * MiB  # what a killed run has to do again, at most
+STEP_BYTES: Final = 4096 * MiB  # the largest amount of work that a killed run repeats
 
-RUN_DIGITS: Final = 16  # of chance, in hex: enough for runs that never meet
+RUN_DIGITS: Final = 16  # random hex digits: enough to tell runs apart
 
-LARGE_ROW_BYTES: Final = 65_536  # messages that would not reach the limit even so aren't looked at
+LARGE_ROW_BYTES: Final = 65_536  # sizes are looked up only if messages of this size would exceed the limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Settings:
     step_rows_max: int | None = None
     step_bytes_max: int = STEP_BYTES
     fail_on_data_loss: bool = True
-    commit_offsets: bool = False  # tell the brokers what need not be kept for the archive
+    commit_offsets: bool = False  # commit archived offsets to the brokers
     starting: offsets.Position = field(default_factory=lambda: offsets.Position.of("startingOffsets", "earliest"))
 
 
@@ -130,11 +130,11 @@ def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
         if value:
             raise ConfigError(f"option {name}: an archive contains whole queues")
     if parsed.reading.allow_new_store:
-        raise ConfigError("option allowNewStore: another store needs an archive of its own")
+        raise ConfigError("option allowNewStore: another store needs a separate archive")
     if parsed.place.archive is not None:
-        raise ConfigError("option archive: what is archived already can't be archived")
+        raise ConfigError("option archive: archived messages can't be archived again")
     if parsed.reading.visibility != "consumer":
-        raise ConfigError("option visibility: an archive contains what consumers see")
+        raise ConfigError("option visibility: an archive contains the messages that consumers see")
     settings = Settings(
         step_rows_max=parsed.trigger.offsets_max,
         step_bytes_max=parsed.trigger.bytes_max or STEP_BYTES,
@@ -262,7 +262,7 @@ class _Job:
                 gaps += self._missing(spans, written)
                 ends = self._ends(again, bounds, spans, gaps)
                 step = self._committed(files, gaps, ends, written, bounds)
-            except Conflict as conflict:  # one of two that do the same has gone on, so this ends
+            except Conflict as conflict:  # two processes do the same: the other one's step counts
                 self._archive.drop(files)
                 log.info("step is planned again", extra={"reason": str(conflict)})
                 self._state = self._archive.load()

@@ -28,7 +28,7 @@ from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.tables import MESSAGES
 
 TARGET_BYTES: Final = 128 * MiB
-GROUPS_OF_WORKER: Final = 4  # in a commit: what a killed process has to do again
+GROUPS_OF_WORKER: Final = 4  # in a commit: the work that a killed process repeats
 
 
 @dataclass(frozen=True, slots=True)

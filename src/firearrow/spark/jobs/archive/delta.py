@@ -53,15 +53,15 @@ from firearrow.spark.tables import MESSAGES
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-KEPT_HOURS: Final = 168  # that a file stays which the table has no more: for queries that read it
+KEPT_HOURS: Final = 168  # a removed file stays for queries that read it
 _SETTINGS: Final = {
-    "delta.checkpointInterval": "10",  # a start reads so many entries of the log at the most
+    "delta.checkpointInterval": "10",  # largest number of entries of the log that a start reads
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
 }
-_TRIES_MAX: Final = 100  # commits of others, one after the other, that come between
-_LOOKS_MAX: Final = 20  # at a log that goes on while it is read
+_TRIES_MAX: Final = 100  # consecutive commits of other processes
+_LOOKS_MAX: Final = 20  # at a log that grows while it is read
 _POWER: Final = " (if power was lost, remove the newest entry of _delta_log: nothing that counts is in it)"
-_LAST_NAME: Final = "\U0010ffff"  # of a broker, where a table does not say which a file has
+_LAST_NAME: Final = "\U0010ffff"  # name of a broker, if the table does not know a file's
 
 
 class Conflict(StoreLocked):
@@ -232,7 +232,7 @@ class Archive:
                 raise self._damaged(str(error)) from None
             if numbers is not None:
                 return State(version, str(table.metadata().id), numbers, table)
-        raise StoreLocked(f"archive {self.root}: its log goes on faster than it can be read")
+        raise StoreLocked(f"archive {self.root}: its log grows faster than it can be read")
 
     def _table(self) -> DeltaTable | None:
         from deltalake import DeltaTable
@@ -288,7 +288,7 @@ class Archive:
                 break
             base = self.load()
             if change.added and all(file.path in base.files for file in change.added):
-                break  # it counts, but the answer of the object store was lost
+                break  # the commit counts; the object store's answer was lost
         else:
             raise Conflict(f"archive {self.root}: other processes change it without a pause")
         now = self.load()
@@ -329,7 +329,7 @@ class Archive:
             return
         for name in change.numbers:
             if base.numbers.get(name) != planned.numbers.get(name):
-                raise Conflict(f"archive {self.root}: another process has archived the same")
+                raise Conflict(f"archive {self.root}: another process has archived the same queues")
         if any(file.path not in base.files for file in change.removed):
             raise Conflict(f"archive {self.root}: another process has removed the same files")
 
@@ -399,7 +399,7 @@ class Archive:
         self.place.sync(there)
         self.place.sync_names(there)
 
-    # --- what is no part of the table ---
+    # --- files outside of the table ---
 
     def clean(self, kept_hours: int = KEPT_HOURS) -> int:
         """Remove files that no reader needs: replaced files, expired files, and files of killed runs.

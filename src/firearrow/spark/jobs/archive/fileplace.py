@@ -115,7 +115,7 @@ class FilePlace:
         with suppress(FileNotFoundError):
             self.files.delete_file(path)
 
-    # --- what this machine has only in memory; an object store has it once it says so ---
+    # --- syncing to disk; an object store needs none ---
 
     def make(self) -> None:
         """Create the directory, if the place is one."""

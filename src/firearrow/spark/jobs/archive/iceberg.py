@@ -68,7 +68,7 @@ class Iceberg:
             return 0
         mark = {_PROPERTY: f"{state.archive}/{state.version}"}
         with table.transaction() as transaction:
-            if table.name_mapping() is None:  # by it, files without Iceberg's ids are read
+            if table.name_mapping() is None:  # it lets Iceberg read files without its ids
                 name_mapping = table.schema().name_mapping.model_dump_json()
                 transaction.set_properties({"schema.name-mapping.default": name_mapping})
             update = transaction.update_snapshot(snapshot_properties=mark)
@@ -83,7 +83,7 @@ class Iceberg:
 
     def _name(self, path: str) -> str:
         name = self._archive.place.full(path)
-        # not as_uri(): Iceberg takes the characters of a path as they are
+        # not as_uri(): Iceberg does not decode the characters of a path
         return name if "://" in name else f"file://{name}"
 
 

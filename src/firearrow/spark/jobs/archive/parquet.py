@@ -36,7 +36,7 @@ _DELTA: Final = ("queueOffset", "commitLogOffset", "bornTimestamp", "storeTimest
 UNMEASURED: Final = ("body", "properties")  # their statistics would be copies of long values
 
 _WORD_BITS: Final = 63
-_LOOKS_AT_ONCE: Final = 16  # at new files: an object store answers each in some ten milliseconds
+_LOOKS_AT_ONCE: Final = 16  # at new files: an object store takes some ten milliseconds for each
 
 Ints = npt.NDArray[np.int64]
 
@@ -71,7 +71,7 @@ def _require_there(place: FilePlace, file: DataFile, host: str) -> None:
     if not place.has(file.path):
         raise ConfigError(
             f"{host} has written {name}, but it can't be seen on {gethostname()}: a directory must"
-            " be the same for all workers and for who starts the job; or use an object store"
+            " be the same for all workers and for the process that starts the job; or use an object store"
         )
     with place.open(file.path) as opened:
         size_bytes = opened.size()

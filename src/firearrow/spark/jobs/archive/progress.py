@@ -34,7 +34,7 @@ from firearrow.client.queues import Mark, Queue
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 
 LOG: Final = "_delta_log"
-MARKS_MAX: Final = 8  # of each broker: messages of its last steps
+MARKS_MAX: Final = 8  # for each broker: messages of its last steps
 _OWN: Final = "firearrow"
 FILES: Final = f"{_OWN}:files"
 _NO_MARK: Final = Mark(-1, -1)

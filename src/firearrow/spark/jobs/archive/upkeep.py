@@ -76,7 +76,7 @@ class Upkeep:
         if self._keep_days is not None:
             expired = expire(self._workers, self._archive, day_of(now_ms, self._keep_days))
         left = compact(self._workers, self._archive, before=today, groups_max=groups_max)
-        if left is None or len(left.added) < groups_max:  # not until a backlog leaves none
+        if left is None or len(left.added) < groups_max:  # a full batch of groups leaves more to join
             removed = self._archive.clean(self._kept_hours)
             self._done = today
             log.info("archive is tidy", extra={"removed": removed})

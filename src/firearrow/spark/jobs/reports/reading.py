@@ -87,15 +87,15 @@ def _part(name: str, columns: Iterable[str]) -> StructType:
     return StructType([schema[column] for column in columns])
 
 
-# --- Small sources, whose tables the driver reads itself ---
+# --- small sources, which the driver reads itself ---
 #
-#  To start Spark's workers takes seconds, to read a hundred thousand messages a part of one. What reads is what a
-# worker would run (`RocketMQSource`), and Spark gets the rows as Arrow.
+# Spark's workers take seconds to start; a hundred thousand messages take a part of one to read. The driver runs the
+# reader that a worker would run (`RocketMQSource`), and Spark gets the rows as Arrow.
 
 
 MESSAGES_MAX: Final = 200_000  # half a second of one core
-LOG_BYTES_MAX: Final = 1024 * MiB  # one file of the usual size; where queues are gone it is read
-TABLE_BYTES_MAX: Final = 64 * MiB  # they are held in memory, here and in the JVM
+LOG_BYTES_MAX: Final = 1024 * MiB  # one file of the usual size; it is read if queues are missing
+TABLE_BYTES_MAX: Final = 64 * MiB  # a table is in memory twice, here and in the JVM
 
 
 def is_small(options: Options) -> bool:

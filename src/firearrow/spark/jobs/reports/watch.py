@@ -37,8 +37,8 @@ LAG_METRICS: Final = ("lag", "lost")
 METRICS: Final = (*STREAM_METRICS, *LAG_METRICS)
 
 WINDOW: Final = "1 minute"
-LATE: Final = "10 minutes"  # how long a minute's numbers are kept
-TOLD_MAX: Final = 10_000  # ids of alerts that are remembered; more than minutes kept x subjects
+LATE: Final = "10 minutes"  # retention of a minute's numbers
+TOLD_MAX: Final = 10_000  # remembered ids of alerts; more than retained minutes x subjects
 WEBHOOK_SECONDS_MAX: Final = 10.0
 WEBHOOK_TRIES: Final = 3
 
@@ -72,7 +72,7 @@ class Alert:
 
 
 Tell = Callable[[Sequence[Alert]], None]
-"""Passes alerts on; they have arrived when it returns, and it raises if they can't."""
+"""Sends alerts. They have arrived on return; it raises if they can't."""
 
 
 def parse_rule(text: str) -> Rule:
@@ -87,7 +87,7 @@ def parse_rule(text: str) -> Rule:
     return Rule(known[match[1].lower()], float(match[2]))
 
 
-# --- what is watched ---
+# --- rules and numbers ---
 
 
 def measured(messages: DataFrame) -> DataFrame:
@@ -119,7 +119,7 @@ def broken(numbers: DataFrame, rules: Iterable[Rule]) -> list[Alert]:
     """Return an alert for each row of `measured` and each rule that it breaks."""
     wanted = [rule for rule in rules if rule.metric in STREAM_METRICS]
     if not wanted:
-        numbers.write.format("noop").mode("overwrite").save()  # a batch has to be computed
+        numbers.write.format("noop").mode("overwrite").save()  # Spark must compute the batch
         return []
     any_broken = fn.lit(False)
     for rule in wanted:
@@ -165,7 +165,7 @@ class Lags:
         return [_alert(*key, now, values[key]) for key in sorted(new, key=str)]
 
 
-# --- who is told ---
+# --- receivers of alerts ---
 
 
 @dataclass
@@ -175,7 +175,7 @@ class Topic:
     spark: SparkSession
     topic: str
     options: dict[str, str]
-    """Of the sink; ``nameServer`` at least."""
+    """Options of the sink; ``nameServer`` at least."""
 
     def __call__(self, alerts: Sequence[Alert]) -> None:
         rows = [(self.topic, bytearray(a.as_json().encode()), a.rule.split()[0], a.id) for a in alerts]
@@ -205,7 +205,7 @@ class Webhook:
                     return
             except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
                 if isinstance(error, urllib.error.HTTPError):
-                    error.close()  # it is the answer, too
+                    error.close()  # the error is the answer too
                 if not left:
                     raise FirearrowError(
                         f"webhook {self.url}: {error} after {WEBHOOK_TRIES} tries, {len(alerts)} alerts not delivered"

@@ -73,8 +73,8 @@ class QueueTask:
     messages: Messages
     route: Route
     options: Mapping[str, str]
-    directory: Path  # of the job
-    plan: str  # its name, by which a worker knows the directory
+    directory: Path  # the job's directory
+    plan: str  # the plan's name, by which a worker recognizes the directory
     positional: bool
     choose: Choose | None
     per_second: float | None
@@ -111,7 +111,7 @@ def require_same(directory: Path, begun: Mapping[str, Any], asked: Mapping[str, 
     ]
     if differences:
         raise ConfigError(
-            f"{directory} belongs to another job: {', '.join(differences)}; give this one a directory of its own"
+            f"{directory} belongs to another job: {', '.join(differences)}; give this one a separate directory"
         )
 
 
@@ -184,7 +184,7 @@ def _require_shared(piece: QueueTask) -> None:
     if plan is None or plan.job != piece.plan:
         raise ConfigError(
             f"{piece.directory} on {gethostname()} is not the directory in which the job was begun:"
-            " it must be the same for all workers and for who starts the job"
+            " it must be the same for all workers and for the process that starts the job"
         )
 
 

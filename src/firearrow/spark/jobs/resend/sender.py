@@ -10,7 +10,7 @@ There are two ways to know::
     Positional   no other program writes to the target queue, so the number of its messages tells
 
 Bodies are sent in their stored form: compressed bodies with the flag that says so, which all messages of a batch share.
-An archive has them decompressed, so they are compressed again in the same way, because a broker may refuse larger
+An archive stores them decompressed, so they are compressed again in the same way, because a broker may refuse larger
 bodies. A message that fits no batch is sent alone.
 
 A request in flight when its sender died may arrive late. So the target is asked ``SETTLE_SECONDS`` later: a restarted
@@ -51,18 +51,18 @@ from firearrow.message.batch import BatchMember
 from firearrow.message.compress import compress, compression_of
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK
 
-SETTLE_SECONDS: Final = 3.0  # what a broker's own time-out of a send is
+SETTLE_SECONDS: Final = 3.0  # a broker's own time-out of a send
 ATTEMPTS_MAX: Final = 5
-WINDOW_BYTES: Final = 8 << 20  # what is asked of the target after an unclean end, at most
+WINDOW_BYTES: Final = 8 << 20  # messages to read from the target after an unclean end
 BATCH_BYTES: Final = 1 << 20
 BATCH_ROWS: Final = 1024
 _MEMBER_BYTES: Final = 22
-# Refusals that stay: of a message that is too large, a topic that is not there or can't be written.
+# Lasting refusals: a message that is too large, a topic that is missing or can't be written.
 _FINAL: Final = (InvalidRequest, NotFound, NotPermitted, NotSupported)
-_CRC_MASK: Final = 0x7FFF_FFFF  # of a record's body: the sign is left out
+_CRC_MASK: Final = 0x7FFF_FFFF  # a record stores its body's CRC without the sign
 _END: Final = properties.PAIR_END
 
-# What brokers and proxies have put there, or what would have the message delivered otherwise.
+# Properties that brokers and proxies have set, and those that would change the delivery.
 STRIPPED: Final = frozenset(
     {
         properties.DELAY_LEVEL,
@@ -214,7 +214,7 @@ class Pace:
         if self._per_second is None:
             return
         now = self._clock.monotonic()
-        self._free_at = max(self._free_at, now - 1.0)  # an idle second may be made up for
+        self._free_at = max(self._free_at, now - 1.0)  # an idle second may be caught up
         if self._free_at > now:
             self._sleep(self._free_at - now)
         self._free_at += messages / self._per_second
@@ -293,13 +293,13 @@ class Resend:
     def _require_alone(self, expected: int) -> None:
         """Raise CorruptStore unless the target ends with our messages."""
         end = self.target.end()
-        if end < expected:  # it may be seen a little later
+        if end < expected:  # the end may become visible a little later
             self.sleep(SETTLE_SECONDS)
             end = self.target.end()
         if end != expected:
             raise CorruptStore(
-                f"the target queue ends at {end}, but {expected} was expected: others write to it"
-                " too, so what has arrived can't be known"
+                f"the target queue ends at {end}, but {expected} was expected: other programs write to it"
+                " too, so the arrived messages can't be known"
             )
 
 
@@ -328,7 +328,7 @@ class _Arrived:
         if self._offsets is None:
             return self._begun.target_offset + first.ordinal
         if self._offsets and max(self._offsets) > first.offset:
-            return self._begun.target_offset  # some of the window is there already
+            return self._begun.target_offset  # some of the window has arrived already
         return self._target.end()
 
 

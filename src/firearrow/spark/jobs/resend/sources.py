@@ -182,9 +182,9 @@ def require_queues(options: Options) -> None:
         ("startingOffsets, endingOffsets or a timestamp", options.range != Range()),
     ):
         if is_given:
-            raise ConfigError(f"option {name}: what is replayed is chosen by tag, key and time")
+            raise ConfigError(f"option {name}: a replay chooses messages by tag, key and time")
     if options.reading.visibility != "consumer":
-        raise ConfigError("option visibility: what ConsumeQueues hold is replayed")
+        raise ConfigError("option visibility: a replay sends the messages of ConsumeQueues")
 
 
 def _place_of(options: Options) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class BrokerQueue:
                 yield view.properties
             following = read_number(answer, "nextBeginOffset", address)
             if answer.code != 0 and following <= at:
-                return  # it was asked for more than it has
+                return  # the broker has no messages behind the offset
             at = following
 
     def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
@@ -145,7 +145,7 @@ class BrokerQueue:
         try:
             self._brokers.call(self._place.broker, code, fields, body)
         except NotDurable:
-            return  # stored and seen; again it would be there twice
+            return  # stored and visible; a retry would send it twice
         except BrokerError as error:
             remark = f"{error.remark}; {len(members)} messages to {self._place}"
             raise type(error)(error.code, remark, error.address) from None
