@@ -22,7 +22,7 @@ from firearrow.spark.offsets import Position, require_order
 from firearrow.spark.tables import TABLES
 
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""What Spark itself is told by the same way."""
+"""Options of Spark itself, which come in the same mapping."""
 
 _DECODING: Final = frozenset({"bodyformat", "bodyschema", "bodymessage", "schemaregistry"})
 
@@ -132,7 +132,7 @@ def _one_of(*words: str) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Place to read and write: the files of stores, or the brokers of a cluster."""
+    """Store files or brokers."""
 
     paths: tuple[str, ...] = _option(
         "path", _PATH, "the store to read; `load([...])` takes several, as `paths` does", ()
@@ -146,16 +146,15 @@ class Location:
     archive: str | None = _option(
         "archive",
         TEXT,
-        "the directory or URI of an archive of the same stores or brokers: messages that it has "
-        "are read from it, the others from where they are",
+        "the directory or URI of an archive of the same stores or brokers: archived messages are read from it, "
+        "others from the stores or brokers",
     )
-    table: str = _option("table", _one_of(*TABLES), "which table; from brokers only `messages`", "messages")
+    table: str = _option("table", _one_of(*TABLES), "the table; from brokers only `messages`", "messages")
     broker_name: str | None = _option(
         "brokerName",
         TEXT,
-        "of a store: what the column `broker` contains, by default the name in the store's "
-        "configuration, else the name of its directory; of a cluster: the only broker to read from "
-        "or write to",
+        "of a store: the value of the column `broker`, by default the name in the store's configuration or, without "
+        "one, the name of its directory; of a cluster: the only broker to read from or write to",
     )
 
 
@@ -202,25 +201,25 @@ class Range:
     """
 
     starting_offsets: str | None = _option(
-        "startingOffsets", _OFFSETS, "where to begin", None, "earliest; of a stream latest"
+        "startingOffsets", _OFFSETS, "begin of a read", None, "earliest; of a stream latest"
     )
-    ending_offsets: str | None = _option("endingOffsets", _OFFSETS, "where a batch ends", None, "latest")
+    ending_offsets: str | None = _option("endingOffsets", _OFFSETS, "end of a batch", None, "latest")
     starting_ms: int | str | None = _option(
         "startingTimestamp",
         _TIMES,
         "begin with the first message that was stored at or after this time; queues that "
-        "JSON does not name begin where startingOffsets says",
+        "JSON does not name begin at startingOffsets",
     )
     ending_ms: int | str | None = _option(
         "endingTimestamp",
         _TIMES,
         "end before the first message that was stored at or after this time; queues that "
-        "JSON does not name end where endingOffsets says",
+        "JSON does not name end at endingOffsets",
     )
     by_timestamp: str = _option(
         "startingOffsetsByTimestampStrategy",
         _one_of("error", "latest"),
-        "what to do with a queue that has no message after startingTimestamp",
+        "a queue without a message after startingTimestamp is an error, or begins at its end (`latest`)",
         "error",
     )
 
@@ -239,20 +238,20 @@ class Trigger:
     """Size of a step of a stream."""
 
     offsets_max: int | None = _option(
-        "maxOffsetsPerTrigger", POSITIVE, "largest number of messages in a step; it takes those that were stored first"
+        "maxOffsetsPerTrigger", POSITIVE, "largest number of messages in a step, which takes the first stored ones"
     )
     bytes_max: int | None = _option(
-        "maxBytesPerTrigger", SIZE, "approximate number of bytes in a step; it takes what was stored first"
+        "maxBytesPerTrigger", SIZE, "approximate number of bytes in a step, which takes the first stored messages"
     )
     offsets_min: int | None = _option("minOffsetsPerTrigger", POSITIVE, "number of messages that a step waits for")
     delay_max_ms: int = _option(
-        "maxTriggerDelay", DURATION, "how long a step waits for minOffsetsPerTrigger", 900_000, "15m"
+        "maxTriggerDelay", DURATION, "longest wait of a step for minOffsetsPerTrigger", 900_000, "15m"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Ways of reading."""
+    """Reading messages."""
 
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
@@ -264,8 +263,8 @@ class Reading:
     allow_new_store: bool = _option(
         "allowNewStore",
         FLAG,
-        "whether a stream goes on whose checkpoint is of another store of the same broker name: it "
-        "reads the new one from its beginning, and what it had not read of the other is lost",
+        "whether a stream goes on though its checkpoint is of another store of the same broker name: it reads the new "
+        "store from its beginning, and unread messages of the other store are lost",
         False,
     )
     partitions_min: int | None = _option(
@@ -288,24 +287,24 @@ class Reading:
     visibility: str = _option(
         "visibility",
         _one_of("consumer", "log"),
-        "of files: the messages in ConsumeQueues: all that consumers see, and, in the broker's own "
-        "topics such as SCHEDULE_TOPIC_XXXX and RMQ_SYS_TRANS_HALF_TOPIC, originals of delayed "
-        "messages and half messages, which they don't see; or every record of the log",
+        "of files: the messages in ConsumeQueues, or every record of the log. ConsumeQueues hold all messages that "
+        "consumers see. In the broker's own topics such as SCHEDULE_TOPIC_XXXX and RMQ_SYS_TRANS_HALF_TOPIC they "
+        "also hold originals of delayed messages and half messages, which consumers don't see",
         "consumer",
     )
     verify_crc: bool = _option("verifyCrc", FLAG, "of files: whether the CRC of each body is checked", False)
     on_corrupt: str = _option(
         "onCorrupt",
         _one_of("fail", "skip"),
-        "of files: what to do with bytes that contradict the format; `skip` leaves the message out",
+        "of files: bytes that contradict the format are an error, or `skip` leaves the message out",
         "fail",
     )
     pushdown: str = _option(
         "pushdown",
         _one_of("off", "on"),
         "of files: whether the filters of a query limit what is read. Spark then applies the "
-        "filters of one query to all other queries on the same DataFrame: with `on`, use what "
-        "`load()` returned for one query only. The options for topics, offsets, times, tags and "
+        "filters of one query to all other queries on the same DataFrame: with `on`, use the result of each "
+        "`load()` for one query only. The options for topics, offsets, times, tags and "
         "keys limit what is read as well, and safely. Needs "
         "spark.sql.python.filterPushdown.enabled",
         "off",
@@ -319,7 +318,7 @@ class Access:
     consumer_group: str | None = _option(
         "consumerGroup",
         TEXT,
-        "the consumer group that pulls; a stream's progress is shown under it",
+        "the consumer group that pulls, and under which a stream commits its progress",
         None,
         "firearrow-spark",
     )
@@ -337,7 +336,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Ways of writing."""
+    """Writing messages."""
 
     topic: str | None = _option("topic", TEXT, "the topic of rows without a column `topic`")
     producer_group: str = _option("producerGroup", TEXT, "the producer group that sends", "firearrow-spark")
@@ -345,7 +344,7 @@ class Sink:
         "orderKey", TEXT, "the column that chooses the queue: rows with equal values go to one queue, in order"
     )
     send_batch: int = _option("sendBatch", POSITIVE, "largest number of messages in a request", 512)
-    retries: int = _option("retries", COUNT, "how often a failed send is tried again, elsewhere if possible", 3)
+    retries: int = _option("retries", COUNT, "number of retries of a failed send, at another broker if possible", 3)
     idempotent: bool = _option(
         "idempotent", FLAG, "whether a repeated task gives its messages the same ids again", False
     )
@@ -393,9 +392,9 @@ def parse(given: Mapping[str, str]) -> Options:
     if not place.paths and not place.name_servers:
         raise ConfigError("option path (a store's files) or nameServer (a cluster) is missing")
     if place.archive is not None and place.table != "messages":
-        raise ConfigError(f"option archive: it has messages, and no table={place.table!r}")
+        raise ConfigError(f"option archive: an archive has messages, but no table={place.table!r}")
     if place.archive is not None and options.reading.visibility != "consumer":
-        raise ConfigError("option archive: it has what consumers see, but visibility=log is more")
+        raise ConfigError("option archive: an archive has only messages that consumers see, not visibility=log")
     if place.broker_name is not None and len(place.paths) > 1:
         raise ConfigError(f"option brokerName={place.broker_name!r} names one store, but path names {len(place.paths)}")
     require_order(*options.range.positions("earliest"))

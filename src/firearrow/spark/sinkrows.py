@@ -4,26 +4,24 @@
 column               Arrow type                    meaning
 ===================  ============================  ===============================================
 ``body``             binary or string              required
-``topic``            string                        else the option ``topic``
+``topic``            string                        without it, the option ``topic``
 ``tags``             string                        the tag that subscriptions filter on
 ``keys``             string or list of strings     searchable words; of a list, joined by blanks
-``properties``       map of strings, or string     the application's own; a string is taken as
-                                                   stored, ``name \\x01 value \\x02 ...``
+``properties``       map of strings, or string     properties of the application; a string is
+                                                   in stored form, ``name \\x01 value \\x02 ...``
 ``queueId``          integer                       the queue; by default all take turns
 ``orderKey``         string, binary or integer     equal keys go to one queue, in order; the option
                                                    ``orderKey`` may name another column
 ``delayLevel``       integer                       1 to 18
 ``deliverTimestamp`` timestamp, or integer in ms   when to deliver
-``flag``             integer                       a number of the application's own
+``flag``             integer                       a number for the application's use
 ===================  ============================  ===============================================
 
-Every message gets an id (property ``UNIQ_KEY``) unless its properties have one. What a row lacks
-may be null, but for the body.
+Every message gets an id (property ``UNIQ_KEY``) unless its properties have one. Every column but the body may be null.
 
-A member of a batch (``firearrow.message.batch``) is its head, body, the size of its properties and
-the properties: five columns that Arrow joins row by row, so that the rows between any two are
-already the body of a batch send. A message whose delivery is put off can't be in a batch; such rows
-are marked ``alone``.
+A member of a batch (``firearrow.message.batch``) consists of its head, body, the size of its properties and the
+properties. Arrow joins these columns row by row, so any run of rows is already the body of a batch send. A message with
+a delayed delivery can't be in a batch; such rows are marked ``alone``.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
-"""The tables that a store is read as: their columns, in Arrow's types.
+"""The tables of a store: their columns, in Arrow's types.
 
 ========================  ==========================================================
 table                     a row is
 ========================  ==========================================================
 ``messages``              a message
-``consume_queue``         an entry of a ConsumeQueue: where a queue offset is in the log
-``index``                 an entry of an IndexFile: a key's hash and where its message is
-``consumer_offsets``      how far a consumer group is in a queue
+``consume_queue``         an entry of a ConsumeQueue: the place of a queue offset in the log
+``index``                 an entry of an IndexFile: a key's hash and the place of its message
+``consumer_offsets``      the offset of a consumer group in a queue
 ``topics``                a topic's configuration
 ``subscription_groups``   a consumer group's configuration
 ``timer``                 a delayed message that waits for its time
 ========================  ==========================================================
 
-In a few columns a row may have nothing; ``DECLARED`` says of the others that they always hold a
-value. Spark then hands rows on without looking for nulls, which makes a scan up to a tenth faster.
+A few columns may be null. ``DECLARED`` marks the other columns as never null, so Spark does not check them for nulls,
+which makes a scan up to a tenth faster.
 
-Timestamps are those of the broker's clock in milliseconds, given in microseconds UTC, as Spark
-wants them. A user's schema may name any of the columns, in any order.
+Timestamps are those of the broker's clock in milliseconds, converted to microseconds UTC for Spark. A user's schema may
+name any of the columns, in any order.
 
-``messages.properties`` is the string as stored (``name \\x01 value \\x02 ...``), or a map with the
-option ``properties=map`` or where the user's schema says so.
+``messages.properties`` is the stored string (``name \\x01 value \\x02 ...``), or a map with the option
+``properties=map`` or if the user's schema says so.
 """
 
 from __future__ import annotations

@@ -38,12 +38,11 @@ LogMarks = Mapping[str, Sequence[Mark]]
 class Again(NamedTuple):
     """Offsets at which reading goes on.
 
-    ``start`` lacks the queues that are read from their beginning; ``anew`` holds the queues whose topic was created
-    again.
+    ``start`` lacks the queues that are read from their beginning; ``recreated`` holds the queues of recreated topics.
     """
 
     start: dict[Queue, int]
-    anew: frozenset[Queue]
+    recreated: frozenset[Queue]
     losses: list[Loss]
 
 
@@ -82,18 +81,18 @@ class Recognition:
         brokers = {queue.broker for queue in bounds}
         asked = (brokers - self._same) | {queue.broker for queue in differing}
         others = self.others(asked, newest_of_logs(marks) if logs is None else logs)
-        anew = frozenset(
+        recreated = frozenset(
             queue
             for queue in differing
             if queue.broker not in others and _agrees(origin, queue.broker, marks[queue]) is not False
         )
-        losses = [_made_again(queue, start[queue]) for queue in sorted(anew)]
-        for queue in sorted(differing - anew):
+        losses = [_recreated_loss(queue, start[queue]) for queue in sorted(recreated)]
+        for queue in sorted(differing - recreated):
             if queue.broker not in others and start[queue] <= bounds[queue].latest:
                 span = Span(start[queue], start[queue])
                 losses.append(Loss(queue, span, "the log has lost the message before"))
-        kept = {q: at for q, at in start.items() if q.broker not in others and q not in anew}
-        return Again(kept, anew, losses)
+        kept = {q: at for q, at in start.items() if q.broker not in others and q not in recreated}
+        return Again(kept, recreated, losses)
 
     def others(self, brokers: Iterable[str], logs: LogMarks) -> Collection[str]:
         """Return the brokers that have another store than before, if that is allowed.
@@ -187,7 +186,7 @@ def newest_of_logs(marks: Mapping[Queue, Mark]) -> dict[str, list[Mark]]:
     return found
 
 
-def _made_again(queue: Queue, at: int) -> Loss:
+def _recreated_loss(queue: Queue, at: int) -> Loss:
     return Loss(queue, Span(at, at), "the topic was deleted and created again")
 
 

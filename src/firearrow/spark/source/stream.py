@@ -213,8 +213,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, at in last.items()
             if (at, last_marks.get(queue)) != (first.get(queue), first_marks.get(queue))
         }
-        if anew := first.keys() - again.start.keys() & moved.keys():
-            ends = {queue: moved[queue] for queue in anew}
+        if begun_again := first.keys() - again.start.keys() & moved.keys():
+            ends = {queue: moved[queue] for queue in begun_again}
             for queue in self.recognition.differing(ends, last_marks, bounds):
                 del moved[queue]  # the queue has begun again since the end was chosen
         told = [it for it in again.losses if it.queue in moved or it.queue not in last]

@@ -211,8 +211,8 @@ def test_places_by_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"table": "topics"}, "it has messages, and no table='topics'"),
-        ({"visibility": "log"}, "visibility=log is more"),
+        ({"table": "topics"}, "an archive has messages, but no table='topics'"),
+        ({"visibility": "log"}, "an archive has only messages that consumers see, not visibility=log"),
         ({"archive": "/nowhere"}, "/nowhere is no archive"),
         ({"subscribe": "Unknown"}, "topic 'Unknown' is neither in the source nor in archive"),
     ],

@@ -97,7 +97,7 @@ class ArchivedOrigin:
         progress = state.progress
         shorter = {q for q, bound in live.items() if bound.latest < state.offsets.get(q, 0)}
         again = self._recognition.again(progress.offsets, progress.last, live, progress.logs)
-        return shorter | again.anew
+        return shorter | again.recreated
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
         """Return the marks of messages, see ``Logged.marks``: those of the source, and of the archive's last

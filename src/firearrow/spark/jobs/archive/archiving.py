@@ -366,7 +366,7 @@ class _Job:
     ) -> dict[Queue, int]:
         """Return the offsets at which reading goes on after this step: behind messages that were read or are lost."""
         found = {queue: offset for queue, offset in again.start.items() if queue in bounds}
-        found |= {queue: bounds[queue].earliest for queue in again.anew}
+        found |= {queue: bounds[queue].earliest for queue in again.recreated}
         for gap in gaps:
             if gap.missing:
                 found[gap.queue] = max(found.get(gap.queue, 0), gap.end)
