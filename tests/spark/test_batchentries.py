@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.client.queues import Span
-from firearrow.spark.queueentries import FileQueues
-from firearrow.spark.storage import LocalStorage
 from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue
-from firearrow.store.snapshot.batchunits import BatchQueue
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.queues import FileQueues
+from firearrow.store.reading.storage import LocalStorage
 from tests.golden import expected, extract
 from tests.store.test_batchqueue import FILE_BYTES, sizes_of_records, units_for
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from firearrow.spark import commitlogorder
 from firearrow.spark.commitlogorder import InOrder
-from firearrow.store.snapshot.entries import Entries
+from firearrow.store.reading.entries import Entries
 
 Row = tuple[int, int, int, int]
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.client.queues import Span
-from firearrow.spark.queueentries import FileQueues
 from firearrow.spark.splits import cut
-from firearrow.spark.storage import LocalStorage
+from firearrow.store.reading.queues import FileQueues
+from firearrow.store.reading.storage import LocalStorage
 from tests.spark import logs
 
 

@@ -9,8 +9,9 @@ import pyarrow.fs as pafs
 import pytest
 
 from firearrow.errors import ConfigError
-from firearrow.spark.storage import LocalStorage, RemoteStorage, Storage, numbered_files, open_storage
+from firearrow.spark.storage import RemoteStorage, open_storage
 from firearrow.spark.stores import Store
+from firearrow.store.reading.storage import LocalStorage, Storage, list_files
 from tests import golden
 from tests.spark import logs
 from tests.spark.source.test_files import by_place, read
@@ -34,7 +35,7 @@ def test_directories_and_pieces_of_files(number: int, tmp_path: Path) -> None:
         ("sub", 0, False),
     ]
     assert storage.entries("nowhere") == []
-    (file,) = numbered_files(storage, "d")
+    (file,) = list_files(storage, "d").files
     assert (file.base, file.end) == (7, 8007)
     assert bytes(storage.window(file.path, 4099, 4105)) == bytes(range(99, 105))
     assert bytes(storage.window(file.path, 7998, 9000)) == bytes((198, 199))
@@ -90,7 +91,7 @@ def test_messages_are_the_same(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_file_that_is_deleted_stays_readable(tmp_path: Path) -> None:
     logs.write(tmp_path / "s", [logs.Sent(body=b"x" * 50)] * 20)
     storage = LocalStorage(str(tmp_path / "s"))
-    (file,) = numbered_files(storage, "commitlog")
+    (file,) = list_files(storage, "commitlog").files
     window = storage.window(file.path, 0, 4096)
     before = (tmp_path / "s" / file.path).read_bytes()
     (tmp_path / "s" / file.path).unlink()

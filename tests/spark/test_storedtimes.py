@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.spark import storage
 from firearrow.spark.storedtimes import StoredTimes
 from firearrow.spark.stores import Store
+from firearrow.store.reading import storage
 from tests.spark import logs, oracle
 
 
@@ -36,7 +36,7 @@ def test_every_time_is_found_in_any_order(sent: list[logs.Sent], file_bytes: int
         store = Store(str(root))
         rows = oracle.log(root, "")
         stored = [logs.START_MS + sum(message.step_ms for message in sent[: number + 1]) for number in range(len(sent))]
-        times = StoredTimes(store, store.log[-1].end)
+        times = StoredTimes(store, store.log.end)
         for moment in asked:
             row = bisect_left(stored, logs.START_MS + moment)
             found = times.first_at(logs.START_MS + moment)
@@ -49,7 +49,7 @@ def test_every_time_is_found_in_any_order(sent: list[logs.Sent], file_bytes: int
 def test_what_is_allocated_ahead_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.write(tmp_path, [logs.Sent(step_ms=10) for _ in range(2000)], 64 << 20)
     store = Store(str(tmp_path))
-    times = StoredTimes(store, store.log[-1].end)
+    times = StoredTimes(store, store.log.end)
     looks = 0
     window = storage.LocalStorage.window
 
@@ -74,10 +74,10 @@ def test_what_is_allocated_ahead_is_read_once(tmp_path: Path, monkeypatch: pytes
 def test_files_that_retention_deletes_meanwhile_are_passed_over(asked: int, gone: int, tmp_path: Path) -> None:
     logs.write(tmp_path, [logs.Sent(body=bytes(200), step_ms=1)] * 60, 1500)
     store = Store(str(tmp_path))
-    times = StoredTimes(store, store.log[-1].end)
+    times = StoredTimes(store, store.log.end)
     before = times.first_at(logs.START_MS + asked)
-    for file in store.log[:gone]:
+    for file in store.log.files[:gone]:
         (tmp_path / file.path).unlink()
-    later = StoredTimes(store, store.log[-1].end)
-    assert later.first_at(logs.START_MS + asked) == max(before, store.log[gone].base)
+    later = StoredTimes(store, store.log.end)
+    assert later.first_at(logs.START_MS + asked) == max(before, store.log.files[gone].base)
     assert store.stored_at(0) is None

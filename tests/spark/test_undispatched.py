@@ -12,9 +12,9 @@ import pytest
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import CorruptStore, DataLost
 from firearrow.spark import stores
-from firearrow.spark.logwalk import walk
 from firearrow.spark.options import parse
 from firearrow.spark.source.files import FileOrigin
+from firearrow.spark.stretches import walk
 from firearrow.store.offline import Layout, Selection, StoreView, find
 from firearrow.store.rocks import RocksConsumeQueues
 from tests import golden
@@ -217,7 +217,7 @@ def test_a_stream_looks_at_what_is_new_only(tmp_path: Path, monkeypatch: pytest.
 def test_too_much_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     root = killed(tmp_path, 0.5)
     start = sorted(line["physicalOffset"] for line in LINES)[len(LINES) // 2]
-    monkeypatch.setattr("firearrow.store.snapshot.undispatched.UNDISPATCHED_BYTES_MAX", 1000)
+    monkeypatch.setattr("firearrow.store.reading.undispatched.UNDISPATCHED_BYTES_MAX", 1000)
     with pytest.raises(DataLost, match=rf"the bytes {start} to \d+ of the log are not dispatched"):
         read(root)
     assert len(read(root, failOnDataLoss="false")) >= len(LINES) // 2

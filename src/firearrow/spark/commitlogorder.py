@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.store.reading.entries import Entries, bisect
 from firearrow.store.scan import Ints
-from firearrow.store.snapshot.entries import Entries, bisect
 
 PIECE_ROWS: Final = 1 << 15
 _WORD_BITS: Final = 63

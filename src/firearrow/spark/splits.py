@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.client.queues import Span
-from firearrow.store.snapshot.entries import Queue, QueueKey
+from firearrow.store.reading.entries import Queue, QueueKey
 
 Ints = npt.NDArray[np.int64]
 Part = tuple[str, int, int, int]

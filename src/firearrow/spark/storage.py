@@ -6,110 +6,20 @@ that retention has deleted meanwhile raises FileNotFoundError; one that is open 
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
-from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from firearrow.errors import ConfigError
-from firearrow.files import StoredPath
+from firearrow.store.reading.storage import Entry, LocalStorage, Storage
 
-NAME_DIGITS: Final = 20  # of a file that is named by the offset of its first byte
 MiB: Final = 1 << 20
 GCS_RETRY_SECONDS: Final = 3  # by default Arrow looks for credentials for a quarter of an hour
 _HADOOP_SCHEMES: Final = {"s3a": "s3"}
 _GCS_SCHEMES: Final = ("gs", "gcs")
-
-
-class Entry(NamedTuple):
-    """A file or directory."""
-
-    name: str
-    size_bytes: int
-    is_file: bool
-
-
-class NumberedFile(NamedTuple):
-    """A file that is named by the offset of its first byte, which is ``base``."""
-
-    path: str
-    base: int
-    size_bytes: int
-
-    @property
-    def end(self) -> int:
-        """The offset after its last byte."""
-        return self.base + self.size_bytes
-
-
-class Storage(Protocol):
-    """Files below one root; paths are relative to it, with slashes."""
-
-    root: str
-    window_bytes_max: int
-
-    def entries(self, directory: str) -> list[Entry]:
-        """What is in a directory, sorted; nothing where there is none."""
-
-    def window(self, path: str, start: int, end: int) -> memoryview:
-        """The bytes of a file from ``start`` to before ``end``, fewer if it is shorter."""
-
-    def read(self, path: str) -> memoryview:
-        """A whole file."""
-
-    def place(self, path: str) -> StoredPath:
-        """A path below the root, for readers of small files."""
-
-
-class LocalStorage:
-    """Files of this machine, mapped."""
-
-    window_bytes_max = 1 << 31
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-
-    def entries(self, directory: str) -> list[Entry]:
-        """What is in a directory, sorted; nothing where there is none."""
-        found: list[Entry] = []
-        try:
-            with os.scandir(f"{self.root}/{directory}") as items:
-                for item in items:
-                    try:
-                        is_file = item.is_file()
-                        size = item.stat().st_size if is_file else 0
-                    except FileNotFoundError:
-                        continue  # deleted meanwhile
-                    found.append(Entry(item.name, size, is_file))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted(found)
-
-    def window(self, path: str, start: int, end: int) -> memoryview:
-        """The bytes of a file from ``start`` to before ``end``, fewer if it is shorter."""
-        fd = os.open(f"{self.root}/{path}", os.O_RDONLY)
-        try:
-            end = min(end, os.fstat(fd).st_size)
-            if end <= start:
-                return memoryview(b"")
-            aligned = start - start % mmap.ALLOCATIONGRANULARITY
-            mapped = mmap.mmap(fd, end - aligned, offset=aligned, access=mmap.ACCESS_READ)
-        finally:
-            os.close(fd)
-        return memoryview(mapped)[start - aligned :]
-
-    def read(self, path: str) -> memoryview:
-        """A whole file."""
-        return self.window(path, 0, 1 << 62)
-
-    def place(self, path: str) -> Path:
-        """A path below the root, for readers of small files."""
-        return Path(self.root) / path
 
 
 class RemoteStorage:
@@ -195,25 +105,6 @@ class RemotePath(NamedTuple):
         return bytes(self.storage.read(self.path))
 
 
-class WholeFiles:
-    """Files as they were when they were first asked for."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._read: dict[str, memoryview] = {}
-
-    def of(self, file: NumberedFile) -> memoryview:
-        """The bytes of a file; none if it has been deleted since it was listed."""
-        found = self._read.get(file.path)
-        if found is None:
-            try:
-                found = self._storage.read(file.path)
-            except FileNotFoundError:
-                found = memoryview(b"")
-            self._read[file.path] = found
-        return found
-
-
 def open_storage(root: str) -> Storage:
     """The files below a path of this machine or a URI. Raises ConfigError for one that is none."""
     if "://" not in root:
@@ -250,12 +141,3 @@ def why_unreadable(error: OSError) -> str:
             " of them; gs://anonymous@bucket/... does without)"
         )
     return str(error)
-
-
-def numbered_files(storage: Storage, directory: str, digits: int = NAME_DIGITS) -> list[NumberedFile]:
-    """The files of one address space, in order."""
-    return [
-        NumberedFile(f"{directory}/{name}", int(name), size)
-        for name, size, is_file in storage.entries(directory)
-        if is_file and len(name) == digits and name.isascii() and name.isdecimal()
-    ]

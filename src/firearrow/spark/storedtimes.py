@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 
 from firearrow.message.record import RECORD_BYTES_MAX
-from firearrow.spark.logwalk import next_of_log
 from firearrow.spark.stores import Store
+from firearrow.store.reading.walk import next_of_log
 from firearrow.store.scan import RECORDS_MAX, Columns, scan
 
 _BEFORE_ALL: Final = -1
@@ -57,11 +57,11 @@ class StoredTimes:
 
     def _next(self, physical_offset: int, stop: int) -> int | None:
         """Where the first record begins between two places of the log."""
-        return next_of_log(self._store.storage, self._store.log, physical_offset, stop)
+        return next_of_log(self._store.storage, self._store.log.files, physical_offset, stop)
 
     def _read(self, at: int, stop: int) -> tuple[list[int], list[int]]:
         """The records from one on up to a place, at least that one: where they are, and of when."""
-        file = self._store.log_file(at)
+        file = self._store.log.find(at)
         assert file is not None
         start = at - file.base
         window = self._store.storage.window

@@ -6,7 +6,6 @@ ConsumeQueue knows yet, and they are read as if it did (``undispatched``).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -19,12 +18,10 @@ from firearrow.errors import ConfigError, DataLost
 from firearrow.files import StoredPath
 from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MAX
-from firearrow.spark.logwalk import Stretch, next_of_log, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
-from firearrow.spark.queueentries import FileQueues, Queues, rocks_queues
-from firearrow.spark.storage import NumberedFile, Storage, numbered_files, open_storage, why_unreadable
-from firearrow.spark.undispatched import Extent, QueuesAndAhead
+from firearrow.spark.storage import open_storage, why_unreadable
+from firearrow.spark.stretches import Stretch, walk
 from firearrow.state import TOPICS, stored_state, table_of, topics_with_batches
 from firearrow.store import inventory
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
@@ -32,11 +29,14 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.inventory import Inventory
 from firearrow.store.logtail import LOOK_BYTES
 from firearrow.store.queues import ENTRY_BYTES
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.entries import Entries, Queue, QueueKey, Queues
+from firearrow.store.reading.queues import FileQueues, rocks_queues
+from firearrow.store.reading.rocksqueues import RocksQueues
+from firearrow.store.reading.storage import Directory, Storage, StoreFile, list_files
+from firearrow.store.reading.undispatched import EntriesAhead, Extent, QueuesAndAhead, record_end
+from firearrow.store.reading.walk import next_of_log
 from firearrow.store.scan import scan
-from firearrow.store.snapshot.batchunits import BatchQueue
-from firearrow.store.snapshot.entries import Entries, Queue, QueueKey
-from firearrow.store.snapshot.rocksrows import RocksQueues
-from firearrow.store.snapshot.undispatched import EntriesAhead, record_end
 
 _MEMBER_TOPIC: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 _NO_UNITS: Final = np.empty(0, UNIT_DTYPE)
@@ -110,21 +110,14 @@ class Store:
         return self.storage.place("config")
 
     @cached_property
-    def log(self) -> list[NumberedFile]:
+    def log(self) -> Directory:
         """The files of the CommitLog."""
-        return numbered_files(self.storage, "commitlog")
+        return list_files(self.storage, "commitlog")
 
     @property
     def log_start(self) -> int:
-        """The lowest physical offset that the log holds."""
-        return self.log[0].base if self.log else 0
-
-    def log_file(self, physical_offset: int) -> NumberedFile | None:
-        """The file that holds a byte of the log."""
-        number = bisect_right(self.log, physical_offset, key=lambda file: file.base) - 1
-        if number < 0 or physical_offset >= self.log[number].end:
-            return None
-        return self.log[number]
+        """The lowest physical offset in the log."""
+        return self.log.start
 
     def mark(self, key: QueueKey, queue_offset: int) -> Mark | None:
         """The mark of a message, see ``Logged.marks``."""
@@ -139,9 +132,9 @@ class Store:
 
     def stored_at(self, physical_offset: int, size: int = RECORD_BYTES_MAX) -> RecordTimes | None:
         """Give what the log has at a place, see ``Logged.stored_at``; of at most that size."""
-        file = self.log_file(physical_offset)
+        file = self.log.find(physical_offset)
         if file is None:  # a file in between may be lost
-            return NOT_STORED if not self.log or physical_offset >= self.log[-1].end else None
+            return NOT_STORED if physical_offset >= self.log.end else None
         at = physical_offset - file.base
         try:
             window = self.storage.window(file.path, at, at + size)
@@ -185,16 +178,16 @@ class Store:
             self._follow(found, self._extent.end, skip=True)
             return found
         is_exact = isinstance(self.stored_queues, RocksQueues)
-        settled = min(max(self.dispatched_offset, self.log_start), self._log_end)
+        settled = min(max(self.dispatched_offset, self.log_start), self.log.end)
         begin = start = settled if is_exact else max(settled - LOOK_BYTES, self.log_start)
         known = self._before
-        if known is not None and known.start <= begin and known.end <= self._log_end:
+        if known is not None and known.start <= begin and known.end <= self.log.end:
             found = known
             found.begin_at(begin)
         else:
             if not is_exact and begin > self.log_start:
-                at = next_of_log(self.storage, self.log, begin, self._log_end)
-                start = self._log_end if at is None else at
+                at = next_of_log(self.storage, self.log.files, begin, self.log.end)
+                start = self.log.end if at is None else at
             found = EntriesAhead(begin, start, self._batch_topics, DELAY_LEVELS)
         self._follow(found, settled, skip=True)  # what is damaged there, its readers are told
         try:
@@ -209,8 +202,8 @@ class Store:
         Raises CorruptStore where records follow bytes that are none, unless these are to be
         skipped, and DataLost where all together is too much.
         """
-        start, stop = ahead.end, self._log_end if until is None else until
-        for file in self.log:
+        start, stop = ahead.end, self.log.end if until is None else until
+        for file in self.log.files:
             if file.end <= start or file.base >= stop:
                 continue
             stretch = self.stretch(file, max(start, file.base), min(stop, file.end))
@@ -218,7 +211,7 @@ class Store:
             for columns, _ in walk(self.storage, stretch, skip=skip):
                 ahead.take(columns)
                 if until is None:
-                    ahead.require_little(self.root, self._log_end)
+                    ahead.require_little(self.root, self.log.end)
         ahead.end = max(ahead.end, until or 0)
 
     @property
@@ -230,11 +223,7 @@ class Store:
     @property
     def records_end(self) -> int:
         """Where the records of the log end, if somebody has looked; else where its files do."""
-        return self._log_end if self.found_ahead is None else self.found_ahead.end
-
-    @property
-    def _log_end(self) -> int:
-        return self.log[-1].end if self.log else 0
+        return self.log.end if self.found_ahead is None else self.found_ahead.end
 
     @property
     def _batch_topics(self) -> frozenset[str]:
@@ -245,7 +234,7 @@ class Store:
     @cached_property
     def last_written_base(self) -> int:
         """Where the last file with records begins: a broker makes files ahead, which are empty."""
-        for file in reversed(self.log):
+        for file in reversed(self.log.files):
             if any(self.storage.window(file.path, 0, _HEAD_BYTES)):
                 return file.base
         return self.log_start
@@ -265,7 +254,7 @@ class Store:
                 found += latest - queue.first_at_or_after(log_end, 0, latest)
         return found
 
-    def stretch(self, file: NumberedFile, start: int, end: int) -> Stretch:
+    def stretch(self, file: StoreFile, start: int, end: int) -> Stretch:
         """A part of a file of the log, with what is known of where that ends."""
         return Stretch(file, start, end, file.base >= self.last_written_base, self.is_open)
 
@@ -355,11 +344,11 @@ class Store:
             spans = stored.holes(key)
             if spans:
                 earliest, _ = stored.open(key).span_from(self.log_start)
-                spans = [Span(max(span.start, earliest), span.end) for span in spans]
+                spans = [(max(start, earliest), end) for start, end in spans]
             begin = stored.begin(key)
             if begin is not None and key in noted:
-                spans.insert(0, Span(noted[key].start, begin))
-            if spans := [span for span in spans if span.start < span.end]:
+                spans.insert(0, (noted[key][0], begin))
+            if spans := [Span(*span) for span in spans if span[0] < span[1]]:
                 found[key] = spans
         return found
 

@@ -23,8 +23,8 @@ from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRAN
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.events import RecordDamaged
 from firearrow.store.queues import ConsumeQueues
+from firearrow.store.reading.walk import find_record
 from firearrow.store.recordchecks import fault_of
-from firearrow.store.snapshot.walk import find_record
 
 logger = logging.getLogger(__name__)
 

@@ -47,8 +47,8 @@ from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from firearrow.store.lmq import lmq_entries
 from firearrow.store.queues import ConsumeQueues, Place
+from firearrow.store.reading.walk import find_record
 from firearrow.store.scan import RECORDS_MAX, Columns, Properties, Stop, scan
-from firearrow.store.snapshot.walk import find_record
 
 log = logging.getLogger(__name__)
 

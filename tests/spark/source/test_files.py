@@ -25,9 +25,9 @@ from firearrow.spark.options import parse
 from firearrow.spark.source.datasource import MessageReader
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.filters import NumberSet, PushedFilters
-from firearrow.spark.storage import LocalStorage
 from firearrow.spark.tables import DECLARED, MESSAGES, PROPERTIES_MAP
 from firearrow.store.batchqueue import UNIT_BYTES
+from firearrow.store.reading.storage import LocalStorage
 from tests import golden
 from tests.spark import logs, oracle
 

@@ -17,7 +17,7 @@ from firearrow.clock import SystemClock
 from firearrow.errors import FirearrowError, MessageError
 from firearrow.message.record import body_crc, decode_record
 from firearrow.store.offline import Layout, Order, StoreView, apply, plan, rebuild, salvage
-from firearrow.store.snapshot.entries import PRE_BLANK_SIZE
+from firearrow.store.reading.entries import PRE_BLANK_SIZE
 from tests.store.offline.damage import write
 from tests.store.stores import append, opened, settle
 

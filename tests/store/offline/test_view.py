@@ -7,8 +7,8 @@ import pytest
 
 from firearrow.store.offline import Layout, Selection, StoreView, find, plan, stat, verify
 from firearrow.store.offline.compare import index_rows
-from firearrow.store.snapshot import mapped
-from firearrow.store.snapshot.mapped import StoreFile, data_end
+from firearrow.store.reading import storage as mapped
+from firearrow.store.reading.storage import LocalStorage, StoreFile
 from tests.store.offline.damage import golden_store, own_store
 from tests.store.stores import append, opened, settle
 
@@ -66,15 +66,16 @@ def test_several_processes_give_the_same_verdict(tmp_path: Path) -> None:
 
 
 def test_where_a_file_is_zero_to_its_end(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
     path = tmp_path / "00000000000000000000"
     path.touch()
     os.truncate(path, 6_000_000)
-    assert data_end(StoreFile(path, 0, 6_000_000)) == 0
+    assert storage.data_end(StoreFile(path.name, 0, 6_000_000)) == 0
     with path.open("r+b") as file:
         file.seek(3_000_000)
         file.write(b"x")
-    assert 3_000_001 <= data_end(StoreFile(path, 0, 6_000_000)) < 3_200_000
-    assert data_end(StoreFile(tmp_path / "gone", 0, 100)) == 0
+    assert 3_000_001 <= storage.data_end(StoreFile(path.name, 0, 6_000_000)) < 3_200_000
+    assert storage.data_end(StoreFile("gone", 0, 100)) == 0
 
 
 def test_more_files_than_are_mapped_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ from firearrow.spark.innerbatches import has_inner, unwrapped
 from firearrow.spark.options import Choice, Options
 from firearrow.spark.source.filters import PushedFilters
 from firearrow.spark.splits import Part
-from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
+from firearrow.store.reading.storage import StoreFile
 from firearrow.store.scan import Buffer, Columns, Ints, gather
 
 Mask = npt.NDArray[np.bool_]
@@ -270,7 +270,7 @@ class QueueBatches(Batches):
         super().__init__(options, narrow, schema, store)
         self._store = store
 
-    def of_queues(self, file: NumberedFile, wanted: InOrder, parts: Parts) -> Iterator[pa.RecordBatch]:
+    def of_queues(self, file: StoreFile, wanted: InOrder, parts: Parts) -> Iterator[pa.RecordBatch]:
         """Yield batches of the records of a file that entries refer to.
 
         Raises CorruptStore if a record does not fit its entry, unless ``onCorrupt`` skips it.
@@ -284,7 +284,7 @@ class QueueBatches(Batches):
             for window in self._windows(file, some, held):
                 yield from self._of_window(file, window, parts)
 
-    def _of_window(self, file: NumberedFile, window: Window, parts: Parts) -> Iterator[pa.RecordBatch]:
+    def _of_window(self, file: StoreFile, window: Window, parts: Parts) -> Iterator[pa.RecordBatch]:
         buffer, first, wanted = window
         at = 0
         for stop in self._steps(wanted.size):
@@ -297,7 +297,7 @@ class QueueBatches(Batches):
                 yield from self._batches(meant, self._names(some, parts.topics))
             at = stop
 
-    def _inside(self, file: NumberedFile, wanted: Wanted) -> Wanted:
+    def _inside(self, file: StoreFile, wanted: Wanted) -> Wanted:
         """Return the entries that can be right: their size is that of a record, and the record ends in the file."""
         places, sizes = wanted.physical_offset, wanted.size
         good = (sizes >= RECORD_BYTES_MIN) & (places + sizes <= file.end)
@@ -310,7 +310,7 @@ class QueueBatches(Batches):
         )
         return wanted.take(good)
 
-    def _windows(self, file: NumberedFile, wanted: Wanted, held: tuple[memoryview, int] | None) -> Iterator[Window]:
+    def _windows(self, file: StoreFile, wanted: Wanted, held: tuple[memoryview, int] | None) -> Iterator[Window]:
         """Yield entries with the bytes of their records: the open window, or the bytes that one call reads."""
         wanted = self._inside(file, wanted)
         places = wanted.physical_offset
@@ -333,7 +333,7 @@ class QueueBatches(Batches):
             at += len(some.size)
 
     def _meant(
-        self, file: NumberedFile, columns: Columns, wanted: Wanted, parts: Parts, first: int
+        self, file: StoreFile, columns: Columns, wanted: Wanted, parts: Parts, first: int
     ) -> tuple[Columns, Wanted]:
         """Return the records that fit their entries: the messages that a broker hands out.
 
@@ -369,7 +369,7 @@ class QueueBatches(Batches):
         """Return the topics of checked records; None if only the records have them."""
         return None if topics.has_lmqs else topics.column(wanted.part)
 
-    def _corrupt(self, file: NumberedFile, wanted: Wanted, topics: Topics, good: Mask) -> None:
+    def _corrupt(self, file: StoreFile, wanted: Wanted, topics: Topics, good: Mask) -> None:
         row = int(good.argmin())
         topic = topics.name(int(wanted.part[row]))
         self._fail(

@@ -23,22 +23,22 @@ from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
 from firearrow.spark import splits
 from firearrow.spark.columns.recordbatches import Batches, Parts, QueueBatches
 from firearrow.spark.commitlogorder import InOrder
-from firearrow.spark.indexfiles import candidates
-from firearrow.spark.logwalk import Stretch, walk
 from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
 from firearrow.spark.source.filters import PushedFilters
 from firearrow.spark.source.origin import UNKNOWN_BYTES
 from firearrow.spark.splits import Part
-from firearrow.spark.storage import NumberedFile
 from firearrow.spark.storedtimes import StoredTimes
 from firearrow.spark.stores import Store, last_place, open_stores
-from firearrow.spark.undispatched import NO_EXTENT, Extent
+from firearrow.spark.stretches import Stretch, walk
 from firearrow.store.batchqueue import MESSAGES_MAX
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.entries import Entries, QueueKey
+from firearrow.store.reading.entries import Queue as EntryQueue
+from firearrow.store.reading.index import candidates
+from firearrow.store.reading.storage import StoreFile
+from firearrow.store.reading.undispatched import NO_EXTENT, Extent
 from firearrow.store.scan import Ints
-from firearrow.store.snapshot.batchunits import BatchQueue
-from firearrow.store.snapshot.entries import Entries, QueueKey
-from firearrow.store.snapshot.entries import Queue as EntryQueue
 
 log = logging.getLogger(__name__)
 
@@ -297,7 +297,7 @@ class FileOrigin:
             return None
         key = store.root, topic
         if key not in self._with_keys:
-            end = store.log[-1].end if store.log else 0
+            end = store.log.end
             found = candidates(store.storage, topic, words, end)
             self._with_keys[key] = found if len(found) < _STRETCHES_MAX else None
         return self._with_keys[key]
@@ -324,12 +324,12 @@ class FileOrigin:
 
     def _stretches(self, store: Store) -> Iterator[Stretch]:
         known_end = store.dispatched_offset
-        log_end = store.log[-1].end if store.log else 0
+        log_end = store.log.end
         if known_end > log_end:
             gone = store.count_behind(log_end)
             self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
         reading = self.options.reading
-        size = sum(file.size_bytes for file in store.log)
+        size = sum(file.size_bytes for file in store.log.files)
         step = min(reading.split_bytes, max(size // (reading.partitions_min or 1), 1 << 16))
         narrow = self._log_narrow
         low, high = narrow.physical_offset.ends
@@ -339,7 +339,7 @@ class FileOrigin:
         if last_ms < 1 << 62:
             high = min(high, self._place_at(store, last_ms + 1) - 1)
         at = store.log_start
-        for file in store.log:
+        for file in store.log.files:
             if at < file.base and at <= high and file.base > low:
                 self._lost(_without_file(store, at, file.base))
             at = file.end
@@ -446,7 +446,7 @@ class FileOrigin:
             return Entries(*(column[:end_row] for column in entries))
         return entries.take(chosen)
 
-    def _by_file(self, store: Store, wanted: InOrder, parts: Sequence[Part]) -> Iterator[tuple[NumberedFile, InOrder]]:
+    def _by_file(self, store: Store, wanted: InOrder, parts: Sequence[Part]) -> Iterator[tuple[StoreFile, InOrder]]:
         """Yield the entries by the files of their records.
 
         Records are written before their entries, and the log's files are listed after the entries were read. So a
@@ -455,7 +455,7 @@ class FileOrigin:
         at = store.log_start
         if gone := wanted.count_before(at):
             self._lost(f"{store.root} has deleted {gone} of them before {at}")
-        for file in store.log:
+        for file in store.log.files:
             if at < file.base and (gone := len(wanted.between(at, file.base))):
                 self._lost(f"{_without_file(store, at, file.base)}, where {gone} of them were")
             if len(some := wanted.between(file.base, file.end)):

@@ -16,18 +16,18 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from firearrow.errors import ConfigError
 from firearrow.spark.columns.messages import timestamps
-from firearrow.spark.indexfiles import index_files, index_rows
 from firearrow.spark.options import Options
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.timers import waiting
 from firearrow.spark.splits import Part
-from firearrow.spark.storage import NumberedFile
 from firearrow.spark.stores import Store
-from firearrow.spark.undispatched import NO_EXTENT, Extent
 from firearrow.spark.workererrors import told_in_sentences
 from firearrow.state import GROUPS, consumer_offsets, stored_state, table_of
+from firearrow.store.reading.entries import QueueKey, Span
+from firearrow.store.reading.index import index_files, index_rows
+from firearrow.store.reading.storage import StoreFile
+from firearrow.store.reading.undispatched import NO_EXTENT, Extent
 from firearrow.store.retention import Consumed, committed_offsets
-from firearrow.store.snapshot.entries import QueueKey, Span
 
 Rows = Mapping[str, Any]
 """Columns by name: arrays, or one value for all rows."""
@@ -44,7 +44,7 @@ class TablePartition(InputPartition):
     root: str
     broker: str
     parts: list[Part] = field(default_factory=list)
-    file: NumberedFile | None = None
+    file: StoreFile | None = None
     extent: Extent | None = None  # the undispatched part of the log
 
 
@@ -143,7 +143,7 @@ def _index(store: Store, task: TablePartition, _: Options) -> Iterator[Rows]:
         entries = rows.entries(first, min(first + _BATCH_ROWS, rows.taken))
         hashes = entries["hash"].astype(np.int64)
         yield {
-            "file": task.file.path.rpartition("/")[2],
+            "file": task.file.name,
             "entry": np.arange(first, first + len(entries)),
             "slot": hashes % rows.slots,
             "keyHash": hashes,

@@ -17,12 +17,12 @@ from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.spark.columns.messages import Messages, timestamps
 from firearrow.spark.options import Reading
-from firearrow.spark.storage import numbered_files
 from firearrow.spark.stores import Store
 from firearrow.state import DELAYS, stored_state, table_of
 from firearrow.store.extension import ADDRESS_MAX, DIRECTORY, place_of, tag_code_in
+from firearrow.store.reading.entries import QueueKey
+from firearrow.store.reading.storage import list_files
 from firearrow.store.scan import Columns, Ints
-from firearrow.store.snapshot.entries import QueueKey
 from firearrow.store.timerfiles import CHECK, DELETE, UNIT
 
 _BATCH_ROWS: Final = 4096
@@ -45,7 +45,7 @@ def _on_the_wheel(store: Store, reading: Reading) -> Iterator[Rows]:
         read_ms, *_ = CHECK.unpack_from(store.storage.read("config/timercheck"))
     except FileNotFoundError:
         return
-    for file in numbered_files(store.storage, "timerlog"):
+    for file in list_files(store.storage, "timerlog").files:
         buffer = store.storage.read(file.path)
         units = np.frombuffer(buffer, UNIT, len(buffer) // UNIT.itemsize)
         sound = (units["size"] == UNIT.itemsize) & (units["magic"] & ~0b111 == 0)
@@ -89,7 +89,7 @@ def _due_ms(store: Store, key: QueueKey, codes: Ints) -> Ints:
     if not len(addressed):
         return codes
     topic, queue_id = key
-    for file in numbered_files(store.storage, f"{DIRECTORY}/{topic}/{queue_id}"):
+    for file in list_files(store.storage, f"{DIRECTORY}/{topic}/{queue_id}").files:
         units = store.storage.read(file.path)
         for number in addressed.tolist():
             at = place_of(int(codes[number])) - file.base
@@ -101,7 +101,7 @@ def _due_ms(store: Store, key: QueueKey, codes: Ints) -> Ints:
 def _rows(store: Store, reading: Reading, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any) -> Iterator[Rows]:
     order = places.argsort(kind="stable")
     is_there = np.zeros(len(places), np.bool_)
-    for file in store.log:
+    for file in store.log.files:
         here = order[(places[order] >= file.base) & (places[order] + sizes[order] <= file.end)]
         is_there[here] = True
         for at in range(0, len(here), _BATCH_ROWS):

@@ -10,7 +10,7 @@ from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.metadata import configured_topics, is_deleted
 from firearrow.store.offline.queuecrosscheck import QueueCheck
 from firearrow.store.offline.view import StoreView
-from firearrow.store.snapshot.entries import QueueKey
+from firearrow.store.reading.entries import QueueKey
 
 
 def check_queues(

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from firearrow.store.batchqueue import UNIT, Unit
-from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.queuecrosscheck import QueueCheck
+from firearrow.store.reading.batchqueues import BatchQueue
 
 _POSITION: Final = "points to {}, but the record of this queue offset is at {}"
 _TAG: Final = "has the tag code {}, the record's is {}"
@@ -40,11 +40,11 @@ class BatchQueueCheck(QueueCheck):
             self._behind(min(behind), messages, expected[min(behind)])
 
     @property
-    def _units(self) -> StoredBatchQueue:
-        assert isinstance(self._queue, StoredBatchQueue)
+    def _units(self) -> BatchQueue:
+        assert isinstance(self._queue, BatchQueue)
         return self._queue
 
-    def _unit_differs(self, queue: StoredBatchQueue, want: Unit) -> None:
+    def _unit_differs(self, queue: BatchQueue, want: Unit) -> None:
         at, physical = want.queue_offset, want.physical_offset
         have = queue.unit(queue.number_of(at))
         if have.queue_offset != at:

@@ -60,11 +60,11 @@ from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, 
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.view import Layout, StoreView
+from firearrow.store.reading.entries import QueueKey
+from firearrow.store.reading.storage import Correction, LocalStorage, Maps, StoreFile, corrections_by_path
+from firearrow.store.reading.walk import find_record
 from firearrow.store.scan import Buffer, Columns, Stop, scan
 from firearrow.store.segments import NAME_DIGITS
-from firearrow.store.snapshot.entries import QueueKey
-from firearrow.store.snapshot.mapped import Correction, Maps, StoreFile, corrections_by_path
-from firearrow.store.snapshot.walk import find_record
 from firearrow.wire import fastjson
 
 MAP_NAME: Final = "salvage-map.csv"
@@ -105,8 +105,8 @@ class Carver:
     """
 
     def __init__(self, sources: list[Path], on_progress: OnProgress | None = None) -> None:
-        self.sources = [StoreFile(path, _base_of(path), path.stat().st_size) for path in files_of(sources)]
-        self._maps = Maps(_corrections_in(sources))
+        self.sources = [StoreFile(str(path), _base_of(path), path.stat().st_size) for path in files_of(sources)]
+        self._maps = Maps(LocalStorage("."), _corrections_in(sources))
         self._on_progress = on_progress
         self.found: dict[int, Found] = {}
         self.duplicates = 0
@@ -168,11 +168,12 @@ def _stores(sources: list[Path]) -> Iterator[StoreView]:
                 yield view
 
 
-def _corrections_in(sources: list[Path]) -> dict[Path, list[Correction]]:
+def _corrections_in(sources: list[Path]) -> dict[str, list[Correction]]:
     """What damaged records must have been, where a store's queues prove it."""
-    found: dict[Path, list[Correction]] = {}
+    found: dict[str, list[Correction]] = {}
     for view in _stores(sources):
-        found |= corrections_by_path(view.log.files, proved(view))
+        for path, corrections in corrections_by_path(view.log.files, proved(view)).items():
+            found[str(view.path_of(path))] = corrections
     return found
 
 
@@ -436,7 +437,7 @@ def _rewrite(carver: Carver, found: list[Found], rewriter: _Rewriter, map_path: 
         lines.write("old_physical_offset,new_physical_offset,source,position\n")
         for place in found:
             at = rewriter.put(carver.record(place), carver.message(place))
-            source = carver.sources[place.source].path.name
+            source = carver.sources[place.source].name
             lines.write(f"{place.physical_offset},{at},{source},{place.position}\n")
 
 

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
-from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import Entries
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.dispatching import dispatch_to
+from firearrow.store.reading.entries import QueueKey
+from firearrow.store.reading.index import IndexRows, geometry
+from firearrow.store.reading.rocksqueues import ROW
+from firearrow.store.reading.storage import StoreFile
 from firearrow.store.scan import Columns, Ints
-from firearrow.store.snapshot.dispatching import dispatch_to
-from firearrow.store.snapshot.entries import QueueKey
-from firearrow.store.snapshot.indexrows import IndexRows, geometry
-from firearrow.store.snapshot.mapped import StoreFile
-from firearrow.store.snapshot.rocksrows import ROW
 
 _SECONDS_MAX: Final = (1 << 31) - 1
 
@@ -104,7 +104,7 @@ class BatchSink:
 
     def __init__(self, view: StoreView, key: QueueKey) -> None:
         queue = view.queues.get(key)
-        self._queue = queue if isinstance(queue, StoredBatchQueue) else None
+        self._queue = queue if isinstance(queue, BatchQueue) else None
         self.report = QueueReport()
 
     def put(self, units: npt.NDArray[Any]) -> None:

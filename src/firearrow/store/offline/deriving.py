@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from firearrow.store.offline.pieces import Stretch
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import FileEnd, Gap, RecordRun, first_record, walk_file
+from firearrow.store.offline.walk import FileEnd, Gap, first_record, walk_file
 from firearrow.store.queues import Entries
+from firearrow.store.reading.dispatching import dispatch_to
+from firearrow.store.reading.undispatched import Collected
+from firearrow.store.reading.walk import RecordRun
 from firearrow.store.scan import Ints
-from firearrow.store.snapshot.collected import Collected
-from firearrow.store.snapshot.dispatching import dispatch_to
 
 _NO_ENTRIES: Final = Collected().entries()
 _KEY: Any = np.dtype([("hash", "<i8"), ("physical_offset", "<i8"), ("store_ms", "<i8")])

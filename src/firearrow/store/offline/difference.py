@@ -22,16 +22,17 @@ from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
 from firearrow.state import PARTS, has_database
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
-from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import index_rows
 from firearrow.store.offline.metadata import config_files
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.records import Selection, find
 from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.view import Layout, StoreView
-from firearrow.store.offline.walk import RecordRun, walk_file
+from firearrow.store.offline.walk import walk_file
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
-from firearrow.store.snapshot.entries import QueueKey, Span, StoredQueue, queue_range, without
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.entries import QueueKey, Span, StoredQueue, queue_range, without
+from firearrow.store.reading.walk import RecordRun
 
 _STEP_BYTES: Final = 1 << 20
 _ENTRIES_A_STEP: Final = 50_000
@@ -193,7 +194,7 @@ def _queues(left: StoreView, right: StoreView, found: list[Difference]) -> list[
 
 def _queue(left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]) -> QueueSummary | None:
     our, their = left.queues.get(key), right.queues.get(key)
-    if isinstance(our, StoredBatchQueue) or isinstance(their, StoredBatchQueue):
+    if isinstance(our, BatchQueue) or isinstance(their, BatchQueue):
         return _batch_queue(left, right, key, found)
     ours, theirs = queue_range(our, left.log_start), queue_range(their, right.log_start)
     low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
@@ -238,7 +239,7 @@ def _batch_queue(left: StoreView, right: StoreView, key: QueueKey, found: list[D
 def _unit_numbers(view: StoreView, key: QueueKey) -> Span:
     """The first unit of a queue whose record the log may still hold, and the end of all."""
     queue = view.queues.get(key)
-    if not isinstance(queue, StoredBatchQueue):
+    if not isinstance(queue, BatchQueue):
         return 0, 0
     return queue.number_at_or_after(view.log_start), queue.numbers.stop
 
@@ -251,7 +252,7 @@ def _steps(start: int, end: int) -> Iterator[range]:
 def _units(view: StoreView, key: QueueKey, numbers: range) -> npt.NDArray[Any]:
     """Some units of a queue, zeros where a file is missing."""
     queue = view.queues[key]
-    assert isinstance(queue, StoredBatchQueue)
+    assert isinstance(queue, BatchQueue)
     data = queue.unit_bytes(numbers.start, len(numbers))
     return np.frombuffer(data.ljust(len(numbers) * UNIT_BYTES, b"\0"), UNIT_DTYPE)
 

@@ -21,10 +21,10 @@ from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRAN
 from firearrow.store.offline.records import read
 from firearrow.store.offline.verdict import Evidence, Verdict
 from firearrow.store.offline.view import StoreView
+from firearrow.store.reading.entries import entry_at
+from firearrow.store.reading.storage import Correction
+from firearrow.store.reading.walk import BLANK_MAGIC
 from firearrow.store.scan import Columns, scan
-from firearrow.store.snapshot.entries import entry_at
-from firearrow.store.snapshot.mapped import Correction
-from firearrow.store.snapshot.walk import BLANK_MAGIC
 
 AROUND_BYTES: Final = 4096
 """So much before and behind a damaged stretch must be the same on both sides."""

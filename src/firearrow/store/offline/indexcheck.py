@@ -18,8 +18,8 @@ from firearrow.store.offline.compare import Key, index_rows
 from firearrow.store.offline.findings import Finding, Findings
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.view import StoreView
-from firearrow.store.snapshot.indexrows import IndexRows
-from firearrow.store.snapshot.mapped import StoreFile
+from firearrow.store.reading.index import IndexRows
+from firearrow.store.reading.storage import StoreFile
 
 _STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
 
@@ -42,7 +42,7 @@ class IndexLook(NamedTuple):
 def check_index(view: StoreView, looks: list[IndexLook], reports: list[FileReport], findings: Findings) -> None:
     """Verify the IndexFiles of a store together; ``looks`` has each by itself, in order."""
     for stray in view.index.strays:
-        findings.add("index-stray", "is no IndexFile", file=f"index/{stray.name}")
+        findings.add("index-stray", "is no IndexFile", file=stray)
     for look in looks:
         findings.extend(look.findings)
     opened = [look for look in looks if look.opened]
@@ -55,7 +55,7 @@ def check_index(view: StoreView, looks: list[IndexLook], reports: list[FileRepor
 
 def look_at_index(view: StoreView, name: str) -> IndexLook:
     """Verify one IndexFile by itself."""
-    file = next((file for file in view.index.files if file.path.name == name), None)
+    file = next((file for file in view.index.files if file.name == name), None)
     found = Findings()
     rows = None if file is None else _check_file(view, file, found)
     shown = f"index/{name}"
@@ -68,7 +68,7 @@ def look_at_index(view: StoreView, name: str) -> IndexLook:
 
 
 def _check_file(view: StoreView, file: StoreFile, findings: Findings) -> IndexRows | None:
-    name = view.name_of(file.path)
+    name = file.path
     usual = view.index.file_size_bytes
     rows = index_rows(view, file)
     if rows is None or file.size_bytes != usual:

@@ -30,10 +30,11 @@ from firearrow.store.offline.findings import FINDINGS_PER_PLACE_MAX, Finding, Fi
 from firearrow.store.offline.pieces import Stretch, side_by_side
 from firearrow.store.offline.propertycheck import faults
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import FileEnd, Gap, RecordRun, first_record, walk_file
+from firearrow.store.offline.walk import FileEnd, Gap, first_record, walk_file
+from firearrow.store.reading.entries import QueueKey
+from firearrow.store.reading.storage import StoreFile
+from firearrow.store.reading.walk import RecordRun
 from firearrow.store.scan import Columns, Ints, gather
-from firearrow.store.snapshot.entries import QueueKey
-from firearrow.store.snapshot.mapped import StoreFile
 
 _KNOWN_FLAGS: Final = (
     COMPRESSED | MULTI_TAGS | TRANSACTION_MASK | HOSTS_V6_MASK | NEED_UNWRAP | INNER_BATCH | COMPRESSION_MASK
@@ -101,7 +102,7 @@ class StretchCheck:
         self._view = view
         self._file = file
         self._stretch = stretch
-        self._name = view.name_of(file.path)
+        self._name = file.path
         self._findings = Findings()
         self._comparison = Comparison(view, FINDINGS_PER_PLACE_MAX)
         self.report = FileReport(file.base, file.size_bytes, stretch.end, end_offset=file.base)
@@ -286,7 +287,7 @@ def _append(view: StoreView, whole: FileReport, part: FileReport) -> None:
         findings.add(
             "record-store-time",
             _late(part.first.store_ms, whole.last_ms),
-            file=None if file is None else view.name_of(file.path),
+            file=None if file is None else file.path,
             position=part.first.position,
             physical_offset=part.first.physical_offset,
             topic=part.first.topic,

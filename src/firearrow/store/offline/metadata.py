@@ -29,9 +29,8 @@ from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import FileReport
 from firearrow.store.offline.settings import parse_config, stored_config
 from firearrow.store.offline.view import StoreView
+from firearrow.store.reading.entries import QueueKey, queue_range
 from firearrow.store.retention import committed_offsets
-from firearrow.store.snapshot.entries import QueueKey, queue_range
-from firearrow.store.snapshot.mapped import sorted_children
 
 _PLAIN_NAMES: Final = ("transactionMetrics", "timermetrics")
 _CHECKPOINT_FIELDS_BYTES: Final = 48
@@ -101,8 +100,7 @@ def check_state(view: StoreView, findings: Findings) -> None:
         if path not in view.log_directories:
             findings.add("root-stray", "no part of a store has this name", file=name)
     for stray in view.log.strays:
-        text = "is no CommitLog file"
-        findings.add("log-stray-file", text, file=f"{stray.parent.name}/{stray.name}")
+        findings.add("log-stray-file", "is no CommitLog file", file=stray)
     _check_queue_strays(view, findings)
 
 
@@ -112,13 +110,13 @@ def _check_queue_strays(view: StoreView, findings: Findings) -> None:
     for directory in ("consumequeue", BATCH_DIRECTORY):
         # A broker that has changed to files leaves its database, for the case that it changes back.
         left_database = is_database(view.root / directory)
-        for topic in sorted_children(view.root / directory):
+        for topic in view.storage.entries(directory):
             name = f"{directory}/{topic.name}"
-            if not topic.is_dir() and not left_database:
+            if topic.is_file and not left_database:
                 text = "a file where directories of topics are"
                 findings.add("queue-stray", text, file=name)
-            for queue in sorted_children(topic):
-                if not (queue.is_dir() and queue.name.isascii() and queue.name.isdecimal()):
+            for queue in view.storage.entries(name):
+                if queue.is_file or not (queue.name.isascii() and queue.name.isdecimal()):
                     text = "is no queue of the topic"
                     findings.add("queue-stray", text, file=f"{name}/{queue.name}")
     _check_kinds(view, findings)

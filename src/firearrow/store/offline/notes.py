@@ -17,7 +17,7 @@ from firearrow.store.fs import OS_FILES
 from firearrow.store.laggingqueues import NAME as LEFT_OUT
 from firearrow.store.laggingqueues import LaggingFile
 from firearrow.store.offline.view import Layout, StoreView
-from firearrow.store.snapshot.entries import QueueKey
+from firearrow.store.reading.entries import QueueKey
 
 
 def forget_made(layout: Layout, kept: Path, made: AbstractSet[QueueKey], *, index: bool) -> None:

@@ -25,10 +25,10 @@ from firearrow.store.offline.metadata import configured_topics
 from firearrow.store.offline.padding import LOST_PROPERTY, Lost, Stamp, placeholder
 from firearrow.store.offline.settings import stored_config
 from firearrow.store.offline.view import StoreView
+from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
+from firearrow.store.reading.rocksqueues import RocksQueue
 from firearrow.store.retention import Consumed, committed_offsets
 from firearrow.store.rocksformat import MAX
-from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
-from firearrow.store.snapshot.rocksrows import RocksQueue
 
 HOLE_MAX: Final = 100_000
 """So many queue offsets in a row are held by placeholders; more, and something else is wrong."""

@@ -16,8 +16,8 @@ from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.queuestructure import QueueLook
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
-from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, physical_offsets
-from firearrow.store.snapshot.mapped import is_zero
+from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, physical_offsets
+from firearrow.store.reading.storage import is_zero
 
 
 class QueueCheck(QueueLook):

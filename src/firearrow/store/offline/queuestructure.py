@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from firearrow.store import rocksformat as rows
 from firearrow.store.batchqueue import UNIT_BYTES, are_written
-from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.findings import Finding, Findings, Severity
-from firearrow.store.offline.stored import StoredFileQueue
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY_BYTES
-from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue
-from firearrow.store.snapshot.mapped import StoreFile, is_zero
-from firearrow.store.snapshot.rocksrows import RocksQueue, RocksQueues
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue
+from firearrow.store.reading.filequeues import FileQueue
+from firearrow.store.reading.rocksqueues import RocksQueue, RocksQueues
+from firearrow.store.reading.storage import StoreFile, is_zero
 
 Entries = npt.NDArray[Any]
 
@@ -28,9 +28,9 @@ def look_at_queues(view: StoreView, keys: Iterable[QueueKey]) -> list[Finding]:
     findings = Findings()
     for key in keys:
         queue = view.queues.get(key)
-        if isinstance(queue, StoredFileQueue) and queue.is_there:
+        if isinstance(queue, FileQueue) and queue.is_there:
             _FilesLook(view, key, queue, findings).run()
-        elif isinstance(queue, StoredBatchQueue) and queue.is_there:
+        elif isinstance(queue, BatchQueue) and queue.is_there:
             _UnitsLook(view, key, queue, findings).run()
         elif isinstance(queue, RocksQueue):
             _RowsLook(view, key, queue, findings).run()
@@ -76,17 +76,14 @@ class _DirectoryLook(QueueLook, ABC):
 
     unit_bytes: ClassVar[int]
 
-    def __init__(
-        self, view: StoreView, key: QueueKey, queue: StoredFileQueue | StoredBatchQueue, findings: Findings
-    ) -> None:
+    def __init__(self, view: StoreView, key: QueueKey, queue: FileQueue | BatchQueue, findings: Findings) -> None:
         super().__init__(view, key, queue, findings)
         self._directory = queue.directory
 
     def run(self) -> None:
         """Look at names and sizes, and at entries as far as these are right."""
         for stray in self._directory.strays:
-            where = self._view.name_of(stray)
-            self._findings.add("queue-stray", "is no file of a queue", file=where)
+            self._findings.add("queue-stray", "is no file of a queue", file=stray)
         files = self._directory.files
         if self._files_fit(files):
             for file in files:
@@ -121,7 +118,7 @@ class _DirectoryLook(QueueLook, ABC):
         self._findings.add(
             invariant,
             what,
-            file=self._view.name_of(file.path),
+            file=file.path,
             position=0,
             topic=self._topic,
             queue_id=self._queue_id,
@@ -134,7 +131,7 @@ class _UnitsLook(_DirectoryLook):
 
     unit_bytes = UNIT_BYTES
 
-    def __init__(self, view: StoreView, key: QueueKey, queue: StoredBatchQueue, findings: Findings) -> None:
+    def __init__(self, view: StoreView, key: QueueKey, queue: BatchQueue, findings: Findings) -> None:
         super().__init__(view, key, queue, findings)
         self._queue = queue
         self._before = -1, 0  # the place of the last record, and the end of its messages
@@ -172,7 +169,7 @@ class _FilesLook(_DirectoryLook):
 
     unit_bytes = ENTRY_BYTES
 
-    def __init__(self, view: StoreView, key: QueueKey, queue: StoredFileQueue, findings: Findings) -> None:
+    def __init__(self, view: StoreView, key: QueueKey, queue: FileQueue, findings: Findings) -> None:
         super().__init__(view, key, queue, findings)
         self._queue = queue
 

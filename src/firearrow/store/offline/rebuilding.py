@@ -53,11 +53,11 @@ from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.queuefiles import FileConsumeQueues
 from firearrow.store.queues import ENTRY_BYTES, ConsumeQueues, Entries, Run
+from firearrow.store.reading.entries import QueueKey
+from firearrow.store.reading.index import geometry
+from firearrow.store.reading.rocksqueues import DIRECTORIES as ROCKSDB_DIRECTORIES
+from firearrow.store.reading.rocksqueues import RocksQueues
 from firearrow.store.rocks import RocksConsumeQueues
-from firearrow.store.snapshot.entries import QueueKey
-from firearrow.store.snapshot.indexrows import geometry
-from firearrow.store.snapshot.rocksrows import DIRECTORIES as ROCKSDB_DIRECTORIES
-from firearrow.store.snapshot.rocksrows import RocksQueues
 
 _DEFAULTS: Final = StoreConfig()
 _PURPOSE: Final = "rebuild"  # of the directory for files that are being made
@@ -132,8 +132,8 @@ class _Seen(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(view: StoreView) -> _Seen:
-        usual = [queue.directory.file_size_bytes for queue in view.file_queues.values()]
-        batch = [queue.directory.file_size_bytes for queue in view.batch_queues.values()]
+        usual = [directory.file_size_bytes for directory in view.file_queues.values()]
+        batch = [directory.file_size_bytes for directory in view.batch_queues.values()]
         slots = view.layout.index_slots
         found = [geometry(file.size_bytes, slots) for file in view.index.files[-1:]]
         index = found[0] if found and found[0][0] else None

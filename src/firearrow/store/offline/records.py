@@ -21,17 +21,18 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import is_lmq
 from firearrow.message.record import decode_record
 from firearrow.store.batchqueue import inner_count
-from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.compare import index_rows
-from firearrow.store.offline.stored import StoredFileQueue
 from firearrow.store.offline.undispatched import entries_ahead
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import RecordRun, walk_file
+from firearrow.store.offline.walk import walk_file
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.entries import StoredQueue
+from firearrow.store.reading.filequeues import FileQueue
+from firearrow.store.reading.index import key_hash
+from firearrow.store.reading.storage import StoreFile
+from firearrow.store.reading.walk import RecordRun
 from firearrow.store.recordchecks import fault_of
 from firearrow.store.scan import Columns, Ints, scan
-from firearrow.store.snapshot.entries import StoredQueue
-from firearrow.store.snapshot.indexrows import key_hash
-from firearrow.store.snapshot.mapped import StoreFile
 
 _ENTRIES_A_STEP: Final = 8192
 _RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -157,13 +158,13 @@ def _meant(view: StoreView, entry: tuple[int, int, int], *, lmq: bool) -> Messag
 
 def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
     """Raise StoreError where a queue lacks a file between others: no entry is found by then."""
-    if not isinstance(queue, StoredFileQueue | StoredBatchQueue):
+    if not isinstance(queue, FileQueue | BatchQueue):
         return
     for before, after in pairwise(queue.directory.files):
         if before.end < after.base:
             raise StoreError(
                 f"queue {topic}-{queue_id} has no file between {before.path} and "
-                f"{after.path.name}: `firearrow store rebuild` rebuilds it; without the queue, the "
+                f"{after.name}: `firearrow store rebuild` rebuilds it; without the queue, the "
                 "log is read"
             )
 
@@ -174,7 +175,7 @@ def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iter
     first, end = max(low, selection.queue_from), min(high, selection.queue_to)
     for start in range(first, end, _ENTRIES_A_STEP):
         stop = min(start + _ENTRIES_A_STEP, end)
-        if isinstance(queue, StoredBatchQueue):
+        if isinstance(queue, BatchQueue):
             found = queue.holding(start, min(stop + 1, high))
         else:
             found = queue.entries(start, min(stop + 1, high))

@@ -50,10 +50,11 @@ from firearrow.store.offline.records import read
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
-from firearrow.store.offline.walk import RecordRun, walk
+from firearrow.store.offline.walk import walk
+from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
+from firearrow.store.reading.storage import Correction
+from firearrow.store.reading.walk import RecordRun
 from firearrow.store.segments import NAME_DIGITS
-from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
-from firearrow.store.snapshot.mapped import Correction
 from firearrow.wire import fastjson
 
 _STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray", "queue-kind"}
@@ -335,9 +336,9 @@ def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work,
         wrong = [i for i in range(len(stored)) if stored[i] != correction.data[i]]
         first, end = wrong[0], wrong[-1] + 1
         text = f"restore {end - first} bytes of the log, {source}"
-        patch = _Patch(file.path, at + first, correction.data[first:end])
+        patch = _Patch(view.path_of(file.path), at + first, correction.data[first:end])
         work.patches[len(work.steps)] = patch
-        name = view.name_of(file.path)
+        name = file.path
         work.steps.append(Step(Action.WRITE, text, "none", name, at + first, end - first))
 
 
@@ -346,7 +347,7 @@ def _plan_refused(view: StoreView, known: Healed, work: _Work, source: str) -> N
     for (start, end, _), why in known.refused:
         file = view.log.find(start)
         assert file is not None
-        place = view.name_of(file.path), start - file.base, end - start
+        place = file.path, start - file.base, end - start
         text = f"{source} does not help: {why}"
         work.steps.append(Step(Action.LEAVE, text, "it is repaired without a replica", *place))
 
@@ -359,7 +360,7 @@ def _plan_sizes(view: StoreView, work: _Work) -> None:
     for before, file in pairwise(view.log.files):
         bases = range(before.base + view.log_file_bytes, file.base, view.log_file_bytes)
         for base in bases if len(bases) <= _FILES_MADE_MAX else ():
-            path = before.path.with_name(f"{base:0{NAME_DIGITS}d}")
+            path = view.path_of(before.path).with_name(f"{base:0{NAME_DIGITS}d}")
             text = "make the missing file, without messages; what else there is to do shows then"
             harm = "its messages are lost; consumers get others in their place"
             size = view.log_file_bytes
@@ -369,7 +370,7 @@ def _plan_sizes(view: StoreView, work: _Work) -> None:
         if 0 < missing < view.log_file_bytes:
             text = f"add {missing} bytes of zeros; what else there is to do shows after that"
             harm = "the messages in the missing part are lost"
-            name = view.name_of(file.path)
+            name = file.path
             work.steps.append(Step(Action.EXTEND, text, harm, name, file.size_bytes, missing))
 
 
@@ -391,7 +392,7 @@ def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
     file = view.log.find(start)
     assert file is not None
     lost = _lost_in(view, start, end)
-    name = view.name_of(file.path)
+    name = file.path
     stamp = _stamp(view, start)
     data = cover(start, end, lost, stamp, file_end=end == file.end)
     place = start - file.base
@@ -402,7 +403,7 @@ def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
         return
     text = f"set {end - start} bytes aside and cover them, {len(lost)} places of messages kept"
     harm = f"{len(lost)} messages are lost; their consumers get empty ones in their place"
-    work.patches[len(work.steps)] = _Patch(file.path, place, data)
+    work.patches[len(work.steps)] = _Patch(view.path_of(file.path), place, data)
     work.steps.append(Step(Action.WRITE, text, harm, name, place, end - start))
     for message in lost:
         key = message.topic, message.queue_id
@@ -461,7 +462,7 @@ def _plan_leaving(view: StoreView, message: MessageView, work: _Work, *, is_read
         harm += "the next start of RocketMQ cuts the log off there and loses all that follows"
     else:
         harm += "the next start of RocketMQ does not read it; one that does cuts the log off there"
-    name = view.name_of(file.path)
+    name = file.path
     work.steps.append(Step(Action.LEAVE, text, harm, name, start - file.base, message.store_size))
 
 
@@ -469,8 +470,8 @@ def _plan_blank(view: StoreView, start: int, work: _Work) -> None:
     file = view.log.find(start)
     if file is None or file.end - start < 8:
         return
-    work.patches[len(work.steps)] = _Patch(file.path, start - file.base, encode_blank(file.end - start))
-    name = view.name_of(file.path)
+    work.patches[len(work.steps)] = _Patch(view.path_of(file.path), start - file.base, encode_blank(file.end - start))
+    name = file.path
     text = "write the blank that ends the file"
     step = Step(Action.WRITE, text, "none", name, start - file.base, 8)
     work.steps.append(step)
@@ -480,7 +481,7 @@ def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
     for gap in tail:
         file = view.log.find(gap.start)
         assert file is not None
-        name = view.name_of(file.path)
+        name = file.path
         text = "set the bytes behind the end of the log aside and make them zero"
         harm = "what was written there was no whole record: it is lost"
         size = gap.end - gap.start
@@ -593,10 +594,10 @@ def _plan_holding(view: StoreView, evidence: Evidence, held: list[Given], work: 
     last_ms = max((report.last_ms for report in evidence.reports), default=0)
     told_ms = view.checkpoint.log_ms if 0 < view.checkpoint.log_ms < _TIME_MS_MAX else 1
     stamp = Stamp(last_ms or told_ms, _LOOPBACK)
-    base, directory = view.log.files[-1].base, view.log.files[-1].path.parent
+    base, directory = view.log.files[-1].base, view.path_of(view.log.files[-1].path).parent
     for piece in holding(held, evidence.log.end, view.log_file_bytes, base, stamp):
         file = view.log_file(piece.base)
-        path = file.path if file else directory / f"{piece.base:0{NAME_DIGITS}d}"
+        path = view.path_of(file.path) if file else directory / f"{piece.base:0{NAME_DIGITS}d}"
         work.patches[len(work.steps)] = _Patch(path, piece.position, piece.data)
         text = "hold queue offsets that were given to lost messages, by placeholders: "
         text += ", ".join(map(str, held))
@@ -723,7 +724,7 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_
         case _:
             fresh = _sane(view.checkpoint, last_ms, view.log.files[-1].end)
             for file in view.log.files:  # it says that all of them are on the disk
-                OS_FILES.sync_file(file.path)
+                OS_FILES.sync_file(view.path_of(file.path))
             if path.exists():
                 keeper.copy(path)
                 path.unlink()

@@ -41,10 +41,11 @@ from firearrow.message.sysflag import (
 )
 from firearrow.store.offline.padding import Lost
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import Gap, RecordRun, walk
+from firearrow.store.offline.walk import Gap, walk
+from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
+from firearrow.store.reading.storage import Correction, StoreFile
+from firearrow.store.reading.walk import RecordRun
 from firearrow.store.scan import RECORDS_MAX, Columns, Ints, scan
-from firearrow.store.snapshot.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
-from firearrow.store.snapshot.mapped import Correction, StoreFile
 
 _I32: Final = Struct(">i")
 _I64: Final = Struct(">q")

@@ -22,6 +22,7 @@ from firearrow.store.fs import FileSystem, ReadOnlyFiles
 from firearrow.store.offline.settings import topics_with_batches
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.queuefiles import FileConsumeQueues
+from firearrow.store.reading.rocksqueues import RocksQueues
 from firearrow.store.retention import (
     Circumstances,
     Consumed,
@@ -34,7 +35,6 @@ from firearrow.store.retention import (
     unconsumed_in,
 )
 from firearrow.store.segments import Segments
-from firearrow.store.snapshot.rocksrows import RocksQueues
 
 _HOUR_MS: Final = 3_600_000
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks on every system

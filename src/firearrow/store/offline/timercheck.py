@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from firearrow.store.offline.findings import Findings
 from firearrow.store.offline.view import StoreView
+from firearrow.store.reading.storage import Directory, StoreFile, list_files
 from firearrow.store.scan import Ints
-from firearrow.store.snapshot.mapped import Directory, StoreFile, list_files
 from firearrow.store.timerfiles import BLANK_MAGIC, CHECK, CHECK_BYTES, SLOT, UNIT, WHEEL_SLOTS
 
 _MAGICS: Final = (1, 3, 5, 7)
@@ -23,7 +23,7 @@ _BLANK: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 
 def check_timer(view: StoreView, log_end: int, findings: Findings) -> bool:
     """Verify the timer's files against each other and the log; return whether there are any."""
-    directory = list_files(view.root / "timerlog")
+    directory = list_files(view.storage, "timerlog")
     wheel = view.root / "timerwheel"
     if not directory.files and not wheel.exists():
         return False
@@ -41,7 +41,7 @@ def _check_units(view: StoreView, directory: Directory, log_end: int, findings: 
     end = directory.files[0].base if directory.files else 0
     files = directory.files
     for before, file in zip([None, *files], files, strict=False):
-        name = view.name_of(file.path)
+        name = file.path
         if file.size_bytes != directory.file_size_bytes or file.size_bytes < UNIT.itemsize:
             text = f"the file has {file.size_bytes} bytes, others {directory.file_size_bytes}"
             findings.add("timer-file", text, file=name)
@@ -83,7 +83,7 @@ def _check_links(
     log_end: int,
     findings: Findings,
 ) -> None:
-    name = view.name_of(file.path)
+    name = file.path
     offsets = units["physical_offset"].astype(np.int64)
     if not view.live:
         for number in np.flatnonzero((offsets < 0) | (offsets >= log_end)).tolist():
@@ -110,7 +110,7 @@ def _check_wheel(view: StoreView, positions: Ints, due_ms: Ints, directory: Dire
         text = f"has {size} bytes, not {WHEEL_SLOTS * SLOT.itemsize}"
         findings.add("timer-wheel-size", text, file="timerwheel")
         return
-    wheel: npt.NDArray[Any] = np.frombuffer(view.maps.of(StoreFile(path, 0, size)), SLOT)
+    wheel: npt.NDArray[Any] = np.frombuffer(view.maps.of(StoreFile("timerwheel", 0, size)), SLOT)
     used = np.flatnonzero(wheel["time"])  # nearly all of a million slots are blank
     slots = wheel[used]
     of_units = (slots["time"] > 0) & (slots["last"] >= 0) & (slots["number"] > 0)

@@ -1,12 +1,13 @@
-"""What the queues of a store lack, see ``firearrow.store.snapshot.undispatched``."""
+"""What the queues of a store lack, see ``firearrow.store.reading.undispatched``."""
 
 from __future__ import annotations
 
 from firearrow.store.logtail import LOOK_BYTES
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import RecordRun, walk
-from firearrow.store.snapshot.rocksrows import RocksQueues
-from firearrow.store.snapshot.undispatched import EntriesAhead, dispatched_offset
+from firearrow.store.offline.walk import walk
+from firearrow.store.reading.rocksqueues import RocksQueues
+from firearrow.store.reading.undispatched import EntriesAhead, dispatched_offset
+from firearrow.store.reading.walk import RecordRun
 
 
 def entries_ahead(view: StoreView) -> EntriesAhead:

@@ -17,9 +17,10 @@ from firearrow.store.batchqueue import inner_counts
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.settings import stored_config
 from firearrow.store.offline.view import Layout, StoreView
-from firearrow.store.offline.walk import Gap, RecordRun, walk_file
+from firearrow.store.offline.walk import Gap, walk_file
+from firearrow.store.reading.entries import QueueKey, queue_range
+from firearrow.store.reading.walk import RecordRun
 from firearrow.store.scan import Columns, Ints
-from firearrow.store.snapshot.entries import QueueKey, queue_range
 
 
 class QueueStat(msgspec.Struct, frozen=True):

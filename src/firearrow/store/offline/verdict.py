@@ -25,7 +25,7 @@ from firearrow.store.offline.pieces import STRETCH_BYTES, OnProgress, Stretch, W
 from firearrow.store.offline.queuestructure import check_database, look_at_queues
 from firearrow.store.offline.timercheck import check_timer
 from firearrow.store.offline.view import Layout, StoreView
-from firearrow.store.snapshot.entries import QueueKey
+from firearrow.store.reading.entries import QueueKey
 
 _QUEUES_A_PIECE: Final = 32  # a queue's files have some MB, most of them little in them
 
@@ -175,7 +175,7 @@ def pieces_of(view: StoreView, stretch_bytes: int) -> list[Piece]:
     """What there is to look at; what takes longest comes first."""
     keys = list(view.queues)
     return [
-        *(IndexName(file.path.name) for file in view.index.files),
+        *(IndexName(file.name) for file in view.index.files),
         *stretches(view, stretch_bytes),
         *(QueueKeys(tuple(keys[start : start + _QUEUES_A_PIECE])) for start in range(0, len(keys), _QUEUES_A_PIECE)),
     ]
@@ -246,7 +246,7 @@ def _file_findings(view: StoreView, findings: Findings) -> None:
     usual = view.log_file_bytes
     files = view.log.files
     for before, file in zip([None, *files], files, strict=False):
-        name = view.name_of(file.path)
+        name = file.path
         if file.size_bytes != usual:
             empty = not file.size_bytes and file is files[-1]
             text = f"the file has {file.size_bytes} bytes, others {usual}"
@@ -262,7 +262,7 @@ def _gap(view: StoreView, gap: GapReport, invariant: str, text: str, findings: F
     findings.add(
         invariant,
         text,
-        file=view.name_of(file.path) if file else None,
+        file=file.path if file else None,
         position=gap.start - file.base if file else None,
         physical_offset=gap.start,
     )
@@ -273,7 +273,7 @@ def _seams(view: StoreView, reports: list[FileReport], end: int, findings: Findi
     for report, after in pairwise(reports):
         reached = max([report.end_offset, *(gap.end for gap in report.gaps)])
         file = view.log.find(report.base)
-        name = view.name_of(file.path) if file else None
+        name = file.path if file else None
         if after.base < end and not report.blank and reached < report.base + report.size_bytes:
             text = "the file ends without a blank, though another follows"
             position = reached - report.base

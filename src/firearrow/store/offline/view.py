@@ -10,7 +10,7 @@ Source of the layout: upstream ``StorePathConfigHelper``, ``MultiPathMappedFileQ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,22 +27,22 @@ from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.index import NAME_DIGITS
-from firearrow.store.offline.batchstored import StoredBatchQueue
 from firearrow.store.offline.settings import topics_with_batches
-from firearrow.store.offline.stored import StoredFileQueue
-from firearrow.store.queuefiles import batch_topics
-from firearrow.store.snapshot.entries import QueueKey, StoredQueue, entry_at
-from firearrow.store.snapshot.indexrows import DIRECTORY as INDEX_DIRECTORY
-from firearrow.store.snapshot.mapped import (
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.entries import QueueKey, StoredQueue, entry_at
+from firearrow.store.reading.filequeues import FileQueue
+from firearrow.store.reading.index import DIRECTORY as INDEX_DIRECTORY
+from firearrow.store.reading.queues import DIRECTORY, FileQueues, queue_directories, read_checkpoint
+from firearrow.store.reading.rocksqueues import DIRECTORIES, RocksQueue, RocksQueues, database_directory
+from firearrow.store.reading.storage import (
     Correction,
     Directory,
+    LocalStorage,
     Maps,
     StoreFile,
     corrections_by_path,
     list_files,
-    sorted_children,
 )
-from firearrow.store.snapshot.rocksrows import DIRECTORIES, RocksQueue, RocksQueues, database_directory
 
 _ROCKSDB_FILES: Final = ("MANIFEST-*", "OPTIONS-*", "IDENTITY", "*.sst")
 
@@ -92,9 +92,9 @@ class StoreView:
         known = [*self.log_directories, root / "consumequeue", root / "checkpoint", root / "config"]
         if not any(path.exists() for path in known):
             raise StoreError(f"{root} is not a store: it has neither commitlog nor consumequeue")
-        self.log = list_files(*self.log_directories)
-        self.maps = Maps(corrections_by_path(self.log.files, layout.corrections))
-        self._names: dict[Path, str] = {}
+        self.storage = LocalStorage(str(root), tolerant=True)
+        self.log = list_files(self.storage, *map(self._name, self.log_directories))
+        self.maps = Maps(self.storage, corrections_by_path(self.log.files, layout.corrections))
         self.holder = None if owned else lock_holder(root / "lock")
 
     def close(self) -> None:
@@ -112,12 +112,12 @@ class StoreView:
     @property
     def log_start(self) -> int:
         """The lowest physical offset that the log holds."""
-        return self.log.files[0].base if self.log.files else 0
+        return self.log.start
 
     @property
     def log_end(self) -> int:
         """The physical offset behind its last file."""
-        return self.log.files[-1].end if self.log.files else 0
+        return self.log.end
 
     def log_file(self, base: int) -> StoreFile | None:
         """The CommitLog file that begins at an offset."""
@@ -155,7 +155,7 @@ class StoreView:
         name = database_directory(self.root.joinpath)
         if name is None:
             return None
-        files = list(self._stored_file_queues().values())
+        files = list(self._queues_in_files().values())
         made_as = self.layout.made_as
         if made_as is None:
             with closing(RocksQueues.at(self.root / name)) as database:
@@ -177,7 +177,7 @@ class StoreView:
         for name in DIRECTORIES:
             if any(any((self.root / name).glob(pattern)) for pattern in _ROCKSDB_FILES):
                 return self.root / name
-        if made_as is not None or any(self._queue_directories("consumequeue")):
+        if made_as is not None or any(queue_directories(self.storage, DIRECTORY)):
             return None
         # Java: only with storeType=defaultRocksDB are topics, groups and offsets in databases.
         kept = any(has_database(self.root / "config", part) for part in PARTS.values())
@@ -196,38 +196,30 @@ class StoreView:
         """
         if self.rocks_directory is not None:
             return RocksQueues.at(self.rocks_directory)
-        of_batches = self.batch_topics  # to have an empty directory is not enough
-        usual = {key: queue for key, queue in self.file_queues.items() if key[0] not in of_batches}
-        batches = {key: queue for key, queue in self.batch_queues.items() if key[0] in of_batches}
-        return {**usual, **batches}
+        return self._queues_in_files(self.topics_with_batches if self.database is None else frozenset())
+
+    def _queues_in_files(self, topics_with_batches: frozenset[str] = frozenset()) -> FileQueues:
+        return FileQueues(self.storage, topics_with_batches, self.maps.of, self.storage.data_end)
 
     @cached_property
-    def file_queues(self) -> dict[QueueKey, StoredFileQueue]:
-        """The ConsumeQueues that have files."""
-        return self._stored_file_queues() if self.rocks_directory is None else {}
-
-    def _stored_file_queues(self) -> dict[QueueKey, StoredFileQueue]:
-        directories = self._queue_directories("consumequeue")
-        return {key: StoredFileQueue(self.maps, list_files(path)) for key, path in directories}
+    def file_queues(self) -> dict[QueueKey, Directory]:
+        """The files of usual ConsumeQueues, whether these count or not; none where the queues are in RocksDB."""
+        return self._directories(DIRECTORY)
 
     @cached_property
-    def batch_queues(self) -> dict[QueueKey, StoredBatchQueue]:
-        """The queues of batches, which only stores have whose other queues have files."""
+    def batch_queues(self) -> dict[QueueKey, Directory]:
+        """The files of queues of batches, whether these count or not."""
+        return self._directories(BATCH_DIRECTORY)
+
+    def _directories(self, home: str) -> dict[QueueKey, Directory]:
         if self.rocks_directory is not None:
             return {}
-        directories = self._queue_directories(BATCH_DIRECTORY)
-        return {key: StoredBatchQueue(self.maps, list_files(path)) for key, path in directories}
-
-    def _queue_directories(self, name: str) -> Iterator[tuple[QueueKey, Path]]:
-        for topic in sorted_children(self.root / name):
-            for path in sorted_children(topic) if topic.is_dir() else ():
-                if path.is_dir() and path.name.isascii() and path.name.isdecimal():
-                    yield (topic.name, int(path.name)), path
+        return {key: list_files(self.storage, path) for key, path in queue_directories(self.storage, home)}
 
     @property
     def entry_bytes(self) -> int:
         """What a queue entry takes."""
-        return StoredFileQueue.entry_bytes if self.rocks_directory is None else RocksQueue.entry_bytes
+        return FileQueue.entry_bytes if self.rocks_directory is None else RocksQueue.entry_bytes
 
     @property
     def dispatched_offset(self) -> int:
@@ -236,29 +228,28 @@ class StoreView:
 
     def place_of_entry(self, queue: StoredQueue | None, queue_offset: int) -> tuple[str | None, int | None]:
         """The name of the file or database that a queue entry is in, and the byte in a file."""
-        if isinstance(queue, StoredFileQueue | StoredBatchQueue):
+        if isinstance(queue, FileQueue | BatchQueue):
             at = queue_offset * queue.entry_bytes
-            if isinstance(queue, StoredBatchQueue):
+            if isinstance(queue, BatchQueue):
                 at = queue.number_of(queue_offset) * UNIT_BYTES
             file = queue.directory.find(at)
-            return (self.name_of(file.path), at - file.base) if file else (None, None)
+            return (file.path, at - file.base) if file else (None, None)
         return (self.name_of(self.rocks_directory) if self.rocks_directory else None), None
 
     @property
     def queue_files_bytes(self) -> int:
         """What the files of queues, or of their database, take."""
         if self.rocks_directory is not None:
-            return sum(path.stat().st_size for path in sorted_children(self.rocks_directory))
-        directories = [queue.directory for queue in self.file_queues.values()]
-        directories += [queue.directory for queue in self.batch_queues.values()]
+            return sum(entry.size_bytes for entry in self.storage.entries(self.name_of(self.rocks_directory)))
+        directories = [*self.file_queues.values(), *self.batch_queues.values()]
         return sum(file.size_bytes for directory in directories for file in directory.files)
 
     @cached_property
     def batch_topics(self) -> frozenset[str]:
         """The topics whose queues are of batches: by their files, or by their attribute."""
-        if self.database is not None:
-            return frozenset()
-        return batch_topics(self.root) | self.topics_with_batches
+        if self.database is None and isinstance(self.queues, FileQueues):
+            return self.queues.batch_topics
+        return frozenset()
 
     @cached_property
     def topics_with_batches(self) -> frozenset[str]:
@@ -268,23 +259,19 @@ class StoreView:
     @cached_property
     def index(self) -> Directory:
         """The IndexFiles, oldest first; ``base`` is the time in their name."""
-        return list_files(self.root / INDEX_DIRECTORY, digits=NAME_DIGITS)
+        return list_files(self.storage, INDEX_DIRECTORY, digits=NAME_DIGITS)
 
     @property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint's fields, all zero without one."""
-        try:
-            return Checkpoint.load(self.root / "checkpoint")
-        except OSError:
-            return Checkpoint()
+        return read_checkpoint(self.storage)
 
     def name_of(self, path: Path) -> str:
-        """A path for people: relative to the store where it is in it."""
-        name = self._names.get(path)
-        if name is None:
-            name = str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
-            self._names[path] = name
-        return name
+        """A path as files of the store have it: relative to the store where it is inside."""
+        return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
+
+    def _name(self, directory: Path) -> str:
+        return self.name_of(directory) if directory.is_relative_to(self.root) else str(directory.absolute())
 
     def path_of(self, name: str) -> Path:
         """The path that ``name_of`` gave a name."""

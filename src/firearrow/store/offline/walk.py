@@ -9,24 +9,16 @@ written when its broker ended: the next start cuts it off.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
 from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MIN
 from firearrow.store.offline.view import StoreView
-from firearrow.store.scan import Buffer, Columns, Stop, scan
-from firearrow.store.snapshot.mapped import StoreFile, is_zero
-from firearrow.store.snapshot.walk import BLANK_MAGIC, RECORD_MAGICS, find_record, first_of, pieces
+from firearrow.store.reading.storage import StoreFile, is_zero
+from firearrow.store.reading.walk import BLANK_MAGIC, RECORD_MAGICS, RecordRun, find_record, first_of, runs
+from firearrow.store.scan import Buffer, Stop, scan
 
 _LOOK_BYTES: Final = 1 << 20
-
-
-class RecordRun(NamedTuple):
-    """Some records of a file that follow each other; positions in ``columns`` are in the file."""
-
-    file: StoreFile
-    columns: Columns
 
 
 class Gap(NamedTuple):
@@ -81,16 +73,16 @@ def walk_file(view: StoreView, file: StoreFile, start: int = 0, end: int | None 
     ``FileEnd``.
     """
     found = _all_pieces(view, file, start, end)
-    return found if view.clean else _without_unfinished(found)
+    return found if view.clean else _without_unfinished(file, found)
 
 
-def _without_unfinished(found: Iterator[Piece]) -> Iterator[Piece]:
+def _without_unfinished(file: StoreFile, found: Iterator[Piece]) -> Iterator[Piece]:
     """The pieces of a file, the last record being a gap where only a part of it was written."""
     last: RecordRun | None = None
     for piece in found:
         if last is not None:
             over = isinstance(piece, FileEnd) and not piece.blank
-            yield from _unfinished(last) if over and last.columns.breaks_off else (last,)
+            yield from _unfinished(file, last) if over and last.columns.breaks_off else (last,)
         last = piece if isinstance(piece, RecordRun) else None
         if last is None:
             yield piece
@@ -98,56 +90,51 @@ def _without_unfinished(found: Iterator[Piece]) -> Iterator[Piece]:
         yield last
 
 
-def _unfinished(run: RecordRun) -> Iterator[Piece]:
-    file, columns = run
+def _unfinished(file: StoreFile, run: RecordRun) -> Iterator[Piece]:
+    columns = run.columns
     whole = first_of(columns, len(columns) - 1)
     if len(whole):
-        yield RecordRun(file, whole)
+        yield RecordRun(whole, run.base)
     why = "the record there ends in zeros: it was being written when the broker ended"
     yield Gap(file, whole.end, columns.end, "record-frame", why)
 
 
 def _all_pieces(view: StoreView, file: StoreFile, start: int, end: int | None) -> Iterator[Piece]:
-    buffer = view.maps.of(file)
+    buffer, base = view.maps.of(file), file.base
     size = len(buffer)
-    end = size if end is None else min(end, size)
-    at = start
-    while at < end:
-        for columns, _ in pieces(lambda _: (buffer, file.base), file.base + at, file.base + end):
-            if len(columns):
-                yield RecordRun(file, columns)
-            at, stop = columns.end, columns.stop
-        if at >= end:
-            break
-        fault = _fault(buffer, at, stop, file.base)
-        if fault is None:
-            yield FileEnd(file, at, blank=stop is Stop.BLANK)
-            return
+
+    def on_stop(place: int, stop: Stop) -> Generator[Piece, None, int | None]:
+        at = place - base
+        fault = _fault(buffer, at, stop, base)
         look_from: int | None = at + 1
-        if stop is Stop.ZERO:
-            look_from = next_written(file, buffer, at, size)
-            if look_from is None:
-                yield FileEnd(file, at, blank=False)
-                return
-        found = find_record(buffer, look_from or at + 1, size, file.base, or_blank=True)
+        if fault is not None and stop is Stop.ZERO:
+            look_from = next_written(view, file, at, size)
+        if fault is None or look_from is None:
+            yield FileEnd(file, at, blank=stop is Stop.BLANK)
+            return None
+        found = find_record(buffer, look_from or at + 1, size, base, or_blank=True)
         gap_end = size if found is None else found
         yield Gap(file, at, gap_end, *fault)
-        at = gap_end
-    if at >= size or _is_unwritten(file, buffer, at):
-        yield FileEnd(file, at, blank=False)
+        return base + gap_end
+
+    end = size if end is None else min(end, size)
+    reached, _ = yield from runs(lambda _: (buffer, base), base + start, base + end, on_stop)
+    if reached is not None and (reached >= base + size or _is_unwritten(view, file, reached - base)):
+        yield FileEnd(file, reached - base, blank=False)
 
 
-def _is_unwritten(file: StoreFile, buffer: Buffer, at: int) -> bool:
+def _is_unwritten(view: StoreView, file: StoreFile, at: int) -> bool:
     """Tell whether nothing was written from a position on."""
+    buffer = view.maps.of(file)
     behind = scan(buffer, at, len(buffer), 0).stop
-    return behind is Stop.ZERO and next_written(file, buffer, at, len(buffer)) is None
+    return behind is Stop.ZERO and next_written(view, file, at, len(buffer)) is None
 
 
 def first_record(view: StoreView, file: StoreFile, start: int, end: int) -> int | None:
     """Where in a file the first sound record, or the blank that ends it, begins between two
     positions that may be anywhere; None if none does."""
     buffer = view.maps.of(file)
-    written = next_written(file, buffer, start, min(end, len(buffer)))
+    written = next_written(view, file, start, min(end, len(buffer)))
     if written is None:
         return None
     # The first bytes of a record may be zero: they are the upper ones of its size.
@@ -176,27 +163,14 @@ def _fault(buffer: Buffer, at: int, stop: Stop, base: int) -> tuple[str, str] | 
     return "record-frame", f"the record there has {size} bytes, its parts do not add up to that"
 
 
-def next_written(file: StoreFile, buffer: Buffer, start: int, end: int) -> int | None:
-    """A position at or after ``start``, not behind the first byte from there that is not zero.
+def next_written(view: StoreView, file: StoreFile, start: int, end: int) -> int | None:
+    """A position at or after ``start``, at most at the first byte from there that is not zero.
 
-    None if all bytes up to ``end`` are zero; holes of the file are not looked at.
+    None if all bytes up to ``end`` are zero; holes of the file are not read.
     """
-    try:
-        fd = os.open(file.path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        at = start
-        while at < end:
-            try:
-                at = os.lseek(fd, at, os.SEEK_DATA)
-            except OSError:  # no data up to the file's end
-                return None
-            hole = min(os.lseek(fd, at, os.SEEK_HOLE), end)
-            for piece in range(at, hole, _LOOK_BYTES):
-                if not is_zero(bytes(buffer[piece : min(piece + _LOOK_BYTES, hole)])):
-                    return piece
-            at = hole
-        return None
-    finally:
-        os.close(fd)
+    buffer = view.maps.of(file)
+    for first, stop in view.storage.stretches(file, start, end):
+        for at in range(first, stop, _LOOK_BYTES):
+            if not is_zero(bytes(buffer[at : min(at + _LOOK_BYTES, stop)])):
+                return at
+    return None

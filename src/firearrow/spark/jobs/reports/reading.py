@@ -114,7 +114,7 @@ def is_small(options: Options) -> bool:
 
 def has_small_log(options: Options) -> bool:
     """Tell whether the files of a log are few. Raises ConfigError where there is no such store."""
-    files = [file for store in open_stores(options) for file in store.log]
+    files = [file for store in open_stores(options) for file in store.log.files]
     return sum(file.size_bytes for file in files) <= LOG_BYTES_MAX
 
 

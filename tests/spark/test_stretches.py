@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import CorruptStore
-from firearrow.spark import logwalk
-from firearrow.spark.logwalk import next_record
+from firearrow.spark import stretches
 from firearrow.spark.stores import Store
+from firearrow.store.reading.walk import next_record
 from tests.spark import logs, oracle
 from tests.spark.source.test_files import by_place, read
 
@@ -19,7 +19,7 @@ def test_the_next_record_is_found_from_every_byte(tmp_path: Path) -> None:
     root = tmp_path / "s"
     logs.write(root, logs.any_messages(3, 12))
     store = Store(str(root))
-    (file, *_) = store.log
+    (file, *_) = store.log.files
     starts = [row["commitLogOffset"] for row in oracle.log(root, "")]
     starts = [start for start in starts if start < file.end]
     for at in range(file.end):
@@ -90,6 +90,6 @@ def test_of_records_written_at_once_the_first_may_be_seen_last(
         if len(pauses) == 3:
             path.write_bytes(whole)
 
-    monkeypatch.setattr(logwalk, "_pause", pause)
+    monkeypatch.setattr(stretches, "_pause", pause)
     assert len(read(root, visibility=visibility)) == 6
     assert len(pauses) == 3

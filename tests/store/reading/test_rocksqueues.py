@@ -9,12 +9,12 @@ import pytest
 from firearrow.clock import SystemClock
 from firearrow.database import Snapshot
 from firearrow.errors import ConfigError
-from firearrow.spark.queueentries import rocks_queues
-from firearrow.spark.storage import LocalStorage
 from firearrow.store import rocksformat as rows
 from firearrow.store.offline import INVARIANTS, Layout, Order, Selection, StoreView, diff, find, rebuild, stat, verify
 from firearrow.store.offline.findings import Repair
-from firearrow.store.snapshot.rocksrows import RocksQueues
+from firearrow.store.reading.queues import rocks_queues
+from firearrow.store.reading.rocksqueues import RocksQueues
+from firearrow.store.reading.storage import LocalStorage
 from tests.store.offline.damage import (
     IN_DATABASE,
     QUEUE,

@@ -1,31 +1,36 @@
-"""Walks the CommitLog without queues: where records begin, and all that follow each other.
+"""Walk the CommitLog without queues: find where records begin, and read the records that follow each other.
 
-A record says at which physical offset it is, so a place where magic, offset and the sum of the
-parts agree is the beginning of one, and copied bytes inside of a body are not. Records come from
-the one scanner (``firearrow.store.scan``).
+A record holds its physical offset. So a place where magic, offset and the sum of the parts agree is the begin of a
+record, and copied bytes inside a body are not. Records come from the one scanner (``firearrow.store.scan``).
+
+``runs`` is the only loop over the log. Its caller says what happens where the records stop: offline tools report a gap
+(``firearrow.store.offline.walk``), Spark's readers raise an error or skip it (``firearrow.spark.stretches``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from firearrow.message.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MAX
 from firearrow.store.commitlog import SCAN_BYTES_MAX
+from firearrow.store.reading.storage import Storage, StoreFile, is_zero
 from firearrow.store.scan import RECORDS_MAX, Buffer, Columns, Stop, scan
-from firearrow.store.snapshot.mapped import is_zero
 
 RECORD_MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 BLANK_MAGIC: Final = (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big")
 WINDOW_BYTES: Final = 2 * SCAN_BYTES_MAX
-"""So much is looked at at a time: a scan, and the record that it ends in."""
+"""Bytes for one scan, and for the record that it ends in."""
 
-_SEARCH_BYTES: Final = 1 << 16  # a magic that does not occur is not looked for to the file's end
+_SEARCH_BYTES: Final = 1 << 16  # limit of one search for a magic, which may not occur in the rest of the file
+_LOOK_BYTES: Final = 64 * 1024
+_LOOK_FAR_BYTES: Final = 4 << 20
+P = TypeVar("P")
 
 
-class Piece(NamedTuple):
+class RecordRun(NamedTuple):
     """Records of a file: their columns, whose positions are relative to ``base`` in the log."""
 
     columns: Columns
@@ -33,9 +38,39 @@ class Piece(NamedTuple):
 
 
 Look = Callable[[int], tuple[Buffer, int]]
+"""Gives the bytes of a file from an offset of the log on, see ``pieces``."""
+OnStop = Callable[[int, Stop], Generator[P, None, int | None]]
+"""Called with the offset where the records stop, and the reason: gives what else is to be known of that place, and
+returns the offset where the walk goes on, None for its end."""
 
 
-def pieces(look: Look, start: int, end: int) -> Iterator[Piece]:
+def unchanged(columns: Columns) -> Columns:
+    """All records of a piece count."""
+    return columns
+
+
+def runs(
+    look: Look, start: int, end: int, on_stop: OnStop[P], counting: Callable[[Columns], Columns] = unchanged
+) -> Generator[RecordRun | P, None, tuple[int | None, Stop]]:
+    """The records that begin in ``[start, end)`` of the log, the first of them at ``start``, also after gaps.
+
+    ``counting`` gives the records of a piece that count. Return the offset that the walk has reached, None where
+    ``on_stop`` ended it, and the last reason for a stop.
+    """
+    at: int | None = start
+    stop = Stop.FULL
+    while at is not None and at < end:
+        for columns, base in pieces(look, at, end):
+            found = counting(columns)
+            if len(found):
+                yield RecordRun(found, base)
+            at, stop = base + found.end, found.stop
+        if at < end:
+            at = yield from on_stop(at, stop)
+    return at, stop
+
+
+def pieces(look: Look, start: int, end: int) -> Iterator[RecordRun]:
     """The records that begin in ``[start, end)`` of the log, the first of them at ``start``.
 
     ``look`` gives the bytes of a file from a place of the log on, ``WINDOW_BYTES`` or up to its
@@ -46,7 +81,7 @@ def pieces(look: Look, start: int, end: int) -> Iterator[Piece]:
     while at < end:
         buffer, base = look(at)
         columns = _in_place(_scan(buffer, at - base, min(end - base, len(buffer))), base)
-        yield Piece(columns, base)
+        yield RecordRun(columns, base)
         if columns.stop is not Stop.FULL:
             return
         at = base + columns.end
@@ -126,3 +161,32 @@ def _stands(buffer: Buffer, at: int, end: int, base: int | None) -> bool:
     if base is None:
         return bool(columns.body_crc_holds()[0])
     return int(columns.physical_offset[0]) == base + at
+
+
+def next_record(storage: Storage, file: StoreFile, at: int, end: int) -> int | None:
+    """The physical offset of the first record that begins in ``[at, end)``; None for none."""
+    place = at - file.base
+    limit = end - file.base
+    look = _LOOK_BYTES
+    while place < limit:
+        window = storage.window(file.path, place, place + look + RECORD_BYTES_MAX)
+        base = file.base + place
+        found = find_record(window, 0, len(window), base, min(look, limit - place))
+        if found is not None:
+            return base + found
+        place += look
+        look = _LOOK_FAR_BYTES  # no record is so far away: these are zeros, or much is damaged
+    return None
+
+
+def next_of_log(storage: Storage, files: Iterable[StoreFile], at: int, end: int) -> int | None:
+    """The same in all files of a log."""
+    for file in files:
+        start, stop = max(at, file.base), min(end, file.end)
+        try:
+            found = next_record(storage, file, start, stop) if start < stop else None
+        except FileNotFoundError:  # retention has deleted it since it was listed
+            continue
+        if found is not None:
+            return found
+    return None

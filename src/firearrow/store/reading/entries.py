@@ -7,7 +7,7 @@ with the same 20.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -63,6 +63,16 @@ class Queue(Protocol):
 
         A record of several messages counts at the first of them.
         """
+
+
+class Queues(Protocol):
+    """All queues of a store."""
+
+    def keys_of(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
+        """Topic and queue id of each queue, or of the queues of some topics, in order."""
+
+    def open(self, key: QueueKey) -> Queue:
+        """A queue; an empty one if none has that name."""
 
 
 class StoredQueue(Queue, Protocol):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.spark.queueentries import FileQueues, rocks_queues
-from firearrow.spark.storage import LocalStorage
+from firearrow.store.reading.queues import FileQueues, rocks_queues
+from firearrow.store.reading.storage import LocalStorage
 from tests import golden
 from tests.spark import logs
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.store.queues import Entries, Run, Runs
-from firearrow.store.snapshot.collected import Collected
+from firearrow.store.reading.undispatched import Collected
 
 ROUNDS = st.lists(
     st.lists(

@@ -19,8 +19,8 @@ from firearrow.database import Snapshot, Table
 from firearrow.files import StoredPath
 from firearrow.state import is_database
 from firearrow.store import rocksformat as rows
+from firearrow.store.reading.entries import Entries, QueueKey, Span, entry_columns, without
 from firearrow.store.scan import Ints
-from firearrow.store.snapshot.entries import Entries, QueueKey, Span, entry_columns, without
 
 ROW: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")])
 DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")

@@ -1,56 +1,24 @@
-"""Walks the CommitLog without queues: where records begin, from any place on, and all of them.
+"""Walk a stretch of the CommitLog as a task of Spark.
 
-A record says at which physical offset it is, so a place where magic, offset and the sum of the
-parts agree is the beginning of one, and copied bytes inside of a body are not. Who reads a piece of
-a file begins there, reads every record that begins inside, and makes sure that the next piece
-begins where this one ended.
+A task begins at the first record that begins in its stretch, reads all records that begin inside, and checks that the
+next stretch begins where this one ended.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from firearrow.errors import CorruptStore, DataLost
-from firearrow.message.record import BLANK_BYTES, RECORD_BYTES_MAX
-from firearrow.spark.storage import NumberedFile, Storage
+from firearrow.message.record import BLANK_BYTES
+from firearrow.store.reading.storage import Storage, StoreFile
+from firearrow.store.reading.walk import WINDOW_BYTES, Look, RecordRun, first_of, next_record, pieces, runs
 from firearrow.store.scan import Buffer, Columns, Stop
-from firearrow.store.snapshot.walk import WINDOW_BYTES, Look, Piece, find_record, first_of, pieces
 
-_LOOK_BYTES: Final = 64 * 1024
-_LOOK_FAR_BYTES: Final = 4 << 20
-_LOOKS: Final = 10  # at a record that does not stand where one should, while a broker writes
+_LOOKS: Final = 10  # for a missing record, while a broker writes
 _PAUSE_SECONDS: Final = 0.02
-
-
-def next_record(storage: Storage, file: NumberedFile, at: int, end: int) -> int | None:
-    """The physical offset of the first record that begins in ``[at, end)``; None for none."""
-    place = at - file.base
-    limit = end - file.base
-    look = _LOOK_BYTES
-    while place < limit:
-        window = storage.window(file.path, place, place + look + RECORD_BYTES_MAX)
-        base = file.base + place
-        found = find_record(window, 0, len(window), base, min(look, limit - place))
-        if found is not None:
-            return base + found
-        place += look
-        look = _LOOK_FAR_BYTES  # no record is so far away: these are zeros, or much is damaged
-    return None
-
-
-def next_of_log(storage: Storage, files: Iterable[NumberedFile], at: int, end: int) -> int | None:
-    """The same in all files of a log."""
-    for file in files:
-        start, stop = max(at, file.base), min(end, file.end)
-        try:
-            found = next_record(storage, file, start, stop) if start < stop else None
-        except FileNotFoundError:  # retention has deleted it since it was listed
-            continue
-        if found is not None:
-            return found
-    return None
 
 
 class Stretch(NamedTuple):
@@ -65,7 +33,7 @@ class Stretch(NamedTuple):
     says that a record begins at ``start`` if any follows; else the first one is looked for.
     """
 
-    file: NumberedFile
+    file: StoreFile
     start: int
     end: int
     may_end: bool
@@ -75,7 +43,7 @@ class Stretch(NamedTuple):
     begins: bool = False
 
 
-def walk(storage: Storage, stretch: Stretch, *, skip: bool) -> Iterator[Piece]:
+def walk(storage: Storage, stretch: Stretch, *, skip: bool) -> Iterator[RecordRun]:
     """The records of a stretch.
 
     Raises CorruptStore where bytes are no record, or where the next stretch would not begin where
@@ -84,22 +52,21 @@ def walk(storage: Storage, stretch: Stretch, *, skip: bool) -> Iterator[Piece]:
     """
     file, start, end = stretch[:3]
     is_known = stretch.begins or start == file.base
-    at = start if is_known else next_record(storage, file, start, end)
-    while at is not None and at < end:
-        for columns, base in pieces(_look(storage, file), at, end):
-            found = _finished(columns, stretch)
-            if len(found):
-                yield Piece(found, base)
-            at, stop = base + found.end, found.stop
-        if stop is Stop.BLANK:
-            return
-        if at < end:
-            at = _behind(storage, stretch, at, stop, skip)
-    if at is not None and at >= end and not skip:
-        _require_meeting(storage, stretch, at)
+    first = start if is_known else next_record(storage, file, start, end)
+    if first is None:
+        return
+
+    def on_stop(at: int, stop: Stop) -> Generator[RecordRun, None, int | None]:
+        yield from ()
+        return None if stop is Stop.BLANK else _behind(storage, stretch, at, stop, skip)
+
+    counting = partial(_finished, stretch)
+    reached, stop = yield from runs(_look(storage, file), first, end, on_stop, counting)
+    if reached is not None and stop is not Stop.BLANK and not skip:
+        _require_meeting(storage, stretch, reached)
 
 
-def _look(storage: Storage, file: NumberedFile) -> Look:
+def _look(storage: Storage, file: StoreFile) -> Look:
     def look(at: int) -> tuple[Buffer, int]:
         place = at - file.base
         return storage.window(file.path, place, place + WINDOW_BYTES), at
@@ -107,7 +74,7 @@ def _look(storage: Storage, file: NumberedFile) -> Look:
     return look
 
 
-def _finished(columns: Columns, stretch: Stretch) -> Columns:
+def _finished(stretch: Stretch, columns: Columns) -> Columns:
     """The records without a last one that is just being written, or was when its broker ended."""
     if not (stretch.may_end and stretch.may_grow and len(columns)):
         return columns
@@ -146,7 +113,7 @@ def _comes(storage: Storage, stretch: Stretch, at: int) -> bool:
     """
     for _ in range(_LOOKS):
         found, _ = next(pieces(_look(storage, stretch.file), at, at + 1))
-        if len(_finished(found, stretch)):
+        if len(_finished(stretch, found)):
             return True
         _pause()
     return False

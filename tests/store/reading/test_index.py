@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import CorruptStore
-from firearrow.spark.indexfiles import candidates, index_files, index_rows
-from firearrow.spark.storage import LocalStorage, NumberedFile
+from firearrow.store.reading.index import candidates, index_files, index_rows
+from firearrow.store.reading.storage import LocalStorage, StoreFile
 from tests import golden
 from tests.spark.source.test_files import by_place, read
 
@@ -51,7 +51,7 @@ def test_long_chains_are_looked_at_as_a_whole(tmp_path: Path, monkeypatch: pytes
     storage = LocalStorage(str(root))
     words = [line["uniqKey"] for line in golden.expected("file-cq-clean")[:50]]
     by_chains = candidates(storage, "GoldenPlain", words, 700_000)
-    monkeypatch.setattr("firearrow.store.snapshot.indexrows._STEPS_MAX", 0)
+    monkeypatch.setattr("firearrow.store.reading.index._STEPS_MAX", 0)
     assert candidates(storage, "GoldenPlain", words, 700_000) == by_chains
 
 
@@ -59,4 +59,4 @@ def test_a_file_of_another_size_is_none(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "1").write_bytes(bytes(100))
     with pytest.raises(CorruptStore, match="index/1: 100 bytes don't fit a header and four entries"):
-        index_rows(LocalStorage(str(tmp_path)), NumberedFile("index/1", 1, 100))
+        index_rows(LocalStorage(str(tmp_path)), StoreFile("index/1", 1, 100))

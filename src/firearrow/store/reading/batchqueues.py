@@ -11,44 +11,48 @@ Units that are not written but come before written ones are damaged: their messa
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE, are_written
+from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, Unit, Units, are_written, is_written
+from firearrow.store.queues import ENTRY_BYTES
+from firearrow.store.reading.entries import QUEUE_ENTRY, Entries, Span, bisect, without
+from firearrow.store.reading.storage import Files, StoreFile
 from firearrow.store.scan import Ints
-from firearrow.store.snapshot.entries import Entries, Span
-from firearrow.store.snapshot.files import Files
 
+_QUEUE_OFFSET_MAX: Final = (1 << 63) - 1
 _NONE: Final[npt.NDArray[Any]] = np.empty(0, UNIT_DTYPE)
 
 
-class BatchQueue:
-    """Implements ``Queue`` by the written units of a queue."""
+class BatchQueue(Units):
+    """Implements ``StoredQueue`` by the written units of a queue, in files and after these."""
+
+    entry_bytes: Final = ENTRY_BYTES
 
     def __init__(self, files: Files, ahead: npt.NDArray[Any] = _NONE) -> None:
         """``ahead`` are units that come behind those in the files; what these have is skipped."""
         self._files = files
+        self.directory = files.directory
         self._ahead = ahead
 
     def followed_by(self, ahead: npt.NDArray[Any]) -> Self:
         """The same queue with some units behind it."""
         return type(self)(self._files, ahead)
 
-    def units_of(self, file: Any) -> npt.NDArray[Any]:
+    def units_of(self, file: StoreFile) -> npt.NDArray[Any]:
         """What is in a file up to where all is zero."""
-        buffer = self._files.of(file)
-        room = min(len(buffer) // UNIT_BYTES, -(-self._files.data_end(file) // UNIT_BYTES))
-        return np.frombuffer(buffer, UNIT_DTYPE, room)
+        return self._files.array(file, UNIT_DTYPE)
 
     @cached_property
     def _found(self) -> tuple[npt.NDArray[Any], bool]:
         """The written units, and whether there are others before them."""
         parts: list[npt.NDArray[Any]] = []
         lacks_first = False
-        for number, file in enumerate(self._files.files):
+        for number, file in enumerate(self.directory.files):
             units = self.units_of(file)
             written = are_written(units)
             if number == 0:  # retention may have deleted it since it was listed
@@ -137,6 +141,70 @@ class BatchQueue:
         rows = self._with_messages(start, end)
         inside = np.minimum(self._end[rows], end) - np.maximum(self._first[rows], start)
         return int(inside.sum())
+
+    # --- units by number ---
+
+    @cached_property
+    def numbers(self) -> range:
+        """From the first file on to the first unit that is not written, when it was first asked."""
+        files = self.directory.files
+        if not files:
+            return range(0)
+        first, end = files[0].base // UNIT_BYTES, files[-1].end // UNIT_BYTES
+        return range(first, bisect(first, end, lambda number: is_written(self._fields(number))))
+
+    def _fields(self, number: int) -> tuple[int, ...]:
+        """The fields of a unit, zeros where there is none."""
+        fields: tuple[int, ...] = UNIT.unpack(self.unit_bytes(number, 1).ljust(UNIT_BYTES, b"\0"))
+        return fields
+
+    def unit(self, number: int) -> Unit:
+        """A unit, zeros where there is none."""
+        return Unit._make(self._fields(number)[:6])
+
+    def _begun_before(self, queue_offset: int) -> int:
+        sought = min(queue_offset, _QUEUE_OFFSET_MAX)
+        return int(self._queue_offsets.searchsorted(sought, side="right"))
+
+    @cached_property
+    def _queue_offsets(self) -> npt.NDArray[np.int64]:
+        """Where each unit begins, zero where there is no file for it."""
+        found = np.zeros(len(self.numbers), np.int64)
+        for file in self.directory.files:
+            units = self._files.array(file, UNIT_DTYPE, whole=True)
+            rows = found[file.base // UNIT_BYTES - self.numbers.start :][: len(units)]
+            rows[:] = units["queue_offset"][: len(rows)]
+        return found
+
+    def unit_bytes(self, number: int, count: int) -> bytes:
+        """Some units as they are stored; fewer where files end or are missing."""
+        return self._files.stored(number * UNIT_BYTES, (number + count) * UNIT_BYTES)
+
+    # --- as a StoredQueue ---
+
+    @property
+    def is_there(self) -> bool:
+        """Tell whether it has files."""
+        return bool(self.directory.files)
+
+    @property
+    def disk_bytes(self) -> int:
+        """What its units take."""
+        return len(self.numbers) * UNIT_BYTES
+
+    def others(self, known: list[Span]) -> Iterator[Span]:
+        """The stretches of messages that are not known."""
+        yield from without(*self.span, known)
+
+    def all(self) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
+        """The entries of each file, one for a record: a unit may claim any number of messages."""
+        for file in self.directory.files:
+            units = self.units_of(file)
+            units = units[are_written(units)]
+            entries: npt.NDArray[Any] = np.empty(len(units), QUEUE_ENTRY)
+            for name in QUEUE_ENTRY.names or ():
+                entries[name] = units[name]
+            yield units["queue_offset"].astype(np.int64), entries
 
 
 def unit_entries(units: npt.NDArray[Any]) -> Entries:
