@@ -108,7 +108,7 @@ def test_a_call_on_the_thread_of_the_loop_is_refused(cluster: Cluster) -> None:
         async def call() -> None:
             producer.send("orders", b"x")
 
-        with pytest.raises(ClientError, match="would wait for ever"):
+        with pytest.raises(ClientError, match="would wait forever"):
             producer.portal.run(call())
 
 

@@ -70,6 +70,6 @@ def test_a_process_uses_nothing_of_its_parent(method: str, tmp_path: Path) -> No
     assert codes == [0, 0, 0]
     if method == "fork":
         refused = {one.pop(0) for one in said}
-        assert refused == {"what was opened before a fork can't be used after it: open another"}
+        assert refused == {"a client that was opened before a fork can't be used in the fork: open another"}
     given = [text for one in said for text in one]
     assert len(set(given)) == len(given) == 9, "two have one client id, or one message id"

@@ -367,15 +367,15 @@ def test_what_cannot_be_is_said(rocketmq_clock: VirtualTime) -> None:
         assert str(closed) == "the broker of topic 'tasks' is not started"
         async with opened(broker):
             for labels, told in (
-                ({"delay": "soon"}, "label delay='soon' is no number"),
-                ({"delay": -1}, "is before now"),
-                ({"priority": -1}, "-1 is no priority"),
-                ({"deliver_at": "noon"}, "label deliver_at='noon' is no time"),
+                ({"delay": "soon"}, "label delay='soon' is not a number"),
+                ({"delay": -1}, "is negative"),
+                ({"priority": -1}, "-1 is not a priority"),
+                ({"deliver_at": "noon"}, "label deliver_at='noon' is not a time"),
             ):
                 error = await cause(**labels)
                 assert isinstance(error, MessageError)
                 assert told in str(error)
-            with pytest.raises(ConfigError, match="only a time can be scheduled here"):
+            with pytest.raises(ConfigError, match="this source takes only tasks with a time"):
                 await bill.schedule_by_cron(RocketMQSchedule(broker), "* * * * *")
             assert await RocketMQSchedule(broker).get_schedules() == []
 

@@ -28,7 +28,7 @@ def test_a_topic_is_made_on_each_broker_once(tmp_path: Path) -> None:
 def test_there_is_no_broker(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session:
-            with pytest.raises(ClientError, match="'T' can't be made: no broker is registered"):
+            with pytest.raises(ClientError, match="'T' can't be created: no broker is registered"):
                 await declare_topic(session, "T", 3)
 
     clustered(tmp_path, main, ())

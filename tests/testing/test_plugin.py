@@ -184,7 +184,7 @@ def test_file_and_markers_configure(run: Run) -> None:
     [
         ("rocketmq_brokers = many", "*rocketmq_brokers = many: must be a number*"),
         ("rocketmq_config = brokerId", "*rocketmq_config: 'brokerId' is not key=value*"),
-        ("rocketmq_config = listenPort=1", "*an embedded cluster decides listenPort itself*"),
+        ("rocketmq_config = listenPort=1", "*an embedded cluster sets listenPort itself*"),
     ],
 )
 def test_mistakes_are_told(run: Run, line: str, message: str) -> None:

@@ -44,7 +44,7 @@ def test_mistakes_are_told(key: str, value: str | bool, message: str) -> None:
 
 @pytest.mark.parametrize("key", sorted(DECIDED))
 def test_what_the_cluster_decides_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"an embedded cluster decides {key} itself"):
+    with pytest.raises(ConfigError, match=f"an embedded cluster sets {key} itself"):
         configs_of({key: "x"})
 
 

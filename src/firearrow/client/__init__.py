@@ -1,8 +1,7 @@
-"""A client for any RocketMQ cluster, on asyncio; `firearrow.client.blocking` is its blocking twin.
+"""Client for any RocketMQ cluster, on asyncio; `firearrow.client.blocking` is the blocking form.
 
-`Producer` sends, consumers receive `Message` values, and a `Session` is what several of them may
-share. What Spark's jobs use (routes, offsets, pulls, sends of bytes, all blocking) is in modules
-of this package that are not imported with it.
+`Producer` sends, consumers receive `Message` values, and several of them may share a `Session`. Importing the package
+imports none of its rooms.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: Spark's workers need none of it, and asyncio takes its time."""
+    """Import a name on first use: Spark's workers need none of them, and importing asyncio takes time."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _HOMES[name]

@@ -1,4 +1,4 @@
-"""The client for code without an event loop: the same names and arguments, without ``await``.
+"""Client for code without an event loop: the same names and arguments, without ``await``.
 
 ::
 
@@ -7,11 +7,11 @@
 
     consumer = PushConsumer("127.0.0.1:9876", group="billing")
     @consumer.on("orders", tags="paid || refunded")
-    def bill(message: Message) -> None: ...  # in a thread of its own; raise: it comes again
+    def bill(message: Message) -> None: ...  # in another thread; if it raises, a redelivery
     consumer.run()
 
-Any thread may use what is here; a call costs about 0.1 ms more than with asyncio. Functions that
-are given to it (``check``, handlers) are plain ones and run in other threads.
+Any thread may use these classes. A call costs about 0.1 ms more than with asyncio. Functions of the application
+(``check``, handlers) are plain ones and run in other threads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Consumer(Blocking[A]):
     """Methods that all consumers share."""
 
     def stop(self) -> None:
-        """End; see ``close``."""
+        """Stop; see ``close``."""
         self.close()
 
 
@@ -66,8 +66,7 @@ class PushConsumer(Consumer[_push.PushConsumer]):
     queues = at_once(_push.PushConsumer.queues)
 
     def run(self) -> None:
-        """Start unless that is done, and consume until an interrupt, or until another thread calls
-        ``stop``."""
+        """Start unless started already, and consume until an interrupt, or until another thread calls ``stop``."""
         if not self.is_open:
             self.start()
         try:
@@ -99,7 +98,7 @@ class PullConsumer(Consumer[_pull.PullConsumer]):
 
     @property
     def assigned(self) -> list[Queue]:
-        """The queues that are polled now."""
+        """Queues that are polled now."""
         return self.inner.assigned
 
 

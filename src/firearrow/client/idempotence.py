@@ -1,12 +1,12 @@
-"""Handles each message once, though it may come again: by a key, which a store remembers.
+"""Handle each message once, even if it is redelivered: a store remembers its key.
 
-RocketMQ delivers at least once. A message comes twice when its consumer ends between its work and
-its commit, when a queue changes hands, or when the producer's send was tried again. A store
-remembers keys that are done, and claims on keys that are worked on, so that another consumer that
-gets the same message meanwhile leaves it for later. A claim ends by itself, for a worker that died.
+RocketMQ delivers at least once. A message is delivered twice when its consumer ends between its work and its commit,
+when a queue moves to another consumer, or when the producer retried its send. A store remembers the keys of finished
+work, and the claims on keys in work. Another consumer that gets the same message meanwhile retries it later. A claim
+expires, in case its worker has died.
 
-What the handler does and what the store remembers are two writes: between them, a crash leaves a
-message that comes once more. Where the work is a transaction of a database, keep the keys there.
+The work of the handler and the write of the store are separate: after a crash between them, the message is handled once
+more. If the work is a transaction of a database, keep the keys in that database.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from firearrow.wire.codes import ResponseCode
 
 T = TypeVar("T")
 
-CLAIM_SECONDS: Final = 900.0  # as long as a handler may take: consumeTimeout
-KEYS_MAX: Final = 100_000  # some 20 MB
+CLAIM_SECONDS: Final = 900.0  # the limit of a handler call: consumeTimeout
+KEYS_MAX: Final = 100_000  # about 20 MB
 SQLITE_WAIT_SECONDS: Final = 5.0
 _FOR_EVER: Final = LONG_MAX
 
@@ -38,7 +38,7 @@ Work = Callable[[T], Awaitable[None]]
 
 
 class Claim(Enum):
-    """Answer of a store to a consumer that wants to work on a key."""
+    """Answer of a store to a claim."""
 
     GRANTED = auto()
     BUSY = auto()
@@ -46,10 +46,10 @@ class Claim(Enum):
 
 
 class KeyStore(Protocol):
-    """Remembers keys."""
+    """Store of keys."""
 
     async def claim(self, key: str) -> Claim:
-        """Claim a key for a while, unless it is done or somebody else has."""
+        """Claim a key for a time, unless it is done or claimed."""
         ...
 
     async def done(self, key: str) -> None:
@@ -57,15 +57,15 @@ class KeyStore(Protocol):
         ...
 
     async def release(self, key: str) -> None:
-        """Give a claim back: the work failed."""
+        """Release a claim after a failure."""
         ...
 
 
 def once(store: KeyStore, key: Callable[[T], str | None]) -> Callable[[Work[T]], Work[T]]:
-    """Have a handler work on each key once.
+    """Wrap a handler so that it handles each key once.
 
-    ``key`` gives a message's key; one without is handled each time it comes. A message whose key is
-    done counts as consumed, one whose key another consumer works on is retried.
+    ``key`` returns a message's key, or None to handle the message at every delivery. A message whose key is done counts
+    as consumed. A message whose key another consumer works on is retried.
     """
 
     def decorate(handler: Work[T]) -> Work[T]:
@@ -96,18 +96,18 @@ async def _work(handler: Work[T], message: T, store: KeyStore, key: str) -> None
 
 
 class MemoryKeys:
-    """Remembers keys in memory: those used last, and nothing beyond the process."""
+    """Keys in memory: the last used ones, for this process alone."""
 
     def __init__(
         self, keys_max: int = KEYS_MAX, claim_seconds: float = CLAIM_SECONDS, clock: Clock | None = None
     ) -> None:
-        self._keys: OrderedDict[str, float] = OrderedDict()  # until when; for ever if done
+        self._keys: OrderedDict[str, float] = OrderedDict()  # expiry of each claim; infinite for done keys
         self._keys_max = keys_max
         self._claim_ms = claim_seconds * 1000
         self._clock = clock or SystemClock()
 
     async def claim(self, key: str) -> Claim:
-        """Claim a key, which may be one that was forgotten for others."""
+        """Claim a key; the store may have forgotten an earlier result."""
         until, now_ms = self._keys.get(key), self._clock.now_ms()
         if until is not None:
             self._keys.move_to_end(key)
@@ -123,7 +123,7 @@ class MemoryKeys:
         self._remember(key, _FOR_EVER)
 
     async def release(self, key: str) -> None:
-        """Give a claim back."""
+        """Release a claim."""
         self._keys.pop(key, None)
 
     def _remember(self, key: str, until: float) -> None:
@@ -134,7 +134,7 @@ class MemoryKeys:
 
 
 class SqliteKeys:
-    """Remembers keys in a file that the consumers of a machine share."""
+    """Keys in a file that the consumers of a machine share."""
 
     def __init__(self, path: Path | str, claim_seconds: float = CLAIM_SECONDS, clock: Clock | None = None) -> None:
         self._claim_ms = int(claim_seconds * 1000)
@@ -150,19 +150,19 @@ class SqliteKeys:
         )
 
     async def claim(self, key: str) -> Claim:
-        """Claim a key; returns when that is in the file."""
+        """Claim a key; returns when the claim is in the file."""
         return await asyncio.to_thread(self._claim, key)
 
     async def done(self, key: str) -> None:
-        """Remember that a key is done; returns when that is in the file."""
+        """Remember that a key is done; returns when this is in the file."""
         await asyncio.to_thread(self._put, key, _FOR_EVER)
 
     async def release(self, key: str) -> None:
-        """Give a claim back."""
+        """Release a claim."""
         await asyncio.to_thread(self._execute, "DELETE FROM keys WHERE key = ?", key)
 
     async def forget(self, older_than_seconds: float) -> None:
-        """Remove keys that were done, or claimed, longer ago than that."""
+        """Remove keys that were done or claimed before ``seconds``."""
         before = self._clock.now_ms() - int(older_than_seconds * 1000)
         await asyncio.to_thread(self._execute, "DELETE FROM keys WHERE at_ms < ?", before)
 
@@ -174,7 +174,7 @@ class SqliteKeys:
     def _claim(self, key: str) -> Claim:
         now_ms = self._clock.now_ms()
         with self._lock, closing(self._database.cursor()) as cursor:
-            # One statement, so that of two processes one has the claim.
+            # One statement: of two processes, only one gets the claim.
             cursor.execute(
                 "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE "
                 "SET until_ms = excluded.until_ms, at_ms = excluded.at_ms WHERE until_ms <= ?",

@@ -1,4 +1,4 @@
-"""A message as an application gets it: its body as it was sent, and names without a namespace."""
+"""Message as an application gets it: its body as it was sent, and names without a namespace."""
 
 from __future__ import annotations
 
@@ -23,32 +23,31 @@ from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
 
 T = TypeVar("T")
 
-SHOWN_CHARACTERS: Final = 60  # of a body, when a message is printed
+SHOWN_CHARACTERS: Final = 60  # of a body, in ``repr``
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Message(msgspec.Struct, eq=False, gc=False):
-    """A message that was received.
+    """Received message.
 
-    ``topic`` is the one that it was sent to, also when it comes again from a retry topic; ``queue``
-    is where it was taken from, by its name at the broker. ``view`` is the record as the broker
-    keeps it, which is read when more is asked of it than these fields. Two messages are equal if
-    they are the same record.
+    ``topic`` is the topic of the send, also after a redelivery from a retry topic. ``queue`` is its queue, by the
+    topic's name at the broker. ``view`` is the broker's record, which is read when other fields are needed. Two
+    messages are equal if they are the same record.
     """
 
     _record: bytes
     queue: Queue
     queue_offset: int
-    """Its place in its queue."""
+    """Offset in its queue."""
     reconsume_times: int
-    """How often a consumer of the group has failed with it."""
+    """Count of failures in the group."""
     topic: str
     body: bytes
     _view: MessageView | None = None
 
     @property
     def view(self) -> MessageView:
-        """The record as the broker keeps it."""
+        """Record as the broker stores it."""
         view = self._view
         if view is None:
             view = self._view = decode_record(self._record)
@@ -57,7 +56,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
     @classmethod
     def received(cls, view: MessageView, broker: str, namespace: str = "") -> Message:
-        """Make one of a record of a broker; MessageError if its body can't be decompressed."""
+        """Message of a broker's record. Raises MessageError if its body can't be decompressed."""
         topic = view.topic
         if is_retry(topic):
             topic = view.properties.get(keys_of.RETRY_TOPIC, topic)
@@ -67,16 +66,16 @@ class Message(msgspec.Struct, eq=False, gc=False):
         queue = Queue(view.topic, broker, view.queue_id)
         return cls(b"", queue, view.queue_offset, view.reconsume_times, topic, body, view)
 
-    # --- what the sender said ---
+    # --- values of the sender ---
 
     @property
     def tag(self) -> str | None:
-        """The tag that subscriptions filter on."""
+        """Tag, for the filters of subscriptions."""
         return self.view.properties.get(keys_of.TAGS)
 
     @property
     def keys(self) -> list[str]:
-        """The words under which the message can be found."""
+        """Words for looking the message up."""
         return self.view.keys
 
     @property
@@ -99,36 +98,36 @@ class Message(msgspec.Struct, eq=False, gc=False):
         """Address of the sender."""
         return self.view.born_host
 
-    # --- what the broker says ---
+    # --- values of the broker ---
 
     @property
     def message_id(self) -> str:
-        """The id that its sender gave it, else the one that says where it is."""
+        """Id from its sender, or otherwise the address of its record."""
         return self.view.unique_key or self.view.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """The id that says where it is."""
+        """Id that is the address of its record."""
         return self.view.offset_message_id
 
     @property
     def stored_at(self) -> datetime:
-        """Time at which the broker stored it."""
+        """Time of storage at the broker."""
         return _moment(self.view.store_timestamp_ms)
 
-    # --- sending it on ---
+    # --- copies ---
 
     def copy(self) -> NewMessage:
-        """Return a message that can be sent, with the sender's body, tag, keys and properties.
+        """Message to send, with the sender's body, tag, keys and properties.
 
         RocketMQ's own properties are left out: with them, a copy may arrive too early, or never.
         """
         return self.view.copy(self.topic)
 
-    # --- the body ---
+    # --- body ---
 
     def text(self, encoding: str = "utf-8") -> str:
-        """The body as text; MessageError if it is none."""
+        """Body as text. Raises MessageError if it is not text."""
         try:
             return self.body.decode(encoding)
         except UnicodeDecodeError as error:
@@ -141,9 +140,9 @@ class Message(msgspec.Struct, eq=False, gc=False):
     def json(self, kind: type[T]) -> T: ...
 
     def json(self, kind: Any = Any) -> Any:
-        """The JSON in the body as a value of a type that msgspec knows; MessageError if it is not.
+        """JSON of the body as a value of a type that msgspec knows. Raises MessageError if it does not fit.
 
-        ``kind`` may be a ``msgspec.Struct``, a dataclass, a ``TypedDict`` and much else.
+        ``kind`` may be a ``msgspec.Struct``, a dataclass, a ``TypedDict`` or many other types.
         """
         try:
             return msgspec.json.decode(self.body, type=kind)
@@ -154,7 +153,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
     def _unreadable(self, why: str) -> MessageError:
         return MessageError(f"message {self.message_id} of topic {self.topic!r} {why}", "body")
 
-    # --- one among others ---
+    # --- comparison ---
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message) and self._place == other._place
@@ -179,7 +178,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
 
 def shown(body: bytes) -> str:
-    """A body for people to read: its size, and how it begins."""
+    """Body for people to read: its size and its beginning."""
     text = body[: SHOWN_CHARACTERS * 4].decode("utf-8", "replace")
     if not text.isprintable():
         text = body[: SHOWN_CHARACTERS // 2].hex()
@@ -194,10 +193,10 @@ def _moment(ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=ms)
 
 
-# --- The messages in an answer to a pull or a pop ---
+# --- messages in the answer to a pull or a pop ---
 #
-#  An inner batch (a record of several messages, of topics with queues of batches) is taken apart: each of its
-# messages has a queue offset of its own.
+# Inner batches (records of several messages, in topics with batch queues) are unpacked, since each message has its own
+# queue offset.
 
 
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
@@ -205,7 +204,7 @@ _SPECIAL: Final = _WRAPPED | COMPRESSED
 
 
 def messages_in(body: bytes, broker: str, namespace: str = "") -> list[Message]:
-    """Read the messages of an answer; MessageError if a record or a body is damaged."""
+    """Read the messages of an answer. Raises MessageError for a damaged record or body."""
     messages: list[Message] = []
     queue, topic, is_plain = Queue("", broker, 0), "", False
     known_topic, known_id = "", 0
@@ -223,7 +222,7 @@ def messages_in(body: bytes, broker: str, namespace: str = "") -> list[Message]:
 
 
 def _messages_of(view: MessageView, broker: str, namespace: str) -> list[Message]:
-    """The messages of a record that has to be read for that."""
+    """Messages of a record that must be decoded."""
     if view.sys_flag & _WRAPPED == _WRAPPED:
         return [Message.received(one, broker, namespace) for one in _unwrapped(view)]
     return [Message.received(view, broker, namespace)]

@@ -1,4 +1,4 @@
-"""Queues, and what they hold: the values that all parts of a client speak of."""
+"""Queues and values about their contents, shared by all parts of a client."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Queue(NamedTuple):
 
     @property
     def fields(self) -> dict[str, object]:
-        """Give what names it in a line of the log."""
+        """Names of the queue for a log line."""
         return {"topic": self.topic, "broker_name": self.broker, "queue_id": self.queue_id}
 
 
 class Span(NamedTuple):
-    """Queue offsets from ``start`` up to, and without, ``end``."""
+    """Queue offsets from ``start`` up to ``end``, without ``end``."""
 
     start: int
     end: int
@@ -28,10 +28,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The content of a queue now: offsets from ``earliest`` up to, and without, ``latest``.
+    """Content of a queue now: offsets from ``earliest`` up to ``latest``, without ``latest``.
 
-    ``last`` differs for another message at the last offset: its place in the log or its store time,
-    whichever costs nothing to know; -1 where that is not known.
+    ``last`` changes with the message at the last offset: its place in the log or its store time, whichever is known
+    without a request; -1 without either.
     """
 
     earliest: int
@@ -40,16 +40,15 @@ class Bound:
 
 
 class Mark(NamedTuple):
-    """The mark of a message among all at its queue offset: where in the log its record is, and
-    when it was stored."""
+    """Mark of a message among all at its queue offset: its place in the log, and its store time."""
 
     physical_offset: int
     store_ms: int
 
 
 class RecordTimes(NamedTuple):
-    """Store time and birth time of a record: with its place in the log, they tell it from the records of any other
-    log."""
+    """Store time and birth time of a record. With its place in the log, they distinguish it from records of other
+    logs."""
 
     store_ms: int
     born_ms: int

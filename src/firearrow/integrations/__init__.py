@@ -1,1 +1,1 @@
-"""What other frameworks plug in; each module needs its framework and is imported by itself."""
+"""Integrations with other frameworks; each module needs its framework and is imported separately."""

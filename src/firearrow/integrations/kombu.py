@@ -1,4 +1,4 @@
-"""A transport for kombu, and so for Celery: queues are topics, consumed by POP.
+"""Transport for kombu, and so for Celery: queues are topics, consumed by POP.
 
 ::
 
@@ -6,22 +6,22 @@
 
     app = Celery("shop", broker="rocketmq://127.0.0.1:9876")
 
-Without the import, ``broker_transport = "firearrow.integrations.kombu:Transport"``. The user, the
-password and the path of the URL are access key, secret key and namespace. Options, of which each
-may be left out, are ``transport_options`` or Celery's ``broker_transport_options``:
+Without the import, ``broker_transport = "firearrow.integrations.kombu:Transport"``. The user, the password and the path
+of the URL are access key, secret key and namespace. The options are all optional; they are ``transport_options`` or
+Celery's ``broker_transport_options``:
 
 ======================= ========== ==============================================================
 option                  default    meaning
 ======================= ========== ==============================================================
 ``name_servers``        the URL's  all of them, ``host:port;host:port``
-``visibility_timeout``  60         seconds after which another worker gets what a dead one had
-``queue_name_prefix``              comes before the names of topics and groups
-``queues``              1          queues of RocketMQ in a topic that is made, on each broker
+``visibility_timeout``  60         seconds until another worker gets the messages of a dead one
+``queue_name_prefix``              prefix of the names of topics and groups
+``queues``              1          RocketMQ queues of a new topic, on each broker
 ======================= ========== ==============================================================
 
-A message that is not acknowledged stays with its worker for as long as the worker lives, so tasks
-may take, or wait for their ETA, longer than the ``visibility_timeout``. A queue that is declared
-with ``max_priority`` gives higher priorities first.
+An unacknowledged message stays with its worker while the worker lives. So tasks may take longer than the
+``visibility_timeout``, or wait longer for their ETA. A queue that is declared with ``max_priority`` delivers higher
+priorities first.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from firearrow.wire.signature import Credentials
 
 PORT: Final = 9876
 VISIBLE_SECONDS: Final = 60.0
-AT_ONCE: Final = 32  # messages, where a channel has no prefetch count
-TURN_SECONDS: Final = 60.0  # of a wait without end
+AT_ONCE: Final = 32  # messages, for a channel without a prefetch count
+TURN_SECONDS: Final = 60.0  # for a wait without a timeout
 CLOCK: Final = SystemClock()
 
 TRANSPORT_ALIASES["rocketmq"] = f"{__name__}:Transport"
 
 
 class BlockingQueues(Blocking[Queues]):
-    """See `Queues`."""
+    """Blocking form of `Queues`."""
 
     kind = Queues
 
@@ -75,22 +75,22 @@ class BlockingQueues(Blocking[Queues]):
 
 
 class QoS(virtual.QoS):
-    """What a channel has delivered: the broker hears of each end."""
+    """Deliveries of a channel; each end is reported to the broker."""
 
     def ack(self, delivery_tag: str) -> None:
-        """It is done."""
-        super().ack(delivery_tag)  # so that there is room when a thread that waits is woken
+        """Acknowledge a message."""
+        super().ack(delivery_tag)  # first, so that a waiting thread finds room when it wakes
         self.channel.settle(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """It is done, or is to come again at once."""
+        """Acknowledge a message, or requeue it at once."""
         if requeue:
             self.channel._restore_at_beginning(self.get(delivery_tag))
         else:
             self.ack(delivery_tag)
 
     def restore_unacked_once(self, stderr: Any = None) -> None:
-        """Give back what is not acknowledged; it comes again soon."""
+        """Give back the unacknowledged messages; they are redelivered soon."""
         self._on_collect.cancel()
         self._flush()
         self._delivered.clear()
@@ -98,7 +98,7 @@ class QoS(virtual.QoS):
 
 
 class Channel(virtual.Channel):
-    """A channel of a connection; all have the same queues."""
+    """Channel of a connection; all channels have the same queues."""
 
     QoS = QoS
     supports_fanout = True
@@ -111,7 +111,7 @@ class Channel(virtual.Channel):
 
     @property
     def queues(self) -> BlockingQueues:
-        """The queues of the connection."""
+        """Queues of the connection."""
         queues: BlockingQueues = self.connection.queues
         return queues
 
@@ -124,7 +124,7 @@ class Channel(virtual.Channel):
             self._auto_deleted.add(queue)
 
     def prepare_queue_arguments(self, arguments: Any, **options: Any) -> Any:
-        """What a queue is declared with, by the names that RabbitMQ has."""
+        """Arguments of a queue's declaration, by RabbitMQ's names."""
         return to_rabbitmq_queue_arguments(arguments, **options)
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
@@ -143,10 +143,10 @@ class Channel(virtual.Channel):
         self.queues.delete(queue, if_unused=if_unused)
         self.state.queue_bindings_delete(queue)
 
-    # --- bindings: the name servers have them, as other processes bind, too ---
+    # --- bindings, stored at the name servers, since other processes bind, too ---
 
     def get_table(self, exchange: str) -> list[tuple[str, str | None, str]]:
-        """The bindings of an exchange."""
+        """Bindings of an exchange."""
         return [(it.routing_key, it.pattern, it.queue) for it in self.queues.bindings() if it.exchange == exchange]
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
@@ -155,7 +155,7 @@ class Channel(virtual.Channel):
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **_: Any
     ) -> None:
-        """Have an exchange pass no more on to a queue."""
+        """Remove a binding of a queue to an exchange."""
         name = exchange or "amq.direct"
         self.state.binding_delete(queue, name, routing_key)
         _, pattern, _ = self.typeof(name).prepare_bind(queue, name, routing_key, arguments)
@@ -180,8 +180,8 @@ class Channel(virtual.Channel):
         raise Empty
 
     def payload_of(self, queue: str, held: LeasedMessage) -> dict[str, Any] | None:
-        """What was sent, for `Message`; None if its time is over. It has a tag of its own: copies
-        of it in other queues, and the same when it comes again, are to be told apart."""
+        """Payload for kombu's `Message`; None if it has expired. Its delivery tag is unique: copies in other queues and
+        redeliveries get other tags."""
         payload: dict[str, Any] = loads(held.message.body)
         properties = payload["properties"]
         if _is_expired(properties.get("expiration"), held):
@@ -200,39 +200,39 @@ class Channel(virtual.Channel):
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Callable[..., Any], consumer_tag: str, **_: Any
     ) -> None:
-        """Have a queue's messages be delivered; with ``no_ack`` they are done as they come."""
+        """Consume a queue; with ``no_ack`` its messages are acknowledged on delivery."""
         self.queues.join(queue)
         (self._unacknowledged.add if no_ack else self._unacknowledged.discard)(queue)
         super().basic_consume(queue, no_ack, callback, consumer_tag)
 
     def basic_get(self, queue: str, no_ack: bool = False, **options: Any) -> Any:
-        """A message that there is now, or None."""
+        """Message that exists now, or None."""
         message = super().basic_get(queue, no_ack, **options)
         if message is not None and no_ack:
             self.settle(message.delivery_tag)
         return message
 
     def settle(self, delivery_tag: str) -> None:
-        """A message is done, if it is not already."""
+        """Acknowledge a message, unless that is done already."""
         held = self._held.pop(delivery_tag, None)
         if held is not None:
             self.queues.ack(held)
 
     def give_back(self) -> None:
-        """What is not done is to come again."""
+        """Redeliver the unacknowledged messages."""
         held, self._held = self._held, {}
         if held and self.connection is not None and self.connection.is_ours:
             self.queues.give_back(list(held.values()))
 
     def _restore(self, message: Any) -> None:
-        """Put a copy into the queue that a message came from, and end the message: it is there at
-        once then, and not after a round of the broker."""
+        """Put a copy into the queue of a message and acknowledge the message: the copy arrives at once, without a round
+        trip of redelivery."""
         payload = {**message.serializable(), "redelivered": True}
         self._put(message.delivery_info["queue"], payload)
         self.qos.ack(message.delivery_tag)
 
     def close(self) -> None:
-        """Give back what is not acknowledged; auto-delete queues go unless others use them."""
+        """Give back the unacknowledged messages. Delete auto-delete queues, unless others use them."""
         consumed = self._auto_deleted & set(self._active_queues)
         if consumed and self.connection is not None and self.connection.is_ours:
             self.give_back()
@@ -242,7 +242,7 @@ class Channel(virtual.Channel):
 
 
 class Transport(virtual.Transport):
-    """A connection to a RocketMQ cluster."""
+    """Connection to a RocketMQ cluster."""
 
     Channel = Channel
     default_port = PORT
@@ -268,22 +268,22 @@ class Transport(virtual.Transport):
 
     @property
     def is_ours(self) -> bool:
-        """Tell whether this process has opened it: after a fork, the child has only a shell of it."""
+        """Tell whether this process has opened it: after a fork, the child's copy is not usable."""
         return self.queues.is_open and self.queues.portal.is_here
 
     def driver_version(self) -> str:
-        """The version of Firearrow."""
+        """Version of Firearrow."""
         return firearrow.__version__
 
     def establish_connection(self) -> Transport:
-        """Connect; raises OSError if no name server answers."""
+        """Connect. Raises OSError if no name server answers."""
         if not self.queues.is_open:
             self.queues.start()
         super().establish_connection()
         return self
 
     def close_connection(self, connection: Any) -> None:
-        """Give back what is not acknowledged, and close."""
+        """Give back the unacknowledged messages, and close."""
         if self.is_ours:
             self.queues.give_back([held for _, held in self._arrived])
             super().close_connection(connection)
@@ -291,7 +291,7 @@ class Transport(virtual.Transport):
         self._arrived.clear()
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Deliver what has come, at least one message; TimeoutError if none does in time."""
+        """Deliver received messages, at least one. Raises TimeoutError if none arrives in time."""
         ends = None if timeout is None else CLOCK.monotonic() + timeout
         while not self._deliver_arrived():
             left = TURN_SECONDS if ends is None else ends - CLOCK.monotonic()
@@ -300,7 +300,7 @@ class Transport(virtual.Transport):
                 raise TimeoutError
 
     def _wanted(self) -> dict[str, int]:
-        """How many messages there is room for, by queue."""
+        """Count of messages to receive, by queue."""
         wanted: dict[str, int] = {}
         for channel in self.channels:
             room = AT_ONCE
@@ -312,7 +312,7 @@ class Transport(virtual.Transport):
         return wanted
 
     def _deliver_arrived(self) -> int:
-        """Deliver what there is room for; gives how many that were."""
+        """Deliver the messages that channels have room for; returns their count."""
         consuming = {queue: channel for channel in self.channels for queue in channel._active_queues}
         delivered, waiting_still = 0, []
         try:

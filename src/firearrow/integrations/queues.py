@@ -1,8 +1,8 @@
-"""Named queues with bindings, as AMQP's applications know them, on RocketMQ's topics.
+"""Named queues with bindings, as in AMQP, on RocketMQ's topics.
 
-A queue is a topic, and all that consume from it are one group of the same name, which pops. A
-binding (exchange, routing key, queue) is a key of the name servers' KV configuration, so that each
-process knows those that others have made. Names are escaped: RocketMQ's have fewer characters.
+A queue is a topic. All its consumers are one group of the same name, which pops. A binding (exchange, routing key,
+queue) is a key of the name servers' KV configuration, so all processes know it. Names are escaped, since RocketMQ
+allows fewer characters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from types import TracebackType
 from typing import Final, NamedTuple, Self, Unpack
 
 import msgspec
@@ -33,7 +32,7 @@ _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Binding(NamedTuple):
-    """What an exchange passes on to a queue."""
+    """Rule by which an exchange forwards messages to a queue."""
 
     exchange: str
     routing_key: str
@@ -42,11 +41,10 @@ class Binding(NamedTuple):
 
 
 class Queues:
-    """The queues of an application; open it on the event loop that it is used on.
+    """Queues of an application; open it on the event loop that uses it.
 
-    ``prefix`` comes before the names of all topics, ``queues`` is how many queues of RocketMQ each
-    topic that is made here gets on each broker. ``invisible`` is how long a message stays away from
-    others if this process dies.
+    ``prefix`` is a prefix of all topics. ``queues`` is the count of RocketMQ queues in a new topic, on each broker.
+    ``invisible`` is the time until another process gets the messages of a dead one.
     """
 
     def __init__(
@@ -68,10 +66,10 @@ class Queues:
         self._priorities: dict[str, int] = {}
         self._joining = asyncio.Lock()
 
-    # --- its life ---
+    # --- life ---
 
     async def __aenter__(self) -> Self:
-        """Connect; raises OSError if no name server answers."""
+        """Connect. Raises OSError if no name server answers."""
         async with self._stack as stack:
             await stack.enter_async_context(self._session)
             self._admin = admin_of(self._session)
@@ -82,15 +80,13 @@ class Queues:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     # --- queues ---
 
     async def declare(self, queue: str, priority_max: int | None = None) -> None:
-        """Have a queue be there; one that is new has so many priorities above 0."""
+        """Create a queue unless it exists, with priorities from 0 to ``priority_max``."""
         topic = self.topic(queue)
         if priority_max is None:
             await declare_topic(self._session, topic, self._queues)
@@ -99,7 +95,7 @@ class Queues:
             await declare_topic(self._session, topic, priority_max + 1, "PRIORITY")
 
     async def exists(self, queue: str) -> bool:
-        """Tell whether a queue is there."""
+        """Tell whether a queue exists."""
         try:
             await self._session.refresh(self._session.topic(self.topic(queue)))
         except TopicNotFound:
@@ -107,14 +103,14 @@ class Queues:
         return True
 
     async def size(self, queue: str) -> int:
-        """How many messages wait: without those that somebody has and those for later."""
+        """Count of waiting messages, without messages in work and delayed ones."""
         name = self.topic(queue)
         topic, group = self._session.topic(name), self._session.group(name)
         addresses = await self._masters(queue)
         return sum([await self._waiting_at(it, group, topic) for it in addresses])
 
     async def purge(self, queue: str) -> int:
-        """Consume all that waits; gives how much that was."""
+        """Consume all waiting messages; returns their count."""
         consumer = await self._consumer(queue)
         purged = 0
         for place in await consumer.places():
@@ -124,7 +120,7 @@ class Queues:
         return purged
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:
-        """Delete a queue with its messages and bindings; ``if_unused``: unless others consume."""
+        """Delete a queue with its messages and bindings; with ``if_unused``, only if no other process consumes it."""
         name = self.topic(queue)
         topic, group = self._session.topic(name), self._session.group(name)
         addresses = await self._masters(queue)
@@ -144,7 +140,7 @@ class Queues:
         self._session.routes.forget(topic)
 
     def topic(self, queue: str) -> str:
-        """The topic of a queue, and its group."""
+        """Topic of a queue, and its group."""
         return self._prefix + _OTHER.sub(_escaped, queue)
 
     async def _masters(self, queue: str) -> list[str]:
@@ -162,7 +158,7 @@ class Queues:
             if error.code not in _NO_GROUP:
                 raise
             table = {}
-        if not any(queue.topic == topic for queue in table):  # nobody has consumed yet
+        if not any(queue.topic == topic for queue in table):  # no group has consumed yet
             ends = (await self._admin.topics.stats(address, topic)).offset_table.values()
             return sum(end.max_offset - end.min_offset for end in ends)
         return sum(it.broker_offset - max(it.consumer_offset, 0) for it in table.values())
@@ -171,13 +167,13 @@ class Queues:
         try:
             ids = await self._admin.groups.client_ids(address, group)
         except BrokerError:
-            return False  # Java: an error if there are none
+            return False  # Java: an error without connections
         return any(it != self._session.client_id for it in ids)
 
     # --- messages ---
 
     async def put(self, queue: str, body: bytes, priority: int, key: str | None, tag: str | None) -> None:
-        """Send a message to a queue, which is made if it is not there."""
+        """Send a message to a queue, which is created if necessary."""
         if self._session.routes.known(self._session.topic(self.topic(queue))) is None:
             await self.declare(queue)
         priority_max = self._priorities.get(queue)
@@ -185,17 +181,17 @@ class Queues:
         await self._producer.send(self.topic(queue), body, key=key, tag=tag, priority=given)
 
     async def join(self, queue: str) -> None:
-        """Become one of those who consume from a queue."""
+        """Become a consumer of a queue."""
         await self._consumer(queue)
 
     async def get(self, queue: str) -> LeasedMessage | None:
-        """A message that waits."""
+        """One waiting message, or None."""
         consumer = await self._consumer(queue)
         return await self._holder.look(consumer)
 
     async def receive(self, wanted: Mapping[str, int], wait: float | None) -> list[tuple[str, LeasedMessage]]:
-        """Wait for messages of these queues, each with how many are wanted; maybe there are none,
-        maybe they are of a queue that was asked for before."""
+        """Wait for messages of queues, each with a maximum count. The result may be empty, or contain messages
+        of a queue from an earlier request."""
         for queue, count in wanted.items():
             consumer = await self._consumer(queue)
             await self._holder.ask(consumer, min(count, POP_MESSAGES_MAX))
@@ -207,12 +203,13 @@ class Queues:
         return [(self._names[held.consumer.group], held) for held in self._holder.take()]
 
     async def ack(self, held: LeasedMessage) -> bool:
-        """A message is done; False if it may come again. Another thread may wait for the room."""
+        """Acknowledge a message, and wake a thread that waits for room. Returns False if the message may be
+        redelivered."""
         self._holder.wake()
         return await held.ack()
 
     async def give_back(self, some: Sequence[LeasedMessage]) -> None:
-        """Messages are to come again soon."""
+        """Redeliver messages soon."""
         await give_back(some)
 
     async def _consumer(self, queue: str) -> SimpleConsumer:
@@ -231,16 +228,16 @@ class Queues:
     # --- bindings ---
 
     async def bind(self, binding: Binding) -> None:
-        """Have an exchange pass messages on to a queue."""
+        """Bind a queue to an exchange."""
         if binding not in await self.bindings():
             await self._admin.name_servers.put(self._namespace, _key_of(binding), binding.queue)
 
     async def unbind(self, binding: Binding) -> None:
-        """Have an exchange pass no more on to a queue."""
+        """Remove a binding."""
         await self._admin.name_servers.delete(self._namespace, _key_of(binding))
 
     async def bindings(self) -> list[Binding]:
-        """All bindings, of all exchanges."""
+        """Bindings of all exchanges."""
         try:
             pairs = await self._admin.name_servers.pairs(self._namespace)
         except NotFound:

@@ -1,4 +1,4 @@
-"""A broker for Taskiq: tasks are messages of one topic, workers are members of one group.
+"""Broker for Taskiq: tasks are messages of one topic, workers are members of one group.
 
 ::
 
@@ -11,11 +11,10 @@
     await resize.kiq("a.png")
     await resize.kicker().with_labels(delay=60).kiq("b.png")
 
-Tasks are popped (POP), as a `SimpleConsumer` does, and not pushed: there may be more workers than
-queues, each task is acknowledged for itself so that a slow one holds up none behind it, and a
-worker gets only as many as it has room for. A task stays with its worker for as long as that lives
-and works on it. One that is not acknowledged comes again: ``invisible`` after its worker has died,
-and at most ``invisible`` after it has ended without an acknowledgement.
+Tasks are popped (POP), as by a `SimpleConsumer`, and not pushed. So there may be more workers than queues. Each task is
+acknowledged separately, so a slow task blocks no other. A worker gets only as many tasks as it has room for. A task
+stays with its worker while the worker lives and works on it. An unacknowledged task is redelivered: ``invisible`` after
+its worker has died, and at most ``invisible`` after it has ended without an acknowledgement.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from firearrow.message import properties as keys_of
 
 log = logging.getLogger(__name__)
 
-BATCH: Final = 8  # tasks of one answer: more are faster, fewer are spread better over workers
+BATCH: Final = 8  # tasks of one answer: larger is faster, smaller spreads tasks better over workers
 QUEUES: Final = 4
 INVISIBLE: Final = timedelta(seconds=60)
 _RESERVED: Final = frozenset(
@@ -59,14 +58,13 @@ _SEPARATORS: Final = frozenset(keys_of.NAME_END + keys_of.PAIR_END)
 
 
 class RocketMQBroker(AsyncBroker):
-    """Sends tasks to ``topic``, and has workers of ``group`` get them.
+    """Sends tasks to ``topic``, for the workers of ``group``.
 
-    ``cluster`` is where the name servers are; further arguments are those of a `Session`. A topic
-    that does not exist is made, with so many ``queues`` on each broker, or with one for each of the
-    ``priorities``. A worker gets up to ``batch`` tasks at a time. Each label is a property of the
-    message, the name of the task its tag, and the task's id its key. RocketMQ obeys the labels
-    ``delay`` (seconds), ``deliver_at`` (a time by ISO 8601) and ``priority`` (0 and up; a higher
-    one comes first, if the topic has priorities).
+    ``cluster`` is the address of the name servers; further arguments are those of a `Session`. A missing topic is
+    created, with ``queues`` on each broker, or with one queue for each of the ``priorities``. A worker gets up to
+    ``batch`` tasks at a time. Each label is a property of the message, the name of the task its tag, and the task's id
+    its key. RocketMQ obeys three labels. ``delay`` is in seconds. ``deliver_at`` is a time by ISO 8601. ``priority``
+    begins at 0; a higher one comes first, if the topic has priorities.
     """
 
     def __init__(
@@ -95,7 +93,7 @@ class RocketMQBroker(AsyncBroker):
         self.add_middlewares(self._at_work)
 
     async def startup(self) -> None:
-        """Open the connection, and make the topic unless it exists."""
+        """Connect, and create the topic unless it exists."""
         await super().startup()
         if self._open is None:
             async with AsyncExitStack() as stack:
@@ -106,7 +104,7 @@ class RocketMQBroker(AsyncBroker):
                 self._open = _Connection(session, producer, stack.pop_all())
 
     async def shutdown(self) -> None:
-        """Close all; a task that is still at work comes again elsewhere."""
+        """Close all connections; a running task is redelivered to another worker."""
         opened, self._open = self._open, None
         if opened is not None:
             await opened.stack.aclose()
@@ -114,8 +112,8 @@ class RocketMQBroker(AsyncBroker):
         await super().shutdown()
 
     async def kick(self, message: BrokerMessage) -> None:
-        """Send a task, which is with a broker when this returns. Raises SendFailed if it is not,
-        and MessageError for labels that can't be."""
+        """Send a task; when this returns, a broker has it. Raises SendFailed if no broker took it, and MessageError for
+        invalid labels."""
         opened, labels = self._opened(), message.labels
         delay, moment = _times(labels, opened.now)
         await opened.producer.send(
@@ -130,8 +128,8 @@ class RocketMQBroker(AsyncBroker):
         )
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Give tasks as they come. What was got ahead is given back when this is closed; what was
-        given can be acknowledged until ``shutdown``."""
+        """Yield tasks as they arrive. When this is closed, tasks received ahead are given back. Yielded tasks can be
+        acknowledged until ``shutdown``."""
         consumer, holder = await self._opened().receiving(self.group, self.topic, self._invisible)
         ahead: list[LeasedMessage] = []
         try:
@@ -152,21 +150,21 @@ class RocketMQBroker(AsyncBroker):
 
 
 class RocketMQSchedule(ScheduleSource):
-    """Has tasks that are scheduled for a time wait at the RocketMQ broker: no scheduler process is
-    needed for them, and none learns of them. For `cron` and `interval` use another source."""
+    """Source of tasks with a scheduled time, which wait at the RocketMQ broker. They need no scheduler process, and no
+    scheduler learns of them. For `cron` and `interval` use another source."""
 
     def __init__(self, broker: RocketMQBroker) -> None:
         self._broker = broker
 
     async def get_schedules(self) -> list[ScheduledTask]:
-        """Give none: those that are added here are on their way already."""
+        """Return none: added tasks are sent already."""
         return []
 
     async def add_schedule(self, schedule: ScheduledTask) -> None:
-        """Send a task for its time, in UTC unless it says otherwise; ConfigError if it has none."""
+        """Send a task for its time, in UTC unless the time has a zone. Raises ConfigError without a time."""
         moment = schedule.time
         if moment is None:
-            raise ConfigError(f"task {schedule.task_name!r}: only a time can be scheduled here")
+            raise ConfigError(f"task {schedule.task_name!r}: this source takes only tasks with a time")
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         labels = {**schedule.labels, "deliver_at": moment.isoformat()}
@@ -176,7 +174,7 @@ class RocketMQSchedule(ScheduleSource):
 
 
 class _Connection:
-    """What there is between ``startup`` and ``shutdown``."""
+    """Connection between ``startup`` and ``shutdown``."""
 
     def __init__(self, session: Session, producer: Producer, stack: AsyncExitStack) -> None:
         self._session = session
@@ -186,7 +184,7 @@ class _Connection:
 
     @property
     def now(self) -> datetime:
-        """The time by the session's clock."""
+        """Time by the session's clock."""
         return datetime.fromtimestamp(self._session.clock.now_ms() / 1000, UTC)
 
     async def receiving(self, group: str, topic: str, invisible: timedelta) -> tuple[SimpleConsumer, LeaseHolder]:
@@ -200,15 +198,15 @@ class _Connection:
 
 
 class _TasksAtWork(TaskiqMiddleware):
-    """Knows when the receiver is done with a task, which it does not say of one that is not
-    acknowledged: when the task of asyncio has ended that ran it."""
+    """Detects the end of tasks. The receiver reports no end of an unacknowledged task, so the end of its asyncio task
+    counts."""
 
     def __init__(self) -> None:
         super().__init__()
         self._given: defaultdict[str, list[LeasedMessage]] = defaultdict(list)
 
     def begin(self, held: LeasedMessage) -> AckableMessage:
-        """The message for the receiver."""
+        """Message for the receiver."""
         message = held.message
         task_id = message.properties.get(keys_of.KEYS, "")
         self._given[task_id].append(held)
@@ -217,14 +215,14 @@ class _TasksAtWork(TaskiqMiddleware):
             self._forget(task_id, held)
             try:
                 await held.ack()
-            except (OSError, FirearrowError) as error:  # nobody of Taskiq's would look at it
+            except (OSError, FirearrowError) as error:  # Taskiq would ignore the error
                 fields = {"task_id": task_id, "topic": message.topic, "error": error}
-                log.warning("task is not acknowledged: it comes again", extra=fields)
+                log.warning("task is not acknowledged: it will be redelivered", extra=fields)
 
         return AckableMessage(data=message.body, ack=ack)
 
     def pre_execute(self, message: TaskiqMessage) -> TaskiqMessage:
-        """Have the message be let go when the task has ended."""
+        """Stop the renewal of the message at the end of its task."""
         given = self._given.get(message.task_id)
         running = asyncio.current_task()
         if given and running is not None:
@@ -234,7 +232,7 @@ class _TasksAtWork(TaskiqMiddleware):
         return message
 
     def clear(self) -> None:
-        """Forget what the receiver has not begun."""
+        """Forget the tasks that the receiver has not begun."""
         self._given.clear()
 
     def _forget(self, task_id: str, held: LeasedMessage) -> None:
@@ -246,13 +244,13 @@ class _TasksAtWork(TaskiqMiddleware):
 
 
 def _properties(labels: Mapping[str, Any]) -> dict[str, str]:
-    """The labels that can be properties: their names mean nothing to RocketMQ otherwise."""
+    """Labels that can be properties: RocketMQ must not know their names otherwise."""
     texts = {name: str(value) for name, value in labels.items() if name not in _RESERVED}
     return {name: text for name, text in texts.items() if _SEPARATORS.isdisjoint(name + text)}
 
 
 def _times(labels: Mapping[str, Any], now: datetime) -> tuple[timedelta | None, datetime | None]:
-    """A delay, a time, or none: of both the later one, as a retry keeps the labels of the task."""
+    """Delay, or time, or neither. Of both, the later one, since a retry keeps the labels of the task."""
     seconds = _number(labels, "delay")
     delay = timedelta(seconds=seconds) if seconds else None
     moment = _moment(str(labels["deliver_at"])) if "deliver_at" in labels else None
@@ -265,12 +263,12 @@ def _number(labels: Mapping[str, Any], name: str) -> float:
     try:
         return float(labels.get(name, 0))
     except (TypeError, ValueError):
-        raise MessageError(f"label {name}={labels[name]!r} is no number", name) from None
+        raise MessageError(f"label {name}={labels[name]!r} is not a number", name) from None
 
 
 def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise MessageError(f"label deliver_at={text!r} is no time", "deliver_at") from None
+        raise MessageError(f"label deliver_at={text!r} is not a time", "deliver_at") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Makes the topics that an application needs, where nobody has made them before."""
+"""Create the topics that an application needs, unless they exist."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from firearrow.client.session.session import Session
 from firearrow.errors import ClientError, TopicNotFound
 from firearrow.wire.bodies import TopicConfig
 
-KNOWN_SECONDS_MAX: Final = 10.0  # until the name servers know of a topic
+KNOWN_SECONDS_MAX: Final = 10.0  # until the name servers know a topic
 LOOK_SECONDS: Final = 0.01
 
 
 def admin_of(session: Session) -> Admin:
-    """Administer a session's cluster, over its connections."""
+    """Administration of a session's cluster, over its connections."""
     return Admin(session.client, session.name_servers.addresses)
 
 
 async def declare_topic(session: Session, topic: str, queues: int, message_type: str | None = None) -> None:
-    """Have a topic be on every master, with so many queues, unless some broker has it already.
+    """Create a topic on every master, with ``queues`` queues, unless some broker has it already.
 
-    Raises OSError, BrokerError, or ClientError if there is no broker or no route comes of it.
+    Raises OSError, BrokerError, or ClientError if there is no broker or no name server learns of the topic.
     """
     name = session.topic(topic)
     try:
@@ -37,7 +37,7 @@ async def _create(session: Session, name: str, queues: int, message_type: str | 
     brokers = (await admin.cluster()).broker_addr_table
     masters = {broker: data.broker_addrs[MASTER] for broker, data in brokers.items() if MASTER in data.broker_addrs}
     if not masters:
-        raise ClientError(f"topic {name!r} can't be made: no broker is registered")
+        raise ClientError(f"topic {name!r} can't be created: no broker is registered")
     attributes = {"+message.type": message_type} if message_type is not None else {}
     config = TopicConfig(name, queues, queues, attributes=attributes)
     for address in masters.values():

@@ -1,6 +1,6 @@
-"""Help for tests of what stands on Firearrow, and of Firearrow itself.
+"""Helpers for tests of applications on Firearrow, and of Firearrow itself.
 
-A test needs `EmbeddedCluster`, `VirtualTime` and what pytest gets from `firearrow.testing.plugin`.
+A test needs `EmbeddedCluster`, `VirtualTime`, and the fixtures of `firearrow.testing.plugin` for pytest.
 """
 
 from importlib import import_module
@@ -25,10 +25,10 @@ _MODULES: Final = {
 }
 
 
-if not TYPE_CHECKING:  # a wrong name stays an error of types
+if not TYPE_CHECKING:  # so that a wrong name stays a type error
 
     def __getattr__(name: str) -> Any:
-        """Import a server only for who asks for one: pytest's plug-in is in this package, too."""
+        """Import a server on first use, since pytest's plug-in is in this package, too."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

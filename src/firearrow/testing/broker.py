@@ -1,4 +1,4 @@
-"""A broker of an embedded cluster: it can be stopped, killed and started again on its store."""
+"""Broker of an embedded cluster, which can be stopped, killed and restarted on its store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 
 
 class EmbeddedBroker:
-    """One broker. Its cluster starts and stops it; its address stays the same all the time."""
+    """One broker. Its cluster starts and stops it; its address never changes."""
 
     def __init__(self, name: str, directory: Path, configs: Configs, clock: Clock) -> None:
         self.name = name
@@ -34,46 +34,46 @@ class EmbeddedBroker:
         self._clock = clock
         self._port = 0
         self.name_server = ""
-        """Where clients reach the name server of its cluster, from its first start on."""
+        """Address of the cluster's name server for clients, from the first start on."""
         self._delay_levels = self._store.message_delay_level
         self._server: Broker | None = None
-        self._changing = asyncio.Lock()  # one of start, stop and kill at a time
+        self._changing = asyncio.Lock()  # only one start, stop or kill at a time
 
     @property
     def store(self) -> Path:
-        """The directory of its store."""
+        """Directory of its store."""
         return self._store.root_path
 
     @property
     def store_config(self) -> StoreConfig:
-        """How its store is made."""
+        """Configuration of its store."""
         return self._store
 
     @property
     def port(self) -> int:
-        """The port that it has, from its first start on."""
-        assert self._port, "it has not been started yet"
+        """Port, from its first start on."""
+        assert self._port, "the broker has not been started yet"
         return self._port
 
     @property
     def address(self) -> str:
-        """Where clients reach it, ``127.0.0.1:port``."""
+        """Address for clients, ``127.0.0.1:port``."""
         return f"{HOST}:{self.port}"
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it serves."""
+        """Tell whether the broker runs."""
         return self._server is not None
 
     @property
     def server(self) -> Broker:
-        """The broker itself, for who wants to look inside; FirearrowError while it is stopped."""
+        """The broker object, for tests that inspect it. Raises FirearrowError while it is stopped."""
         if self._server is None:
             raise FirearrowError(f"{self.name} is not running: start it by `restart_broker`")
         return self._server
 
     async def start(self, name_server: str, *, background: bool) -> None:
-        """Start it on its store, at the port that it had before; in order again if it runs."""
+        """Start the broker on its store, at its former port; a running broker is stopped first."""
         async with self._changing:
             await self._stop()
             self.name_server = name_server
@@ -83,7 +83,7 @@ class EmbeddedBroker:
             self._server = server
 
     async def stop(self) -> None:
-        """Stop it in order, as SIGTERM does; nothing happens if it does not run."""
+        """Stop the broker in order, as SIGTERM does; a stopped broker stays stopped."""
         async with self._changing:
             await self._stop()
 
@@ -94,26 +94,26 @@ class EmbeddedBroker:
             await server.stop()
 
     async def kill(self) -> None:
-        """Stop it as ``kill -9`` would: connections end without an answer, and its store is left
-        as it is at this moment. Nothing happens if it does not run."""
+        """Stop the broker as ``kill -9`` would: connections end without an answer, and its store keeps its present
+        state. A stopped broker stays stopped."""
         async with self._changing:
             if self._server is None:
                 return
             self._server.cut()
             left = self.store.with_name(f"{self.store.name}.killed")
             copy_whole(self.store, left)
-            await self._stop()  # frees what a process would; what it writes goes with the old files
+            await self._stop()  # frees memory and ports; its writes go to the old files, which are deleted
             shutil.rmtree(self.store)
             left.rename(self.store)
 
     def messages(self, topic: str) -> list[MessageView]:
-        """What its store has of a topic, in the order of the log; it may be running or not."""
+        """Messages of a topic in its store, in the order of the log; the broker may run or not."""
         if not self.store.is_dir():
             return []
         with StoreView(Layout(self.store, made_as=self._store)) as view:
             return list(find(view, Selection(topic=topic)))
 
     def damage(self) -> list[Finding]:
-        """What is wrong with its store, while it does not run; nothing if it never did."""
-        assert self._server is None, "what it writes meanwhile would be taken for damage"
+        """Damage of its store; the broker must not run. Empty without a store."""
+        assert self._server is None, "the broker must be stopped: its writes would look like damage"
         return damage_in(self._store, self._delay_levels) if self.store.is_dir() else []

@@ -1,5 +1,5 @@
-"""A whole RocketMQ cluster inside a test: a name server and brokers, their stores in a temporary
-directory, up in some ten milliseconds.
+"""A whole RocketMQ cluster inside a test: a name server and brokers with stores in a temporary directory, started in
+some ten milliseconds.
 
 In an event loop:
 
@@ -7,16 +7,15 @@ In an event loop:
         await cluster.create_topic("orders", queues=4)
         ...                                          # clients go to cluster.name_server
 
-In a thread of its own, for tests that block and for clients in other processes, with the same
-methods (`BlockingCluster`):
+In a separate thread, for blocking tests and for clients in other processes, with the same methods (`BlockingCluster`):
 
     with EmbeddedCluster(brokers=2, enablePropertyFilter=True) as cluster:
         cluster.create_topic("orders")
 
-On a virtual loop (`firearrow.testing.loop`) the first form goes by the virtual clock, connections
-are in memory, and there are no threads; `firearrow.testing.virtual` has all of that at once.
+On a virtual loop (`firearrow.testing.loop`) the first form uses the virtual clock, connections in memory and no
+threads; `firearrow.testing.virtual` sets all of that up.
 
-At the end each store is verified: a test that leaves a broken one fails, and the store is kept.
+At the end each store is verified. A damaged store fails the test and is kept.
 """
 
 from __future__ import annotations
@@ -49,19 +48,18 @@ from firearrow.testing.storecheck import BrokenStore
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
-CALL_SECONDS_MAX: Final = 60.0  # for anything that is asked of the cluster; a test has failed then
-QUEUES: Final = 4  # of a topic, unless said otherwise; as RocketMQ's clients ask for
-ROUTE_SECONDS_MAX: Final = 10.0  # until the name server knows of a topic
+CALL_SECONDS_MAX: Final = 60.0  # for any call to the cluster; after that the test has failed
+QUEUES: Final = 4  # default of a topic, as in RocketMQ's clients
+ROUTE_SECONDS_MAX: Final = 10.0  # until the name server knows a topic
 LOOK_SECONDS: Final = 0.001
 
 
 class EmbeddedCluster:
-    """A name server and ``brokers`` on free ports of 127.0.0.1, for one ``with`` block.
+    """Name server and ``brokers`` on free ports of 127.0.0.1, for one ``with`` block.
 
-    ``config`` and further keywords are keys of RocketMQ's configuration by their own names. The
-    stores are in ``directory``, or else in a temporary one that is removed at the end unless a
-    store is broken. Without ``verify`` none is looked at. Raises ConfigError for keys and values
-    that can't be.
+    ``config`` and further keywords are keys of RocketMQ's configuration by their own names. The stores are in
+    ``directory``; by default in a temporary one, which is removed at the end unless a store is damaged.
+    ``verify=False`` skips the verification. Raises ConfigError for invalid keys and values.
     """
 
     def __init__(
@@ -101,7 +99,7 @@ class EmbeddedCluster:
         except BrokenStore as broken:
             if error is None:
                 raise
-            error.add_note(str(broken))  # what the test failed with comes first
+            error.add_note(str(broken))  # the failure of the test comes first
 
     def __enter__(self) -> BlockingCluster:
         self._blocking = BlockingCluster(self)
@@ -114,9 +112,9 @@ class EmbeddedCluster:
         self._blocking.__exit__(kind, error, trace)
 
     async def start(self) -> None:
-        """Start all servers; each answers and knows of the others when this returns.
+        """Start all servers; when this returns, each answers and knows the others.
 
-        Raises what a server raises that can't start; none runs then.
+        Raises the error of a server that can't start; then none runs.
         """
         loop = asyncio.get_running_loop()
         self._background = not isinstance(loop, VirtualLoop)
@@ -139,7 +137,7 @@ class EmbeddedCluster:
             raise
 
     async def stop(self) -> None:
-        """Stop all servers and verify the stores; BrokenStore if one is damaged."""
+        """Stop all servers and verify the stores. Raises BrokenStore if one is damaged."""
         await self._stop_servers()
         found = await asyncio.to_thread(self._damage) if self.verify else {}
         if found:
@@ -163,21 +161,21 @@ class EmbeddedCluster:
         if self._given_directory is None:
             shutil.rmtree(self.directory)
 
-    # --- its servers ---
+    # --- servers ---
 
     @property
     def name_server(self) -> str:
-        """Where clients reach the name server, ``127.0.0.1:port``."""
+        """Address of the name server for clients, ``127.0.0.1:port``."""
         assert self._name_server_port, "the cluster has not been started yet"
         return f"{HOST}:{self._name_server_port}"
 
     @property
     def store(self) -> Path:
-        """The directory of the first broker's store."""
+        """Directory of the first broker's store."""
         return self.brokers[0].store
 
     async def stop_name_server(self) -> None:
-        """Stop the name server; nothing happens if it does not run."""
+        """Stop the name server; a stopped one stays stopped."""
         server, self._name_server = self._name_server, None
         if server is not None:
             await server.stop()
@@ -185,7 +183,7 @@ class EmbeddedCluster:
     async def restart_name_server(self) -> None:
         """Stop the name server if it runs, and start it at the same address.
 
-        It knows nothing at first: brokers register again within their period (30 s).
+        It has no routes at first: brokers register again within their period (30 s).
         """
         await self.stop_name_server()
         files = self.directory / "namesrv"
@@ -199,12 +197,11 @@ class EmbeddedCluster:
         self._name_server = server
 
     async def stop_broker(self, number: int = 0) -> None:
-        """Stop a broker in order, as SIGTERM does; nothing happens if it does not run."""
+        """Stop a broker in order, as SIGTERM does; a stopped broker stays stopped."""
         await self.brokers[number].stop()
 
     async def kill_broker(self, number: int = 0) -> None:
-        """Stop a broker as ``kill -9`` would: what it knew and had not written is lost, and nobody
-        gets an answer."""
+        """Stop a broker as ``kill -9`` would: unwritten state is lost, and requests get no answer."""
         await self.brokers[number].kill()
 
     async def restart_broker(self, number: int = 0) -> None:
@@ -214,10 +211,10 @@ class EmbeddedCluster:
     # --- topics and groups ---
 
     async def create_topic(self, name: str, *, queues: int = QUEUES, **attributes: str | int) -> None:
-        """Create a topic with so many queues on each broker that runs, or change it.
+        """Create or change a topic with ``queues`` queues on each running broker.
 
-        An attribute is given by its name with ``_`` for ``.``: ``message_type="FIFO"``. When this
-        returns, the name server knows the topic. Raises BrokerError as the broker does.
+        Attributes are given by their names with ``_`` for ``.``: ``message_type="FIFO"``. When this returns, the name
+        server knows the topic. Raises BrokerError as the broker does.
         """
         changes = {f"+{key.replace('_', '.')}": str(it) for key, it in attributes.items()}
         config = TopicConfig(name, queues, queues, attributes=changes)
@@ -226,24 +223,24 @@ class EmbeddedCluster:
         await self._wait_for_route(name, {broker.name for broker in self._running()})
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic, with its messages, from each broker that runs and the name server."""
+        """Delete a topic with its messages from each running broker and the name server."""
         for broker in self._running():
             await self._admin.topics.delete_from_broker(broker.address, name)
         await self._admin.topics.delete_from_name_server(self.name_server, name)
 
     async def create_group(self, name: str, **settings: Any) -> None:
-        """Create a consumer group on each broker that runs, or change it.
+        """Create or change a consumer group on each running broker.
 
-        Settings are those of RocketMQ's SubscriptionGroupConfig in snake case:
-        ``retry_max_times=3``. Raises BrokerError as the broker does.
+        Settings are those of RocketMQ's SubscriptionGroupConfig in snake case: ``retry_max_times=3``. Raises
+        BrokerError as the broker does.
         """
         config = SubscriptionGroupConfig(group_name=name, **settings)
         for broker in self._running():
             await self._admin.groups.create(broker.address, config)
 
     def messages(self, topic: str) -> list[MessageView]:
-        """What the stores have of a topic: broker after broker, each in the order in which its
-        messages were stored. Also those that no queue has yet, and those of stopped brokers."""
+        """Messages of a topic in the stores: broker after broker, each in the order of storage. This includes messages
+        that no queue has yet, and those of stopped brokers."""
         return [message for broker in self.brokers for message in broker.messages(topic)]
 
     def _running(self) -> list[EmbeddedBroker]:
@@ -257,7 +254,7 @@ class EmbeddedCluster:
                         return
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
-            raise FirearrowError(f"topic {topic}: the name server {self.name_server} does not learn of it") from None
+            raise FirearrowError(f"topic {topic}: the name server {self.name_server} does not know it") from None
 
     async def _brokers_of(self, topic: str) -> set[str]:
         try:
@@ -268,7 +265,7 @@ class EmbeddedCluster:
 
 
 class BlockingCluster:
-    """What ``with EmbeddedCluster(...)`` gives: the same, called from outside of its loop."""
+    """Result of ``with EmbeddedCluster(...)``: the same methods, called from other threads than the loop's."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
@@ -292,22 +289,22 @@ class BlockingCluster:
 
     @property
     def name_server(self) -> str:
-        """Where clients reach the name server, ``127.0.0.1:port``."""
+        """Address of the name server for clients, ``127.0.0.1:port``."""
         return self._cluster.name_server
 
     @property
     def brokers(self) -> Sequence[EmbeddedBroker]:
-        """Its brokers: their names, addresses and stores."""
+        """Brokers, for their names, addresses and stores."""
         return self._cluster.brokers
 
     @property
     def directory(self) -> Path:
-        """Where the stores are."""
+        """Directory of the stores."""
         return self._cluster.directory
 
     @property
     def store(self) -> Path:
-        """The directory of the first broker's store."""
+        """Directory of the first broker's store."""
         return self._cluster.store
 
     def create_topic(self, name: str, *, queues: int = QUEUES, **attributes: str | int) -> None:
@@ -323,7 +320,7 @@ class BlockingCluster:
         self._thread.run(self._cluster.create_group(name, **settings))
 
     def messages(self, topic: str) -> list[MessageView]:
-        """What the stores have of a topic, see `EmbeddedCluster.messages`."""
+        """Messages of a topic in the stores, see `EmbeddedCluster.messages`."""
         return self._thread.run(self._messages(topic))
 
     async def _messages(self, topic: str) -> list[MessageView]:
@@ -334,7 +331,7 @@ class BlockingCluster:
         self._thread.run(self._cluster.stop_name_server())
 
     def restart_name_server(self) -> None:
-        """Start the name server, at the same address and with nothing that it knew."""
+        """Restart the name server at the same address, without its routes."""
         self._thread.run(self._cluster.restart_name_server())
 
     def stop_broker(self, number: int = 0) -> None:

@@ -1,17 +1,17 @@
-"""A file system that loses power.
+"""File system that loses power.
 
-``CrashableFileSystem`` works on a real directory, and beside it keeps what a disk would still hold
-if the power failed now:
+``CrashableFileSystem`` works on a real directory. It also keeps the state that a disk would have if the power failed
+now:
 
-- the bytes of a file as they were when ``sync_file`` returned last (nothing before that);
-- the names in a directory as they were when ``sync_directory`` returned last.
+- the bytes of a file when ``sync_file`` last returned (nothing before that);
+- the names in a directory when ``sync_directory`` last returned.
 
-``crash`` makes a directory of what could be left: everything that was synced, and of the rest,
-decided by a seed, some and not other. Unsynced bytes get lost or survive by sectors of 512 bytes in
-any order, as a kernel writes them back; unsynced names appear, stay or vanish one by one.
+``crash`` makes a directory of a possible remainder: everything that was synced, and a part of the rest, chosen by a
+seed. Unsynced bytes are lost or survive by sectors of 512 bytes in any order, as a kernel writes them back. Unsynced
+names appear, stay or vanish one by one.
 
-Every operation first calls ``before``: a test that raises ``PowerLoss`` there stops the store
-between two operations, wherever it stands; one that raises OSError has this operation refused.
+Every operation first calls ``before``. A test that raises ``PowerLoss`` there stops the store between any two
+operations. A test that raises OSError there makes this operation fail.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Before = Callable[[str, Path], None]
 
 
 class PowerLoss(BaseException):
-    """The machine is gone: nothing may handle this but the test that raised it."""
+    """Loss of power: only the test that raised it may handle it."""
 
 
 class _Node:
-    """A file or directory under whatever name; ``synced`` is None for a directory."""
+    """File or directory, under any name; ``synced`` is None for a directory."""
 
     __slots__ = ("synced",)
 
@@ -50,15 +50,15 @@ class _Node:
 
 
 def _nothing(operation: str, path: Path) -> None:
-    """What happens before an operation unless a test wants something."""
+    """Default of ``before``."""
 
 
 class CrashableFileSystem(FileSystem):
-    """The file system below ``root``; what is there already counts as synced.
+    """File system below ``root``; existing files count as synced.
 
-    ``others`` are names in ``root`` of databases that write past it and see to it themselves that
-    what they have is on the disk: a crash leaves them as they are. ``whole``: it can be synced as a
-    whole, and is from two files on; else these are synced one after another, in this thread.
+    ``others`` are names in ``root`` of databases that write past this file system and sync their files themselves: a
+    crash leaves them unchanged. ``whole`` allows one sync of the whole file system, which is used from two files on.
+    Otherwise files are synced one after another, in this thread.
     """
 
     many_files = 2
@@ -71,7 +71,7 @@ class CrashableFileSystem(FileSystem):
         self._whole = whole
         self.before = before
         self._others = others
-        # Names are strings: a simulation asks for so many that paths took a fifth of its time.
+        # Names are strings: in a simulation, paths took a fifth of the time.
         self._prefix = len(str(root)) + 1
         self._live: dict[str, _Node] = {
             self._name(path): _Node(None if path.is_dir() else path.read_bytes())
@@ -81,27 +81,27 @@ class CrashableFileSystem(FileSystem):
         self._synced = dict(self._live)
 
     def _name(self, path: Path) -> str:
-        """A path in the root, from there on; empty for the root itself."""
+        """Path relative to the root; empty for the root itself."""
         name = str(path)
-        assert path == self.root or name.startswith(f"{self.root}/"), f"{path} is elsewhere"
+        assert path == self.root or name.startswith(f"{self.root}/"), f"{path} is outside of the root"
         return name[self._prefix :]
 
-    # --- what the store does ---
+    # --- operations of the store ---
 
     def create_file(self, path: Path, size_bytes: int, reserved_bytes: int) -> None:
-        """Create a file; neither its name nor its size is on the disk."""
+        """Create a file; its name and size are not durable."""
         self.before("create", path)
         super().create_file(path, size_bytes, reserved_bytes)
         self._named(path)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory; its name is not on the disk."""
+        """Make a directory; its name is not durable."""
         self.before("make", path)
         super().make_directory(path)
         self._live.setdefault(self._name(path), _Node(None))
 
     def reserve(self, path: Path, start_bytes: int, size_bytes: int) -> None:
-        """Reserve blocks, which changes nothing that is read."""
+        """Reserve blocks, which changes no content."""
         self.before("reserve", path)
         super().reserve(path, start_bytes, size_bytes)
 
@@ -111,24 +111,24 @@ class CrashableFileSystem(FileSystem):
         return super().map_file(path)
 
     def resize(self, path: Path, size_bytes: int) -> None:
-        """Cut or lengthen a file; not on the disk before it is synced."""
+        """Truncate or extend a file; durable after a sync."""
         self.before("resize", path)
         super().resize(path, size_bytes)
 
     def replace_head(self, path: Path, data: bytes, size_bytes: int) -> None:
-        """Write a small file; its bytes are on the disk, its name only if it was."""
+        """Write a small file; its bytes are durable, its name only if it was."""
         self.before("replace", path)
         super().replace_head(path, data, size_bytes)
         self._named(path).synced = path.read_bytes()
 
     def write_file(self, path: Path, pieces: Iterable[bytes]) -> None:
-        """Write a new file; its bytes are on the disk, its name is not."""
+        """Write a new file; its bytes are durable, its name is not."""
         self.before("write", path)
         super().write_file(path, pieces)
         self._named(path).synced = path.read_bytes()
 
     def rename(self, path: Path, target: Path) -> None:
-        """Rename; either name may be what the disk knows."""
+        """Rename; after a crash, either name may exist."""
         self.before("rename", path)
         super().rename(path, target)
         source, destination = self._name(path), self._name(target)
@@ -137,29 +137,29 @@ class CrashableFileSystem(FileSystem):
             self._live[destination + name[len(source) :]] = self._live.pop(name)
 
     def _names_in(self, top: str) -> list[str]:
-        """A name, and those of all that is in it."""
+        """Name of a directory, and all names in it."""
         return [name for name in self._live if name == top or name.startswith(f"{top}/")]
 
     def remove(self, path: Path) -> None:
-        """Remove a file; its name may come back."""
+        """Remove a file; its name may reappear."""
         self.before("remove", path)
         super().remove(path)
         self._live.pop(self._name(path), None)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and all in it; any of it may come back."""
+        """Remove a directory with its content; any of it may reappear."""
         self.before("remove", path)
         super().remove_tree(path)
         for name in self._names_in(self._name(path)):
             del self._live[name]
 
     def sync_file(self, path: Path) -> None:
-        """Take a file's bytes over as what is on the disk."""
+        """Make a file's bytes durable."""
         self.before("sync", path)
         self._live[self._name(path)].synced = path.read_bytes()
 
     def sync_directory(self, path: Path) -> None:
-        """Take a directory's names over as what is on the disk."""
+        """Make a directory's names durable."""
         self.before("sync names", path)
         directory = self._name(path)
         for name in [name for name in self._synced if _parent(name) == directory]:
@@ -170,18 +170,18 @@ class CrashableFileSystem(FileSystem):
                 self._synced[name] = node
 
     def hold_whole(self, directory: Path) -> int | None:
-        """Give a number that stands for the root."""
+        """Number that stands for the root."""
         return 0 if self._whole else None
 
     def let_go(self, held: int) -> None:
-        """Let go of nothing."""
+        """Do nothing."""
 
     def unwritten_bytes(self) -> int:
-        """Nothing: what others write is none of a test's business."""
+        """Zero: a test does not depend on the writes of others."""
         return 0
 
     def sync_whole(self, held: int) -> None:
-        """Take all bytes and names over as what is on the disk."""
+        """Make all bytes and names durable."""
         self.before("sync whole", self.root)
         for name, node in self._live.items():
             if node.synced is not None:
@@ -199,10 +199,10 @@ class CrashableFileSystem(FileSystem):
             self._live.setdefault(name[:at], _Node(None))
             at = name.find("/", at + 1)
 
-    # --- what is left ---
+    # --- after a crash ---
 
     def crash(self, target: Path, seed: int) -> None:
-        """Make ``target`` a directory that this one could be after a loss of power."""
+        """Make ``target`` a possible state of this directory after a loss of power."""
         random = Random(seed)
         target.mkdir()
         for name in sorted(self._live.keys() | self._synced.keys(), key=lambda it: it.split("/")):
@@ -218,7 +218,7 @@ class CrashableFileSystem(FileSystem):
                 copy_whole(self.root / other, target / other)
 
     def _survivor(self, name: str, random: Random) -> _Node | None:
-        """What a name leads to: what it did when it was synced, or what it does now."""
+        """Node of a name: the synced one or the present one."""
         synced, live = self._synced.get(name), self._live.get(name)
         return live if synced is live or random.random() < 0.5 else synced
 
@@ -238,13 +238,13 @@ class CrashableFileSystem(FileSystem):
 def copy_whole(source: Path, target: Path) -> None:
     """Copy a directory as it is at one moment, though a thread of its owner may change it."""
     for _ in range(_COPIES_MAX):
-        with suppress(OSError):  # a file has gone: what there is now is another moment's
+        with suppress(OSError):  # a file has vanished, so this listing belongs to another moment
             before = _sizes(source)
             shutil.copytree(source, target)
             if _sizes(source) == before == _sizes(target):
                 return
         shutil.rmtree(target, ignore_errors=True)
-    raise RuntimeError(f"{source} does not stay as it is")
+    raise RuntimeError(f"{source} keeps changing")
 
 
 def _sizes(directory: Path) -> dict[str, int]:

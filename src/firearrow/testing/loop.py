@@ -1,13 +1,12 @@
-"""An event loop of which the time is virtual, and in which connections are in memory.
+"""Event loop with virtual time, and with connections in memory.
 
-A whole name server, broker and their clients run on it in one thread: nothing is waited for, since
-time leaps to the next call that is planned as soon as nothing else is left to do. So an hour of
-long polls takes milliseconds, and the same run gives the same result each time.
+A name server, a broker and their clients run on it in one thread. Nothing waits: as soon as no call is ready, time
+leaps to the next planned call. So an hour of long polls takes milliseconds, and the same run gives the same result each
+time.
 
-``run`` runs a coroutine on such a loop; ``VirtualClock`` is the clock that goes with it. What would
-be done by threads (``run_in_executor``) is done at once. Connections (``create_server``,
-``create_connection``, and all that asyncio makes of them) deliver what one side writes to the other
-in the next turn; a side that does not read makes the other one pause, as with sockets.
+``run`` runs a coroutine on such a loop; ``VirtualClock`` is the loop's clock. Work for threads (``run_in_executor``)
+runs at once. Connections (``create_server``, ``create_connection``, and everything in asyncio that uses them) deliver
+written bytes to the other side in the next turn. If a side does not read, the other one pauses, as with sockets.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
 
-START_MS: Final = 1_795_211_880_000  # the wall clock when a loop begins: two minutes to an hour
+START_MS: Final = 1_795_211_880_000  # wall clock at the start of a loop: two minutes to an hour
 _PORTS_FROM: Final = 20_000
 _NS: Final = 1e9  # in a second
-_HIGH: Final = 64 * 1024  # bytes on their way before the writer is to pause
+_HIGH: Final = 64 * 1024  # in transit, before the writer must pause
 
 
 class NothingWillHappen(RuntimeError):
-    """Everybody waits, and no call is planned: a real loop would wait for ever."""
+    """No call is planned while all tasks wait: a real loop would wait forever."""
 
 
 class _LeapingSelector(selectors.SelectSelector):
-    """A selector that never waits: it has the loop's time leap instead."""
+    """Selector that never waits: it makes the loop's time leap."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,16 +39,16 @@ class _LeapingSelector(selectors.SelectSelector):
         self.leaps = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # While there is nothing but what wakes the loop, the kernel need not be asked each time.
+        # While only the loop's own wake-up is registered, most turns need no request to the kernel.
         is_alone = timeout is not None and len(self.get_map()) == 1
-        if is_alone and not timeout:  # what is ready is done first: most turns end here
+        if is_alone and not timeout:  # ready calls come first: most turns end here
             return []
         ready = [] if is_alone else super().select(0)
         if not ready:
             if timeout is None:
-                raise NothingWillHappen("all wait, and nothing is planned")
-            # In whole ns: an hour is an hour, however many calls come between. Never less than was
-            # asked for, or who finds that it is not time yet would ask again for ever.
+                raise NothingWillHappen("all tasks wait, and no call is planned")
+            # In whole ns: an hour is an hour, however many calls come between. Never less than the timeout: otherwise a
+            # caller that finds its time not yet reached would ask again forever.
             until = self.seconds + max(timeout, 0.0)
             self.seconds = max(until, math.ceil(round(until * _NS, 3)) / _NS)
             self.leaps += timeout > 0
@@ -57,7 +56,7 @@ class _LeapingSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop; ``time`` begins at 0."""
+    """Event loop with virtual time; ``time`` begins at 0."""
 
     def __init__(self) -> None:
         self._leaping = _LeapingSelector()
@@ -66,22 +65,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._ports = count(_PORTS_FROM)
 
     def time(self) -> float:
-        """The virtual seconds since the loop was made."""
+        """Virtual seconds since the start of the loop."""
         return self._leaping.seconds
 
     @property
     def leaps(self) -> int:
-        """How often time has leapt: on a real loop, how often it would have been woken."""
+        """Count of leaps: on a real loop, the count of wake-ups."""
         return self._leaping.leaps
 
     def take(self, seconds: float) -> None:
-        """Have what is done now take so long, with everybody waiting for it."""
+        """Let the present work take ``seconds``, while everything else waits."""
         self._leaping.seconds += seconds
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Do it here and now."""
+        """Run the function at once."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -129,12 +128,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return ours, protocol
 
     def forget(self, port: int) -> None:
-        """Nobody listens there any more."""
+        """Stop listening on a port."""
         self._listening.pop(port, None)
 
 
 class _MemoryServer:
-    """What listens on a port; as much of asyncio's Server as servers use."""
+    """Listener on a port, with the parts of asyncio's Server that servers use."""
 
     def __init__(
         self, loop: VirtualLoop, make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
@@ -146,24 +145,24 @@ class _MemoryServer:
         self.sockets = (self,)
 
     def getsockname(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Address of the listener."""
         return self.address
 
     def is_serving(self) -> bool:
-        """Tell whether it takes connections."""
+        """Tell whether the listener accepts connections."""
         return self._serves
 
     async def start_serving(self) -> None:
-        """Take connections."""
+        """Accept connections."""
         self._serves = True
 
     def close(self) -> None:
-        """Take none any more, and give the port back."""
+        """Accept no more connections, and free the port."""
         self._serves = False
         self._loop.forget(self.address[1])
 
     async def wait_closed(self) -> None:
-        """Return once it is closed."""
+        """Return when it is closed."""
 
 
 class MemoryTransport(asyncio.Transport):
@@ -180,7 +179,7 @@ class MemoryTransport(asyncio.Transport):
         self._loop = loop
         self.protocol = cast(asyncio.Protocol, protocol)
         self.other: MemoryTransport = self
-        self._coming = bytearray()  # what the other side has written and this one not read
+        self._coming = bytearray()  # written by the other side and not yet read
         self._is_delivering = False
         self._reads = True
         self._other_ended = False
@@ -193,7 +192,7 @@ class MemoryTransport(asyncio.Transport):
     # --- writing ---
 
     def write(self, data: Any) -> None:
-        """Have the other side read something in the next turn."""
+        """Deliver bytes to the other side in the next turn."""
         if self._closing or self.other._lost:
             return
         self.other._coming += data
@@ -203,30 +202,30 @@ class MemoryTransport(asyncio.Transport):
             self.protocol.pause_writing()
 
     def writelines(self, list_of_data: Any) -> None:
-        """The same, of several pieces."""
+        """Write several pieces."""
         self.write(b"".join(list_of_data))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """From how many unread bytes on the protocol is to pause."""
+        """Set the count of unread bytes from which on the protocol must pause."""
         self._high = _HIGH if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes the other side has not read."""
+        """Count of bytes that the other side has not read."""
         return len(self.other._coming)
 
     def can_write_eof(self) -> bool:
-        """It can."""
+        """Return True."""
         return True
 
     def write_eof(self) -> None:
-        """Say that nothing more comes."""
+        """Announce the end of writing."""
         self.other._other_ended = True
         self.other._deliver_soon()
 
     # --- reading ---
 
     def pause_reading(self) -> None:
-        """Leave what comes where it is."""
+        """Stop reading."""
         self._reads = False
 
     def resume_reading(self) -> None:
@@ -263,21 +262,21 @@ class MemoryTransport(asyncio.Transport):
                 self.close()
 
     def _has_caught_up(self) -> None:
-        """The other side has read: go on, or end if that was all that was left."""
+        """Resume writing after a read of the other side, or end after the last one."""
         if self._has_paused and len(self.other._coming) <= self._high // 4:
             self._has_paused = False
             self.protocol.resume_writing()
         if self._closing and not self.other._coming:
             self._loop.call_soon(self._lose, None)
 
-    # --- the end ---
+    # --- end ---
 
     def is_closing(self) -> bool:
-        """Tell whether it ends."""
+        """Tell whether it is closing."""
         return self._closing
 
     def close(self) -> None:
-        """End once the other side has read what was written."""
+        """Close after the other side has read everything."""
         if not self._closing:
             self._closing = True
             self._coming.clear()
@@ -285,7 +284,7 @@ class MemoryTransport(asyncio.Transport):
                 self._loop.call_soon(self._lose, None)
 
     def abort(self) -> None:
-        """End now; what is unread is lost."""
+        """Close now; unread bytes are lost."""
         self._closing = True
         self.other._coming.clear()
         self._loop.call_soon(self._lose, None)
@@ -300,31 +299,31 @@ class MemoryTransport(asyncio.Transport):
             self.other._deliver_soon()
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told of what comes."""
+        """Protocol that receives the bytes."""
         return self.protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell somebody else from now on."""
+        """Set the protocol that receives the bytes."""
         self.protocol = cast(asyncio.Protocol, protocol)
 
 
 class VirtualClock:
-    """The clocks of a virtual loop; the wall clock can be set."""
+    """Clock of a virtual loop; the wall clock can be set."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.start_ms = START_MS
 
     def now_ms(self) -> int:
-        """Return the wall clock in milliseconds since 1970-01-01 UTC."""
+        """Wall clock in milliseconds since 1970-01-01 UTC."""
         return self.start_ms + int(self._loop.time() * 1000)
 
     def monotonic(self) -> float:
-        """Return the loop's seconds."""
+        """Seconds of the loop."""
         return self._loop.time()
 
 
 def run(main: Callable[[VirtualClock], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine, made for a clock, on a loop of its own; give its result."""
+    """Run a coroutine that takes the clock on a new virtual loop; returns its result."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main(VirtualClock(runner.get_loop())))

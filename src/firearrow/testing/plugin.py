@@ -1,17 +1,17 @@
 """Fixtures for pytest: a RocketMQ cluster in the process of the tests.
 
 =================== ======== ===================================================================
-fixture             lives    what it is
+fixture             scope    value
 =================== ======== ===================================================================
-`rocketmq_cluster`  test     a fresh cluster in a thread of its own (`BlockingCluster`)
+`rocketmq_cluster`  test     a fresh cluster in a separate thread (`BlockingCluster`)
 `rocketmq_broker`   session  the first broker of a cluster that all tests share
 `rocketmq_topic`    test     the name of a fresh topic on that shared cluster
 `rocketmq_clock`    test     a fresh cluster in virtual time (`VirtualTime`)
 =================== ======== ===================================================================
 
-``rocketmq_brokers`` and ``rocketmq_config`` in pytest's configuration say how many brokers there
-are and how they are configured; the marker ``rocketmq`` does so for one test. pytest imports this
-module in every run, so it imports nothing of Firearrow before a fixture is used.
+``rocketmq_brokers`` and ``rocketmq_config`` in pytest's configuration set the number of brokers and their
+configuration; the marker ``rocketmq`` does so for one test. pytest imports this module in every run, so it imports no
+other module of Firearrow before a fixture is used.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from firearrow.testing.virtual import VirtualTime
 
 MARKER: Final = (
-    "rocketmq(brokers=1, verify=True, **keys): of what the fixtures rocketmq_cluster and "
-    "rocketmq_clock give this test: the number of brokers, whether stores are verified at the end, "
+    "rocketmq(brokers=1, verify=True, **keys): options of the fixtures rocketmq_cluster and "
+    "rocketmq_clock for this test: the number of brokers, whether stores are verified at the end, "
     "and keys of RocketMQ's configuration"
 )
-_NAME_CHARS_MAX: Final = 60  # a topic has 127, and its retry topics are longer
+_NAME_CHARS_MAX: Final = 60  # a topic may have 127, and its retry topics are longer
 _topics = count(1)
 
 
@@ -52,9 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def rocketmq_cluster(request: pytest.FixtureRequest) -> Iterator[BlockingCluster]:
-    """A fresh RocketMQ cluster in a thread of its own, for this test alone.
+    """A fresh RocketMQ cluster in a separate thread, for this test alone.
 
-    Clients connect to ``rocketmq_cluster.name_server``. A broken store fails the test.
+    Clients connect to ``rocketmq_cluster.name_server``. A damaged store fails the test.
     """
     from firearrow.testing.cluster import EmbeddedCluster
 
@@ -66,7 +66,7 @@ def rocketmq_cluster(request: pytest.FixtureRequest) -> Iterator[BlockingCluster
 def rocketmq_clock(request: pytest.FixtureRequest) -> Iterator[VirtualTime]:
     """A fresh RocketMQ cluster in virtual time: ``rocketmq_clock.cluster``.
 
-    ``rocketmq_clock.run(coroutine)`` runs clients beside it, ``advance`` lets time go by.
+    ``rocketmq_clock.run(coroutine)`` runs clients beside it; ``advance`` lets time pass.
     """
     from firearrow.testing.virtual import VirtualTime
 
@@ -86,7 +86,7 @@ def _rocketmq_shared(pytestconfig: pytest.Config) -> Iterator[BlockingCluster]:
 def rocketmq_broker(_rocketmq_shared: BlockingCluster) -> EmbeddedBroker:
     """The first broker of a RocketMQ cluster that all tests of this process share.
 
-    Clients connect to ``rocketmq_broker.name_server``. Tests keep apart by topics and groups.
+    Clients connect to ``rocketmq_broker.name_server``. Use separate topics and groups in each test.
     """
     return _rocketmq_shared.brokers[0]
 
@@ -102,7 +102,7 @@ def rocketmq_topic(_rocketmq_shared: BlockingCluster, request: pytest.FixtureReq
 
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the session's configuration says, and above it the markers of a test, nearest last."""
+    """Options of the session, overridden by the markers of a test, the nearest last."""
     options = _of_session(request.config)
     for marker in reversed(list(request.node.iter_markers("rocketmq"))):
         given = dict(marker.kwargs)

@@ -1,4 +1,4 @@
-"""From RocketMQ's keys to the configuration of the servers of an embedded cluster."""
+"""Convert RocketMQ's keys to the configuration of an embedded cluster's servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.store.config import StoreConfig
 
-# The cluster itself says who its servers are, where they listen and what they write to.
+# The cluster itself sets names, addresses and paths of its servers.
 DECIDED: Final = frozenset(
     {
         "bindAddress",
@@ -30,11 +30,11 @@ DECIDED: Final = frozenset(
 )
 
 Value = str | int | bool
-"""What a key can be given: a text as in a properties file, or the number or truth that it means."""
+"""Value of a key: a text as in a properties file, or a number or truth value."""
 
 
 class Configs(NamedTuple):
-    """How the servers are configured, but for what the cluster decides."""
+    """Configuration of the servers, without the keys that the cluster sets."""
 
     namesrv: NamesrvConfig
     broker: BrokerConfig
@@ -42,14 +42,13 @@ class Configs(NamedTuple):
 
 
 def configs_of(given: Mapping[str, Value]) -> Configs:
-    """Read keys by RocketMQ's names, on top of those that suit a store that is thrown away.
+    """Read keys by RocketMQ's names, on top of defaults for a temporary store.
 
-    Raises ConfigError for a key that the cluster decides, one that nobody knows, a bad value, and
-    for what this version can't do.
+    Raises ConfigError for a key that the cluster sets, an unknown key, a bad value, and for an unsupported feature.
     """
     decided = sorted(DECIDED & given.keys())
     if decided:
-        raise ConfigError(f"an embedded cluster decides {', '.join(decided)} itself")
+        raise ConfigError(f"an embedded cluster sets {', '.join(decided)} itself")
     pairs = {key: _text(value) for key, value in given.items()}
     refuse(pairs)
     store, rest = take(StoreConfig, {**THROWAWAY, **pairs})

@@ -1,4 +1,4 @@
-"""What a test leaves in a store is looked at: all that ``firearrow store verify`` knows of."""
+"""Verify the stores of a test, with the checks of ``firearrow store verify``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SHOWN_MAX: Final = 10  # findings in the text of an error
 
 
 class BrokenStore(StoreError):
-    """Stores do not fulfil what every store does; they are kept to be looked at.
+    """Stores are damaged; they are kept for inspection.
 
-    ``findings`` has what is damaged, by the directory of the store.
+    ``findings`` are by the directory of the store.
     """
 
     def __init__(self, findings: dict[Path, list[Finding]]) -> None:
@@ -25,7 +25,7 @@ class BrokenStore(StoreError):
 
 
 def damage_in(config: StoreConfig, delay_levels: str) -> list[Finding]:
-    """Look at a store that nobody has open, and give what is damaged; quick if it is small."""
+    """Damage of a store that no process has open; quick for a small store."""
     layout = Layout(config.root_path, (config.commit_log_path,), config.max_hash_slot_num, delay_levels, made_as=config)
     verdict = verify(layout, jobs=1)
     return [found for found in verdict.findings if found.severity is Severity.DAMAGE]

@@ -1,4 +1,4 @@
-"""An embedded cluster in virtual time: hours of delays, retries and timeouts take milliseconds.
+"""Embedded cluster in virtual time: hours of delays, retries and timeouts take milliseconds.
 
     with VirtualTime() as time:
         async def scenario() -> None:
@@ -7,8 +7,8 @@
             await asyncio.sleep(7200)        # two hours, at once
         time.run(scenario())
 
-Cluster and clients are on one loop (`firearrow.testing.loop`), in one thread, and connections are
-in memory: a client of another process, or one with sockets or threads of its own, can't connect.
+Cluster and clients are on one loop (`firearrow.testing.loop`), in one thread, and connections are in memory. So a
+client in another process, or with its own sockets or threads, can't connect.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from firearrow.testing.settings import Value
 
 T = TypeVar("T")
 
-# A broker always has something planned, so a test that waits for what never comes would go on for
-# ever, though it takes no time. Three days are as far ahead as RocketMQ takes messages.
+# A broker always plans another call, so a test that waits in vain would run forever, though time costs nothing.
+# RocketMQ accepts delivery times up to three days ahead.
 WITHIN: Final = timedelta(days=3, hours=1)
-# Without threads it is the loop that flushes. No power is lost here, so that it may take its time:
-# each of these is a third of what an idle broker does.
+# Without threads, the loop flushes. No power is lost here, so flushes may be rare: each of these tasks is a third of
+# the work of an idle broker.
 UNHURRIED: Final[Mapping[str, Value]] = {
     "flushIntervalCommitLog": 60_000,
     "flushIntervalConsumeQueue": 60_000,
@@ -38,7 +38,7 @@ UNHURRIED: Final[Mapping[str, Value]] = {
 
 
 class VirtualTime:
-    """A virtual loop with its clock and a ``cluster`` on it, for one ``with`` block.
+    """Virtual loop with its clock and a ``cluster`` on it, for one ``with`` block.
 
     Arguments are those of `EmbeddedCluster`.
     """
@@ -65,26 +65,26 @@ class VirtualTime:
             self._runner.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T], *, within: timedelta = WITHIN) -> T:
-        """Run a coroutine on the loop, and give its result.
+        """Run a coroutine on the loop and return its result.
 
-        While it waits, time leaps from one planned call to the next. TimeoutError if it takes
-        longer than ``within``, in virtual time.
+        While it waits, time leaps from one planned call to the next. Raises TimeoutError if it takes longer than
+        ``within``, in virtual time.
         """
         return self._runner.run(_limited(coroutine, within))
 
     def advance(self, by: timedelta | float) -> None:
-        """Let time go by, a timedelta or seconds: all that is due until then is done."""
+        """Let time pass, a timedelta or seconds: everything due until then happens."""
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         self.run(asyncio.sleep(seconds), within=timedelta(seconds=seconds + 1))
 
     @property
     def now(self) -> datetime:
-        """The virtual wall clock, in UTC."""
+        """Virtual wall clock, in UTC."""
         return datetime.fromtimestamp(self.now_ms / 1000, UTC)
 
     @property
     def now_ms(self) -> int:
-        """The virtual wall clock in ms since 1970, as brokers write it into messages."""
+        """Virtual wall clock in ms since 1970, as in the timestamps of messages."""
         return self.clock.now_ms()
 
 
@@ -95,4 +95,4 @@ async def _limited(coroutine: Coroutine[Any, Any, T], within: timedelta) -> T:
     except TimeoutError:
         if not limit.expired():
             raise
-        raise TimeoutError(f"it is not done after {within} of virtual time") from None
+        raise TimeoutError(f"the coroutine is not done after {within} of virtual time") from None

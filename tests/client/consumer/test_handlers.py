@@ -82,7 +82,7 @@ def test_with_batches_it_gets_lists() -> None:
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(ConfigError, match="'T': a concurrency of 0"):
+    with pytest.raises(ConfigError, match="'T': the concurrency 0 is below 1"):
         registered(awaited, concurrency=0)
     with pytest.raises(ConfigError, match="'T': batches of 1025 messages"):
         registered(awaited, batch=1025)

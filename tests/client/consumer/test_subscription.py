@@ -44,7 +44,7 @@ def test_all(tags: str) -> None:
 def test_sql_is_left_to_the_broker() -> None:
     found = subscription_to("T", 7, sql="a > 1")
     assert found == SubscriptionData("T", "a > 1", 7, "SQL92")
-    with pytest.raises(ConfigError, match="topic 'T': either by tags 'A' or by SQL 'a > 1'"):
+    with pytest.raises(ConfigError, match="topic 'T': subscribe by tags 'A' or by SQL 'a > 1', not by both"):
         subscription_to("T", 7, tags="A", sql="a > 1")
 
 

@@ -127,7 +127,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (
         grouprules.no_permission,
         two(routes={"T": Route([QueueData("a", 2, 2, 2)])}),
-        "perm=2 on a does not let anybody read",
+        "perm=2 on a makes the topic unreadable",
         Level(2),
     ),
     (
@@ -198,15 +198,15 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (
         grouprules.many_retries,
         two(retries=[seen(1, NOW - 5000)] * 9 + [seen(2, NOW - 42_000), seen(1, NOW - 900_000)]),
-        "10 or more messages came again in the last 42 s",
+        "10 or more messages were redelivered in the last 42 s",
         Level(1),
     ),
     (grouprules.many_retries, two(retries=[seen(1)] * 9), "", Level(0)),
-    (grouprules.dead_letters, two(dead=4), "4 messages were given up", Level(1)),
+    (grouprules.dead_letters, two(dead=4), "4 messages became dead letters", Level(1)),
     (
         grouprules.lost_places,
         two(places={Q0: QueueProgress(OffsetWrapper(9, 2, 0, 1), TopicOffset(5, 9))}),
-        "offset 2 is before the first message, 5: 3 are gone",
+        "offset 2 is before the first message, 5: 3 are deleted",
         Level(1),
     ),
     (
@@ -225,7 +225,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (
         grouprules.silent_clients,
         facts(GroupClient("x", {"a": [Connection("x", "h:1")]}, None, "timed out")),
-        "does not say how it is (h:1): timed out",
+        "gives no report (h:1): timed out",
         Level(1),
     ),
     (

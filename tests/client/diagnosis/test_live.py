@@ -201,7 +201,7 @@ def test_a_message_that_fails_again_and_again_and_is_given_up() -> None:
         assert "keys o-0 has failed 3 times" in found["poison-message"].evidence
         await asyncio.sleep(600)
         found = await world.findings()
-        assert found["dead-letters"].evidence == "1 messages were given up"
+        assert found["dead-letters"].evidence == "1 messages became dead letters"
         dead = (await world.checks())["dead-letters"]
         assert (dead.subject, dead.level) == ("g", Level.WARNING)
         assert dead.evidence == "1 dead letters on broker-a, 1 of them in the last hour"

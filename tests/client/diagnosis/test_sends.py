@@ -28,10 +28,10 @@ CASES: list[tuple[SendFacts, str, str, Level]] = [
     (
         facts(topic="T", route=Route([QueueData("a", 4, 4, 4)])),
         "no-route",
-        "perm=4 on a does not let anybody write",
+        "perm=4 on a makes the topic unwritable",
         Level(2),
     ),
-    (facts(topic="SCHEDULE_TOPIC_XXXX", route=Route()), "no-route", "it is the system's", Level(2)),
+    (facts(topic="SCHEDULE_TOPIC_XXXX", route=Route()), "no-route", "it is a system topic", Level(2)),
     (facts(counted={"writesRefused": "disk full"}), "refused", "disk full", Level(2)),
     (facts(counted={"commitLogDiskRatio": "0.86"}), "refused", "86 % of the disk", Level(1)),
     (

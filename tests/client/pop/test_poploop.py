@@ -68,7 +68,7 @@ def test_a_handler_that_takes_longer_than_a_message_is_invisible(root: Path, cap
             assert [times for _, times in got] == [0, 1]
 
     clustered(root, main)
-    late = "popped messages were consumed too late: they come again"
+    late = "popped messages were consumed too late: they will be redelivered"
     assert [line["messages"] for line in told(caplog) if line["event"] == late] == [1]
 
 

@@ -204,7 +204,7 @@ def test_a_queue_that_is_paused(root: Path) -> None:
 def test_a_consumer_that_does_not_run(root: Path) -> None:
     async def main(cluster: Cluster) -> None:
         consumer = pulling(cluster)
-        with pytest.raises(ClientError, match="'g' does not run: it is new"):
+        with pytest.raises(ClientError, match="'g' is not running: it is new"):
             await consumer.poll()
         async with consumer:
             polling = asyncio.ensure_future(consumer.poll(60))

@@ -449,12 +449,12 @@ def test_settings_that_cannot_be_are_named(root: Path) -> None:
     async def main(cluster: Cluster) -> None:
         with pytest.raises(ConfigError, match="mode 'pop' is neither ordered nor broadcasting"):
             PushConsumer(cluster.name_server, group=GROUP, ordered=True, mode="pop")
-        with pytest.raises(ConfigError, match="can't be invisible for 3 s"):
+        with pytest.raises(ConfigError, match="invisible=3 s: allowed is 5 to 300 s"):
             PushConsumer(cluster.name_server, group=GROUP, mode="pop", invisible=3)
         consumer = push(cluster, Taken())
         with pytest.raises(ConfigError, match="a handler for topic 'T' already"):
             consumer.subscribe("T", Taken())
-        with pytest.raises(ConfigError, match="'X': a concurrency of 0"):
+        with pytest.raises(ConfigError, match="'X': the concurrency 0 is below 1"):
             consumer.subscribe("X", Taken(), concurrency=0)
         with pytest.raises(ConfigError, match="names no tag"):
             consumer.subscribe("X", Taken(), tags="||")

@@ -67,10 +67,10 @@ def test_its_address_follows_from_domain_subgroup_and_unit() -> None:
 @pytest.mark.parametrize(
     ("web", "why"),
     [
-        (Web("127.0.0.1:1", status="404 Not Found"), r"does not tell .*404 Not Found"),
+        (Web("127.0.0.1:1", status="404 Not Found"), r"gives no list .*404 Not Found"),
         (Web("\n"), r"gives no name servers: '' names no address"),
         (Web("<html>"), r"gives no name servers: '<html>' is not an address"),
-        (None, r"http://127.0.0.1:1/rocketmq/nsaddr does not tell the name servers: "),
+        (None, r"http://127.0.0.1:1/rocketmq/nsaddr gives no list of name servers: "),
     ],
 )
 def test_a_start_without_an_answer_says_so(web: Web | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:

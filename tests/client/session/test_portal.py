@@ -23,7 +23,7 @@ def test_nothing_is_waited_for_for_ever() -> None:
             ended.set()
 
     thread = LoopThread("test", 0.01)
-    with pytest.raises(TimeoutError, match=r"nothing came of it in 0\.01 s"):
+    with pytest.raises(TimeoutError, match=r"no result after 0\.01 s"):
         thread.run(never())
     assert ended.wait(10)
     [own] = [it for it in threading.enumerate() if it.name == "test"]

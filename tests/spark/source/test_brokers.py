@@ -428,5 +428,5 @@ def test_spark_reads_a_batch_and_a_stream(spark: SparkSession, server: Server, t
 
 def test_an_error_reaches_the_user_of_spark(spark: SparkSession, server: Server) -> None:
     frame = spark.read.format("rocketmq").option("nameServer", server.namesrv)
-    with pytest.raises(PySparkException, match="topic 'None' has no route: no broker has it"):
+    with pytest.raises(PySparkException, match="topic 'None' has no route: no broker has registered it"):
         frame.option("subscribe", "None").load().count()

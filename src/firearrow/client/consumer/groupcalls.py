@@ -1,6 +1,6 @@
-"""Questions of a consumer group's members to brokers, one method each.
+"""Requests of a consumer group's members to brokers, one method each.
 
-Source: upstream ``MQClientAPIImpl``, ``PullAPIWrapper``.
+Source: RocketMQ's ``MQClientAPIImpl``, ``PullAPIWrapper``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from firearrow.wire.frame import AnyCommand
 
 KiB: Final = 1024
 
-PULL_MESSAGES: Final = 32  # what an unchanged broker gives at most
+PULL_MESSAGES: Final = 32  # the limit of an unchanged broker
 PULL_BYTES: Final = 256 * KiB
-SUSPEND_MS: Final = 15_000  # how long a broker keeps a pull that finds nothing
+SUSPEND_MS: Final = 15_000  # for which a broker suspends a pull without messages
 PULL_SECONDS_MAX: Final = 30.0
 SEND_BACK_SECONDS_MAX: Final = 5.0
 NOT_STORED: Final = -1
@@ -51,7 +51,7 @@ class QueueEnds(NamedTuple):
 
 
 class PullResult(NamedTuple):
-    """An answer to a pull; the messages are those that the broker thinks are wanted."""
+    """Answer to a pull; the messages are those that the broker's filter passed."""
 
     code: int
     remark: str
@@ -59,11 +59,11 @@ class PullResult(NamedTuple):
     next_offset: int
     ends: QueueEnds
     suggested_id: int
-    """The id of the broker that is to be asked next time."""
+    """Id of the broker to pull from next time."""
 
 
 class GroupCalls:
-    """Asks brokers on behalf of a group, named as it is at the brokers."""
+    """Asks brokers on behalf of a group, given by its name at the brokers."""
 
     def __init__(self, session: Session, group: str) -> None:
         self.session = session
@@ -86,8 +86,7 @@ class GroupCalls:
     ) -> PullResult:
         """Pull from a queue; the broker waits for messages if there are none.
 
-        A ``committed`` offset is stored by the way. Raises OSError, or BrokerError for an answer
-        that is none to a pull.
+        The broker also stores a ``committed`` offset. Raises OSError, or BrokerError for a refusal.
         """
         session = self.session
         broker = await self._broker_of(queue)
@@ -132,8 +131,8 @@ class GroupCalls:
         )
 
     async def send_back(self, message: Message, level: int, times_max: int) -> None:
-        """36: have a message that failed come again; ``level`` 0 leaves it to the broker when, and
-        -1 has it go to the dead letters. Raises OSError or BrokerError."""
+        """Return a failed message to the broker, which redelivers it (36). ``level`` 0 leaves the delay to the broker,
+        -1 makes it a dead letter. Raises OSError or BrokerError."""
         queue = message.queue
         fields: dict[str, FieldValue] = {
             "group": self.group,
@@ -151,7 +150,7 @@ class GroupCalls:
     # --- offsets ---
 
     async def committed(self, queue: Queue) -> int:
-        """14: how far the group is in a queue; `NOT_STORED` if nobody has committed."""
+        """Committed offset of the group in a queue (14); `NOT_STORED` without one."""
         try:
             answer = await self._of_queue(queue, RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=self.group)
         except BrokerError as error:
@@ -161,27 +160,27 @@ class GroupCalls:
         return answer
 
     async def commit(self, queue: Queue, queue_offset: int) -> None:
-        """15, one-way: how far the group is now."""
+        """Commit an offset, one-way (15)."""
         fields = self._fields(queue, consumerGroup=self.group, commitOffset=queue_offset)
         broker = await self._broker_of(queue)
         await self.session.tell(broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields, any_will_do=True)
 
     async def commit_and_wait(self, queue: Queue, queue_offset: int) -> None:
-        """15: the same, and wait until the broker has it."""
+        """Commit an offset and wait for the broker's answer (15)."""
         fields = self._fields(queue, consumerGroup=self.group, commitOffset=queue_offset)
         broker = await self._broker_of(queue)
         await self.session.call(broker, RequestCode.UPDATE_CONSUMER_OFFSET, fields, any_will_do=True)
 
     async def first_offset(self, queue: Queue) -> int:
-        """31: the first message that a queue holds."""
+        """Offset of the first message in a queue (31)."""
         return await self._of_queue(queue, RequestCode.GET_MIN_OFFSET)
 
     async def end_offset(self, queue: Queue) -> int:
-        """30: what the next message of a queue gets."""
+        """Offset that the next message of a queue will get (30)."""
         return await self._of_queue(queue, RequestCode.GET_MAX_OFFSET)
 
     async def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
-        """29: the first message of a queue that was stored at a time, or since."""
+        """Offset of the first message of a queue that was stored at a time or later (29)."""
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         return await self._of_queue(queue, code, timestamp=timestamp_ms)
 
@@ -192,7 +191,7 @@ class GroupCalls:
         return read_number(answer, "offset", broker)
 
     async def _broker_of(self, queue: Queue) -> str:
-        """The broker that a queue is on, whose route may not be in use yet."""
+        """Broker of a queue, whose route may not be in use yet."""
         if self.session.routes.known(queue.topic) is None:
             await self.session.route(queue.topic)
         return self.session.broker_of(queue)
@@ -204,7 +203,7 @@ class GroupCalls:
     # --- the group ---
 
     async def members(self, topic: str) -> list[str]:
-        """38: the clients of the group, as some broker of a topic knows them, sorted."""
+        """Clients of the group, sorted, as some broker of a topic knows them (38)."""
         route = await self.session.route(topic)
         answer = await self.session.client.call(
             self.session.any_address(route), RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group}
@@ -212,7 +211,7 @@ class GroupCalls:
         return sorted(read_body(answer, ConsumerIdList, "members of a group").consumer_id_list)
 
     async def assignments(self, topic: str, strategy: str) -> list[QueueAssignment] | None:
-        """400: the queues of a topic that a broker gives this client; None: as it was."""
+        """Queues of a topic that a broker assigns to this client (400); None if they have not changed."""
         route = await self.session.route(topic)
         body = AssignmentQuery(topic, self.group, self.session.client_id, CLUSTERING, strategy)
         answer = await self.session.client.call(
@@ -221,7 +220,7 @@ class GroupCalls:
         return read_body(answer, Assignments, "assignment").message_queue_assignments
 
     async def check(self, subscription: SubscriptionData) -> None:
-        """46: have a broker read an expression; BrokerError says what is wrong with it."""
+        """Check a filter expression at a broker (46). Raises BrokerError with the fault."""
         route = await self.session.route(subscription.topic)
         body = CheckClient(self.session.client_id, self.group, self.session.namespace or None, subscription)
         await self.session.client.call(
@@ -229,7 +228,7 @@ class GroupCalls:
         )
 
     async def lock(self, queues: Iterable[Queue]) -> set[Queue]:
-        """41: lock queues of one broker for this client; gives those that it holds now."""
+        """Lock queues of one broker for this client; returns the queues that it holds now (41)."""
         queues = list(queues)
         answer = await self.session.call(
             self.session.broker_of(queues[0]), RequestCode.LOCK_BATCH_MQ, body=self._lock_body(queues)
@@ -238,7 +237,7 @@ class GroupCalls:
         return {Queue(one.topic, one.broker_name, one.queue_id) for one in held}
 
     async def unlock(self, queues: Sequence[Queue]) -> None:
-        """42, one-way: give queues of one broker back."""
+        """Unlock queues of one broker, one-way (42)."""
         broker = self.session.broker_of(queues[0])
         body = self._lock_body(queues)
         await self.session.tell(broker, RequestCode.UNLOCK_BATCH_MQ, body=body)

@@ -1,7 +1,7 @@
-"""The functions of an application that messages are handed to.
+"""Functions of an application that consume messages.
 
-A handler that returns has consumed what it got; one that raises has not, and it comes again. Plain
-functions run in threads, coroutines on the loop.
+A handler that returns has consumed its messages. If it raises, they are redelivered. Plain functions run in threads,
+coroutines on the loop.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from firearrow.wire.client_bodies import SubscriptionData
 
 log = logging.getLogger(__name__)
 
-CONCURRENCY: Final = 20  # as many as Java's clients have threads
-BATCH_MAX: Final = 1024  # as upstream's consumeMessageBatchMaxSize
+CONCURRENCY: Final = 20  # the thread count of RocketMQ's clients
+BATCH_MAX: Final = 1024  # limit of RocketMQ's consumeMessageBatchMaxSize
 DEAD_LETTER: Final = -1
 
 Handler = Callable[[Any], Any]
@@ -35,11 +35,11 @@ Handler = Callable[[Any], Any]
 
 
 class RetryLater(ClientError):
-    """Raise it from a handler to say when the message is to come again.
+    """Raised by a handler to say when to redeliver the message.
 
-    ``level`` is a delay level (1 to 18: 1 s to 2 h; of popped messages, 1 to 15: 30 s to 2 h), 0
-    leaves it to the broker, and -1 gives the message up: it goes to the dead letters, where that
-    is possible. A consumer in order takes ``seconds`` (0.01 to 30) instead.
+    ``level`` is a delay level (1 to 18: 1 s to 2 h; for popped messages, 1 to 15: 30 s to 2 h). With 0 the broker
+    chooses, and -1 makes the message a dead letter if possible. A consumer in order takes ``seconds`` (0.01 to 30)
+    instead.
     """
 
     def __init__(self, reason: str = "", *, level: int = 0, seconds: float | None = None) -> None:
@@ -49,7 +49,7 @@ class RetryLater(ClientError):
 
 
 class Failure:
-    """That a handler failed, and what it said of when to try again."""
+    """Failure of a handler, with its wish for the next attempt."""
 
     __slots__ = ("error", "level", "seconds")
 
@@ -61,10 +61,10 @@ class Failure:
 
 
 class Registration:
-    """A subscription of an application to a topic, and its handler.
+    """Subscription of an application to a topic, with its handler.
 
-    ``batch`` 0 hands over one message each time, else lists of at most so many. With ``manual`` a
-    message is consumed when the application says so.
+    ``batch`` is the maximum length of the lists that the handler gets; with 0 it gets single messages. With ``manual``
+    the application acknowledges each message.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Registration:
         manual: bool = False,
     ) -> None:
         if concurrency < 1:
-            raise ConfigError(f"topic {subscription.topic!r}: a concurrency of {concurrency}")
+            raise ConfigError(f"topic {subscription.topic!r}: the concurrency {concurrency} is below 1")
         if not 0 <= batch <= BATCH_MAX:
-            raise ConfigError(f"topic {subscription.topic!r}: batches of {batch} messages")
+            raise ConfigError(f"topic {subscription.topic!r}: batches of {batch} messages, allowed is 0 to {BATCH_MAX}")
         self.subscription = subscription
         self.concurrency = concurrency
         self.batch = batch
@@ -88,13 +88,13 @@ class Registration:
         self.rates: ConsumeRates | None = None
         self._threads: ThreadPoolExecutor | None = None
         self.call: Callable[[Any], Awaitable[Any]] = handler
-        """What is awaited for each message, or for each list."""
+        """Awaited for each message, or for each list."""
         if not is_coroutine(handler):
             self._threads = ThreadPoolExecutor(concurrency, f"consume {subscription.topic}", leave_signals)
             self.call = partial(_in_thread, self._threads, leaving_signals(handler))
 
     async def handle(self, messages: Sequence[Message]) -> Failure | None:
-        """Hand messages over; gives what went wrong, if anything did."""
+        """Call the handler with messages; returns its failure, or None."""
         trace, rates, failure = self.trace, self.rates, None
         request_id = None if trace is None else trace.begin(messages)
         time = asyncio.get_running_loop().time
@@ -111,13 +111,13 @@ class Registration:
         return failure
 
     def close(self) -> None:
-        """End the threads; those that work on something go on until they have done it."""
+        """End the threads; a handler that runs still finishes its call."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def is_coroutine(handler: Handler) -> bool:
-    """Tell whether a function, or a callable object, is to be awaited."""
+    """Tell whether a function or a callable object must be awaited."""
     of_object = getattr(handler, "__call__", handler)  # noqa: B004 - its own kind is asked for
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(of_object)
 
@@ -127,10 +127,10 @@ async def _in_thread(threads: ThreadPoolExecutor, handler: Handler, argument: An
 
 
 def failure_of(messages: Sequence[Message], error: BaseException) -> Failure:
-    """Log that a handler has failed; gives what it said of when to try again.
+    """Log the failure of a handler; returns its wish for the next attempt.
 
-    Whatever an application raises, its messages come again: so does the CancelledError of something
-    that it awaited. Only a cancellation of the worker itself is raised on.
+    Messages are redelivered after any error, also after the CancelledError of something that the handler awaited. Only
+    a cancellation of the worker itself is raised again.
     """
     if isinstance(error, asyncio.CancelledError) and is_cancelled():
         raise error
@@ -149,70 +149,69 @@ def failure_of(messages: Sequence[Message], error: BaseException) -> Failure:
     return Failure(error)
 
 
-# --- A message whose consumer says itself when it is consumed ---
+# --- messages that the application acknowledges ---
 
 
 class Rollback(RetryLater):
-    """All that a queue in order has given, and that was not acknowledged, is to come again."""
+    """Redelivery of all unacknowledged messages of a queue in order."""
 
 
 class Source(Protocol):
-    """A source of messages, which learns of their fate.
+    """Source of messages, which learns the result of each.
 
-    It is dropped when it is another consumer's: what is left of it is not consumed here.
+    A source is dropped when another consumer gets its queue: this consumer leaves the remaining messages.
     """
 
     @property
     def keeps_order(self) -> bool:
-        """Tell whether its messages are consumed one behind the other, so that all can come again."""
+        """Tell whether its messages are consumed one after another, so that all can be redelivered."""
 
     def may_begin(self, message: Message) -> bool:
-        """Tell whether a message is still to be consumed; none of a source that is dropped is."""
+        """Tell whether a message must still be consumed; False for all of a dropped source."""
 
     def done(self, messages: Sequence[Message]) -> None:
-        """Messages are consumed; nobody needs to know if the source is dropped."""
+        """Note that messages are consumed; a dropped source ignores this."""
 
     async def failed(self, messages: Sequence[Message], failure: Failure) -> None:
-        """Messages are to come again, which they do anyway if the source is dropped."""
+        """Redeliver messages; those of a dropped source are redelivered anyway."""
 
 
 class Delivery(Message, eq=False, gc=True):
-    """A message that counts as consumed once ``ack`` was called, and comes again after ``retry``.
+    """Message that is consumed after ``ack`` and redelivered after ``retry``.
 
-    Until one of them is called it takes its place in the consumer's memory, and what comes behind
-    it is consumed but not committed. In order, ``ack`` is for all that came before as well, and
-    ``roll_back`` has all come again that was not acknowledged.
+    Until then it counts in the consumer's cache, and later messages are consumed but not committed. In order, ``ack``
+    includes all earlier messages, and ``roll_back`` redelivers all unacknowledged messages.
     """
 
     _source: Source | None = None
 
     @classmethod
     def of(cls, message: Message, source: Source) -> Delivery:
-        """Make one of a message that a source has given."""
+        """Delivery of a source's message."""
         delivery = cls(*astuple(message))
         delivery._source = source
         return delivery
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether it was said what becomes of it."""
+        """Tell whether the message is acknowledged or given back."""
         return self._source is None
 
     def ack(self) -> None:
-        """It is consumed."""
+        """Mark the message as consumed."""
         if self._source is not None:
             source, self._source = self._source, None
             source.done([self])
 
     async def retry(self, *, level: int = 0) -> None:
-        """Have it come again, by a delay level (see `RetryLater`)."""
+        """Redeliver the message after a delay level (see `RetryLater`)."""
         await self.fail(Failure(RetryLater(level=level)))
 
     async def roll_back(self, *, seconds: float | None = None) -> None:
-        """In order: have all come again that the queue gave and that was not acknowledged, in so
-        many seconds (0.01 to 30; by default the consumer's ``suspend``). It counts as no failure.
+        """In order: redeliver all unacknowledged messages of the queue after ``seconds`` (0.01 to 30; by default the
+        consumer's ``suspend``). This does not count as a failure.
 
-        ClientError for a consumer in any order, which has nothing to roll back to. Source: upstream
+        Raises ClientError for a consumer in any order, which can't roll back. Source: RocketMQ's
         ``ConsumeOrderlyStatus#ROLLBACK`` without ``autoCommit``.
         """
         if self._source is not None and not self._source.keeps_order:
@@ -222,7 +221,7 @@ class Delivery(Message, eq=False, gc=True):
         await self.fail(Failure(Rollback(seconds=seconds)))
 
     async def fail(self, failure: Failure) -> None:
-        """It failed, unless it is settled."""
+        """Count a failure, unless the message is settled."""
         if self._source is not None:
             source, self._source = self._source, None
             await source.failed([self], failure)

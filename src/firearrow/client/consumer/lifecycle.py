@@ -1,8 +1,7 @@
-"""The life of a consumer on a session: begun once, ended once, as by ``async with``."""
+"""Life of a consumer on a session: one start and one end, as by ``async with``."""
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from firearrow.client.session.session import Session
@@ -11,8 +10,8 @@ from firearrow.wire.client_bodies import ConsumerData
 
 
 class ConsumerLife:
-    """Life of any consumer; ``joined`` is the result of `Session.of`. A session that only this consumer uses begins and
-    ends with it."""
+    """Life of any consumer; ``joined`` is the result of `Session.of`. A session that only this consumer uses starts and
+    closes with it."""
 
     def __init__(self, joined: tuple[Session, bool]) -> None:
         self.session, self._owns_session = joined
@@ -20,7 +19,7 @@ class ConsumerLife:
 
     @property
     def group(self) -> str:
-        """The group, as brokers call it."""
+        """Group as brokers call it."""
         raise NotImplementedError
 
     def consumer_data(self) -> ConsumerData:
@@ -31,13 +30,11 @@ class ConsumerLife:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
-        """Begin; returns once the brokers know of it, and raises if that can't be."""
+        """Start; when this returns, the brokers know the consumer."""
         if self._state != "new":
             raise ClientError(f"group {self.group!r} can't be started: it is {self._state}")
         self._state = "running"
@@ -50,8 +47,8 @@ class ConsumerLife:
             raise
 
     async def stop(self) -> None:
-        """End: what was committed reaches the brokers, which hear of the leave; what was received
-        can't be acknowledged any more. Does no harm when it has ended."""
+        """Stop: commit to the brokers and unregister. Messages that were received can't be acknowledged afterwards. A
+        second call does nothing."""
         if self._state != "running":
             return
         self._state = "stopped"
@@ -63,12 +60,12 @@ class ConsumerLife:
                 await self.session.close()
 
     async def _begin(self) -> None:
-        """Join the session, and do what else is to be done at first."""
+        """Join the session and start the consumer's own parts."""
         raise NotImplementedError
 
     async def _end(self) -> None:
-        """End what was begun, but for the session; also where the begin has failed."""
+        """End the consumer's own parts, also after a failed start."""
 
     def _check_running(self) -> None:
         if self._state != "running":
-            raise ClientError(f"group {self.group!r} does not run: it is {self._state}")
+            raise ClientError(f"group {self.group!r} is not running: it is {self._state}")

@@ -1,4 +1,4 @@
-"""A consumer as its parts know it: its group, what it wants, how it is set, how far it is."""
+"""State that the parts of a consumer share: group, subscriptions, settings and progress."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from firearrow.net.tasks import Running
 from firearrow.wire.client_bodies import SubscriptionData
 
 RECONSUME_MAX: Final = 16  # Java: maxReconsumeTimes -1 of consumers in any order
-RECONSUME_FOR_EVER: Final = INT_MAX  # the same of those in order
+RECONSUME_FOR_EVER: Final = INT_MAX  # the same for consumers in order
 LIMITS: Final = Limits()
-LOCK_SECONDS: Final = 30.0  # for how long a lock is taken to be held
+LOCK_SECONDS: Final = 30.0  # for which a lock is assumed to hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,27 @@ class ConsumerSettings:
     start_at_ms: int = 0
     limits: Limits = LIMITS
     topic_limits: Limits | None = None
-    """What the queues of a topic have together; of its span, nothing counts."""
+    """Limits for all queues of a topic together; its ``span`` does not count."""
     pull_messages: int = PULL_MESSAGES
     reconsume_times_max: int | None = None
     consume_timeout: float = 900.0
     suspend: float = 1.0
-    """How long a queue in order waits after a failure."""
+    """Pause of a queue in order after a failure."""
     invisible: float = 60.0
-    """How long a popped message is not given to others."""
+    """Time for which the broker gives a popped message to no other consumer."""
     unacked_max: int = 96
-    """Popped messages of a queue that are not acknowledged, before no more are popped."""
+    """Unacknowledged messages of a queue, above which the consumer stops popping."""
     drain: float = 30.0
-    """How long handlers may take at the end before they are cancelled."""
+    """Time for running handlers at the end, before they are cancelled."""
     delays: tuple[int, ...] | None = None
-    """When popped messages come again, in place of RocketMQ's table."""
+    """Delays of popped messages until their redelivery, in place of RocketMQ's table."""
 
 
 class AssignedQueue:
-    """A queue that is this consumer's, with what was pulled of it.
+    """Queue that is assigned to this consumer, with its pulled messages.
 
-    Times are the loop's. ``locked_until`` is for queues in order; ``consuming`` is held while a
-    handler works on its messages.
+    Times are by the loop's clock. ``locked_until`` is for queues in order. A handler holds ``consuming`` while it works
+    on the queue's messages.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -71,22 +71,22 @@ class AssignedQueue:
 
     @property
     def is_locked(self) -> bool:
-        """Tell whether its lock is taken to be held."""
+        """Tell whether its lock is assumed to hold."""
         return self.locked_until > self._time()
 
     def locked(self, *, ok: bool) -> None:
-        """Take note of what the broker said of the lock."""
+        """Note the broker's answer about the lock."""
         self.last_lock = self._time()
         self.locked_until = self.last_lock + LOCK_SECONDS if ok else 0.0
 
     async def room(self, seconds: float) -> None:
-        """Wait until something is consumed, or the time is over."""
+        """Wait until a message is consumed, for a time at most."""
         self._room = asyncio.get_running_loop().create_future()
         await asyncio.wait([self._room], timeout=seconds)
         self._room = None
 
     def made_room(self) -> None:
-        """Something was consumed."""
+        """Wake `room`, since messages are consumed."""
         self.last_consumed = self._time()
         room = self._room
         if room is not None and not room.done():
@@ -108,30 +108,30 @@ class Member:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     queues: dict[Queue, AssignedQueue] = field(default_factory=dict)
     rates: ConsumeRates | None = None
-    """What is counted for tools, once it runs."""
+    """Counts for tools, while the consumer runs."""
     is_paused: bool = False
     rebalance_soon: Callable[[], None] = lambda: None
 
     @property
     def group(self) -> str:
-        """The group's name at the brokers."""
+        """Group's name at the brokers."""
         return self.calls.group
 
     @property
     def own_retry_topic(self) -> str:
-        """The topic of what the group failed."""
+        """Retry topic of the group."""
         return retry_topic(self.group)
 
     @property
     def reconsume_times_max(self) -> int:
-        """Limit of a message's failures."""
+        """Limit of a message's retries."""
         asked = self.settings.reconsume_times_max
         if asked is not None and asked >= 0:
             return asked
         return RECONSUME_FOR_EVER if self.is_ordered else RECONSUME_MAX
 
     def limits_of(self, topic: str) -> Limits:
-        """Give the limits of the cache for each queue of a topic."""
+        """Limits of the cache for each queue of a topic."""
         limits, together = self.settings.limits, self.settings.topic_limits
         if together is None:
             return limits
@@ -142,13 +142,13 @@ class Member:
         )
 
     def note_progress(self, assigned: AssignedQueue) -> None:
-        """Note how far a queue is consumed; of one that is dropped, nothing."""
+        """Note the progress in a queue, unless the queue is dropped."""
         at = assigned.cache.commit_offset
         if at >= 0 and not assigned.is_dropped:
             self.offsets.advance(assigned.queue, at)
 
     async def start_offset(self, queue: Queue) -> int:
-        """Give the first offset to consume in a queue. Raises OSError or FirearrowError."""
+        """First offset to consume in a queue. Raises OSError or FirearrowError."""
         stored = await self.store.stored(queue)
         self.offsets.forget(queue)
         start = start_offset(queue.topic, stored, self.settings.start_from)
@@ -161,11 +161,11 @@ class Member:
         return start
 
     async def persist(self) -> None:
-        """Write how far all queues are."""
+        """Write the progress in all queues."""
         await self.store.write(self._progress())
 
     async def persist_changed(self) -> None:
-        """Write how far queues are, as far as that is not known already."""
+        """Write the progress in queues where it has changed."""
         await self.store.write_changed(self._progress())
 
     def _progress(self) -> dict[Queue, int]:

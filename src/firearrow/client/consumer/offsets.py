@@ -1,10 +1,9 @@
-"""Progress of a consumer in its queues, and the stores of it.
+"""Progress of a consumer in its queues, and its offset stores.
 
-Offsets are noted in memory as messages are consumed, and written every few seconds if they have
-changed, when a queue is given up and in the end: by a group to the brokers, by a client for itself
-to a file.
+The table in memory notes offsets as messages are consumed. Changed offsets are written every few seconds, when a queue
+is given up and at the end. The brokers store the offsets of a group; a file stores those of a broadcasting client.
 
-Source: upstream ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``.
+Source: RocketMQ's ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``.
 """
 
 from __future__ import annotations
@@ -27,31 +26,31 @@ log = logging.getLogger(__name__)
 
 PERSIST_SECONDS: Final = 5.0
 PERSIST_FIRST_SECONDS: Final = 10.0
-SAID_AGAIN_SECONDS: Final = 60.0  # what a broker was told may have been lost on its way
+SAID_AGAIN_SECONDS: Final = 60.0  # a one-way commit may have been lost
 
 
 class OffsetTable:
-    """The offsets in memory."""
+    """Offsets in memory."""
 
     def __init__(self) -> None:
         self._offsets: dict[Queue, int] = {}
         self._frozen: set[Queue] = set()
 
     def get(self, queue: Queue) -> int:
-        """Give the consumer's progress; -1 if that is not known."""
+        """Progress in a queue; -1 if unknown."""
         return self._offsets.get(queue, NONE_STORED)
 
     def of_topic(self, topic: str) -> dict[Queue, int]:
-        """Give the progress in all queues of a topic."""
+        """Progress in all queues of a topic."""
         return {queue: at for queue, at in self._offsets.items() if queue.topic == topic}
 
     def advance(self, queue: Queue, queue_offset: int) -> None:
-        """Note an offset unless one behind it is noted."""
+        """Note an offset unless a later one is noted."""
         if queue_offset > self._offsets.get(queue, NONE_STORED) and queue not in self._frozen:
             self._offsets[queue] = queue_offset
 
     def set(self, queue: Queue, queue_offset: int) -> None:
-        """Note an offset, which may be before the one that is noted."""
+        """Note an offset, which may be before the noted one."""
         if queue not in self._frozen:
             self._offsets[queue] = queue_offset
 
@@ -61,44 +60,44 @@ class OffsetTable:
         self._frozen.add(queue)
 
     def forget(self, queue: Queue) -> None:
-        """Know nothing of a queue."""
+        """Forget a queue."""
         self._offsets.pop(queue, None)
         self._frozen.discard(queue)
 
     def known(self, queues: Iterable[Queue]) -> dict[Queue, int]:
-        """The offsets of those queues of which there are any."""
+        """Known offsets of some queues."""
         return {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
 
 
 class OffsetStore(Protocol):
-    """A store of offsets."""
+    """Store of offsets."""
 
     async def stored(self, queue: Queue) -> int:
-        """The offset that is kept, -1 if there is none; raises OSError or FirearrowError."""
+        """Stored offset, -1 without one. Raises OSError or FirearrowError."""
         ...
 
     async def write(self, offsets: dict[Queue, int]) -> None:
-        """Keep offsets; what can't be written is logged, as the next time repeats it."""
+        """Store offsets. A failure is logged only, since the next write repeats them."""
         ...
 
     async def write_changed(self, offsets: dict[Queue, int]) -> None:
-        """The same, of all offsets there are: those that are kept already may be left out."""
+        """Store all offsets; may leave out those that are stored already."""
         ...
 
 
 class BrokerOffsets:
-    """Keeps the offsets of a group at the brokers."""
+    """Stores the offsets of a group at the brokers."""
 
     def __init__(self, calls: GroupCalls) -> None:
         self._calls = calls
-        self._told: dict[Queue, tuple[int, float]] = {}  # an offset, and when a broker heard of it
+        self._told: dict[Queue, tuple[int, float]] = {}  # each offset, with the time of its commit
 
     async def stored(self, queue: Queue) -> int:
-        """The offset that the queue's broker has."""
+        """Offset at the queue's broker."""
         return await self._calls.committed(queue)
 
     async def write(self, offsets: dict[Queue, int]) -> None:
-        """Tell the brokers, without an answer."""
+        """Commit to the brokers, one-way."""
         for queue, queue_offset in offsets.items():
             try:
                 await self._calls.commit(queue, queue_offset)
@@ -108,11 +107,11 @@ class BrokerOffsets:
                 self._told[queue] = queue_offset, asyncio.get_running_loop().time()
 
     async def write_changed(self, offsets: dict[Queue, int]) -> None:
-        """Tell the brokers what they have not been told in the last minute.
+        """Commit the offsets that the brokers did not get in the last minute.
 
-        Of a queue without messages each pull tells it, too.
+        For a queue without messages, each pull commits, too.
         """
-        # Java: RemoteBrokerOffsetStore#persistAll tells all of them each time.
+        # Java: RemoteBrokerOffsetStore#persistAll commits all of them each time.
         since = asyncio.get_running_loop().time() - SAID_AGAIN_SECONDS
         told = self._told
         self._told = {
@@ -124,19 +123,19 @@ class BrokerOffsets:
 
 
 class FileOffsets:
-    """Keeps the offsets of one client in a file."""
+    """Stores the offsets of one client in a file."""
 
     def __init__(self, file: LocalOffsets) -> None:
         self._file = file
-        self._written: dict[Queue, int] | None = None  # by the last write
+        self._written: dict[Queue, int] | None = None  # content of the last write
 
     async def stored(self, queue: Queue) -> int:
-        """The offset in the file."""
+        """Offset in the file."""
         offsets = await asyncio.to_thread(self._file.read)
         return offsets.get(queue, NONE_STORED)
 
     async def write(self, offsets: dict[Queue, int]) -> None:
-        """Write the file; returns when it is on the disk."""
+        """Write the file; returns when it is durable."""
         try:
             await asyncio.to_thread(self._file.write, offsets)
         except (OSError, FirearrowError) as error:
@@ -146,15 +145,15 @@ class FileOffsets:
             self._written = dict(offsets)
 
     async def write_changed(self, offsets: dict[Queue, int]) -> None:
-        """Write the file if it says anything else."""
+        """Write the file if its content changes."""
         if offsets != self._written:
             await self.write(offsets)
 
 
-# Progress of a client that consumes all queues alone (BROADCASTING): a file on its machine.
+# Progress of a broadcasting client, which consumes all queues alone: a file on its machine.
 #
-# ``<directory>/<client id>/<group>/offsets.json`` is written as RocketMQ's Java client does, which
-# goes on with it and the reverse: pretty JSON with a queue as key, here with ``→`` for a tab::
+# The format of ``<directory>/<client id>/<group>/offsets.json`` is the one of RocketMQ's Java client, so either can go
+# on with the other's file: pretty JSON with a queue as key, here with ``→`` for a tab::
 #
 #     {
 #     →"offsetTable":{
@@ -166,10 +165,10 @@ class FileOffsets:
 #     →}
 #     }
 #
-# The content before it is kept as ``offsets.json.bak``, which counts where the file can't be read.
-# Queues that are not this client's any more stay in it.
+# ``offsets.json.bak`` has the content before; it counts if the file can't be read. Queues that this client has given up
+# stay in the file.
 #
-# Source: upstream ``LocalFileOffsetStore``.
+# Source: RocketMQ's ``LocalFileOffsetStore``.
 
 
 DIRECTORY: Final = ".rocketmq_offsets"
@@ -177,26 +176,26 @@ _NAME: Final = "offsets.json"
 
 
 def default_directory() -> Path:
-    """Give the directory that Java's clients use unless they are told of another."""
+    """Default directory of RocketMQ's clients."""
     return Path.home() / DIRECTORY
 
 
 class LocalOffsets:
-    """The offsets of one group of one client."""
+    """Offsets of one group of one client."""
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         self.path = directory / client_id / group / _NAME
 
     def read(self) -> dict[Queue, int]:
-        """Give the offsets that were written last; nothing where there is no file.
+        """Offsets of the last write; empty without a file.
 
-        Raises ConfigError when neither the file nor the one before it can be read.
+        Raises ConfigError if neither the file nor its predecessor can be read.
         """
         found = read_newest(self.path, _parse)
         return {} if found is None else found.value
 
     def write(self, offsets: Mapping[Queue, int]) -> None:
-        """Replace the offsets of some queues; returns when they are on the disk."""
+        """Replace the offsets of some queues; returns when they are durable."""
         if not offsets:
             return
         table = {**self.read(), **offsets}

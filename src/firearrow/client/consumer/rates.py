@@ -1,9 +1,9 @@
-"""Rates of a consumer by topic, as tools ask for them (307).
+"""Rates of a consumer by topic, as tools request them (307).
 
-What happens is counted in spans of ten seconds, which are kept for an hour. Rates are those of the
-last minute (of its last six spans, the one that is not over included).
+Events are counted in spans of ten seconds, kept for an hour. Rates are those of the last minute: its last six spans,
+including the current one.
 
-Source: upstream ``ConsumerStatsManager``, ``StatsItem``, which takes samples by timers instead.
+Source: RocketMQ's ``ConsumerStatsManager``, ``StatsItem``, which takes samples by timers instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPANS_OF_HOUR: Final = 360
 
 
 class _Span:
-    """Counts of ten seconds, which end at ``ends``."""
+    """Counts of ten seconds, up to ``ends``."""
 
     __slots__ = ("call_seconds", "calls", "consumed", "ends", "failed", "pull_seconds", "pulled", "pulls")
 
@@ -35,7 +35,7 @@ _NEVER: Final = _Span(-math.inf)
 
 
 class ConsumeRates:
-    """The counts of one consumer, which begin at ``began``; all times are seconds of one clock."""
+    """Counts of one consumer from ``began`` on; all times are seconds of one clock."""
 
     def __init__(self, began: float) -> None:
         self._began = began
@@ -43,14 +43,14 @@ class ConsumeRates:
         self._spans: dict[str, deque[_Span]] = {}
 
     def pulled(self, topic: str, messages: int, began: float, now: float) -> None:
-        """A pull or pop has brought messages."""
+        """Count the messages of a pull or pop."""
         span = self._span(topic, now)
         span.pulls += 1
         span.pulled += messages
         span.pull_seconds += now - began
 
     def consumed(self, topic: str, messages: int, began: float, now: float, ok: bool) -> None:
-        """A call of a handler has ended. Who consumes one by one calls it for each message."""
+        """Count a call of a handler; for single messages, one call each."""
         span = self._last.get(topic, _NEVER)
         if now >= span.ends:
             span = self._span(topic, now)
@@ -69,8 +69,8 @@ class ConsumeRates:
         return span
 
     def status(self, topic: str, now: float) -> ConsumeStatus:
-        """Give the rates of a topic."""
-        begins = now // SPAN_SECONDS * SPAN_SECONDS  # of the span that is not over
+        """Rates of a topic."""
+        begins = now // SPAN_SECONDS * SPAN_SECONDS  # of the current span
         kept = self._spans.get(topic, ())
         hour = [one for one in kept if one.ends > begins - (SPANS_OF_HOUR - 1) * SPAN_SECONDS]
         since = begins - (SPANS_OF_MINUTE - 1) * SPAN_SECONDS

@@ -1,11 +1,10 @@
-"""Decides which queues are this client's: at the start, every 20 s, and when something changes.
+"""Divide the queues of topics between the clients of a group: at the start, every 20 s, and after a change.
 
-All clients of a group divide the queues alike, each for itself, as long as they know the same
-queues and clients; in between, a queue may have two for a moment, which is why it may be consumed
-twice, or none. In broker's mode (400) the broker says which queues are ours, and whether they are
-pulled or popped.
+Each client of a group computes the same division for itself, if all of them know the same queues and clients. In
+between, a queue may have two clients for a moment, or none; its messages may then be consumed twice. In broker's mode
+(400), the broker assigns the queues and says whether the client must pull or pop them.
 
-Source: upstream ``RebalanceImpl``, ``RebalanceService``.
+Source: RocketMQ's ``RebalanceImpl``, ``RebalanceService``.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ APART_SECONDS: Final = 1.0
 RETRY_LOOKS: Final = 10
 
 Update = Callable[[str, set[Queue], set[Queue]], Awaitable[bool]]
-"""Takes the queues of a topic to pull and those to pop; whether all of it could be done."""
+"""Takes the queues of a topic to pull and those to pop; returns False to be called again soon."""
 
 
 class Rebalancer:
-    """The division of a member's topics."""
+    """Divides the topics of a member."""
 
     def __init__(self, member: Member, strategy: Strategy, update: Update, *, by_broker: bool = False) -> None:
         self._member = member
@@ -49,7 +48,7 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Divide again and again."""
+        """Divide at intervals."""
         seconds = 0.0
         while True:
             is_done = await self.divide()
@@ -64,7 +63,7 @@ class Rebalancer:
             await asyncio.sleep(max(0.0, APART_SECONDS - waited))
 
     async def divide(self) -> bool:
-        """Divide once; whether all topics could be."""
+        """Divide once; returns whether all topics could be divided."""
         self._wanted.clear()
         all_done = True
         for topic in list(self._member.subscriptions):
@@ -81,8 +80,8 @@ class Rebalancer:
         return all_done
 
     def _has_waited_for_retries(self) -> bool:
-        """Brokers make a group's retry topic with its first heartbeat, as a rule: it is looked for
-        often at first."""
+        """Look for the group's retry topic often at first: as a rule, brokers create it at the group's first
+        heartbeat."""
         self._retry_looks += 1
         return self._retry_looks > RETRY_LOOKS
 

@@ -1,9 +1,8 @@
-"""Requests of brokers to a push consumer, and its answers.
+"""Answer the requests of brokers to a push consumer.
 
-40 has it divide its queues anew, 220 go on elsewhere, 221 say where it is, 307 tell of itself, and
-309 consume one message.
+They are: rebalance (40), reset offsets (220), offsets (221), running info (307), and consume one message (309).
 
-Source: upstream ``ClientRemotingProcessor``, ``MQClientInstance#resetOffset``.
+Source: RocketMQ's ``ClientRemotingProcessor``, ``MQClientInstance#resetOffset``.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ from firearrow.wire.client_bodies import (
 from firearrow.wire.codes import PROTOCOL_VERSION, RequestCode, ResponseCode, version_name
 from firearrow.wire.command import Response
 
-RESET_SECONDS_MAX: Final = 10.0  # for handlers of queues that go on elsewhere
+RESET_SECONDS_MAX: Final = 10.0  # for handlers of reset queues
 
 
 class Resettable(Protocol):
-    """A push consumer, as far as it is asked."""
+    """Push consumer, for its requests."""
 
     member: Member
     started_ms: int
 
     async def reset(self, assigned: AssignedQueue, queue_offset: int) -> None:
-        """Have a queue go on at an offset."""
+        """Continue a queue at an offset."""
 
     def divide_soon(self) -> None:
-        """Divide the queues anew."""
+        """Rebalance soon."""
 
 
 class ConsumerRequests:
@@ -62,7 +61,7 @@ class ConsumerRequests:
         self._member = consumer.member
 
     def register(self) -> None:
-        """Answer from now on; the session forgets it with the group."""
+        """Answer from now on; the session removes the handlers with the group."""
         session, group = self._member.calls.session, self._member.group
         session.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.members_changed, group)
         session.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self.reset, group)
@@ -71,11 +70,11 @@ class ConsumerRequests:
         session.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume, group)
 
     def members_changed(self, _: Asked) -> None:
-        """40: divide the queues anew."""
+        """Rebalance (40)."""
         self._consumer.divide_soon()
 
     async def reset(self, asked: Asked) -> None:
-        """220: some queues go on elsewhere, which may be before where they are."""
+        """Reset some queues to offsets, which may be earlier ones (220)."""
         table = body_of(asked.command, ResetOffsets).offset_table
         resets = []
         for key, queue_offset in table.items():
@@ -86,7 +85,7 @@ class ConsumerRequests:
         self._consumer.divide_soon()
 
     def status(self, asked: Asked) -> Response:
-        """221: where the consumer is in the queues of a topic."""
+        """Offsets of the consumer in the queues of a topic (221)."""
         topic = asked.command.ext.get("topic", "")
         member = self._member
         for assigned in member.queues.values():
@@ -95,7 +94,7 @@ class ConsumerRequests:
         return Response(body=fastjson.dumps(ConsumerStatus(found)))
 
     def running_info(self, asked: Asked) -> Response:
-        """307: how the consumer is set, what it wants and what it has."""
+        """Settings, subscriptions and queues of the consumer (307)."""
         member = self._member
         settings = {
             "PROP_CONSUMEORDERLY": str(member.is_ordered).lower(),
@@ -112,7 +111,7 @@ class ConsumerRequests:
         return running_info(member, CONSUME_PASSIVELY, started_ms, settings, queues, asked)
 
     async def consume(self, asked: Asked) -> Response:
-        """309: have the handler consume a message, whatever becomes of it."""
+        """Call the handler with one message; its result changes no offset (309)."""
         member = self._member
         session = member.calls.session
         view = decode_record(asked.command.body)
@@ -136,9 +135,9 @@ class ConsumerRequests:
         return DirectResult(self._member.is_ordered, "CR_THROW_EXCEPTION", why, spent_ms)
 
 
-# --- Report of a consumer about itself (307): its settings, subscriptions, queues and rates ---
+# --- running info (307): settings, subscriptions, queues and rates of a consumer ---
 #
-#  Source: upstream ``MQClientInstance#consumerRunningInfo``, and that of each kind of consumer.
+# Source: RocketMQ's ``MQClientInstance#consumerRunningInfo``, and the one of each kind of consumer.
 
 
 MiB: Final = 1024 * 1024
@@ -152,7 +151,7 @@ def running_info(
     queues: Iterable[AssignedQueue],
     asked: Asked,
 ) -> Response:
-    """Answer 307; ``settings`` are those that only consumers of its kind have."""
+    """Answer 307; ``settings`` are those of the kind of consumer."""
     session = member.calls.session
     all_settings = {
         "PROP_NAMESERVER_ADDR": ";".join(session.name_servers.addresses) + ";",
@@ -196,13 +195,13 @@ def _of_queue(member: Member, assigned: AssignedQueue, now: float) -> ProcessQue
     )
 
 
-# Where all threads and tasks of a process are, as text: what RocketMQ's tools call a jstack.
+# Stacks of all threads and tasks of a process as text, which RocketMQ's tools call a jstack.
 #
-# Source: upstream ``UtilAll#jstack``.
+# Source: RocketMQ's ``UtilAll#jstack``.
 
 
 def stacks_text() -> str:
-    """The stacks of all threads and of all tasks of the running loop, the innermost call first."""
+    """Stacks of all threads and of all tasks of the running loop, the innermost call first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         _stack_text(names.get(ident) or f"thread {ident}", f"TID: {ident}", _frames_of(frame))
@@ -220,7 +219,7 @@ def _frames_of(frame: FrameType) -> list[FrameType]:
 
 
 def _frames_of_task(task: asyncio.Task[Any]) -> list[FrameType]:
-    """A coroutine and those that it waits for, of which ``Task.get_stack`` gives only the first."""
+    """Frames of a coroutine and of the coroutines that it awaits; ``Task.get_stack`` gives only the first."""
     found: list[FrameType] = []
     coroutine: Any = task.get_coro()
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:

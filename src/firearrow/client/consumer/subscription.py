@@ -1,6 +1,6 @@
-"""Subscription of a consumer to a topic: an expression of tags, or an SQL92 expression.
+"""Subscription of a consumer to a topic, by tags or by an SQL92 expression, and its first offset.
 
-Source: upstream ``FilterAPI#buildSubscriptionData``, ``PullAPIWrapper#processPullResult``.
+Source: RocketMQ's ``FilterAPI#buildSubscriptionData``, ``PullAPIWrapper#processPullResult``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from firearrow.wire.client_bodies import SQL92, SUBSCRIBE_ALL, TAG, Subscription
 def subscription_to(
     topic: str, version_ms: int, *, tags: str | Iterable[str] = SUBSCRIBE_ALL, sql: str = ""
 ) -> SubscriptionData:
-    """Give a subscription to a topic.
+    """Subscription to a topic.
 
-    ``tags`` is ``A || B``, or the tags; ``sql`` an expression by SQL92 in place of that. The
-    version says since when this is wanted. Raises ConfigError for an expression of no tag.
+    ``tags`` is ``A || B``, or the tags; ``sql`` is an SQL92 expression in place of tags. ``version_ms`` is the time of
+    the subscription. Raises ConfigError for an expression without a tag.
     """
     text = tags if isinstance(tags, str) else " || ".join(tags)
     if sql:
         if text != SUBSCRIBE_ALL:
-            raise ConfigError(f"topic {topic!r}: either by tags {text!r} or by SQL {sql!r}")
+            raise ConfigError(f"topic {topic!r}: subscribe by tags {text!r} or by SQL {sql!r}, not by both")
         return SubscriptionData(topic, sql, version_ms, SQL92)
     wanted = tags_in(text)
     if wanted is None:
@@ -39,43 +39,43 @@ def subscription_to(
 
 
 def wanted_of(messages: list[Message], subscription: SubscriptionData) -> list[Message]:
-    """The messages that are wanted: brokers compare hashes of tags, which may be the same."""
+    """Messages with a subscribed tag: brokers compare hashes of tags, which may collide."""
     if not subscription.tags_set:
         return messages
     return [message for message in messages if message.tag in subscription.tags_set]
 
 
-# --- First offset at which a client reads a queue ---
+# --- first offset of a queue ---
 #
-#  An offset that is stored counts. Without one it is the client's choice, for which it may have to ask the broker.
-# What a group has failed itself (its retry topic) has choices of its own.
+# A stored offset counts. Without one, the client's choice counts, which may need a request to the broker. The retry
+# topic of a group has separate rules.
 #
-# Source: upstream ``RebalancePushImpl#computePullFromWhereWithException``.
+# Source: RocketMQ's ``RebalancePushImpl#computePullFromWhereWithException``.
 
 
 NONE_STORED: Final = -1
 
 
 class StartFrom(Enum):
-    """Start of a group without an offset; the values are RocketMQ's names of them."""
+    """First offset of a group without a stored offset; the values are RocketMQ's names."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
-    """Behind what is there: it gets what is sent from now on."""
+    """After the last message: the group gets later messages only."""
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
-    """At the first message there is."""
+    """At the first message."""
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
-    """At the first message stored since some time."""
+    """At the first message that was stored at a time or later."""
 
 
 class OffsetQuery(Enum):
-    """Question to a broker that decides on the first offset."""
+    """Request to a broker that decides the first offset."""
 
     MAX_OFFSET = auto()
     OFFSET_AT_TIME = auto()
 
 
 def start_offset(topic: str, stored: int, start_from: StartFrom) -> int | OffsetQuery:
-    """Give the offset to begin with, or what is to be asked for it."""
+    """First offset, or the request that decides it."""
     if stored >= 0:
         return stored
     if start_from is StartFrom.FIRST:
@@ -86,7 +86,7 @@ def start_offset(topic: str, stored: int, start_from: StartFrom) -> int | Offset
 
 
 def to_start(start: StartFrom | datetime | None) -> tuple[StartFrom, int | None]:
-    """Give where to begin and the time for that, in ms since 1970; a naive time is local."""
+    """First offset and its time in ms since 1970; a naive time is local."""
     if isinstance(start, datetime):
         return StartFrom.TIMESTAMP, int(start.timestamp() * 1000)
     return start or StartFrom.LAST, None

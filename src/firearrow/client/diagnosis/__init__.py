@@ -1,4 +1,4 @@
-"""Diagnosis of a cluster, a group or the sends to it: facts that are collected once, and rules on them.
+"""Diagnose a cluster, a group or slow sends: collect facts once, then apply rules to them.
 
-A rule is a function of facts that gives findings, each with its evidence; it asks nobody.
+A rule is a function from facts to findings, each with its evidence; it makes no request.
 """

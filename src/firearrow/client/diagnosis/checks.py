@@ -1,4 +1,4 @@
-"""Checks for monitoring: each is a function of the cluster's facts and of the limits."""
+"""Checks for monitoring: each is a function of the cluster's facts and of thresholds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firearrow.message.names import DLQ_PREFIX
 
 
 class Thresholds(NamedTuple):
-    """From where on what is counted is a warning, or critical.
+    """Thresholds of warnings and critical findings.
 
     ``new_dead_letters`` are those of the last hour.
     """
@@ -64,7 +64,7 @@ def _brokers(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
 
 
 def _counted(rule: str, fact: str, limit: Callable[[Thresholds], Threshold], evidence: str, cure: str) -> Check:
-    """A check of one number that each broker counts."""
+    """Check of one number that each broker reports."""
 
     def check(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
         for broker in facts.brokers:
@@ -79,7 +79,7 @@ def _disk(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for broker in facts.brokers:
         refused = broker.counted.get("writesRefused")
         if refused:
-            cure = "Make room: the reason is what the broker answers each send with."
+            cure = "Make room: the broker answers each send with this reason."
             yield Finding("disk", Level.CRITICAL, broker.name, f"refuses writes: {refused}", cure)
         percent = 100 * (broker.disk_ratio or 0)
         if level := limits.disk_percent.level(percent):
@@ -113,7 +113,7 @@ def _dead_letters(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
                 level,
                 stock.topic.removeprefix(DLQ_PREFIX),
                 f"{stock.messages:,} dead letters on {stock.broker}, {stock.recent:,} of them in the last hour",
-                "Look at them, mend what made them fail, and send them again.",
+                "Look at them, fix the reason of the failures, and send them again.",
             )
 
 
@@ -121,15 +121,15 @@ def _unconsumed(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for stock in facts.unconsumed:
         if level := limits.unconsumed.level(stock.messages):
             evidence = f"{stock.messages:,} messages on {stock.broker} that no group consumes"
-            cure = "Start the consumer, or delete the topic if nobody needs it."
+            cure = "Start the consumer, or delete the topic if it is not needed."
             yield Finding("unconsumed", level, stock.topic, evidence, cure)
 
 
 def _halves(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for broker, count in facts.halves.items():
         if level := limits.halves.level(count):
-            evidence = f"{count:,} halves of transactions wait"
-            cure = "See that producers decide them, and answer when they are asked."
+            evidence = f"{count:,} half messages are open"
+            cure = "Check that producers decide their transactions, and answer the broker's checks."
             yield Finding("halves", level, broker, evidence, cure)
 
 
@@ -147,14 +147,14 @@ CHECKS: Final[Mapping[str, Check]] = {
         "dispatchBehindBytes",
         lambda limits: limits.dispatch_bytes,
         "queues are {:,.0f} bytes behind the log",
-        "It passes after a start. Else the broker gets more than it can do.",
+        "This passes after a start. If it lasts, the broker is overloaded.",
     ),
     "page-cache": _counted(
         "page-cache",
         "pageCacheLockTimeMills",
         lambda limits: limits.page_cache_ms,
         "a put has been in the page cache for {:,.0f} ms",
-        "Look at the disk and at what else uses it; leave more memory to the page cache.",
+        "Look at the disk and its other users; leave more memory to the page cache.",
     ),
     "send-pressure": _counted(
         "send-pressure",
@@ -181,23 +181,22 @@ ALWAYS: Final = ("brokers", "asked")
 
 
 def findings(facts: ClusterFacts, limits: Thresholds, only: Sequence[str] = tuple(CHECKS)) -> list[Finding]:
-    """All that the checks of these names find, and what keeps them from finding anything: name
-    servers and brokers that are silent, and what could not be asked."""
+    """Findings of the named checks. Silent name servers and brokers, and requests that failed, are always included."""
     wanted = {*only, *ALWAYS, *(("name-servers",) if facts.is_dark else ())}
     return [one for name, check in CHECKS.items() if name in wanted for one in check(facts, limits)]
 
 
 def worst_disk(brokers: Sequence[BrokerFacts]) -> float:
-    """Give the used percentage of the fullest disk of all brokers."""
+    """Used percentage of the fullest disk of all brokers."""
     return max((100 * (broker.disk_ratio or 0) for broker in brokers), default=0.0)
 
 
 def worst_lag(lags: Sequence[Lag]) -> tuple[int, float]:
-    """The most messages that a group is behind in a topic on a broker, and the most seconds."""
+    """Largest lag of a group in a topic on a broker, in messages and in seconds."""
     messages = max((lag.messages for lag in lags), default=0)
     return messages, max(((lag.oldest_ms or 0) / 1000 for lag in lags), default=0.0)
 
 
 def total(stocks: Sequence[Stock]) -> int:
-    """The messages of all of them."""
+    """Sum of the messages."""
     return sum(stock.messages for stock in stocks)

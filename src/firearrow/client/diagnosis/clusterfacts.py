@@ -17,12 +17,12 @@ from firearrow.message import names
 from firearrow.wire.bodies import ClusterInfo
 from firearrow.wire.client_bodies import ConsumeStats
 
-SUBJECTS_MAX: Final = 2000  # topics, or groups with a lag, of a broker that are looked at
-PROGRESS_SECONDS: Final = 30.0  # of all groups of a broker
+SUBJECTS_MAX: Final = 2000  # per broker, of topics and of groups with a lag
+PROGRESS_SECONDS: Final = 30.0  # for all groups of a broker
 
 
 class BrokerFacts(NamedTuple):
-    """A broker that is registered; ``error`` says why there is nothing that it counts."""
+    """Registered broker; ``error`` says why its numbers are missing."""
 
     cluster: str
     name: str
@@ -32,7 +32,7 @@ class BrokerFacts(NamedTuple):
     error: str = ""
 
     def number(self, name: str) -> float | None:
-        """One of the numbers that it counts; None if it does not say."""
+        """Number that the broker reports; None without it."""
         try:
             return float(self.counted[name].split()[0])
         except (KeyError, IndexError, ValueError):
@@ -58,7 +58,7 @@ class Lag(NamedTuple):
 
 
 class Stock(NamedTuple):
-    """The messages that a topic has on a broker, and how many of them came in the last hour."""
+    """Messages of a topic on a broker, and the count of the last hour."""
 
     topic: str
     broker: str
@@ -68,8 +68,8 @@ class Stock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """All of it. ``silent`` are the name servers that don't answer, with what went wrong;
-    ``untold`` is what could not be asked."""
+    """Facts about a cluster. ``silent`` are the name servers without an answer, each with the error. ``untold`` are the
+    requests that failed."""
 
     now_ms: int
     name_servers: Sequence[str] = ()
@@ -85,12 +85,12 @@ class ClusterFacts:
 
     @property
     def is_dark(self) -> bool:
-        """Tell whether no name server answers, so that nothing is known of the brokers."""
+        """Tell whether no name server answers, so that the brokers are unknown."""
         return len(self.silent) == len(self.name_servers)
 
 
 async def collect(admin: Admin, now_ms: int, cluster: str | None = None) -> ClusterFacts:
-    """Ask all servers of a cluster, or of all that the name servers know."""
+    """Ask all servers of a cluster, or of all clusters that the name servers know."""
     silent = await _silent(admin)
     servers = admin.name_servers.addresses
     known = ClusterFacts(now_ms, servers, silent)
@@ -115,7 +115,7 @@ async def collect(admin: Admin, now_ms: int, cluster: str | None = None) -> Clus
 
 
 async def _silent(admin: Admin) -> dict[str, str]:
-    """The name servers that don't answer."""
+    """Name servers without an answer."""
     found: dict[str, str] = {}
     for address in admin.name_servers.addresses:
         try:
@@ -126,7 +126,7 @@ async def _silent(admin: Admin) -> dict[str, str]:
 
 
 async def brokers_of(admin: Admin, info: ClusterInfo, cluster: str | None) -> list[BrokerFacts]:
-    """All registered brokers, of a cluster or of all, with what each counts."""
+    """Registered brokers, of one cluster or of all, with the numbers that each reports."""
 
     async def counted(server: Server) -> BrokerFacts:
         broker = BrokerFacts(*server)
@@ -154,7 +154,7 @@ class _BrokerCollector:
         self.untold: list[str] = []
 
     async def collect(self) -> _BrokerCollector:
-        """Ask for all of it; what is refused is told in ``untold``."""
+        """Collect everything; failed requests go into ``untold``."""
         try:
             await self._collect_topics(await self._collect_lags())
         except (OSError, FirearrowError) as error:
@@ -163,7 +163,7 @@ class _BrokerCollector:
         return self
 
     async def _collect_lags(self) -> set[str]:
-        """The groups and how far they are; gives the topics that they consume."""
+        """Collect the groups and their progress; returns the topics that they consume."""
         address = self.broker.address
         found = await self._admin.offsets.all_progress(address, ordered=False, seconds=PROGRESS_SECONDS)
         table = await self._admin.groups.configs(address)
@@ -197,7 +197,7 @@ class _BrokerCollector:
     async def _offline(self, group: str) -> bool:
         try:
             found = await self._admin.groups.consumers(self.broker.address, group)
-        except FirearrowError:  # 206: nobody is there
+        except FirearrowError:  # 206: no consumer is connected
             return True
         return not found.connection_set
 
@@ -235,23 +235,23 @@ class _BrokerCollector:
         return stock
 
     async def _halves(self) -> int | None:
-        """Give the count of open half messages and the like that the broker will look at again."""
+        """Count of open half messages and similar entries that the broker will check again."""
         try:
             stats = await self._admin.offsets.progress(self.broker.address, names.TRANS_GROUP, names.TRANS_HALF_TOPIC)
-        except (OSError, FirearrowError):  # there has been no transaction
+        except (OSError, FirearrowError):  # there was no transaction yet
             return None
         return behind(stats)
 
     def _note_left_out(self, count: int, what: str) -> None:
         if count > SUBJECTS_MAX:
-            self.untold.append(f"{self.broker.name}: of {count} {what} only {SUBJECTS_MAX} were looked at")
+            self.untold.append(f"{self.broker.name}: of {count} {what}, only {SUBJECTS_MAX} were examined")
 
 
 def progress_by_group(found: Iterable[Mapping[str, Sequence[ConsumeStats]]]) -> Iterable[tuple[str, ConsumeStats]]:
-    """Give a broker's report of all its groups (317), one by one."""
+    """Split a broker's report of all its groups (317) by group."""
     return ((group, part) for table in found for group, parts in table.items() for part in parts)
 
 
 def behind(stats: ConsumeStats) -> int:
-    """Number of messages that a group has before it."""
+    """Count of messages that a group has not consumed."""
     return sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())

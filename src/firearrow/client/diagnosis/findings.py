@@ -1,4 +1,4 @@
-"""Findings of rules: severity, subject, evidence, and remedy."""
+"""Findings of rules: severity, subject, evidence and remedy."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class Finding(NamedTuple):
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """The gravest level: what is known to be wrong outweighs what is not known."""
+    """Gravest level: a known fault outweighs an unknown state."""
     return max((one.level for one in findings), key=_GRAVITY.index, default=Level.OK)
 
 
 def by_gravity(findings: Iterable[Finding]) -> list[Finding]:
-    """The gravest first, else in their order."""
+    """Findings by severity, the gravest first, otherwise in their order."""
     return sorted(findings, key=lambda one: -_GRAVITY.index(one.level))
 
 
 class Threshold(NamedTuple):
-    """From which value on something is a warning, and from which on critical; None: never."""
+    """Values from which on a finding is a warning, or critical; None: never."""
 
     warning: float | None
     critical: float | None
 
     def level(self, value: float) -> Level:
-        """Give the severity of a value."""
+        """Severity of a value."""
         if self.critical is not None and value >= self.critical:
             return Level.CRITICAL
         if self.warning is not None and value >= self.warning:
@@ -57,14 +57,14 @@ class Threshold(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Threshold:
-        """Read ``WARNING:CRITICAL``; either may be left out. ConfigError says what is wrong."""
+        """Read ``WARNING:CRITICAL``; either may be empty. Raises ConfigError with the fault."""
         warning, colon, critical = text.partition(":")
         try:
             limit = cls(_number(warning), _number(critical))
         except ValueError:
             colon = ""
         if not colon:
-            raise ConfigError(f"{text!r} is no limit: write WARNING:CRITICAL, as in 10:20 or :20")
+            raise ConfigError(f"{text!r} is not a limit: write WARNING:CRITICAL, as in 10:20 or :20")
         if None not in limit and limit[0] > limit[1]:  # type: ignore[operator]
             raise ConfigError(f"the limit {text!r} has the critical value before the warning")
         return limit

@@ -30,14 +30,13 @@ from firearrow.wire.client_bodies import (
 from firearrow.wire.codes import ResponseCode
 
 _NOBODY: Final = frozenset({ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
-IDLE_MS: Final = 60_000  # without a pull, or with messages that nobody finishes
-HEADS_MAX: Final = 64  # queues in which nothing moves, whose first message is looked at
-LAST_RETRIES: Final = 32  # of each queue of the retry topic, that are looked at
+IDLE_MS: Final = 60_000  # without a pull, or with messages that no handler finishes
+HEADS_MAX: Final = 64  # queues without progress whose first message is examined
+LAST_RETRIES: Final = 32  # examined, of each queue of the retry topic
 
 
 class GroupClient(NamedTuple):
-    """A member of a group: its connections to each broker, and what it says of itself; ``error``
-    says why it says nothing."""
+    """Member of a group: its connections to each broker, and its report; ``error`` says why the report is missing."""
 
     client_id: str
     connections: Mapping[str, Sequence[Connection]]
@@ -46,19 +45,19 @@ class GroupClient(NamedTuple):
 
 
 class QueueProgress(NamedTuple):
-    """A queue: how far the group is, and where the queue begins and ends."""
+    """Progress of the group in a queue, and the ends of the queue."""
 
     offsets: OffsetWrapper
     ends: TopicOffset
 
     @property
     def lag(self) -> int:
-        """The messages that are not consumed."""
+        """Count of messages that are not consumed."""
         return max(0, self.ends.max_offset - self.offsets.consumer_offset)
 
 
 class InspectedMessage(NamedTuple):
-    """A message that was looked at: its first topic, and how often it has failed."""
+    """Message that was examined: its first topic, and the count of its failures."""
 
     topic: str
     message_id: str
@@ -69,8 +68,8 @@ class InspectedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """All of it; what is by broker is by its name. ``topics`` are those that it subscribes to or
-    has consumed, without retry topics."""
+    """Facts about a group. Keys of brokers are their names. ``topics`` are those that it subscribes to or has consumed,
+    without retry topics."""
 
     group: str
     now_ms: int
@@ -79,17 +78,17 @@ class GroupFacts:
     forbidden: Sequence[tuple[str, str]] = ()  # broker, topic
     connections: Mapping[str, ConsumerConnection] = field(default_factory=dict)
     changes: Mapping[str, Sequence[MemberChange]] = field(default_factory=dict)
-    """Who joined and left, the oldest first; RocketMQ's brokers do not know it."""
+    """Members that joined and left, the oldest first; RocketMQ's brokers do not report them."""
     members_untold: Sequence[str] = ()
-    """Brokers that did not say who is connected, as they were not allowed to, say."""
+    """Brokers that did not report the group's connections, for example since permission is missing."""
     clients: Sequence[GroupClient] = ()
     pops_waiting: int = 0
-    """Pops that wait, if no client is connected: brokers don't know the clients of a proxy."""
+    """Waiting pops while no client is connected: brokers do not know the clients of a proxy."""
     topics: Sequence[str] = ()
     routes: Mapping[str, Route | None] = field(default_factory=dict)
     places: Mapping[MessageQueue, QueueProgress] = field(default_factory=dict)
     heads: Mapping[MessageQueue, InspectedMessage] = field(default_factory=dict)
-    """What clients have had in hand for longest, in the queues in which nothing seems to move."""
+    """First unfinished message of each queue that seems to make no progress."""
     retries: Sequence[InspectedMessage] = ()
     dead: int = 0
     rate: float = 0.0
@@ -102,7 +101,7 @@ class GroupFacts:
         return said - {""} or {one.message_model for one in self.connections.values() if one.message_model}
 
     def owners(self) -> dict[MessageQueue, list[str]]:
-        """Give the clients that claim a queue."""
+        """Clients that claim a queue."""
         found: dict[MessageQueue, list[str]] = {}
         for client in self.clients:
             if client.info is not None:
@@ -112,7 +111,7 @@ class GroupFacts:
         return found
 
     def lag(self, topic: str) -> int:
-        """The messages of a topic that are not consumed."""
+        """Count of messages of a topic that are not consumed."""
         return sum(place.lag for queue, place in self.places.items() if queue.topic == topic)
 
 
@@ -128,7 +127,7 @@ async def collect(admin: Admin, group: str, now_ms: int, topic: str | None = Non
 
 
 class _GroupCollector:
-    """The facts while they come."""
+    """Facts during their collection."""
 
     def __init__(self, admin: Admin, group: str, now_ms: int, masters: Mapping[str, str]) -> None:
         self._admin = admin
@@ -208,7 +207,7 @@ class _GroupCollector:
         count = 0
         for topic in topics:
             for address in self._masters.values():
-                with suppress(OSError, FirearrowError):  # it is on other brokers
+                with suppress(OSError, FirearrowError):  # another broker may have it
                     count += await self._admin.groups.pops_waiting(address, self._group, topic)
         return count
 
@@ -253,7 +252,7 @@ class _GroupCollector:
                 try:
                     ends = (await self._admin.topics.stats(address, topic)).offset_table
                     stats = await self._admin.offsets.progress(address, self._group, topic)
-                except (GroupNotFound, TopicNotFound):  # it is on other brokers
+                except (GroupNotFound, TopicNotFound):  # another broker may have it
                     continue
                 except (OSError, FirearrowError) as error:
                     self._note(f"{name}, topic {topic}", error)
@@ -272,14 +271,14 @@ class _GroupCollector:
     async def _ends(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         try:
             return (await self._admin.topic_stats(topic)).offset_table
-        except FirearrowError:  # there is no such topic, as nothing has failed yet
+        except FirearrowError:  # the topic does not exist before the first failure
             return {}
         except OSError as error:
             self._note(topic, error)
             return {}
 
     async def _retries(self, topic: str) -> list[InspectedMessage]:
-        """The last messages that came again."""
+        """Last messages that were redelivered."""
         found: list[InspectedMessage] = []
         for queue, end in (await self._ends(topic)).items():
             first = max(end.min_offset, end.max_offset - LAST_RETRIES)
@@ -299,7 +298,7 @@ class _GroupCollector:
         return {queue: seen[0] for (queue, _), seen in pairs if seen}
 
     async def _look(self, queue: MessageQueue, offset: int, count: int) -> list[InspectedMessage]:
-        """Messages from an offset on, without a group's having got them."""
+        """Read messages from an offset on, without delivering them to a group."""
         address = self._masters.get(queue.broker_name)
         if address is None:
             return []

@@ -18,20 +18,20 @@ from firearrow.wire.client_bodies import (
 )
 from firearrow.wire.codes import version_name
 
-OFTEN: Final = 3  # failures of one message, from which on it is taken for a poison message
-RECENT_MS: Final = 60 * 60 * 1000  # a message that failed before is of no interest
+OFTEN: Final = 3  # failures of one message, from which on it counts as a poison message
+RECENT_MS: Final = 60 * 60 * 1000  # older failures do not count
 SOON_MS: Final = 10 * 60 * 1000
-MANY: Final = 10  # messages that came again in that time
+MANY: Final = 10  # messages that were redelivered in that time
 POISON_MAX: Final = 5  # poison messages that are named
-SLOW_MS: Final = 200.0  # a message, in the handler
-LEAVES_MIN: Final = 3  # clients that left in that time, which make a finding
-STORIES_MAX: Final = 5  # clients that are told of
+SLOW_MS: Final = 200.0  # per message, in the handler
+LEAVES_MIN: Final = 3  # clients that left in that time, from which on there is a finding
+STORIES_MAX: Final = 5  # clients that are described
 
 Rule = Callable[[GroupFacts], Iterator[Finding]]
 
 
 def unknown_group(facts: GroupFacts) -> Iterator[Finding]:
-    """No broker, or not each, knows the group."""
+    """No broker, or not every broker, knows the group."""
     if facts.unknown_on and not facts.clients and not facts.members_untold:
         where = ", ".join(facts.unknown_on)
         level = Level.WARNING if facts.configs else Level.CRITICAL
@@ -40,13 +40,13 @@ def unknown_group(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def offline(facts: GroupFacts) -> Iterator[Finding]:
-    """Nobody is there, as far as brokers know."""
+    """No client is connected, according to the brokers."""
     if facts.clients or not facts.configs or facts.members_untold:
         return
     waiting = sum(place.lag for place in facts.places.values())
     if facts.pops_waiting:
         evidence = "no client is connected to a broker, and messages are consumed"
-        cure = "A proxy pops for its clients, which brokers don't know: ask the proxy for them."
+        cure = "A proxy pops for its clients, and brokers do not know these: ask the proxy for them."
         yield Finding("offline", Level.OK, facts.group, evidence, cure)
     else:
         yield Finding(
@@ -59,7 +59,7 @@ def offline(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def disabled(facts: GroupFacts) -> Iterator[Finding]:
-    """The group may not consume."""
+    """The group must not consume."""
     for broker, config in facts.configs.items():
         if not config.consume_enable:
             evidence = f"consumeEnable=false on {broker}"
@@ -76,7 +76,7 @@ def disabled(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def no_topic(facts: GroupFacts) -> Iterator[Finding]:
-    """A topic is not there, or nobody subscribes to it or polls queues of it."""
+    """A topic does not exist, or no client subscribes to it or polls its queues."""
     wanted = _subscriptions(facts) | {queue.topic for queue in facts.owners()}
     for topic in facts.topics:
         if facts.routes.get(topic) is None:
@@ -85,23 +85,23 @@ def no_topic(facts: GroupFacts) -> Iterator[Finding]:
         elif facts.clients and topic not in wanted and any(one.info for one in facts.clients):
             count = len(facts.clients)
             evidence = f"none of the {count} clients subscribes to it"
-            cure = "Subscribe to it, or delete the offsets of the group if it is no longer wanted."
+            cure = "Subscribe to it, or delete the offsets of the group if it is not needed any more."
             level = Level.WARNING if facts.lag(topic) or not wanted else Level.OK
             yield Finding("no-topic", level, topic, evidence, cure)
 
 
 def no_permission(facts: GroupFacts) -> Iterator[Finding]:
-    """A topic can't be read."""
+    """A topic is not readable."""
     for topic, route in facts.routes.items():
         for data in route.queue_datas if route else ():
             if not data.perm & PERM_READ:
-                evidence = f"perm={data.perm} on {data.broker_name} does not let anybody read"
+                evidence = f"perm={data.perm} on {data.broker_name} makes the topic unreadable"
                 cure = f"`firearrow mqadmin updateTopicPerm -t {topic} -p 6`, or brokerPermission."
                 yield Finding("no-permission", Level.CRITICAL, topic, evidence, cure)
 
 
 def duplicate_ids(facts: GroupFacts) -> Iterator[Finding]:
-    """Several clients call themselves the same."""
+    """Several clients have the same id."""
     for client in facts.clients:
         for broker, connections in client.connections.items():
             if len(connections) > 1:
@@ -111,14 +111,14 @@ def duplicate_ids(facts: GroupFacts) -> Iterator[Finding]:
                     Level.CRITICAL,
                     client.client_id,
                     f"is the id of {len(connections)} clients on {broker}: {addresses}",
-                    "Queues are shared out by id: give each process an instance name of its own "
+                    "Queues are divided by id: give each process a unique instance name "
                     "(in containers, addresses and process numbers repeat).",
                 )
                 break
 
 
 def unlike_subscriptions(facts: GroupFacts) -> Iterator[Finding]:
-    """Members want different things, of which the broker keeps the last."""
+    """Members have different subscriptions, of which the broker keeps the last."""
     by_wish: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
     for client in facts.clients:
         if client.info is not None:
@@ -135,12 +135,12 @@ def unlike_subscriptions(facts: GroupFacts) -> Iterator[Finding]:
             facts.group,
             f"{by_wish[first][0]} wants {_text(here)}, {by_wish[wish][0]} wants {_text(there)}",
             "All members of a group must subscribe to the same topics with the same expressions. "
-            "Use groups of their own for what differs.",
+            "Use separate groups for different subscriptions.",
         )
 
 
 def mixed_models(facts: GroupFacts) -> Iterator[Finding]:
-    """Some members broadcast, others share."""
+    """Some members broadcast, others share the queues."""
     if {BROADCASTING, CLUSTERING} <= facts.models:
         evidence = "some members broadcast, others share the queues"
         cure = "Use one group for each of the two."
@@ -148,7 +148,7 @@ def mixed_models(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def no_queue(facts: GroupFacts) -> Iterator[Finding]:
-    """There are more clients than queues: some have none."""
+    """There are more clients than queues, so some clients have none."""
     if BROADCASTING in facts.models:
         return
     for topic in facts.topics:
@@ -169,14 +169,14 @@ def no_queue(facts: GroupFacts) -> Iterator[Finding]:
                 Level.WARNING,
                 topic,
                 f"no queue is assigned to {', '.join(without)}, though there are {queues} for {len(there)} clients",
-                "A rebalance may be under way: look again in 20 s. Else see its log.",
+                "A rebalance may be running: look again in 20 s. If it lasts, see the client's log.",
             )
 
 
 def rebalances(facts: GroupFacts) -> Iterator[Finding]:
-    """Members leave and join again and again, and each time all divide the queues anew.
+    """Members leave and join repeatedly, and each time all members rebalance.
 
-    Only Firearrow's brokers know who did.
+    Only Firearrow's brokers report the members.
     """
     recent = {
         broker: [one for one in changes if facts.now_ms - one.at <= SOON_MS]
@@ -195,8 +195,8 @@ def rebalances(facts: GroupFacts) -> Iterator[Finding]:
         Level.WARNING,
         facts.group,
         f"in the last {SOON_MS // 60_000} min its members changed {len(changes)} times on {broker}: {'; '.join(texts)}",
-        "Each change has all members divide the queues anew, and some messages come twice. See "
-        "why they leave: restarts, a process that does nothing for long, lost connections. A "
+        "After each change all members rebalance, and some messages are delivered twice. Find "
+        "out why they leave: restarts, a process that hangs, lost connections. A "
         "rollout looks like this, too.",
     )
 
@@ -214,11 +214,11 @@ def _story(facts: GroupFacts, client_id: str, changes: Sequence[MemberChange], l
 
 
 def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
-    """Nobody has a queue, or two have it."""
+    """No client has a queue, or two clients have it."""
     if BROADCASTING in facts.models or not facts.clients:
         return
     if not all(one.info for one in facts.clients) or any(one.info and one.info.mq_pop_table for one in facts.clients):
-        return  # whoever does not say what it has may have it
+        return  # a client without a report may have the queue
     owners = facts.owners()
     for queue, place in facts.places.items():
         if queue.topic not in _subscriptions(facts):
@@ -229,8 +229,8 @@ def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
                 Level.CRITICAL,
                 _name(queue),
                 f"{place.lag:,} messages wait, and no client has the queue",
-                "A rebalance may be under way: look again in 20 s. Else a client that the brokers "
-                "still list may be gone, or members use different strategies.",
+                "A rebalance may be running: look again in 20 s. If it lasts, a client that the brokers "
+                "still list may be dead, or members use different strategies.",
             )
         elif len(owners.get(queue, ())) > 1:
             yield Finding(
@@ -238,12 +238,12 @@ def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
                 Level.WARNING,
                 _name(queue),
                 f"several clients have it: {', '.join(owners[queue])}",
-                "Messages come twice. Have all members use the same strategy and see the same brokers.",
+                "Messages are delivered twice. Let all members use the same strategy and the same brokers.",
             )
 
 
 def held_locks(facts: GroupFacts) -> Iterator[Finding]:
-    """A client waits for the lock of a queue that another has, or had when it died."""
+    """A client waits for the lock of a queue that another client holds, or held when it died."""
     for client in facts.clients:
         for queue, held in _held(client):
             if client.info and client.info.is_ordered and not held.locked and not held.droped:
@@ -253,20 +253,20 @@ def held_locks(facts: GroupFacts) -> Iterator[Finding]:
                     Level.CRITICAL,
                     _name(queue),
                     f"{client.client_id} consumes in order and has no lock of it{ago}",
-                    "The lock of a client that is gone ends after 60 s. If it lasts, another "
+                    "The lock of a dead client ends after 60 s. If it lasts, another "
                     "client holds it: look for one with the same group elsewhere.",
                 )
 
 
 def stuck_messages(facts: GroupFacts) -> Iterator[Finding]:
-    """A message is at work, or tried again and again, and nothing behind it is committed."""
+    """A message is in a handler or is retried, and no later message is committed."""
     for client in facts.clients:
         for queue, held in _held(client):
             head = facts.heads.get(queue)
             if not held.cached_msg_count or (client.info and client.info.is_paused):
                 continue
             if head and held.last_consume_timestamp > 0:
-                # a queue may have been empty for long before this message came
+                # the queue may have been empty for long before this message
                 since_ms = max(held.last_consume_timestamp, head.stored_ms)
                 waits_ms = facts.now_ms - since_ms
                 if waits_ms > IDLE_MS:
@@ -289,8 +289,8 @@ def _stuck(
         Level.CRITICAL,
         _name(queue),
         f"the message at offset {first}{which} {why}; {client.client_id} has {held.cached_msg_count:,} in hand",
-        "See what the client does (`firearrow mqadmin consumerStatus -s`), and mend its handler. "
-        f"To pass the message over, reset the queue to offset {first + 1}.",
+        "See what the client does (`firearrow mqadmin consumerStatus -s`), and fix its handler. "
+        f"To skip the message, reset the queue to offset {first + 1}.",
     )
 
 
@@ -304,7 +304,7 @@ def _message(seen: InspectedMessage) -> str:
 
 
 def poison_messages(facts: GroupFacts) -> Iterator[Finding]:
-    """Messages fail over and over."""
+    """Messages fail repeatedly."""
     often: dict[str, InspectedMessage] = {}
     for seen in sorted(facts.retries, key=lambda one: one.times):
         if seen.times >= OFTEN and facts.now_ms - seen.stored_ms < RECENT_MS:
@@ -316,50 +316,50 @@ def poison_messages(facts: GroupFacts) -> Iterator[Finding]:
             Level.WARNING,
             seen.topic,
             f"message {_message(seen)} has failed {seen.times} times, the last time {ago} s ago",
-            "See the log of the consumer for why; it becomes a dead letter after retryMaxTimes.",
+            "See the log of the consumer for the reason; the message becomes a dead letter after retryMaxTimes.",
         )
 
 
 def many_retries(facts: GroupFacts) -> Iterator[Finding]:
-    """Much of what is consumed fails, so that the retry topic grows."""
+    """Many messages fail, so the retry topic grows."""
     times = [seen.stored_ms for seen in facts.retries if facts.now_ms - seen.stored_ms < SOON_MS]
     if len(times) >= MANY:
         yield Finding(
             "many-retries",
             Level.WARNING,
             facts.group,
-            f"{len(times)} or more messages came again in the last {(facts.now_ms - min(times)) // 1000} s",
-            "See the log of the consumer: what its handler depends on may be gone.",
+            f"{len(times)} or more messages were redelivered in the last {(facts.now_ms - min(times)) // 1000} s",
+            "See the log of the consumer: a service that its handler needs may be down.",
         )
 
 
 def dead_letters(facts: GroupFacts) -> Iterator[Finding]:
-    """Messages were given up."""
+    """Messages became dead letters."""
     if facts.dead:
-        evidence = f"{facts.dead:,} messages were given up"
-        cure = f"They are in %DLQ%{facts.group}: mend what made them fail, and send them again."
+        evidence = f"{facts.dead:,} messages became dead letters"
+        cure = f"They are in %DLQ%{facts.group}: fix the reason of the failures, and send them again."
         yield Finding("dead-letters", Level.WARNING, facts.group, evidence, cure)
 
 
 def lost_places(facts: GroupFacts) -> Iterator[Finding]:
-    """The group is where the queue has no messages."""
+    """The group's offset is outside of the queue."""
     for queue, place in facts.places.items():
         at, least, most = (place.offsets.consumer_offset, place.ends.min_offset, place.ends.max_offset)
         if 0 <= at < least and place.offsets.last_timestamp:
-            evidence = f"offset {at} is before the first message, {least}: {least - at:,} are gone"
+            evidence = f"offset {at} is before the first message, {least}: {least - at:,} are deleted"
             cure = "They were deleted before they were consumed. Keep messages for longer."
             yield Finding("lost-place", Level.WARNING, _name(queue), evidence, cure)
         elif at > most:
             evidence = f"offset {at} is beyond the last message, {most - 1}"
-            cure = "The queue began again, so messages are passed over: reset the offset."
+            cure = "The queue has started again from a lower offset, so messages are skipped: reset the offset."
             yield Finding("lost-place", Level.CRITICAL, _name(queue), evidence, cure)
 
 
 def not_pulling(facts: GroupFacts) -> Iterator[Finding]:
-    """A client has a queue with messages and does not ask for them."""
+    """A client has a queue with messages and does not pull them."""
     for client in facts.clients:
         if client.info and client.info.is_paused:
-            cure = "Have the application resume it."
+            cure = "Resume it in the application."
             yield Finding("paused", Level.CRITICAL, client.client_id, "says it is paused", cure)
             continue
         for queue, held in _held(client):
@@ -372,7 +372,7 @@ def not_pulling(facts: GroupFacts) -> Iterator[Finding]:
                     _name(queue),
                     f"{client.client_id} has not pulled for {idle_ms // 1000} s, "
                     f"{held.cached_msg_count:,} messages in hand, {place.lag:,} wait",
-                    "It is paused, is held up by its own limits, or has lost the broker.",
+                    "It is paused, has reached its own limits, or has lost the broker.",
                 )
 
 
@@ -381,13 +381,13 @@ def silent_clients(facts: GroupFacts) -> Iterator[Finding]:
     for client in facts.clients:
         if client.info is None:
             addresses = {one.client_addr for all_ in client.connections.values() for one in all_}
-            evidence = f"does not say how it is ({', '.join(sorted(addresses))}): {client.error}"
-            cure = "POP consumers do not answer, nor do some that pull; any other that does not may hang."
+            evidence = f"gives no report ({', '.join(sorted(addresses))}): {client.error}"
+            cure = "POP consumers do not answer, nor do some pull consumers; any other silent client may hang."
             yield Finding("silent-client", Level.WARNING, client.client_id, evidence, cure)
 
 
 def slow_handlers(facts: GroupFacts) -> Iterator[Finding]:
-    """Handlers take so long that the lag grows."""
+    """Handlers are so slow that the lag grows."""
     for client in facts.clients:
         for topic, status in client.info.status_table.items() if client.info else ():
             if status.consume_rt >= SLOW_MS and facts.lag(topic):
@@ -402,19 +402,19 @@ def slow_handlers(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def unlike_versions(facts: GroupFacts) -> Iterator[Finding]:
-    """Members are of different versions or languages."""
+    """Members have different versions or languages."""
     kinds: dict[str, str] = {}
     for client in facts.clients:
         first = next(iter(client.connections.values()))[0]
         kinds.setdefault(f"{first.language} {version_name(first.version)}", client.client_id)
     if len(kinds) > 1:
         evidence = ", ".join(f"{kind} ({one})" for kind, one in sorted(kinds.items()))
-        cure = "That is fine as long as all of them share queues by the same strategy."
+        cure = "That is fine while all of them divide queues by the same strategy."
         yield Finding("unlike-versions", Level.OK, facts.group, evidence, cure)
 
 
 def untold(facts: GroupFacts) -> Iterator[Finding]:
-    """Give findings about questions that nobody answered."""
+    """Requests that no server answered."""
     for text in facts.untold:
         yield Finding("asked", Level.UNKNOWN, facts.group, text)
 
@@ -446,7 +446,7 @@ RULES: Final[Sequence[Rule]] = (
 
 
 def findings(facts: GroupFacts) -> list[Finding]:
-    """All that the rules find."""
+    """Findings of all rules."""
     return [one for rule in RULES for one in rule(facts)]
 
 

@@ -18,17 +18,17 @@ from firearrow.wire.admin_bodies import HaStatus
 from firearrow.wire.bodies import PERM_WRITE, Route
 
 ROUND_TRIPS: Final = 5
-FAR_MS: Final = 20.0  # for an answer that a broker gives at once
-WAIT_MS: Final = 50.0  # in the queue before a pool of threads
-HELD_MS: Final = 200.0  # a put, by the page cache
-LATE_BYTES: Final = 16 * 1024 * 1024  # that a slave, or dispatch, is behind
-FULL: Final = 0.85  # of a disk, from which on old files are deleted at once
+FAR_MS: Final = 20.0  # for an answer that needs no work
+WAIT_MS: Final = 50.0  # in the queue of a thread pool
+HELD_MS: Final = 200.0  # for a put, by the page cache
+LATE_BYTES: Final = 16 * 1024 * 1024  # behind, for a slave or dispatch
+FULL: Final = 0.85  # share of a disk, from which on old files are deleted at once
 FEW_BUFFERS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SendFacts:
-    """All of it; what is by broker is by its name. ``round_trips_ms`` are of small requests."""
+    """Facts about sends. Keys of brokers are their names. ``round_trips_ms`` are of small requests."""
 
     brokers: Sequence[BrokerFacts] = ()
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class SendFacts:
 
 
 async def collect(admin: Admin, clock: Clock, topic: str | None = None) -> SendFacts:
-    """Ask all brokers, or those that have a topic."""
+    """Ask all brokers, or those of a topic."""
     route = await _route(admin, topic) if topic else None
     brokers = await brokers_of(admin, await admin.cluster(), None)
     if route is not None:
@@ -60,7 +60,7 @@ async def _route(admin: Admin, topic: str) -> Route | None:
 
 
 class _SendCollector:
-    """The facts while they come."""
+    """Facts during their collection."""
 
     def __init__(self, admin: Admin, clock: Clock) -> None:
         self._admin = admin
@@ -80,7 +80,7 @@ class _SendCollector:
             self.untold.append(f"{broker.name}: {error}")
 
     async def _round_trip(self, broker: BrokerFacts) -> float:
-        """For how long the smallest of answers takes, in ms."""
+        """Duration of the smallest request, in ms."""
         began = self._clock.monotonic()
         await self._admin.topics.system_names(broker.address)
         return 1000 * (self._clock.monotonic() - began)
@@ -90,16 +90,16 @@ Rule = Callable[[SendFacts], Iterator[Finding]]
 
 
 def unreachable(facts: SendFacts) -> Iterator[Finding]:
-    """A broker that producers are sent to does not answer."""
+    """A broker that producers send to does not answer."""
     for broker in facts.brokers:
         if broker.error:
             evidence = f"{broker.address} does not answer: {broker.error}"
-            cure = "Producers lose a time-out on it each time: start it, or wipeWritePerm."
+            cure = "Each time, producers lose a timeout on it: start it, or use wipeWritePerm."
             yield Finding("unreachable", Level.CRITICAL, broker.name, evidence, cure)
 
 
 def no_route(facts: SendFacts) -> Iterator[Finding]:
-    """Nobody can send to the topic, or only to some brokers."""
+    """Producers can't send to the topic, or only to some brokers."""
     if facts.topic is None:
         return
     if facts.route is None:
@@ -107,17 +107,17 @@ def no_route(facts: SendFacts) -> Iterator[Finding]:
         yield Finding("no-route", Level.CRITICAL, facts.topic, "no broker has registered it", cure)
         return
     if not names.is_sendable(facts.topic):
-        cure = "Send to a topic of your own."
-        yield Finding("no-route", Level.CRITICAL, facts.topic, "it is the system's", cure)
+        cure = "Send to another topic."
+        yield Finding("no-route", Level.CRITICAL, facts.topic, "it is a system topic", cure)
     for data in facts.route.queue_datas:
         if not data.perm & PERM_WRITE:
-            evidence = f"perm={data.perm} on {data.broker_name} does not let anybody write"
+            evidence = f"perm={data.perm} on {data.broker_name} makes the topic unwritable"
             cure = "Allow it (updateTopicPerm, brokerPermission, addWritePerm)."
             yield Finding("no-route", Level.CRITICAL, facts.topic, evidence, cure)
 
 
 def refused(facts: SendFacts) -> Iterator[Finding]:
-    """A broker takes no messages, or soon won't."""
+    """A broker takes no messages, or will soon take none."""
     for broker in facts.brokers:
         if why := broker.counted.get("writesRefused"):
             yield Finding("refused", Level.CRITICAL, broker.name, why, "Make room on its disk.")
@@ -128,14 +128,14 @@ def refused(facts: SendFacts) -> Iterator[Finding]:
 
 
 def far_away(facts: SendFacts) -> Iterator[Finding]:
-    """The network, or the broker as a whole, is slow."""
+    """The network, or the whole broker, is slow."""
     for broker, times in facts.round_trips_ms.items():
         typical = sorted(times)[len(times) // 2]
         if typical >= FAR_MS:
             evidence = f"a small request takes {typical:.0f} ms (the fastest {min(times):.0f} ms)"
             cure = (
                 "If the fastest is as slow, it is the network: send from near by, or keep more "
-                "sends under way. Else the broker is busy."
+                "sends in flight. Otherwise the broker is busy."
             )
             yield Finding("far-away", Level.WARNING, broker, evidence, cure)
 
@@ -152,12 +152,12 @@ def send_queue(facts: SendFacts) -> Iterator[Finding]:
 
 
 def page_cache(facts: SendFacts) -> Iterator[Finding]:
-    """The kernel makes a put wait for the disk."""
+    """A put waits for the disk in the kernel."""
     for broker in facts.brokers:
         held = broker.number("pageCacheLockTimeMills") or 0
         if held >= HELD_MS:
             evidence = f"a put has been in the page cache for {held:,.0f} ms"
-            cure = "The disk is too slow for what is written, or memory is short."
+            cure = "The disk is too slow for this rate of writes, or memory is short."
             yield Finding("page-cache", Level.CRITICAL, broker.name, evidence, cure)
         buffers = broker.number("remainTransientStoreBufferNumbs")
         config = facts.configs.get(broker.name, {})
@@ -177,12 +177,12 @@ def each_on_disk(facts: SendFacts) -> Iterator[Finding]:
     for broker, config in facts.configs.items():
         if config.get("flushDiskType") == "SYNC_FLUSH":
             evidence = "flushDiskType=SYNC_FLUSH: each send waits for the disk"
-            cure = "That is what it costs to lose nothing: have many sends under way, or batches."
+            cure = "This is the price of losing nothing: keep many sends in flight, or send batches."
             yield Finding("each-on-disk", Level.OK, broker, evidence, cure)
 
 
 def replication(facts: SendFacts) -> Iterator[Finding]:
-    """Each send waits for a slave, and the slave is late or not there."""
+    """Each send waits for a slave, and the slave is late or missing."""
     for broker, status in facts.replicas.items():
         if facts.configs[broker].get("brokerRole") != "SYNC_MASTER":
             continue
@@ -198,12 +198,12 @@ def replication(facts: SendFacts) -> Iterator[Finding]:
 
 
 def dispatch(facts: SendFacts) -> Iterator[Finding]:
-    """The broker does not get on with its queues."""
+    """Dispatch to the queues is slow."""
     for broker in facts.brokers:
         late = broker.number("dispatchBehindBytes") or 0
         if late >= LATE_BYTES:
             evidence = f"queues are {late:,.0f} bytes behind the log"
-            cure = "It passes after a start. Else the broker gets more than it can do."
+            cure = "This passes after a start. If it lasts, the broker is overloaded."
             yield Finding("dispatch", Level.WARNING, broker.name, evidence, cure)
 
 
@@ -218,7 +218,7 @@ def failed_puts(facts: SendFacts) -> Iterator[Finding]:
 
 
 def untold(facts: SendFacts) -> Iterator[Finding]:
-    """Give findings about questions that nobody answered."""
+    """Requests that no server answered."""
     for text in facts.untold:
         yield Finding("asked", Level.UNKNOWN, "sends", text)
 
@@ -239,5 +239,5 @@ RULES: Final[Sequence[Rule]] = (
 
 
 def findings(facts: SendFacts) -> list[Finding]:
-    """All that the rules find."""
+    """Findings of all rules."""
     return [one for rule in RULES for one in rule(facts)]

@@ -1,4 +1,4 @@
-"""Throughput of a cluster: the positions of all queues and groups at two moments, and the rates between them."""
+"""Throughput of a cluster: positions of all queues and groups at two moments, and the rates between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from firearrow.clock import Clock
 from firearrow.errors import FirearrowError
 from firearrow.message import names
 
-TOPICS_MAX: Final = 200  # of a broker that no group consumes, which are asked for one by one
+TOPICS_MAX: Final = 200  # per broker, without consumers: each costs a request
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Sample:
 
 
 class BrokerRow(NamedTuple):
-    """A broker: messages a second, how full its disk is (of 1), what is not dispatched yet."""
+    """Rates of a broker: messages per second, used share of its disk, bytes that are not dispatched yet."""
 
     broker: str
     address: str
@@ -43,7 +43,7 @@ class BrokerRow(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic: the messages that it has had, and how many more it gets a second."""
+    """Rates of a topic: total messages, and messages per second."""
 
     topic: str
     arriving: float | None
@@ -51,7 +51,7 @@ class TopicRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A group in a topic: how far it is behind, and how many messages it consumes a second."""
+    """Rates of a group in a topic: its lag, and the messages that it consumes per second."""
 
     group: str
     topic: str
@@ -61,13 +61,13 @@ class GroupRow(NamedTuple):
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until it has caught up at this rate; None for never, and if it has nothing to consume."""
+        """Seconds until the lag is consumed at this rate; None for never, and without a lag."""
         gains = (self.consuming or 0) - (self.arriving or 0)
         return self.lag / gains if self.lag and gains > 0 else None
 
 
 class Traffic(NamedTuple):
-    """All of it, the busiest first. Rates are None until there are two samples."""
+    """Rates of a cluster, the busiest first; None until there are two samples."""
 
     brokers: list[BrokerRow]
     topics: list[TopicRow]
@@ -75,7 +75,7 @@ class Traffic(NamedTuple):
 
 
 async def sample(admin: Admin, clock: Clock) -> Sample:
-    """Ask all brokers; what can't be asked is told in ``untold``."""
+    """Ask all brokers; failed requests go into ``untold``."""
     brokers = await brokers_of(admin, await admin.cluster(), None)
     taken = Sample(clock.monotonic(), brokers)
     masters = [one for one in brokers if one.broker_id == MASTER and not one.error]
@@ -92,7 +92,7 @@ async def _add(taken: Sample, admin: Admin, broker: BrokerFacts) -> None:
 
 
 async def _add_groups(taken: Sample, admin: Admin, broker: BrokerFacts) -> set[str]:
-    """Take note of all groups; gives the topics that were met."""
+    """Add all groups; returns their topics."""
     found = await admin.offsets.all_progress(broker.address, ordered=False, seconds=PROGRESS_SECONDS)
     ends: dict[tuple[str, int], int] = {}
     for group, stats in progress_by_group(found.consume_stats_list):
@@ -108,7 +108,7 @@ async def _add_groups(taken: Sample, admin: Admin, broker: BrokerFacts) -> set[s
 
 
 async def _add_topics(taken: Sample, admin: Admin, broker: BrokerFacts, seen: set[str]) -> None:
-    """Take note of the topics that no group consumes."""
+    """Add the topics that no group consumes."""
     table = (await admin.topics.configs(broker.address)).topic_config_table
     own = {broker.name, broker.cluster, names.reply_topic(broker.cluster)}
     others = [name for name in table if name not in seen and not names.is_system_topic(name, own)]
@@ -122,7 +122,7 @@ async def _add_topics(taken: Sample, admin: Admin, broker: BrokerFacts, seen: se
 
 
 def traffic(now: Sample, before: Sample | None = None) -> Traffic:
-    """Give the throughput between two samples."""
+    """Throughput between two samples."""
     seconds = now.at - before.at if before is not None else 0.0
 
     def rate(end: int, start: int | None) -> float | None:

@@ -1,1 +1,1 @@
-"""Loads on any cluster: so many at once or so many a second, and how long each took."""
+"""Loads on any cluster: a number of operations in flight or per second, and the latency of each."""

@@ -1,4 +1,4 @@
-"""The loads: produce, consume, round trip, POP and transactions."""
+"""Loads: produce, consume, round trip, pop and transactions."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ QUEUES: Final = 8
 BYTES_MAX: Final = 4 * 1024 * 1024
 BATCH_MAX: Final = 1024
 ROUTE_SECONDS: Final = 10.0
-TRIP_SECONDS: Final = 10.0  # for one message to come back
+TRIP_SECONDS: Final = 10.0  # for the return of one message
 NUMBER_DIGITS: Final = 12
 POP_MESSAGES: Final = 32
 POP_WAIT_SECONDS: Final = 1.0
-IDLE_SECONDS: Final = 3.0  # without a message, after which a topic is taken to be read
+IDLE_SECONDS: Final = 3.0  # without a message, until a topic counts as read
 
 
 async def ensure_topic(admin: Admin, topic: str, queues: int = QUEUES) -> None:
-    """Have a topic, on each master of all clusters if it is not there yet."""
+    """Create a topic, on each master of all clusters, unless it exists."""
     try:
         await admin.topics.route(topic)
     except TopicNotFound:
@@ -59,7 +59,7 @@ async def ensure_topic(admin: Admin, topic: str, queues: int = QUEUES) -> None:
 
 @asynccontextmanager
 async def own_group(admin: Admin, topic: str, group: str | None) -> AsyncIterator[str]:
-    """The group that is given, or one for this run alone, which is deleted afterwards."""
+    """The given group, or a group for this run alone, which is deleted afterwards."""
     if group is not None:
         yield group
         return
@@ -77,25 +77,25 @@ async def _forget(admin: Admin, address: str, group: str) -> None:
     for server in admin.name_servers.addresses:
         try:
             await admin.topics.delete_from_name_server(server, retry_topic(group))
-        except FirearrowError:  # it never had it, or has forgotten it by itself
+        except FirearrowError:  # it never had the topic, or has forgotten it already
             continue
 
 
 def body_of(size: int) -> bytes:
-    """A body; ConfigError for one that no broker takes."""
+    """Body of a size. Raises ConfigError for a size that no broker takes."""
     if not 0 < size <= BYTES_MAX:
         raise ConfigError(f"bodies of {size} bytes: allowed is 1 to {BYTES_MAX}")
     return b"firearrow bench " * (size // 16) + b"." * (size % 16)
 
 
 async def produce(session: Session, topic: str, plan: LoadPlan, size: int, batch: int = 1) -> LoadResult:
-    """Send messages, or batches of them; measured is the answer of the broker."""
+    """Send messages, or batches of them; measures the time until the broker's answer."""
     if not 1 <= batch <= BATCH_MAX:
         raise ConfigError(f"batches of {batch}: allowed is 1 to {BATCH_MAX}")
     body = body_of(size)
     bodies = [body] * batch
     async with Producer(session, group=GROUP, compression=None) as producer:
-        await producer.queues(topic)  # its route is no part of the first send
+        await producer.queues(topic)  # the first send must not include its route
 
         async def one(_: int) -> int:
             if batch == 1:
@@ -110,7 +110,7 @@ async def produce(session: Session, topic: str, plan: LoadPlan, size: int, batch
 
 
 async def transaction(session: Session, topic: str, plan: LoadPlan, size: int) -> LoadResult:
-    """Send halves and commit them; measured is until the broker has been told to commit."""
+    """Send half messages and commit them; measures the time until the commit is sent."""
     body = body_of(size)
 
     async def commit(_: Message) -> Decision:
@@ -130,9 +130,9 @@ async def transaction(session: Session, topic: str, plan: LoadPlan, size: int) -
 
 
 async def consume(session: Session, topic: str, group: str, plan: LoadPlan) -> LoadResult:
-    """Consume from the first message on, by a push consumer; measured is how old messages are.
+    """Consume from the first message on, by a push consumer; measures the age of messages.
 
-    Ends as the plan says, or when no message has come for a while.
+    Ends by the plan, or after a while without a message.
     """
     measured = LoadResult()
     done = asyncio.Event()
@@ -167,9 +167,8 @@ async def consume(session: Session, topic: str, group: str, plan: LoadPlan) -> L
 
 
 async def pop(session: Session, topic: str, group: str, plan: LoadPlan) -> LoadResult:
-    """Pop and acknowledge; measured is from the request for some messages until all of them are
-    acknowledged. Ends as the plan says, or when no message has come for a while; the count of the
-    plan is of requests."""
+    """Pop and acknowledge; measures from a pop until all its messages are acknowledged. Ends by the plan, or after a
+    while without a message; the plan's count is of pops."""
     loop = asyncio.get_running_loop()
     size = 0
     begin = last = loop.time()
@@ -196,7 +195,7 @@ async def pop(session: Session, topic: str, group: str, plan: LoadPlan) -> LoadR
 
 
 async def round_trip(session: Session, topic: str, group: str, plan: LoadPlan, size: int) -> LoadResult:
-    """Send each message and wait until a push consumer has it; measured is all of that."""
+    """Send each message and wait until a push consumer has it; measures the whole round trip."""
     mark = secrets.token_hex(4).encode()
     filler = body_of(max(size, len(mark) + NUMBER_DIGITS))
     waiting: dict[bytes, asyncio.Future[None]] = {}
@@ -222,7 +221,7 @@ async def round_trip(session: Session, topic: str, group: str, plan: LoadPlan, s
                 waiting.pop(key, None)
             return 1
 
-        await one(0)  # when this has come, the consumer has its queues
+        await one(0)  # after its return, the consumer has its queues
         measured = await run(plan, lambda number: one(number + 1))
     measured.bytes = measured.messages * len(filler)
     return measured

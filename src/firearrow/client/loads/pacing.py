@@ -1,4 +1,4 @@
-"""Does one thing again and again: so many at once, so many a second, until enough is done."""
+"""Repeat an operation, with a number in flight or per second, until the plan ends."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from firearrow.errors import ConfigError, FirearrowError
 IN_FLIGHT_MAX: Final = 4096
 COUNT_MAX: Final = 1_000_000_000
 SECONDS_MAX: Final = 24 * 3600.0
-REASONS_MAX: Final = 5  # of failures, that are kept
-AFTER_FAILURE_SECONDS: Final = 0.01  # else a broker that is gone makes for a busy loop
+REASONS_MAX: Final = 5  # different failures to count
+AFTER_FAILURE_SECONDS: Final = 0.01  # otherwise a dead broker causes a busy loop
 
 
-# How long things took, in bounded memory: every value is kept with an error of less than 1 %.
+# Histogram of durations, in bounded memory: each value is stored with an error of less than 1 %.
 #
-# A bucket is as wide as 1/128 of the smallest value in it, so that a microsecond and an hour need
-# a few thousand buckets at most. The idea is that of HdrHistogram (http://hdrhistogram.org).
+# A bucket is as wide as 1/128 of the smallest value in it, so values from a microsecond to an hour need a few thousand
+# buckets at most. The idea is that of HdrHistogram (http://hdrhistogram.org).
 
 
-_BITS: Final = 8  # values below 256 have buckets of their own
+_BITS: Final = 8  # each value below 256 has a separate bucket
 _MASK: Final = (1 << _BITS) - 1
 
 
 class Histogram:
-    """Counts values, whole numbers of 0 or more (here: microseconds)."""
+    """Counts of values, whole numbers of 0 or more (here: microseconds)."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -36,7 +36,7 @@ class Histogram:
         self.max = 0
 
     def add(self, value: int) -> None:
-        """Count a value; a clock that went back makes it 0."""
+        """Count a value; a negative one, after a step of the clock, counts as 0."""
         value = max(value, 0)
         bucket = _bucket(value)
         self._counts[bucket] = self._counts.get(bucket, 0) + 1
@@ -46,11 +46,11 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """The mean; 0 of nothing."""
+        """Mean; 0 without values."""
         return self.total / self.count if self.count else 0.0
 
     def at(self, share: float) -> int:
-        """The value that a share of all (0 to 1) do not exceed; 0 of nothing."""
+        """Value that a share of all values (0 to 1) does not exceed; 0 without values."""
         wanted = share * self.count
         seen = 0
         for bucket in sorted(self._counts):
@@ -72,9 +72,9 @@ def _last_in(bucket: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Amount of a load: it ends after ``seconds``, or before when ``count`` operations are done. With ``per_second``
-    each operation has its time, and its duration counts from then on: a server that stands still is not measured less
-    often for that. Raises ConfigError for impossible values."""
+    """Amount of a load: it ends after ``seconds``, or earlier after ``count`` operations. With ``per_second`` each
+    operation has a start time, and its duration counts from then on. So a server that stalls is not measured less
+    often. Raises ConfigError for impossible values."""
 
     seconds: float = 10.0
     count: int | None = None
@@ -89,7 +89,7 @@ class LoadPlan:
         if not 1 <= self.in_flight <= IN_FLIGHT_MAX:
             raise ConfigError(f"{self.in_flight} in flight: allowed is 1 to {IN_FLIGHT_MAX}")
         if self.per_second is not None and not 0 < self.per_second < float("inf"):
-            raise ConfigError(f"{self.per_second:g} a second: it has to be more than 0")
+            raise ConfigError(f"{self.per_second:g} per second: must be more than 0")
 
 
 @dataclass(slots=True)
@@ -114,17 +114,17 @@ class LoadResult:
 async def run(
     plan: LoadPlan, one: Callable[[int], Awaitable[int]], ended: Callable[[], bool] = lambda: False
 ) -> LoadResult:
-    """Do it, and measure; ``one`` gets a number and gives how many messages that were.
+    """Run an operation by the plan, and measure it; ``one`` gets a number and returns its count of messages.
 
-    What fails (OSError, FirearrowError) is counted. What is under way when the time is over is
-    cancelled and not counted; ``ended`` says that there is no more to do.
+    Failures (OSError, FirearrowError) are counted. Operations in flight at the end are cancelled and not counted.
+    ``ended`` returns True if there is no more work.
     """
     pacing = _Pacer(plan, one, ended)
     try:
         async with asyncio.timeout(plan.seconds), asyncio.TaskGroup() as tasks:
             for _ in range(plan.in_flight):
                 tasks.create_task(pacing.work())
-    except TimeoutError:  # of the plan: what ``one`` raises is counted
+    except TimeoutError:  # the plan's end: errors of ``one`` are counted
         pass
     return pacing.result()
 

@@ -1,10 +1,10 @@
-"""Pops messages, and says what becomes of them.
+"""Pop messages, acknowledge them and change their invisible times.
 
-A popped message has a handle (`wire.pop`), which is kept in its property ``POP_CK`` as Java's
-clients have it. Until its time is over nobody else of the group gets it; an acknowledgement ends
-that for good, a change of the time puts its end elsewhere and gives a new handle.
+A popped message has a handle (`wire.pop`), kept in its property ``POP_CK`` as in RocketMQ's clients. During its
+invisible time no other consumer of the group gets it. An acknowledgement ends that for good. A change of the invisible
+time moves its end and returns a new handle.
 
-Source: upstream ``MQClientAPIImpl#processPopResponse``, ``PullAPIWrapper#popAsync``.
+Source: RocketMQ's ``MQClientAPIImpl#processPopResponse``, ``PullAPIWrapper#popAsync``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from firearrow.wire.pop import (
 )
 
 POP_MESSAGES_MAX: Final = 32
-POP_MORE_SECONDS: Final = 10.0  # for the answer, beyond the time that the broker may wait
+POP_MORE_SECONDS: Final = 10.0  # for the answer, beyond the broker's own waiting time
 ACK_SECONDS_MAX: Final = 3.0
 INIT_MIN, INIT_MAX = 0, 1
 
@@ -50,19 +50,19 @@ class PopOptions(NamedTuple):
     wait_ms: int = 15_000
     from_first: bool = False
     attempt: str | None = None
-    """Names an attempt in order, which may be repeated."""
+    """Name of an attempt in order, for its repetition."""
 
 
 class PopResult(NamedTuple):
-    """An answer to a pop."""
+    """Answer to a pop."""
 
     messages: list[Message]
     is_full: bool
-    """The broker has too many pops that wait."""
+    """The broker has too many waiting pops."""
 
 
 def handle_of(message: Message) -> Handle:
-    """The handle of a popped message; ConfigError if it was not popped."""
+    """Handle of a popped message. Raises ConfigError if the message was not popped."""
     text = message.view.properties.get(keys_of.POP_CHECKPOINT)
     if text is None:
         raise ConfigError(f"message {message.message_id} was not popped")
@@ -70,7 +70,7 @@ def handle_of(message: Message) -> Handle:
 
 
 class PopCalls:
-    """Asks brokers on behalf of a group; topics by their names at the brokers."""
+    """Asks brokers on behalf of a group; topics are given by their names at the brokers."""
 
     def __init__(self, calls: GroupCalls) -> None:
         self._calls = calls
@@ -78,9 +78,9 @@ class PopCalls:
         self._group = calls.group
 
     async def pop(self, queue: Queue, subscription: SubscriptionData, popping: PopOptions) -> PopResult:
-        """Pop from a queue, or, with queue id -1, from any of the broker.
+        """Pop from a queue, or with queue id -1 from all queues of the broker.
 
-        Raises OSError, or BrokerError for an answer that is none to a pop.
+        Raises OSError, or BrokerError for a refusal.
         """
         session = self._session
         address = session.address_of(session.broker_of(queue), any_will_do=True)
@@ -127,10 +127,10 @@ class PopCalls:
             message.topic = session.bare(queue.topic)
         return messages
 
-    # --- what becomes of them ---
+    # --- acknowledgements ---
 
     async def ack(self, topic: str, handle: Handle) -> bool:
-        """200051: a message is consumed; False if its time was over already."""
+        """Acknowledge a message (200051); returns False if its invisible time is over."""
         fields = self._fields(topic, handle)
         try:
             await self._session.call(
@@ -143,9 +143,9 @@ class PopCalls:
         return True
 
     async def ack_all(self, topic: str, handles: Iterable[Handle]) -> None:
-        """200151: messages are consumed, by one request for each broker.
+        """Acknowledge messages, with one request for each broker (200151).
 
-        What is popped in order is acknowledged one by one. Raises OSError or BrokerError.
+        Messages popped in order are acknowledged one by one. Raises OSError or BrokerError.
         """
         by_broker: dict[str, list[Handle]] = defaultdict(list)
         for handle in handles:
@@ -167,9 +167,9 @@ class PopCalls:
                 )
 
     async def change(self, topic: str, handle: Handle, invisible_ms: int) -> Handle:
-        """200053: a message comes again in so many ms; gives its new handle.
+        """Change the invisible time of a message, in ms from now (200053); returns its new handle.
 
-        Raises OSError or BrokerError, as where its time was over already.
+        Raises OSError, or BrokerError, for example if its invisible time is over.
         """
         fields = self._fields(topic, handle) | {"invisibleTime": invisible_ms}
         broker = handle.broker_name
@@ -195,7 +195,7 @@ class PopCalls:
 
 
 class _Handles:
-    """Makes the handles of one answer."""
+    """Handles of one answer."""
 
     def __init__(
         self, queue: Queue, pop_ms: int, invisible_ms: int, revive_queue_id: int, ext: Mapping[str, str]
@@ -219,7 +219,7 @@ class _Handles:
         return f"{head} {queue_offset}"
 
     def _next_of_lmq(self) -> int:
-        """The offset in the LMQ: the record has that of its topic's queue."""
+        """Offset in the LMQ; the record has the offset in its topic's queue."""
         offsets = self._offsets.get((0, 0), [])
         if self._lmq_seen >= len(offsets):
             raise RemoteProtocolError(f"{self._queue.broker} sent more messages of {self._queue.topic} than offsets")
@@ -233,7 +233,7 @@ class _Handles:
 
 
 def _times(message: Message, counts: Mapping[tuple[int, str], int]) -> int:
-    """Give the count of earlier pops of a message that was popped in order."""
+    """Count of earlier pops of a message that was popped in order."""
     view = message.view
     origin = origin_of(view.topic)
     found = counts.get((origin, f"qo{view.queue_id}%{view.queue_offset}"))
@@ -244,4 +244,4 @@ def _times(message: Message, counts: Mapping[tuple[int, str], int]) -> int:
 
 _NOTHING: Final[Sequence[int]] = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)
 GONE: Final[Sequence[int]] = (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL)
-"""Of what was popped: its time was over."""
+"""Codes of a message whose invisible time is over."""

@@ -1,8 +1,8 @@
-"""Pops the messages of one queue, or of all of a broker, and says what becomes of them.
+"""Pop the messages of one queue, or of all queues of a broker, and acknowledge them.
 
-Acknowledgements gather while one is under way, and leave together.
+While an acknowledgement is in flight, later ones gather and then leave together.
 
-Source: upstream ``DefaultMQPushConsumerImpl#popMessage``, ``ConsumeMessagePopConcurrentlyService``.
+Source: RocketMQ's ``DefaultMQPushConsumerImpl#popMessage``, ``ConsumeMessagePopConcurrentlyService``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Submit = Callable[[Source, list[Message]], None]
 
 
 class PopQueue:
-    """A queue that this consumer pops; also the source of its messages."""
+    """Pop loop of a queue, and the source of its messages."""
 
     keeps_order = False
 
@@ -104,10 +104,10 @@ class PopQueue:
         await asyncio.wait([self._room], timeout=FULL_SECONDS)
         self._room = None
 
-    # --- the source of messages ---
+    # --- message source ---
 
     def may_begin(self, message: Message) -> bool:
-        """Tell whether a message is still this consumer's: its time may be over."""
+        """Tell whether a message still belongs to this consumer: its invisible time may be over."""
         if self.is_dropped:
             return False
         if self._is_in_time(message):
@@ -120,18 +120,18 @@ class PopQueue:
         return self._member.calls.session.clock.now_ms() < handle_of(message).visible_ms
 
     def done(self, messages: Sequence[Message]) -> None:
-        """Acknowledge messages, unless their time is over."""
+        """Acknowledge messages, unless their invisible time is over."""
         if self.is_dropped:
             return
         self._leave(len(messages))
         in_time = [message for message in messages if self._is_in_time(message)]
         if len(in_time) < len(messages):
             fields = {**self.queue.fields, "messages": len(messages) - len(in_time)}
-            log.warning("popped messages were consumed too late: they come again", extra=fields)
+            log.warning("popped messages were consumed too late: they will be redelivered", extra=fields)
         self._ack(in_time)
 
     async def failed(self, messages: Sequence[Message], failure: Failure) -> None:
-        """Have messages come again."""
+        """Redeliver messages."""
         if self.is_dropped:
             return
         self._leave(len(messages))
@@ -150,9 +150,9 @@ class PopQueue:
             return
         try:
             await self._calls.change(self.queue.topic, handle_of(message), seconds * 1000)
-        except (OSError, FirearrowError) as error:  # then it comes again when its time is over
+        except (OSError, FirearrowError) as error:  # its redelivery comes at the end of its invisible time
             fields = {**message.queue.fields, "message_id": message.message_id, "error": error}
-            log.warning("message can't be put off", extra=fields)
+            log.warning("invisible time is not changed", extra=fields)
 
     def _leave(self, count: int) -> None:
         self._unacked -= count
@@ -174,7 +174,7 @@ class PopQueue:
                 some, self._acks = self._acks[:ACKS_MAX], self._acks[ACKS_MAX:]
                 try:
                     await self._calls.ack_all(self.queue.topic, some)
-                except (OSError, FirearrowError) as error:  # they come again
+                except (OSError, FirearrowError) as error:  # they are redelivered
                     fields = {**self.queue.fields, "messages": len(some), "error": error}
                     log.warning("messages are not acknowledged", extra=fields)
         finally:
@@ -182,33 +182,32 @@ class PopQueue:
             sent.set_result(None)
 
     async def acked(self, seconds: float) -> None:
-        """Wait until all acknowledgements have left, or the time is over."""
+        """Wait until all acknowledgements are sent, for a time at most."""
         if self._acking is not None:
             await asyncio.wait([self._acking], timeout=seconds)
 
 
-# --- When a popped message that its consumer failed comes again ---
+# Delays of popped messages until their redelivery after a failure.
 #
-# The client says so itself, message by message, by changing the invisible time (200053). It never
-# puts one into the dead letters.
+# The client decides, message by message, by a change of the invisible time (200053). It never makes a message a dead
+# letter.
 #
-# Source: upstream ``ConsumeMessagePopConcurrentlyService``.
+# Source: RocketMQ's ``ConsumeMessagePopConcurrentlyService``.
 
 
 POP_DELAYS_SECONDS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""By the level that the handler asks for, else by the failures before; the last from there on."""
+"""Index: the handler's level, or without one the count of earlier failures; beyond the end, the last counts."""
 
 
 def delay_seconds(reconsume_times: int, level: int = 0, delays: Sequence[int] = POP_DELAYS_SECONDS) -> int:
-    """Give the delay after a failure; ``level`` 0 follows from the failures before."""
+    """Delay after a failure; with ``level`` 0, by the count of earlier failures."""
     return delays[min(max(level or reconsume_times, 0), len(delays) - 1)]
 
 
 def exhausted_delay_seconds(age_ms: int, delays: Sequence[int] = POP_DELAYS_SECONDS) -> int | None:
-    """Give the delay of a message that has failed as often as it may; None gives it up.
+    """Delay of a message that has used up its retries; None gives it up.
 
-    ``age_ms`` is how long ago it was born. One that is young had its failures in no time, so it
-    waits once more for longer than it has lived.
+    ``age_ms`` is the message's age. A young message has failed quickly, so it waits once more, for longer than its age.
     """
     if age_ms > delays[-1] * 2 * 1000:
         return None

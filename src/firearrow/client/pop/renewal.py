@@ -1,9 +1,8 @@
-"""Keeps what is popped invisible for as long as its owner lives and works on it.
+"""Renew the invisible time of popped messages while their owner lives and works on them.
 
-A popped message comes again when its time is over, be its consumer dead or just slow. A `LeaseHolder`
-puts that off, again and again, so the time may be short (a task of a dead worker is soon with
-another) and the work long. It asks all brokers of a consumer at once, so that no message waits
-for the turn of its broker.
+A popped message is redelivered after its invisible time, whether its consumer is dead or slow. A `LeaseHolder` renews
+that time at intervals. So the time may be short, which hands the task of a dead worker to another soon, and the work
+may be long. It pops from all brokers of a consumer at once, so no message waits for its broker's turn.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from firearrow.net.tasks import Running, Tasks
 log = logging.getLogger(__name__)
 
 INVISIBLE_MIN: Final = timedelta(seconds=1)
-ROUNDS: Final = 3  # in an invisible time, so that two may fail
-CALLS_MAX: Final = 32  # under way at once
+ROUNDS: Final = 3  # in an invisible time, so two renewals may fail
+CALLS_MAX: Final = 32  # in flight at once
 ACK_TRIES: Final = 3
-AGAIN_SECONDS: Final = 1.0  # after a failure, until a broker is asked again
+AGAIN_SECONDS: Final = 1.0  # between a failure and the next request
 SOON: Final = timedelta(milliseconds=100)
 
 
 class LeasedMessage:
-    """A message that was received, until it is said what becomes of it."""
+    """Received message that is neither acknowledged nor given back."""
 
     __slots__ = ("_changing", "_holder", "consumer", "message")
 
     def __init__(self, holder: LeaseHolder, consumer: SimpleConsumer, message: Message) -> None:
         self._holder = holder
-        self._changing = asyncio.Lock()  # a change makes a new handle, which is the one that counts
+        self._changing = asyncio.Lock()  # a change returns a new handle, and only that one is valid
         self.consumer = consumer
         self.message = message
 
     async def ack(self) -> bool:
-        """It is done. False if its time was over: it may come again. Raises OSError or
-        BrokerError if that can't be said to the broker, and it comes again then."""
+        """Acknowledge the message. Returns False if its invisible time was over: it may be redelivered. Raises OSError
+        or BrokerError after the last attempt; the message is then redelivered."""
         self.let_go()
         async with self._changing:
             for _ in range(ACK_TRIES - 1):
@@ -56,32 +55,31 @@ class LeasedMessage:
             return await self.consumer.ack(self.message)
 
     async def give_back(self) -> None:
-        """It is to come again soon. Raises OSError or BrokerError, and it comes again later."""
+        """Redeliver the message soon. Raises OSError or BrokerError; the message is then redelivered later."""
         self.let_go()
         async with self._changing:
             await self.consumer.change_invisible(self.message, SOON)
 
     def let_go(self) -> None:
-        """Nobody works on it any more: unless it is acknowledged, it comes again when its time is
-        over."""
+        """Stop the renewal: unless the message is acknowledged, it is redelivered after its invisible time."""
         self._holder.held.discard(self)
 
     async def hold_on(self) -> None:
-        """Have its time begin anew, unless it was said meanwhile what becomes of it."""
+        """Renew the invisible time, unless the message is acknowledged or given back meanwhile."""
         async with self._changing:
             if self in self._holder.held:
                 await self.consumer.change_invisible(self.message, self._holder.invisible)
 
 
 class LeaseHolder:
-    """Receives for one event loop, from consumers that others have started and will stop.
+    """Receiver for one event loop, from consumers that the caller starts and stops.
 
-    ``invisible`` is how long a message stays away from others if this process dies.
+    ``invisible`` is the time until another process gets the messages of a dead one.
     """
 
     def __init__(self, invisible: timedelta) -> None:
         if invisible < INVISIBLE_MIN:
-            raise ConfigError(f"messages can't be invisible for {invisible}: {INVISIBLE_MIN} at least")
+            raise ConfigError(f"an invisible time of {invisible} is too short: the minimum is {INVISIBLE_MIN}")
         self.invisible = invisible
         self.held: set[LeasedMessage] = set()
         self._ready: deque[LeasedMessage] = deque()
@@ -91,30 +89,30 @@ class LeaseHolder:
         self._tasks.every(self.invisible.total_seconds() / ROUNDS, self._hold_on, "held messages")
 
     async def ask(self, consumer: SimpleConsumer, count: int) -> None:
-        """Have messages of a consumer be received, at most so many from each broker, unless that
-        is under way. Raises OSError or FirearrowError if it is not known from where."""
+        """Begin to receive from a consumer, up to ``count`` messages from each broker, unless a request is in flight.
+        Raises OSError or FirearrowError if the brokers are not known."""
         for place in await consumer.places():
             key = consumer.group, place
             if key not in self._pops:
                 self._pops[key] = self._tasks.start(self._pop(consumer, place, count), f"receive {place.topic}")
 
     async def answered(self) -> None:
-        """Wait until a broker has answered, be it with nothing; then ask again."""
+        """Wait until a broker has answered, possibly without messages; then ask again."""
         await self._asked.wait()
 
     def wake(self) -> None:
-        """Have whoever waits for an answer ask again: there is room for more."""
+        """Wake the caller of `answered`: there is room for more messages."""
         self._asked.set()
 
     def take(self) -> list[LeasedMessage]:
-        """Give the messages received since the last call."""
+        """Messages received since the last call."""
         self._asked.clear()
         taken = list(self._ready)
         self._ready.clear()
         return taken
 
     async def look(self, consumer: SimpleConsumer) -> LeasedMessage | None:
-        """A message of a consumer that there is now. Raises OSError or BrokerError."""
+        """One message of a consumer that exists now; None without one. Raises OSError or BrokerError."""
         for held in self._ready:
             if held.consumer is consumer:
                 self._ready.remove(held)
@@ -127,14 +125,14 @@ class LeaseHolder:
         return None
 
     async def rest(self) -> None:
-        """Receive nothing until asked again; what nobody has taken comes again soon."""
+        """Stop receiving until the next `ask`; messages that were not taken are redelivered soon."""
         for pop in tuple(self._pops.values()):
             await pop.stop()
-        self._pops.clear()  # one that was stopped before it began has not left
+        self._pops.clear()  # a task that was stopped before it began has not removed itself
         await give_back(self.take())
 
     async def close(self) -> None:
-        """End; what is held comes again when its time is over."""
+        """End; messages still held are redelivered after their invisible time."""
         await self.rest()
         await self._tasks.close()
         self.held.clear()
@@ -164,16 +162,16 @@ class LeaseHolder:
         except (OSError, BrokerError) as error:
             if isinstance(error, BrokerError) and error.code in GONE:
                 held.let_go()
-            log.warning("a message may come twice", extra=_about(held, error))
+            log.warning("a message may be delivered twice", extra=_about(held, error))
 
 
 async def give_back(some: Sequence[LeasedMessage]) -> None:
-    """Have messages come again soon; those for which that fails come when their time is over."""
+    """Redeliver messages soon; after a failure, when their invisible time is over."""
     for few in _portions(some):
         results = await asyncio.gather(*(it.give_back() for it in few), return_exceptions=True)
         for held, result in zip(few, results, strict=True):
             if isinstance(result, OSError | FirearrowError):
-                log.info("a message comes again later", extra=_about(held, result))
+                log.info("a message is redelivered later", extra=_about(held, result))
             elif isinstance(result, BaseException):
                 raise result
 

@@ -1,4 +1,4 @@
-"""A consumer that is asked for messages, and told what became of each.
+"""Receive messages on request, and acknowledge each.
 
 ::
 
@@ -7,9 +7,8 @@
             ...
             await consumer.ack(message)
 
-Messages are popped (POP): any consumer of the group gets any of them, so there are no queues to
-share out, and a slow one keeps up nobody. What is not acknowledged while it is invisible to the
-others comes again.
+Messages are popped (POP): each consumer of the group gets any messages. There are no queues to divide, and a slow
+consumer blocks no other. A message that is not acknowledged within its invisible time is redelivered.
 """
 
 from __future__ import annotations
@@ -35,16 +34,15 @@ from firearrow.wire.pop import ANY_QUEUE
 
 WAIT_SECONDS: Final = 15.0
 INVISIBLE: Final = timedelta(seconds=60)
-FULL_SECONDS: Final = 0.1  # before a broker that has too many waiting pops is asked again
+FULL_SECONDS: Final = 0.1  # before the next pop from a broker with too many waiting pops
 
 
 class SimpleConsumer(ConsumerLife):
-    """A member of a group that pops.
+    """Member of a group that pops.
 
-    ``cluster`` is where the name servers are, or a `Session` that others use as well; without one
-    it has its own, which takes all further arguments. ``topics`` are names, or a mapping of names
-    to expressions (``A || B``). With ``start`` at the first message a group without offsets gets
-    what is there.
+    ``cluster`` is the address of the name servers, or a `Session` to share. Without a session, the consumer creates one
+    from the further arguments. ``topics`` are names, or a mapping of names to expressions (``A || B``). With ``start``
+    at the first message, a group without offsets gets the stored messages, too.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class SimpleConsumer(ConsumerLife):
 
     @property
     def group(self) -> str:
-        """The group, as brokers call it."""
+        """Group as brokers call it."""
         return self._calls.group
 
     def consumer_data(self) -> ConsumerData:
@@ -78,7 +76,7 @@ class SimpleConsumer(ConsumerLife):
             self.group, "CONSUME_POP", CLUSTERING, self._start_from.value, list(self._subscriptions.values())
         )
 
-    # --- its life ---
+    # --- life ---
 
     async def _begin(self) -> None:
         self.session.add_consumer(self)
@@ -86,16 +84,16 @@ class SimpleConsumer(ConsumerLife):
             await self.session.route(topic)
         await self.session.heartbeat(must_be_permitted=True)
 
-    # --- what is wanted ---
+    # --- subscriptions ---
 
     async def subscribe(self, topic: str, tags: str | Iterable[str] = SUBSCRIBE_ALL) -> None:
-        """Receive another topic, too, or by another expression."""
+        """Subscribe to another topic, or by another expression."""
         name = self._subscribe(topic, tags)
         await self.session.route(name)
         await self.session.heartbeat(must_be_permitted=True)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Receive a topic no more; one that is not subscribed to is none."""
+        """End the subscription to a topic; without a subscription, does nothing."""
         self._subscriptions.pop(self.session.topic(topic), None)
         await self.session.heartbeat()
 
@@ -115,15 +113,14 @@ class SimpleConsumer(ConsumerLife):
         wait: float = WAIT_SECONDS,
         place: Queue | None = None,
     ) -> list[Message]:
-        """Receive some messages, which nobody else of the group gets for a time.
+        """Receive messages, which no other consumer of the group gets during the invisible time.
 
-        Waits for so many seconds if there are none at the broker that is asked: topics and brokers
-        take turns, unless ``place`` is one of ``places``. Raises OSError or BrokerError;
-        ConfigError for what no broker gives.
+        If the broker has no messages, waits up to ``wait`` seconds. Topics and brokers take turns, unless ``place`` is
+        one of ``places``. Raises OSError or BrokerError, and ConfigError for an invalid ``max_messages``.
         """
         self._check_running()
         if not 1 <= max_messages <= POP_MESSAGES_MAX:
-            raise ConfigError(f"group {self.group!r}: {max_messages} messages, a broker gives 1 to {POP_MESSAGES_MAX}")
+            raise ConfigError(f"group {self.group!r}: max_messages={max_messages}: allowed is 1 to {POP_MESSAGES_MAX}")
         queue = await self._next() if place is None else place
         subscription = self._subscriptions[queue.topic]
         popping = PopOptions(
@@ -135,7 +132,7 @@ class SimpleConsumer(ConsumerLife):
         return await self._only_wanted(popped, subscription)
 
     async def places(self) -> list[Queue]:
-        """The topics and brokers that messages are received from, each for all of its queues."""
+        """Topics and brokers to receive from, each place for all of its queues."""
         topics = list(self._subscriptions)
         if not topics:
             raise ConfigError(f"group {self.group!r} subscribes to no topic")
@@ -144,11 +141,11 @@ class SimpleConsumer(ConsumerLife):
             route = await self.session.route(topic)
             places += sorted({(queue.broker, topic) for queue in subscribe_queues(topic, route)})
         if not places:
-            raise ConnectionError(f"no broker lets topics {topics} be read")
+            raise ConnectionError(f"no broker lets clients read topics {topics}")
         return [Queue(topic, broker, ANY_QUEUE) for broker, topic in places]
 
     async def _next(self) -> Queue:
-        """The broker and the topic whose turn it is."""
+        """Broker and topic in turn."""
         places = await self.places()
         self._turn += 1
         return places[self._turn % len(places)]
@@ -162,13 +159,12 @@ class SimpleConsumer(ConsumerLife):
         return messages
 
     async def ack(self, message: Message) -> bool:
-        """A message is consumed. False if its time was over: it may come again."""
+        """Acknowledge a message. Returns False if its invisible time was over: it may be redelivered."""
         self._check_running()
         return await self._pops.ack(self._topic_of(message), handle_of(message))
 
     async def ack_all(self, messages: Iterable[Message]) -> None:
-        """Messages are consumed, by one request for each broker and topic; what was too late comes
-        again."""
+        """Acknowledge messages, with one request for each broker and topic; a late one is redelivered."""
         self._check_running()
         by_topic: dict[str, list[Message]] = defaultdict(list)
         for message in messages:
@@ -177,9 +173,9 @@ class SimpleConsumer(ConsumerLife):
             await self._pops.ack_all(topic, map(handle_of, some))
 
     async def change_invisible(self, message: Message, invisible: timedelta) -> None:
-        """Have a message come again in so much time from now; until then it can be acknowledged.
+        """Redeliver a message after a time from now; until then it can be acknowledged.
 
-        Raises BrokerError if its time was over.
+        Raises BrokerError if its invisible time was over.
         """
         self._check_running()
         invisible_ms = int(invisible.total_seconds() * 1000)

@@ -1,9 +1,9 @@
-"""Gathers messages that are sent side by side into batches: one request for many.
+"""Gather concurrent sends into batches, one request for many messages.
 
-Messages of one topic, queue and tag go together. A batch leaves when it has 32 KiB, or 10 ms after
-its first message. Each sender is told of its own message.
+Messages of one topic, queue and tag go together. A batch leaves at 32 KiB, or 10 ms after its first message. Each
+caller gets the receipt of its own message.
 
-Source: upstream ``ProduceAccumulator``.
+Source: RocketMQ's ``ProduceAccumulator``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _PendingDraft(NamedTuple):
 
 
 class _OpenBatch:
-    """Messages that go together."""
+    """Messages of one future batch."""
 
     __slots__ = ("held", "place", "size_bytes", "timer")
 
@@ -45,7 +45,7 @@ class _OpenBatch:
 
 
 class Accumulator:
-    """Messages that are held for a moment; ``send`` sends a batch of them."""
+    """Accumulator of messages; ``send`` sends a batch."""
 
     def __init__(self, tasks: Tasks, send: SendBatch) -> None:
         self._tasks = tasks
@@ -65,7 +65,7 @@ class Accumulator:
         )
 
     async def send(self, draft: Draft, place: QueueChoice) -> Receipt:
-        """Send a message with those beside it; raises as a batch does."""
+        """Send a message in a batch; raises as a batch does."""
         loop = asyncio.get_running_loop()
         key = draft.topic, place, draft.properties.get(keys_of.TAGS, "")
         batch = self._batches.get(key)
@@ -84,7 +84,7 @@ class Accumulator:
         return await receipt
 
     async def close(self) -> None:
-        """Send what is held, and wait for it."""
+        """Send the pending messages, and wait for their receipts."""
         for key in tuple(self._batches):
             self._leave(key)
         if self._under_way:
@@ -94,7 +94,7 @@ class Accumulator:
         batch = self._batches.pop(key)
         batch.timer.cancel()
         self._held_bytes -= batch.size_bytes
-        wanted = [held for held in batch.held if not held.receipt.done()]  # or it was cancelled
+        wanted = [held for held in batch.held if not held.receipt.done()]  # others were cancelled
         if wanted:
             self._under_way |= {held.receipt for held in wanted}
             self._tasks.start(self._send_all(wanted, batch.place), "batch")
@@ -115,5 +115,5 @@ class Accumulator:
                     waiting.set_result(receipts[number])
                 elif failure is not None:
                     waiting.set_exception(failure)
-                else:  # this task is being ended
+                else:  # this task is ending
                     waiting.cancel()

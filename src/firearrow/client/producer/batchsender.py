@@ -1,12 +1,11 @@
-"""Sends batches of messages to brokers: several in flight, each acknowledged or tried again.
+"""Send batches of messages to brokers, several in flight; each is acknowledged or retried.
 
-One coroutine at a time uses a sender. It keeps some batches in flight to each broker; when their
-limit is reached, it waits for the oldest. A batch that a broker refuses for reasons of its own, or
-does not answer, goes to another queue, on another broker if there is one. The broker may have stored
-it nevertheless, so a message is sent at least once.
+One coroutine at a time uses a sender. It keeps several batches in flight to each broker; at their limit, it waits for
+the oldest. If a broker refuses a batch for a temporary reason, or does not answer, the batch goes to another queue, on
+another broker if possible. The first broker may have stored it nevertheless, so a message is sent at least once.
 
-A batch for one queue goes to that queue only. The next batch to this queue leaves when the one before
-it has been acknowledged: so they stay in order.
+A batch for one queue goes to that queue only. The next batch to this queue leaves after the acknowledgement of the one
+before, so batches stay in order.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from firearrow.net.futures import Pending
 from firearrow.wire.codes import RequestCode, ResponseCode
 
 IN_FLIGHT_MAX: Final = 16  # batches to one broker: enough to keep it busy meanwhile
-IN_FLIGHT_BYTES_MAX: Final = 2 << 20  # of these: about what sockets take; the client would copy more once again
+IN_FLIGHT_BYTES_MAX: Final = 2 << 20  # about as much as sockets take: with more, the client would copy once more
 PAUSE_SECONDS: Final = 0.25  # before the first retry; then twice as long each time
 PAUSE_SECONDS_MAX: Final = 5.0
 
@@ -46,9 +45,9 @@ _TRY_ELSEWHERE: Final = (NotPermitted, TopicNotFound)
 
 
 class BatchBody(NamedTuple):
-    """Messages of one topic as the body of a batch send; ``alone`` if it has to be a single one.
+    """Messages of one topic as the body of a batch send; ``alone`` for a single message.
 
-    ``target`` is None unless it must be that one.
+    With a ``target``, the batch must go to that queue.
     """
 
     topic: str
@@ -58,7 +57,7 @@ class BatchBody(NamedTuple):
     target: Target | None
 
     def halves(self) -> tuple[BatchBody, BatchBody]:
-        """The first and the second half of the messages, of which there must be two at least."""
+        """First and second half of the messages, of which there must be at least two."""
         half = self.messages // 2
         assert half
         at = 0
@@ -70,11 +69,11 @@ class BatchBody(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages to send, and how that has gone so far."""
+    """Messages to send, and their attempts up to now."""
 
     piece: BatchBody
     attempts: int = 0
-    failed_on: str = ""  # the broker that did not take it last
+    failed_on: str = ""  # the broker of the last failure
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ class _Flight:
 
 @dataclass(frozen=True, slots=True)
 class SendCounts:
-    """Counts of what brokers have acknowledged."""
+    """Counts of acknowledged messages, batches and retries."""
 
     messages: int
     batches: int
@@ -102,9 +101,9 @@ class SendCounts:
 
 
 class BatchSender:
-    """Sends messages of a producer group; ``retries`` are those of one batch.
+    """Sends messages of a producer group; ``retries`` is the limit for one batch.
 
-    With ``broker_name`` there is no other broker to send to.
+    With ``broker_name``, it sends to that broker only.
     """
 
     def __init__(
@@ -133,20 +132,19 @@ class BatchSender:
 
     @property
     def sent(self) -> SendCounts:
-        """Counts of what brokers have acknowledged until now."""
+        """Counts of acknowledged messages, batches and retries up to now."""
         return SendCounts(self._messages, self._batches, self._retries, self._not_durable)
 
     async def send(self, pieces: Iterable[BatchBody]) -> None:
         """Send messages. Some of them may still be in flight afterwards: see ``finish``.
 
-        Raises BrokerError, ConnectionError or TimeoutError for messages that could not be sent, in
-        words that say which.
+        Raises BrokerError, ConnectionError or TimeoutError for messages that could not be sent; the text names them.
         """
         for piece in pieces:
             await self._launch(_Batch(piece))
 
     async def finish(self) -> SendCounts:
-        """Wait until all is acknowledged; raises as ``send``."""
+        """Wait until all batches are acknowledged; raises as ``send``."""
         while self._flights:
             await self._land()
         return self.sent
@@ -181,7 +179,7 @@ class BatchSender:
         return count >= IN_FLIGHT_MAX or (count > 0 and size + len(batch.piece.members) > IN_FLIGHT_BYTES_MAX)
 
     async def _land(self) -> None:
-        """Wait for the oldest batch; if it was not taken, send it again."""
+        """Wait for the oldest batch, and retry it after a failure."""
         flight = self._flights.popleft()
         batch = flight.batch
         self._in_flight[flight.target.address] -= 1
@@ -192,7 +190,7 @@ class BatchSender:
             if answer.code != 0:
                 raise BrokerError.of(answer.code, answer.remark, flight.target.address)
         except NotDurable:
-            self._not_durable += batch.piece.messages  # stored and seen; again it would be there twice
+            self._not_durable += batch.piece.messages  # stored already: a retry would store it twice
         except (*MAY_PASS, *_TRY_ELSEWHERE) as error:
             await self._note_failure(batch, error, flight.target.broker_name)
             await self._launch(batch)
@@ -204,10 +202,9 @@ class BatchSender:
         self._batches += 1
 
     async def _part(self, batch: _Batch, error: BrokerError) -> None:
-        """Send the halves of what a broker refuses, if a part of it can be the reason.
+        """Send the halves of a refused batch, if a part of it can be the reason.
 
-        One message may be what it does not take, or the limit of its ``maxMessageSize`` may be
-        lower than what a batch holds.
+        The broker may refuse one message, or its ``maxMessageSize`` may be below the size of the batch.
         """
         if not isinstance(error, InvalidRequest) or batch.piece.messages == 1:
             raise self._explained(batch, error) from None
@@ -215,7 +212,7 @@ class BatchSender:
             await self._launch(_Batch(half))
 
     async def _note_failure(self, batch: _Batch, error: OSError | BrokerError, broker_name: str) -> None:
-        """Prepare another attempt, or raise the error if there is to be none."""
+        """Prepare another attempt, or raise the error after the last one."""
         piece = batch.piece
         batch.attempts += 1
         known = self._targets.pop(piece.topic, [])  # it may be out of date
@@ -230,7 +227,7 @@ class BatchSender:
             await _pause(batch.attempts)
 
     def _explained(self, batch: _Batch, error: OSError | BrokerError) -> OSError | BrokerError:
-        """The error, with what could not be sent and what was."""
+        """Error that counts the messages that could not be sent and those that were."""
         tried = "" if batch.attempts < 2 else f" in {batch.attempts} attempts"
         piece = batch.piece
         what = (
@@ -255,12 +252,12 @@ class BatchSender:
         fields["i"] = member.properties.decode("utf-8", "replace")
         return await self._client.begin(target.address, RequestCode.SEND_MESSAGE_V2, fields, member.body)
 
-    # --- where to ---
+    # --- targets ---
 
     async def _target_of(self, batch: _Batch) -> Target:
-        """Queue that a batch must go to, at its present address; else the one whose turn it is.
+        """Queue that a batch must go to, at its present address; without one, the next queue in turn.
 
-        That is none of the broker that has just failed, if there is another.
+        The queue in turn is on another broker than the last failure, if possible.
         """
         piece = batch.piece
         targets = await self._targets_of(piece.topic)
@@ -270,14 +267,14 @@ class BatchSender:
                 if (target.broker_name, target.queue_id) == (name, queue_id):
                     return target
             raise BrokerUnavailable(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"queue {queue_id} of {name} can't be written to any more"
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"queue {queue_id} of {name} is not writable any more"
             )
         others = [target for target in targets if target.broker_name != batch.failed_on]
         self._turn += 1
         return (others or targets)[self._turn % len(others or targets)]
 
     async def targets_of(self, topic: str) -> list[Target]:
-        """The queues of a topic that may be written to, in the order that Java's clients have.
+        """Writable queues of a topic, in the order of RocketMQ's clients.
 
         Raises TopicNotFound, or NotPermitted if no broker takes messages for the topic.
         """
@@ -315,7 +312,7 @@ class BatchSender:
 
 
 def _queue_of(batch: _Batch) -> tuple[str, str, int] | None:
-    """The queue that a batch must go to, without the broker's address; None if any will do."""
+    """Queue that a batch must go to, without the broker's address; None if any will do."""
     target = batch.piece.target
     return None if target is None else (batch.piece.topic, target.broker_name, target.queue_id)
 

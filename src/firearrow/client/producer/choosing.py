@@ -1,18 +1,18 @@
-"""Choice of the queue for a message: in turn, by a key, or away from brokers that are slow or gone.
+"""Choose the queue for a message: in turn, by a key, or away from slow or unreachable brokers.
 
-All is values in, values out: times are given, in ms.
+The choice itself is values in, values out: times are arguments, in ms.
 
-With ``avoids_slow`` a broker that was slow is left alone for a while, the longer the slower it was:
+With ``avoids_slow``, sends avoid a slow broker for a time that grows with its latency:
 
 ===============  ====  ====  ====  =====  =====  =====  ======
 latency from ms    50   100   550   1800   3000   5000   15000
-left alone ms       0     0  2000   5000   6000  10000   30000
+avoided for ms      0     0  2000   5000   6000  10000   30000
 ===============  ====  ====  ====  =====  =====  =====  ======
 
-A broker that failed counts as one with 10 s. If all are left alone, any will do, but for those that
-refused or, where somebody asks them whether they answer (`detecting`), gave no answer.
+A failure counts as a latency of 10 s. If all brokers are avoided, any will do, with two exceptions: brokers that
+refused, and with a `Detector` also brokers that gave no answer.
 
-Source: upstream ``TopicPublishInfo``, ``MQFaultStrategy``, ``LatencyFaultToleranceImpl``,
+Source: RocketMQ's ``TopicPublishInfo``, ``MQFaultStrategy``, ``LatencyFaultToleranceImpl``,
 ``SelectMessageQueueByHash``.
 """
 
@@ -37,7 +37,7 @@ _TURN_MASK: Final = 0x7FFF_FFFF
 
 
 def left_alone_ms(latency_ms: int) -> int:
-    """Give the time for which a broker with such a latency is avoided."""
+    """Time for which sends avoid a broker with such a latency."""
     for least, alone in zip(reversed(LATENCIES_MS), reversed(LEFT_ALONE_MS), strict=True):
         if latency_ms >= least:
             return alone
@@ -45,15 +45,15 @@ def left_alone_ms(latency_ms: int) -> int:
 
 
 class FaultTable:
-    """Brokers that are avoided, each until a time."""
+    """Brokers to avoid, each until a time."""
 
     def __init__(self) -> None:
         self._until_ms: dict[str, int] = {}
         self._unreachable: set[str] = set()
 
     def note(self, broker: str, latency_ms: int, now_ms: int, *, failed: bool = False, gone: bool = False) -> None:
-        """Take note of how long a broker took; ``failed``: for nothing; ``gone``: it should not
-        even be tried for lack of better ones."""
+        """Note the latency of a broker. ``failed``: it took no message. ``gone``: sends must avoid it even without an
+        alternative."""
         alone = left_alone_ms(FAILED_LATENCY_MS if failed else latency_ms)
         if alone:
             self._until_ms[broker] = now_ms + alone
@@ -66,29 +66,29 @@ class FaultTable:
 
     @property
     def unreachable(self) -> frozenset[str]:
-        """Brokers that are not to be tried even for lack of better ones."""
+        """Brokers that sends avoid even without an alternative."""
         return frozenset(self._unreachable)
 
     def answers(self, broker: str) -> None:
-        """A broker has answered when it was asked whether it does."""
+        """Note that a broker has answered a detection."""
         self._unreachable.discard(broker)
 
     def forget(self, broker: str) -> None:
-        """A broker is in no route any more."""
+        """Forget a broker that no route names any more."""
         self._unreachable.discard(broker)
         self._until_ms.pop(broker, None)
 
     def is_available(self, broker: str, now_ms: int) -> bool:
-        """Tell whether a broker is not left alone."""
+        """Tell whether sends may go to a broker."""
         return now_ms >= self._until_ms.get(broker, now_ms)
 
     def is_reachable(self, broker: str) -> bool:
-        """Tell whether a broker may be tried for lack of better ones."""
+        """Tell whether sends may go to a broker without an alternative."""
         return broker not in self._unreachable
 
 
 class Turns:
-    """Gives queues in turn; each topic has its own."""
+    """Round robin over the queues of one topic."""
 
     __slots__ = ("_turn",)
 
@@ -96,7 +96,7 @@ class Turns:
         self._turn = start
 
     def next(self, queues: Sequence[Queue], may: Callable[[Queue], bool]) -> Queue | None:
-        """The next queue that may be taken, None if none of them may."""
+        """Next acceptable queue; None without one."""
         for _ in range(len(queues)):
             self._turn = (self._turn + 1) & _TURN_MASK
             queue = queues[self._turn % len(queues)]
@@ -105,7 +105,7 @@ class Turns:
         return None
 
     def any(self, queues: Sequence[Queue]) -> Queue:
-        """The next queue."""
+        """Next queue."""
         self._turn = (self._turn + 1) & _TURN_MASK
         return queues[self._turn % len(queues)]
 
@@ -118,8 +118,8 @@ def choose(
     faults: FaultTable | None = None,
     now_ms: int = 0,
 ) -> Queue:
-    """The queue for the next message: one of another broker than the one that is ``avoided``, if
-    there is any, and, with a table of faults, of one that is not left alone, if there is any."""
+    """Queue for the next message, on another broker than ``avoided`` if possible. With a fault table, also on a broker
+    that it does not avoid, if possible."""
     if faults is None:
         if avoided is None:
             return turns.any(queues)
@@ -133,15 +133,15 @@ def choose(
 
 
 def by_hash(queues: Sequence[Queue], key: str) -> Queue:
-    """The queue of a sharding key, as Java's ``SelectMessageQueueByHash`` has it."""
+    """Queue of a sharding key, as in RocketMQ's ``SelectMessageQueueByHash``."""
     return queues[abs(java_hash(key)) % len(queues)]
 
 
-# --- Asks brokers that gave no answer whether they do again, so that they get messages then ---
+# Detect brokers that answer again after a failure.
 #
-#  Nothing is asked while all answer.
+# While all brokers answer, the client sends no detection requests.
 #
-# Source: upstream ``LatencyFaultToleranceImpl#detectByOneRound``.
+# Source: RocketMQ's ``LatencyFaultToleranceImpl#detectByOneRound``.
 
 
 EVERY_SECONDS: Final = 3.0
@@ -149,7 +149,7 @@ ANSWER_SECONDS_MAX: Final = 0.2  # Java: detectTimeout
 
 
 class Detector:
-    """Asks those that ``faults`` has as unreachable; ``queue_of`` gives some queue of a broker."""
+    """Asks the unreachable brokers of a fault table; ``queue_of`` gives some queue of a broker."""
 
     def __init__(self, session: Session, faults: FaultTable, queue_of: Callable[[str], Queue | None]) -> None:
         self._session = session
@@ -158,12 +158,12 @@ class Detector:
         self._running: Running | None = None
 
     def soon(self) -> None:
-        """A broker gave no answer."""
+        """Begin to ask, since a broker gave no answer."""
         if (self._running is None or self._running.done()) and self._session.is_running:
             self._running = self._session.tasks.start(self._run(), "brokers that do not answer")
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         if self._running is not None:
             self._running.cancel()
 
@@ -181,7 +181,7 @@ class Detector:
         try:
             await self._session.call(broker, RequestCode.GET_MAX_OFFSET, fields, timeout_seconds=ANSWER_SECONDS_MAX)
         except BrokerError:
-            pass  # that is an answer
+            pass  # a refusal is an answer, too
         except OSError:
             return
         self._faults.answers(broker)

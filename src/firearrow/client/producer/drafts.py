@@ -1,7 +1,7 @@
 """Values of a send, from a body and its options.
 
-Bodies are bytes, text (as UTF-8), or any value that msgspec can write as JSON. Large ones are
-compressed, as Java's producers do: from 4 KiB on, which the system flag says.
+Bodies are bytes, text (as UTF-8), or any value that msgspec can write as JSON. From 4 KiB on, bodies are compressed, as
+in RocketMQ's producers; the system flag says so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_OTHERS: Final = keys_of.RESERVED - keys_of.OF_APPLICATION - {keys_of.UNIQUE_
 
 
 class Draft(NamedTuple):
-    """A message to send: its topic as brokers call it."""
+    """Message to send; ``topic`` is the name at the brokers."""
 
     topic: str
     body: bytes
@@ -46,17 +46,17 @@ class Draft(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Tell whether it is to be delivered later."""
+        """Tell whether delivery is delayed."""
         return not TIME_KEYS.isdisjoint(self.properties)
 
     @property
     def message_id(self) -> str:
-        """The id that it was given."""
+        """Unique id of the message."""
         return self.properties[keys_of.UNIQUE_KEY]
 
 
 def body_of(value: Any) -> bytes:
-    """The bytes of a body; MessageError if msgspec can't write the value."""
+    """Bytes of a body. Raises MessageError if msgspec can't write the value."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -70,7 +70,7 @@ def body_of(value: Any) -> bytes:
 
 
 class SendOptions(msgspec.Struct, frozen=True):
-    """Options of a message beside its body; see ``Producer.send``."""
+    """Options of a message, without its body; see ``Producer.send``."""
 
     key: str | Sequence[str] | None = None
     tag: str | None = None
@@ -84,7 +84,7 @@ class SendOptions(msgspec.Struct, frozen=True):
 
 
 def properties_of(options: SendOptions) -> dict[str, str]:
-    """The properties of a message; MessageError if the options contradict each other."""
+    """Properties of a message. Raises MessageError for contradictory options."""
     found = dict(options.properties) if options.properties else {}
     _refuse(keys_of.RESERVED.intersection(found))
     if options.tag:
@@ -95,7 +95,7 @@ def properties_of(options: SendOptions) -> dict[str, str]:
         found[keys_of.SHARDING_KEY] = options.sharding_key
     if options.priority is not None:
         if options.priority < 0:
-            raise MessageError(f"{options.priority} is no priority: they begin at 0", "priority")
+            raise MessageError(f"{options.priority} is not a priority: priorities begin at 0", "priority")
         found[keys_of.PRIORITY] = str(options.priority)
     if options.lite_topic is not None:
         fault = validate_lite(options.lite_topic)
@@ -108,22 +108,21 @@ def properties_of(options: SendOptions) -> dict[str, str]:
 
 
 def _refuse(names: Collection[str]) -> None:
-    """MessageError for names of properties that an application may not give. Java:
-    Message#putUserProperty."""
+    """Raise MessageError for reserved property names. Java: Message#putUserProperty."""
     for name in sorted(names):
-        cure = "Message.copy() gives what can be sent on"
+        cure = "Message.copy() returns a message that can be sent"
         if name in _OPTIONS:
-            cure = f"give it as {_OPTIONS[name]}=; {cure}"
+            cure = f"use the argument {_OPTIONS[name]}=; {cure}"
         raise MessageError(f"the property {name} is RocketMQ's own: {cure}", "properties")
 
 
 def _times(options: SendOptions) -> dict[str, str]:
     delay, level, moment = options.delay, options.delay_level, options.deliver_at
     if (delay is not None) + bool(level) + (moment is not None) > 1:
-        raise MessageError("a message has one of delay, delay_level and deliver_at", "delay")
+        raise MessageError("a message has only one of delay, delay_level and deliver_at", "delay")
     if delay is not None:
         if delay < timedelta():
-            raise MessageError(f"{delay} is before now", "delay")
+            raise MessageError(f"{delay} is negative", "delay")
         return {keys_of.TIMER_DELAY_MS: str(delay // timedelta(milliseconds=1))}
     if moment is not None:
         if moment.tzinfo is None:
@@ -135,16 +134,16 @@ def _times(options: SendOptions) -> dict[str, str]:
 
 
 def check_topic(topic: str) -> None:
-    """MessageError if nobody may send to a topic of this name."""
+    """Raise MessageError for topics that only brokers may send to."""
     fault = validate_topic(topic)
     if fault is None and not is_sendable(topic):
-        fault = f"the topic {topic!r} belongs to the brokers: nobody may send to it"
+        fault = f"the topic {topic!r} belongs to the brokers: clients can't send to it"
     if fault is not None:
         raise MessageError(fault, "topic")
 
 
 def check_body(topic: str, body: bytes, bytes_max: int = BODY_BYTES_MAX) -> None:
-    """MessageError if a body is empty or too large."""
+    """Raise MessageError for an empty or too large body."""
     if not body:
         raise MessageError(f"a message to topic {topic!r} is empty", "body")
     if len(body) > bytes_max:
@@ -152,7 +151,7 @@ def check_body(topic: str, body: bytes, bytes_max: int = BODY_BYTES_MAX) -> None
 
 
 class Compressor:
-    """Compresses bodies from a size on; without a kind, none."""
+    """Compressor of bodies of a minimum size; without a kind, it compresses none."""
 
     def __init__(
         self, kind: Compression | str | None, level: int = LEVEL, from_bytes: int = COMPRESS_FROM_BYTES
@@ -169,7 +168,7 @@ class Compressor:
                 raise ConfigError(f"compression {self._kind.name}: {error}") from None
 
     def packed(self, body: bytes) -> tuple[bytes, int]:
-        """A body as it is sent, and what the system flag says of that."""
+        """Body on the wire, and its bits of the system flag."""
         if self._kind is None or len(body) < self._from_bytes:
             return body, 0
         return compress(body, self._kind, self._level), self._flag
@@ -186,8 +185,7 @@ def _kind_of(kind: Compression | str | None) -> Compression | None:
 
 
 def draft_of(topic: str, value: Any, *, bytes_max: int = BODY_BYTES_MAX) -> Draft:
-    """A draft of what an application gives: a body, or a `NewMessage` with its own properties,
-    whose topic does not count."""
+    """Draft of a body, or of a `NewMessage` with its own properties; ``topic`` replaces the topic of the latter."""
     if isinstance(value, NewMessage):
         body, found, flag = value.body, dict(value.properties), value.flag
         _refuse(_OF_OTHERS.intersection(found))

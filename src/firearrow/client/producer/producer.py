@@ -1,4 +1,4 @@
-"""Sends messages.
+"""Send messages.
 
 ::
 
@@ -6,7 +6,7 @@
         receipt = await producer.send("orders", b"...", key="o-17", tag="paid")
         await producer.send("orders", b"...", delay=timedelta(minutes=5))
 
-Any number of sends may be under way at once; each awaits the broker's answer to its own message.
+Any number of sends may be in flight at once; each awaits the broker's answer to its own message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from firearrow.client.message import Message
@@ -50,18 +49,17 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
 _NO_OPTIONS: Final = SendOptions()
-_NO_SPAN: Final = nullcontext()  # it can be entered any number of times
+_NO_SPAN: Final = nullcontext()  # may be entered any number of times
 
 
 class Producer:
-    """Sends for a group; ``cluster`` is where the name servers are, or a `Session` to share.
+    """Producer of a group; ``cluster`` is the address of the name servers, or a `Session` to share.
 
-    ``retries`` and ``timeout_seconds`` (for all tries together) are those of one send; ``rules``
-    says it in full. Bodies from ``compress_from_bytes`` on are compressed by ``compression``
-    (``zlib``, ``lz4``, ``zstd``, or None). ``auto_batch`` gathers what is sent side by side into
-    batches. ``check`` makes the producer one of transactions: it says what became of those that
-    were left open. ``trace`` (True, or the name of a topic) writes RocketMQ's message trace,
-    ``spans`` spans of OpenTelemetry, for which the extra ``otel`` must be installed.
+    ``retries`` and ``timeout_seconds`` (for all attempts together) limit one send; ``rules`` replaces both.
+    ``compression`` (``zlib``, ``lz4``, ``zstd``, or None) compresses bodies from ``compress_from_bytes`` on.
+    ``auto_batch`` gathers concurrent sends into batches. ``check`` is the transaction listener: it decides transactions
+    that were left open. ``trace`` (True, or the name of a topic) writes RocketMQ's message trace. ``spans`` writes
+    spans of OpenTelemetry and needs the extra ``otel``.
     """
 
     def __init__(
@@ -98,15 +96,13 @@ class Producer:
         self._halves: Halves | None = None
         self._good_topics: set[str] = set()
 
-    # --- its life ---
+    # --- life ---
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def start(self) -> None:
@@ -114,7 +110,7 @@ class Producer:
         if self._owns_session:
             await self.session.start()
         if not self.session.is_running:
-            raise ClientError(f"the session of producer {self.group!r} has not been started")
+            raise ClientError(f"the session of producer {self.group!r} is not started")
         self.session.add_producer(self.group)
         self._poster = Sender(self.session, self.group, self._rules)
         if self._trace_topic is not None:
@@ -125,11 +121,11 @@ class Producer:
         if self._check is not None:
             decided = None if self._records is None else self._records.decided
             self._halves = Halves(self.session, self.group, self._check, decided)
-        if self.session.routes.brokers:  # else each connection to a broker begins with one
+        if self.session.routes.brokers:  # otherwise each new connection to a broker begins with a heartbeat
             self.session.tasks.start(self.session.heartbeat(), f"heartbeat for {self.group}")
 
     async def close(self) -> None:
-        """Send what is held back, and leave the session, which is closed if it is its own."""
+        """Send the pending messages and leave the session; the producer closes its own session."""
         if self._poster is None:
             return
         if self._accumulator is not None:
@@ -164,13 +160,12 @@ class Producer:
     ) -> Receipt:
         """Send a message; returns when a broker has it.
 
-        ``body`` is bytes, text, a value that msgspec writes as JSON, or a
-        ``firearrow.message.model.Message`` with properties of its own.
-        ``key`` is a word, or several, under which the message can be found; ``tag`` is what
-        subscriptions filter on. At most one of ``delay``, ``delay_level`` (1 to 18) and
-        ``deliver_at`` puts delivery off. Messages with the same ``sharding_key`` go to the same
-        queue, in order if each is awaited before the next; ``selector`` and ``queue`` choose one
-        otherwise. Raises MessageError for what can't be sent, SendFailed for what was not.
+        ``body`` is bytes, text, a value that msgspec writes as JSON, or a ``firearrow.message.model.Message`` with its
+        own properties. ``key`` is one word, or several, for looking the message up. ``tag`` is for the filters of
+        subscriptions. Only one of ``delay``, ``delay_level`` (1 to 18) and ``deliver_at`` may delay delivery. Messages
+        with the same ``sharding_key`` go to the same queue, in order if the caller awaits each before the next.
+        ``selector`` or ``queue`` may choose a queue instead. Raises MessageError for an invalid message, SendFailed if
+        no broker took it.
         """
         if (
             key is None
@@ -210,7 +205,7 @@ class Producer:
         queue: Queue | None = None,
         selector: Selector | None = None,
     ) -> str:
-        """Send a message without being told whether any broker took it; gives its id."""
+        """Send a message without waiting for a broker's answer; returns its id."""
         options = SendOptions(key, tag, properties, sharding_key=sharding_key)
         draft = self._draft(topic, body, options)
         packed, sys_flag = self._compressor.packed(draft.body)
@@ -229,10 +224,10 @@ class Producer:
         selector: Selector | None = None,
         timeout_seconds: float | None = None,
     ) -> list[Receipt]:
-        """Send several messages to one queue in one request: all are taken, or none is.
+        """Send several messages to one queue in one request: the broker takes all or none.
 
-        Each is a body as in ``send``; give a ``firearrow.message.model.Message`` to say more of
-        it. None may be delivered later, and together they must fit into one message.
+        Each is a body as in ``send``, or a ``firearrow.message.model.Message`` with properties. None may be delayed,
+        and together they must fit into one message.
         """
         options = SendOptions(tag=tag, sharding_key=sharding_key)
         drafts = [self._draft(topic, body, options) for body in bodies]
@@ -240,14 +235,12 @@ class Producer:
             raise MessageError(f"a batch to topic {topic!r} has no messages", "batch")
         for draft in drafts:
             if draft.waits or is_retry(draft.topic):
-                raise MessageError(
-                    f"topic {topic!r}: a batch has no messages with a delay, or for retry topics", "batch"
-                )
+                raise MessageError(f"topic {topic!r}: a batch can't have delayed messages or a retry topic", "batch")
         place = QueueChoice(queue, selector, sharding_key)
         return await self._send_drafts(drafts, place, timeout_seconds)
 
     async def queues(self, topic: str) -> list[Queue]:
-        """The queues that a topic has for writing, in the order in which keys are spread."""
+        """Writable queues of a topic, in the order in which keys are spread."""
         try:
             found = await self._started().queues(self.session.topic(topic))
         except (OSError, BrokerError) as error:
@@ -267,13 +260,13 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> AsyncIterator[Transaction]:
-        """Send a message that consumers get if a block ends well; see `transactions`.
+        """Send a half message that consumers get if the block ends without an error; see `transactions`.
 
         Raises ClientError unless the producer has a ``check`` function.
         """
         halves = self._halves
         if halves is None:
-            raise ClientError(f"producer {self.group!r} has no check function: no transactions")
+            raise ClientError(f"producer {self.group!r} has no check function, so it has no transactions")
         draft = self._draft(topic, body, SendOptions(key, tag, properties))
         if draft.waits:
             raise MessageError(f"topic {topic!r}: a transaction can't be delayed", "delay")
@@ -300,9 +293,9 @@ class Producer:
         sharding_key: str | None = None,
         timeout_seconds: float | None = None,
     ) -> Message:
-        """Send a message that another application replies to; gives the reply.
+        """Send a message that another application replies to; returns the reply.
 
-        Raises SendFailed, and NoReply when none comes in time.
+        Raises SendFailed, and NoReply if none comes in time.
         """
         seconds = self._rules.timeout_seconds if timeout_seconds is None else timeout_seconds
         began = self.session.clock.monotonic()
@@ -322,13 +315,13 @@ class Producer:
             waiting.end(asked)
 
     async def reply(self, message: Message, body: Any) -> Receipt:
-        """Reply to a request that was received; ClientError if the message is none."""
+        """Reply to a request. Raises ClientError if the message is not a request."""
         sent = reply_to(message, body)
         draft = self._prepared(Draft(sent.topic, sent.body, sent.properties, 0))
         return (await self._post(draft, ANYWHERE, None)).receipt
 
     async def _introduce(self, topic: str) -> None:
-        """Have the brokers of a topic know this client, to which they are to give the reply."""
+        """Make this client known to the brokers of a topic, since they deliver the reply."""
         known = self.session.routes.known(topic)
         if known is None:
             try:
@@ -340,15 +333,15 @@ class Producer:
     # --- recall ---
 
     async def recall(self, topic: str, handle: str) -> str:
-        """Take back a message that waits for its time, by the handle of its receipt; gives its id.
+        """Recall a delayed message by the handle of its receipt; returns its id.
 
-        Raises MessageError for what is no handle, BrokerError when it is too late.
+        Raises MessageError for a malformed handle, BrokerError if it is too late.
         """
         wrapped = self.session.topic(topic)
         if is_retry(wrapped) or is_dlq(wrapped):
             raise MessageError(f"topic {topic!r} has no messages to recall", "topic")
         told = RecallHandle.decode(handle)
-        await self._started().queues(wrapped)  # with which its brokers are known
+        await self._started().queues(wrapped)  # afterwards its brokers are known
         fields: dict[str, FieldValue] = {
             "producerGroup": self.group,
             "topic": wrapped,
@@ -358,7 +351,7 @@ class Producer:
         answer = await self.session.call(told.broker_name, RequestCode.RECALL_MESSAGE, fields)
         return str(answer.ext.get("msgId", told.unique_key))
 
-    # --- what all have in common ---
+    # --- shared parts ---
 
     def _started(self) -> Sender:
         if self._poster is None:
@@ -369,7 +362,7 @@ class Producer:
         return _NO_SPAN if self._spans is None else self._spans.sending(drafts)
 
     def _draft(self, topic: str, body: Any, options: SendOptions) -> Draft:
-        """A message that is ready to be sent."""
+        """Draft that is ready to be sent."""
         name = self.session.topic(topic)
         if name not in self._good_topics:
             check_topic(name)
@@ -399,7 +392,7 @@ class Producer:
         return self._noted(draft, posting, sys_flag) if is_noted else posting
 
     async def _noted(self, draft: Draft, posting: Awaitable[PostResult], sys_flag: int) -> PostResult:
-        """Have what is posted in spans and traces."""
+        """Record a send in spans and traces."""
         with self._span([draft]) as span:
             posted = await posting
             if span is not None:
@@ -437,7 +430,7 @@ def _place(queue: Queue | None, selector: Selector | None, sharding_key: str | N
 
 
 def _receipts(drafts: list[Draft], whole: Receipt) -> list[Receipt]:
-    """The receipts of the messages of a batch: one behind the other in its queue."""
+    """Receipts of the messages of a batch, which are consecutive in their queue."""
     ids = whole.offset_message_id.split(",")
     if len(ids) != len(drafts):
         ids = [whole.offset_message_id] * len(drafts)

@@ -1,11 +1,10 @@
-"""Requests to other applications and their replies, which come by way of a broker.
+"""Requests to other applications and their replies, by way of a broker.
 
-A request is a message with the properties ``CORRELATION_ID``, ``REPLY_TO_CLIENT`` (the client id
-of who asks) and ``TTL`` in ms. Who consumes it sends the reply to the reply topic of the cluster
-with the same properties and ``MSG_TYPE`` = ``reply`` (request code 325); the broker passes it on to
-the client that asked (326).
+A request is a message with the properties ``CORRELATION_ID``, ``REPLY_TO_CLIENT`` (client id of the requester) and
+``TTL`` in ms. Its consumer sends the reply to the reply topic of the cluster, with the same properties and ``MSG_TYPE``
+= ``reply`` (request code 325). The broker forwards it to the requester (326).
 
-Source: upstream ``RequestResponseFuture``, ``MessageUtil#createReplyMessage``,
+Source: RocketMQ's ``RequestResponseFuture``, ``MessageUtil#createReplyMessage``,
 ``ClientRemotingProcessor#receiveReplyMessage``.
 """
 
@@ -34,7 +33,7 @@ ARRIVE_TIME: Final = "ARRIVE_TIME"
 
 
 class PendingReplies:
-    """The requests of a session that wait for replies."""
+    """Pending requests of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -45,7 +44,7 @@ class PendingReplies:
         return len(self._replies)
 
     def begin(self, ttl_ms: int) -> tuple[dict[str, str], asyncio.Future[Message]]:
-        """Give the properties of a request, and what will be its reply; `end` it in any case."""
+        """Return the properties of a request and the future of its reply; the caller must call `end`."""
         correlation = str(UUID(int=self._session.chance.getrandbits(128), version=4))
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._replies[correlation] = reply
@@ -57,11 +56,11 @@ class PendingReplies:
         return found, reply
 
     def end(self, request: dict[str, str]) -> None:
-        """Wait no more."""
+        """Forget a request."""
         self._replies.pop(request[keys_of.CORRELATION_ID], None)
 
     def _take(self, asked: Asked) -> Response:
-        """Give a reply to who waits for it; nobody may do so any more, which is no fault."""
+        """Hand a reply to its pending request, if it is still pending."""
         try:
             message = _message_of(asked, self._session)
         except (MessageError, ValueError) as error:
@@ -74,7 +73,7 @@ class PendingReplies:
 
 
 def reply_to(message: Message, body: Any) -> NewMessage:
-    """The reply to a request; ClientError if the message is none."""
+    """Reply to a request. Raises ClientError if the message is not a request."""
     found = message.properties
     wanted = (keys_of.CORRELATION_ID, keys_of.REPLY_TO_CLIENT, keys_of.REPLY_TTL)
     missing = [name for name in (keys_of.CLUSTER, *wanted) if name not in found]
@@ -115,6 +114,6 @@ def _message_of(asked: Asked, session: Session) -> Message:
 
 
 def _host_of(text: str) -> Host:
-    """A host as Java prints it: ``/127.0.0.1:10911``, or without the slash."""
+    """Host in Java's form, ``/127.0.0.1:10911``, with or without the slash."""
     ip, _, port = text.rpartition("/")[2].rpartition(":")
     return Host(ip.strip("[]") or "0.0.0.0", int(port) if port.isdecimal() else 0)

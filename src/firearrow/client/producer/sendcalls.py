@@ -1,4 +1,4 @@
-"""Receipt of a producer for a message that a broker has taken."""
+"""Header of the send request, and the receipt that its answer becomes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firearrow.wire.command import FieldValue
 
 
 class SendStatus(StrEnum):
-    """Safety of a stored message. In all cases it is stored, and consumers get it."""
+    """Durability of a stored message. In all cases the message is stored, and consumers get it."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -31,11 +31,11 @@ STATUS_OF: Final[dict[int, SendStatus]] = {
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """Place of a message.
+    """Receipt of a stored message.
 
-    ``topic`` is the application's name for it. ``message_id`` is the id that the producer gave,
-    ``offset_message_id`` the one that says where the record is (of a message that waits for its
-    time, or of a transaction, where it waits). ``recall_handle`` takes back one that waits.
+    ``topic`` is the application's name for it. ``message_id`` is the producer's id. ``offset_message_id`` is the
+    address of the record; for a delayed message and for a half, where it is stored meanwhile. ``recall_handle`` recalls
+    a delayed message.
     """
 
     topic: str
@@ -50,21 +50,21 @@ class Receipt(msgspec.Struct, frozen=True):
     trace_on: bool = True
 
 
-# --- The header of a send, whoever sends ---
+# --- send request ---
 
 
-NEW_TOPIC_QUEUES: Final = 4  # what producers ask for of a topic that their message creates
+NEW_TOPIC_QUEUES: Final = 4  # requested for a topic that the message creates
 _NEW_TOPIC_QUEUES: Final = str(NEW_TOPIC_QUEUES)
 
 
 def send_fields(
     group: str, queue: Queue, now_ms: int, *, batch: bool, sys_flag: int = 0, flag: int = 0, properties: str = ""
 ) -> dict[str, FieldValue]:
-    """The fields of a send in their short form; those of a batch have no flags.
+    """Fields of a send in their short form; a batch has no flags.
 
-    All is text already: this is asked for with each message.
+    All values are text already, since this runs for each message.
 
-    Source: upstream ``SendMessageRequestHeaderV2``.
+    Source: RocketMQ's ``SendMessageRequestHeaderV2``.
     """
     return {
         "a": group,

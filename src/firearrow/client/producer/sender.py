@@ -1,11 +1,11 @@
-"""Sends messages to brokers by upstream's rules: which queue, how often, how long.
+"""Send messages to brokers by RocketMQ's rules: choice of queue, retries, timeouts.
 
-A message without a queue of its own is tried on one broker after another; one time limit counts for
-all tries. Tried again is what another broker may take: a lost connection, no answer, and the codes
-in `RETRIED`. The broker that failed may have stored the message nevertheless, so it is sent at
-least once. A message for one queue, chosen by its key, by a function or by name, is tried once.
+A message without a fixed queue is tried on one broker after another; one timeout counts for all attempts. The retried
+failures are a lost connection, a missing answer, and the codes in `RETRIED`. The broker that failed may have stored the
+message nevertheless, so it is sent at least once. A message for one queue, chosen by its key, by a function or by name,
+is tried once.
 
-Source: upstream ``DefaultMQProducerImpl#sendDefaultImpl``.
+Source: RocketMQ's ``DefaultMQProducerImpl#sendDefaultImpl``.
 """
 
 from __future__ import annotations
@@ -43,20 +43,19 @@ RETRIED: Final = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-PAUSE_SECONDS: Final = 0.1  # before another try on the only broker; then twice as long
+PAUSE_SECONDS: Final = 0.1  # before another attempt on the only broker; then twice as long
 
 Selector = Callable[[Sequence[Queue]], Queue]
-"""Chooses one of the queues of a topic, which are named without a namespace."""
+"""Chooses one of a topic's queues, which it gets without a namespace."""
 
 
 class Rules(msgspec.Struct, frozen=True):
     """Rules of a producer's sends.
 
-    ``retries`` are those of a message without a queue of its own. ``try_seconds`` limits each try
-    but the last. ``detects``, with ``avoids_slow``: brokers that gave no answer are asked every 3 s
-    whether they do, and get no messages before while there are others.
-    ``retries_if_not_stored``: another broker is tried, too, when a flush or a replica did not
-    confirm a message, which then is there twice.
+    ``retries`` is for messages without a fixed queue. ``try_seconds`` limits each attempt but the last. ``detects``,
+    together with ``avoids_slow``, asks brokers without an answer again every 3 s; until they answer, messages go to
+    other brokers if possible. ``retries_if_not_stored`` tries another broker also when a flush or a replica did not
+    confirm a message; the message is then stored twice.
     """
 
     retries: int = 2
@@ -69,7 +68,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class QueueChoice(NamedTuple):
-    """Wish for the queue of a message; at most one of these counts."""
+    """Choice of a message's queue; at most one field may be set."""
 
     queue: Queue | None = None
     selector: Selector | None = None
@@ -77,7 +76,7 @@ class QueueChoice(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """Tell whether there is only one queue for it."""
+        """Tell whether only one queue will do."""
         return self != ANYWHERE
 
 
@@ -85,7 +84,7 @@ ANYWHERE: Final = QueueChoice()
 
 
 class PostResult(msgspec.Struct, frozen=True):
-    """A message that was taken: what the broker answered, and how long that took."""
+    """Receipt of a message, with the broker's address and the times of the send."""
 
     receipt: Receipt
     address: str
@@ -100,7 +99,7 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 
 class _TopicQueues:
-    """The queues that may be written to, and whose turn it is."""
+    """Writable queues of a topic, and the next in turn."""
 
     __slots__ = ("brokers", "queues", "turns")
 
@@ -111,7 +110,7 @@ class _TopicQueues:
 
 
 class Sender:
-    """Sends for a producer group; the session's clock counts."""
+    """Sender of a producer group; times are by the session's clock."""
 
     def __init__(self, session: Session, group: str, rules: Rules) -> None:
         self._session = session
@@ -126,13 +125,13 @@ class Sender:
         self._stop_listening = session.on_route(self._route_changed)
 
     def close(self) -> None:
-        """Listen to routes no more."""
+        """Stop listening to routes."""
         self._stop_listening()
         if self._detecting is not None:
             self._detecting.close()
 
     async def queues(self, topic: str) -> list[Queue]:
-        """The queues of a topic that may be written to; raises as a route and NotPermitted."""
+        """Writable queues of a topic; raises as a route does, and NotPermitted."""
         return list((await self._topic(topic)).queues)
 
     async def post(
@@ -145,7 +144,7 @@ class Sender:
         place: QueueChoice = ANYWHERE,
         timeout_seconds: float | None = None,
     ) -> PostResult:
-        """Send a message, of which ``body`` may be another form; SendFailed says why that failed.
+        """Send a message, with ``body`` in place of its own if given. Raises SendFailed with the reason.
 
         ``code`` 320 makes it a batch, 325 a reply.
         """
@@ -191,7 +190,7 @@ class Sender:
     async def post_one_way(
         self, draft: Draft, *, sys_flag: int = 0, body: bytes | None = None, place: QueueChoice = ANYWHERE
     ) -> None:
-        """Send a message that no broker answers; SendFailed if it could not even be written."""
+        """Send a one-way message. Raises SendFailed if it could not be written to a connection."""
         fields = self._fields(draft, RequestCode.SEND_MESSAGE_V2, sys_flag)
         chosen: _Attempt | None = None
         try:
@@ -202,7 +201,7 @@ class Sender:
         except (OSError, BrokerError) as error:
             raise self._failed(draft, chosen, 1, error, 0) from error
 
-    # --- one try ---
+    # --- one attempt ---
 
     def _fields(self, draft: Draft, code: int, sys_flag: int) -> dict[str, FieldValue]:
         found = draft.properties
@@ -239,7 +238,7 @@ class Sender:
         return _Attempt(queue, broker, self._session.address_of(broker))
 
     def _place(self, topic: _TopicQueues, place: QueueChoice) -> Queue | None:
-        """The queue that a message must go to, None if any will do."""
+        """Queue that a message must go to; None if any will do."""
         if place is ANYWHERE:
             return None
         if place.queue is not None:
@@ -283,7 +282,7 @@ class Sender:
         return took_ms
 
     def _queue_of(self, broker: str) -> Queue | None:
-        """Some queue that is on a broker."""
+        """Some queue of a broker."""
         for topic in self._topics.values():
             for queue in topic.queues:
                 if queue.broker == broker:
@@ -308,10 +307,10 @@ class Sender:
             ext.get("TRACE_ON") != "false",
         )
 
-    # --- between tries ---
+    # --- between attempts ---
 
     async def _pause(self, topic: str, tried: int, deadline: float) -> None:
-        """Wait a moment if there is no other broker."""
+        """Wait for a moment if there is no other broker."""
         known = self._topics.get(topic)
         if known is None or len(known.brokers) < 2:
             left = deadline - self._session.clock.monotonic()
@@ -320,7 +319,7 @@ class Sender:
     def _failed(
         self, draft: Draft, chosen: _Attempt | None, tries: int, failure: Exception | None, seconds: float
     ) -> SendFailed:
-        reason = str(failure) if failure is not None else f"there was no time left of {seconds:g} s"
+        reason = str(failure) if failure is not None else f"no time was left of {seconds:g} s"
         code = failure.code if isinstance(failure, BrokerError) else None
         broker = None if chosen is None else chosen.broker
         topic = self._session.bare(draft.topic)
@@ -340,7 +339,7 @@ class Sender:
         return known
 
     async def _route(self, name: str) -> tuple[Route, int | None]:
-        """The route of a topic, or what a topic gets that its first message makes."""
+        """Route of a topic, or the route for a topic that its first message creates."""
         try:
             return await self._session.route(name), None
         except TopicNotFound as error:
@@ -357,7 +356,7 @@ class Sender:
             self._topics = {name: it for name, it in self._topics.items() if known(name)}
 
     def _refresh_soon(self, topic: str) -> None:
-        """A broker may be elsewhere now."""
+        """Ask for the route again, since a broker may have moved."""
         if topic not in self._refreshing and self._session.is_running:
             self._refreshing.add(topic)
             self._session.tasks.start(self._refresh(topic), f"route of {topic}")

@@ -1,4 +1,4 @@
-"""Messages in transactions: sent as a half that no consumer sees, then committed or rolled back.
+"""Transactional messages: sent as a half message that no consumer sees, then committed or rolled back.
 
 ::
 
@@ -7,11 +7,11 @@
         if order.is_doubtful:
             transaction.roll_back()
 
-What is not decided, because the block raised or the producer is gone, the broker asks for after a
-while: any producer of the group with a ``check`` function answers. A block that raises decides
-nothing, as its local transaction may have been done all the same.
+If the block raises or the producer dies, the transaction is left open, and the broker asks for its state after a while.
+Any producer of the group with a ``check`` function answers. A block that raises decides nothing, since its local
+transaction may have succeeded.
 
-Source: upstream ``DefaultMQProducerImpl#sendMessageInTransaction``, ``#checkTransactionState``.
+Source: RocketMQ's ``DefaultMQProducerImpl#sendMessageInTransaction``, ``#checkTransactionState``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PREPARED: Final[Mapping[str, str]] = {keys_of.TRANSACTION_PREPARED: "true"}
 
 
 class Decision(IntEnum):
-    """Decision about a half message, by the number that tells the broker."""
+    """Decision about a half message, by its number on the wire."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -48,31 +48,31 @@ class Decision(IntEnum):
 
 
 Check = Callable[[Message], Awaitable[Decision]]
-"""Says what has become of the local transaction of a message; UNKNOWN: the broker asks again."""
+"""State of a message's local transaction; after UNKNOWN, the broker asks again."""
 
 Traced = Callable[[Receipt, Decision, bool], None]
 
 
 class Transaction:
-    """A half that is being decided."""
+    """Half message with its pending decision."""
 
     def __init__(self, receipt: Receipt, decide: Callable[[Decision], Awaitable[None]]) -> None:
         self.receipt = receipt
         self._decide = decide
         self.decision: Decision | None = None
         if receipt.status is not SendStatus.SEND_OK:
-            self.decision = Decision.ROLLBACK  # as Java: it may be lost with its broker
+            self.decision = Decision.ROLLBACK  # as in Java: the half may be lost with its broker
 
     def commit(self) -> None:
-        """Have consumers get the message, at the end of the block."""
+        """Deliver the message to consumers at the end of the block."""
         self.decision = Decision.COMMIT
 
     def roll_back(self) -> None:
-        """Have nobody get the message."""
+        """Discard the message at the end of the block."""
         self.decision = Decision.ROLLBACK
 
     def leave_open(self) -> None:
-        """Have the broker ask later."""
+        """Leave the decision to a later check by the broker."""
         self.decision = Decision.UNKNOWN
 
     async def __aenter__(self) -> Self:
@@ -80,7 +80,7 @@ class Transaction:
             await self._decide(Decision.ROLLBACK)
             raise ClientError(
                 f"topic {self.receipt.topic!r}: the half is not safe on broker "
-                f"{self.receipt.queue.broker!r} ({self.receipt.status}): it was rolled back"
+                f"{self.receipt.queue.broker!r} ({self.receipt.status}), so it was rolled back"
             )
         return self
 
@@ -95,7 +95,7 @@ class Transaction:
 
 
 class Halves:
-    """Decides the halves of a producer group, and answers what brokers ask of them."""
+    """Half messages of a producer group: their decisions, and the answers to the broker's checks."""
 
     def __init__(self, session: Session, group: str, check: Check, traced: Traced | None) -> None:
         self._session = session
@@ -105,7 +105,7 @@ class Halves:
         session.on(RequestCode.CHECK_TRANSACTION_STATE, self._asked, group)
 
     async def decide(self, topic: str, receipt: Receipt, decision: Decision) -> None:
-        """Tell the broker of a half; what it does not hear, it asks for."""
+        """Send the decision about a half to its broker; if it is lost, the broker asks."""
         fields: dict[str, FieldValue] = {
             "producerGroup": self._group,
             "topic": topic,
@@ -122,15 +122,15 @@ class Halves:
             await self._session.client.send(address, RequestCode.END_TRANSACTION, fields)
         except OSError as error:
             extra = {"topic": topic, "broker_name": receipt.queue.broker, "error": error}
-            log.warning("decision is not told: the broker will ask", extra=extra)
+            log.warning("decision is not sent: the broker will ask", extra=extra)
         if self._traced is not None:
             self._traced(receipt, decision, False)
 
     async def _asked(self, asked: Asked) -> None:
-        """39: say what became of a half, to the broker that asks."""
+        """Answer a broker that asks for the state of a half (39)."""
         ext = asked.command.ext
         message = Message.received(decode_record(asked.command.body), ext.get("bname", ""), self._session.namespace)
-        decision = Decision(await self._check(message))  # if it raises, the broker asks again
+        decision = Decision(await self._check(message))  # after an error, the broker asks again
         address = asked.address
         unique = message.properties.get(keys_of.UNIQUE_KEY) or message.offset_message_id
         fields: dict[str, FieldValue] = {

@@ -1,4 +1,4 @@
-"""A consumer that polls: the application decides when, from which queues and from where.
+"""Poll messages: the application decides when, from which queues and from which offset.
 
 ::
 
@@ -8,8 +8,8 @@
             ...
             await consumer.commit()
 
-With ``subscribe`` the members of the group share the queues; with ``assign`` a consumer has those
-that it names, whoever else has them.
+With ``subscribe`` the members of the group share the queues. With ``assign`` a consumer reads the given queues, even if
+others read them, too.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ CACHED_MESSAGES_MAX: Final = 10_000  # of all queues
 
 
 class PullConsumer(ConsumerLife):
-    """A consumer that polls.
+    """Consumer that polls.
 
-    ``cluster`` is where the name servers are, or a `Session` that others use as well; without one
-    it has its own, which takes all further arguments. With ``auto_commit`` each poll commits, every
-    5 s, what was polled before; else nothing is committed but by ``commit``.
+    ``cluster`` is the address of the name servers, or a `Session` to share. Without a session, the consumer creates one
+    from the further arguments. With ``auto_commit``, a poll commits the messages of earlier polls, every 5 s. Otherwise
+    only ``commit`` does.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PullConsumer(ConsumerLife):
 
     @property
     def group(self) -> str:
-        """The group, as brokers call it."""
+        """Group as brokers call it."""
         return self.member.group
 
     def consumer_data(self) -> ConsumerData:
@@ -96,14 +96,14 @@ class PullConsumer(ConsumerLife):
         return ConsumerData(self.group, CONSUME_ACTIVELY, CLUSTERING, start, subscriptions)
 
     def _running_info(self, asked: Asked) -> Response:
-        """307: how it is set, what it wants and what it has."""
+        """Settings, subscriptions and queues of the consumer (307)."""
         pulls = self._pulls.values()
         is_paused = bool(pulls) and all(one.is_paused for one in pulls)
         settings = {"autoCommit": str(self._auto_commit).lower(), PAUSED: str(is_paused).lower()}
         queues = [one.assigned for one in pulls]
         return running_info(self.member, CONSUME_ACTIVELY, self._started_ms, settings, queues, asked)
 
-    # --- its life ---
+    # --- life ---
 
     async def _begin(self) -> None:
         self._committed_at = asyncio.get_running_loop().time()
@@ -128,10 +128,10 @@ class PullConsumer(ConsumerLife):
     async def _persist_changed(self) -> None:
         await self.member.store.write_changed(self.member.offsets.known(self._pulls))
 
-    # --- what is wanted ---
+    # --- subscriptions ---
 
     async def subscribe(self, topic: str, *, tags: str | Iterable[str] = SUBSCRIBE_ALL, sql: str = "") -> None:
-        """Poll a topic, of which the members of the group share the queues."""
+        """Subscribe to a topic; the members of the group share its queues."""
         self._check_running()
         if self._pulls and not self._divides:
             raise ConfigError(f"group {self.group!r} has assigned queues: it can't subscribe")
@@ -147,7 +147,7 @@ class PullConsumer(ConsumerLife):
             self._tasks.start(self._rebalancing.run(), f"queues of {self.group}")
 
     async def unsubscribe(self, topic: str) -> None:
-        """Poll a topic no more."""
+        """End the subscription to a topic."""
         name = self.session.topic(topic)
         if self.member.subscriptions.pop(name, None) is not None:
             await self._update(name, set(), set())
@@ -164,29 +164,29 @@ class PullConsumer(ConsumerLife):
             self._add(queue)
 
     async def queues(self, topic: str) -> list[Queue]:
-        """All queues of a topic that can be read; TopicNotFound if no broker has it."""
+        """Readable queues of a topic. Raises TopicNotFound if no broker has the topic."""
         name = self.session.topic(topic)
         return subscribe_queues(name, await self.session.refresh(name))
 
     @property
     def assigned(self) -> list[Queue]:
-        """The queues that are polled now."""
+        """Queues that are polled now."""
         return sorted(self._pulls)
 
     def pause(self, queues: Iterable[Queue]) -> None:
-        """Get no more of some queues."""
+        """Stop receiving from some queues."""
         for queue in queues:
             self._pulls_of(queue).is_paused = True
 
     def resume(self, queues: Iterable[Queue]) -> None:
-        """Get messages of them again."""
+        """Receive from some queues again."""
         for queue in queues:
             self._pulls_of(queue).is_paused = False
 
     # --- messages ---
 
     async def poll(self, wait: float = POLL_SECONDS) -> list[Message]:
-        """The next messages, of one queue; none if none came in so many seconds."""
+        """Next messages, of one queue; empty if none arrives within ``wait`` seconds."""
         self._check_running()
         if self._auto_commit:
             self._commit_now_and_then()
@@ -207,7 +207,7 @@ class PullConsumer(ConsumerLife):
         return messages
 
     async def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
-        """Commit what was polled, or some offsets; returns when the brokers have it.
+        """Commit the polled messages, or some offsets; returns when the brokers have them.
 
         Raises OSError or BrokerError.
         """
@@ -227,18 +227,18 @@ class PullConsumer(ConsumerLife):
     def _polled(self) -> dict[Queue, int]:
         return {queue: one.position for queue, one in self._pulls.items() if one.position >= 0}
 
-    # --- places ---
+    # --- positions ---
 
     def position(self, queue: Queue) -> int:
-        """Give the next offset to poll in a queue; -1 while that is not known."""
+        """Next offset to poll in a queue; -1 if not yet known."""
         return self._pulls_of(queue).position
 
     async def committed(self, queue: Queue) -> int:
-        """Give the group's offset in a queue; -1 if nobody has committed."""
+        """Group's committed offset in a queue; -1 without one."""
         return await self.member.calls.committed(queue)
 
     async def seek(self, queue: Queue, queue_offset: int) -> None:
-        """Poll a queue from an offset on; ClientError if the queue does not hold it."""
+        """Poll a queue from an offset on. Raises ClientError if the queue does not hold the offset."""
         self._pulls_of(queue)
         first = await self.member.calls.first_offset(queue)
         end = await self.member.calls.end_offset(queue)
@@ -250,22 +250,22 @@ class PullConsumer(ConsumerLife):
         self._go_on(queue, queue_offset)
 
     async def seek_to_begin(self, *queues: Queue) -> None:
-        """Poll queues from their first message on; all, if none is named."""
+        """Poll queues from their first message on; without arguments, all queues."""
         for queue in queues or self.assigned:
             self._go_on(queue, await self.member.calls.first_offset(queue))
 
     async def seek_to_end(self, *queues: Queue) -> None:
-        """Poll of queues what comes from now on; of all, if none is named."""
+        """Poll only later messages of queues; without arguments, of all queues."""
         for queue in queues or self.assigned:
             self._go_on(queue, await self.member.calls.end_offset(queue))
 
     async def seek_to_time(self, at: datetime, *queues: Queue) -> None:
-        """Poll of queues what was stored at a time or since; of all, if none is named."""
+        """Poll messages of queues that were stored at a time or later; without arguments, of all queues."""
         for queue in queues or self.assigned:
             self._go_on(queue, await self.offset_at(queue, at))
 
     async def offset_at(self, queue: Queue, at: datetime) -> int:
-        """The first message of a queue that was stored at a time, or since."""
+        """Offset of the first message of a queue that was stored at a time or later."""
         return await self.member.calls.offset_at(queue, int(at.timestamp() * 1000))
 
     def _go_on(self, queue: Queue, queue_offset: int) -> None:
@@ -276,7 +276,7 @@ class PullConsumer(ConsumerLife):
     # --- queues ---
 
     async def _update(self, topic: str, pulled: set[Queue], _: set[Queue]) -> bool:
-        """Have these be the queues of a topic."""
+        """Set the queues of a topic."""
         before = {queue for queue in self._pulls if queue.topic == topic}
         going = before - pulled
         await self.member.store.write(self.member.offsets.known(going))

@@ -1,9 +1,9 @@
-"""Pulls the messages of one queue, as long as it is this consumer's.
+"""Pull the messages of one queue while it is assigned to this consumer.
 
-The next pull begins as soon as the answer of the last one is read, while its messages are consumed,
-until the cache is full. The broker keeps a pull that finds nothing.
+The next pull begins as soon as the answer to the last one is read, while its messages are consumed, until the cache is
+full. The broker suspends a pull without messages.
 
-Source: upstream ``DefaultMQPushConsumerImpl#pullMessage``.
+Source: RocketMQ's ``DefaultMQPushConsumerImpl#pullMessage``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-FAILED_SECONDS: Final = 1.0  # after an answer that is no answer
-FULL_SECONDS: Final = 0.05  # how soon a full cache is looked at again, unless it gets room before
+FAILED_SECONDS: Final = 1.0  # after a failed pull
+FULL_SECONDS: Final = 0.05  # between looks at a full cache, unless it gets room before
 FLOW_CONTROL_SECONDS: Final = 0.02
 PAUSED_SECONDS: Final = 1.0
 
@@ -34,7 +34,7 @@ Submit = Callable[[AssignedQueue, list[Message]], None]
 
 
 class PushPuller:
-    """The pulls of one queue; ``submit`` gets what is to be consumed."""
+    """Pull loop of one queue for a push consumer; ``submit`` consumes the messages."""
 
     def __init__(self, member: Member, assigned: AssignedQueue, submit: Submit) -> None:
         self._member = member
@@ -78,7 +78,7 @@ class PushPuller:
         await asyncio.sleep(FLOW_CONTROL_SECONDS if busy else FAILED_SECONDS)
 
     async def _is_held_up(self) -> bool:
-        """Wait for a moment if nothing is to be pulled now."""
+        """Wait for a moment if the consumer must not pull now."""
         member, assigned = self._member, self._assigned
         if member.is_paused:
             await asyncio.sleep(PAUSED_SECONDS)
@@ -100,8 +100,8 @@ class PushPuller:
         committed = 0
         if member.is_clustering:
             member.note_progress(self._assigned)
-            # Of a queue that is being consumed, this would be outdated soon; and RocketMQ takes
-            # pulls and commits by several threads, so it could overtake the commit of a stop.
+            # While messages of the queue are consumed, this offset would soon be outdated. RocketMQ handles pulls and
+            # commits in several threads, so it could overtake the final commit.
             if not len(self._assigned.cache):
                 committed = member.offsets.get(queue)
         return await member.calls.pull(
@@ -137,10 +137,11 @@ class PushPuller:
             member.offsets.advance(assigned.queue, pulled.next_offset)
 
     async def _give_up(self, pulled: PullResult) -> None:
-        """The queue does not hold the offset: begin anew where the broker says."""
+        """Restart at the broker's offset, since the queue does not hold this one."""
         member, queue = self._member, self._assigned.queue
         log.warning(
-            "queue goes on elsewhere", extra={**queue.fields, "offset": self._offset, "next_offset": pulled.next_offset}
+            "queue continues at another offset",
+            extra={**queue.fields, "offset": self._offset, "next_offset": pulled.next_offset},
         )
         self._assigned.is_dropped = True
         member.offsets.freeze(queue, pulled.next_offset)
@@ -148,11 +149,11 @@ class PushPuller:
         member.rebalance_soon()
 
 
-# --- Pulls one queue for who polls; the application may have it go on elsewhere at any time ---
+# --- pull loop of a pull consumer; the application may seek at any time ---
 #
-#  Source: upstream ``DefaultLitePullConsumerImpl``. As there, an administrator's reset is told by the answer to a
-# pull (21), and the notice of it (220) is not heeded: ``MQClientInstance#resetOffset`` is for push consumers. What
-# was pulled and not yet polled comes once then; upstream gives it twice.
+# Source: RocketMQ's ``DefaultLitePullConsumerImpl``. As there, the answer to a pull (21) tells of an administrator's
+# reset. The notice (220) is ignored: ``MQClientInstance#resetOffset`` is for push consumers. Messages that were pulled
+# and not yet polled come once then; RocketMQ delivers them twice.
 
 
 PULL_MESSAGES: Final = 10
@@ -161,10 +162,10 @@ NO_START_SECONDS: Final = 3.0
 
 
 class PollPuller:
-    """The pulls of one queue.
+    """Pull loop of one queue for a pull consumer.
 
-    ``position`` is what is polled next; messages behind it are in the cache. ``went_back`` hears
-    where the broker has the queue go on that is before what was pulled.
+    ``position`` is the next offset to poll; later messages are in the cache. ``went_back`` is called when the broker
+    continues at an offset before the pulled one.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class PollPuller:
                 self.position = await self._member.start_offset(self.assigned.queue)
             except (OSError, FirearrowError) as error:
                 fields = {**self.assigned.queue.fields, "error": error}
-                log.warning("it is not known where to begin", extra=fields)
+                log.warning("first offset is not known", extra=fields)
                 await asyncio.sleep(NO_START_SECONDS)
         return self.position
 
@@ -213,7 +214,7 @@ class PollPuller:
         return cache.excess(limits) is not None or not self._has_room()
 
     async def _pull(self, offset: int) -> int:
-        """Pull once; gives where to go on."""
+        """Pull once; returns the next offset."""
         queue = self.assigned.queue
         subscription = self._subscription()
         try:
@@ -237,7 +238,7 @@ class PollPuller:
         return pulled.next_offset
 
     def _subscription(self) -> SubscriptionData:
-        """Give the filter for the topic; an application that assigns queues without a filter gets all messages."""
+        """Filter for the topic; without one, all messages."""
         topic = self.assigned.queue.topic
         return self._member.subscriptions.get(topic) or subscription_to(topic, 0)
 
@@ -247,8 +248,8 @@ class PollPuller:
             return
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
             fields = {**assigned.queue.fields, "offset": offset, "next_offset": pulled.next_offset}
-            log.warning("queue goes on elsewhere", extra=fields)
-            if pulled.next_offset < offset:  # an administrator has reset it, or its end is lost
+            log.warning("queue continues at another offset", extra=fields)
+            if pulled.next_offset < offset:  # an administrator has reset it, or the queue has lost its end
                 self._went_back(assigned.queue, pulled.next_offset)
                 return
         fresh = assigned.cache.put(wanted_of(pulled.messages, subscription))

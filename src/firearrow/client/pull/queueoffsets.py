@@ -1,4 +1,4 @@
-"""Queue offsets, asked of brokers: ends of queues, offsets by time, the progress of a group."""
+"""Queue offsets at brokers: ends of queues, offsets by time, progress of a group."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class QueueOffsets:
             try:
                 stats = read_body(_sound(answer, self._routes.address(broker)), TopicStats, "ends of queues")
             except TopicNotFound:
-                continue  # the broker has just lost it, or not heard of it yet
+                continue  # the broker has just lost the topic, or does not know it yet
             for place, ends in stats.offset_table.items():
                 if place.queue_id < queues:
                     latest = max(ends.min_offset, ends.max_offset)
@@ -66,10 +66,10 @@ class QueueOffsets:
     # --- times ---
 
     async def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
-        """First offset of a message stored at or after a time; None if there is none.
+        """First offset of a message stored at or after a time; None without one.
 
-        Brokers before 5.0 answer with the message that is nearest in time, and any of several that
-        were stored in the same millisecond: so the answer is only where to begin to look.
+        Brokers before 5.0 answer with the nearest message in time, and with any of several messages of the same
+        millisecond. So the answer is only where the search begins.
         """
         first = await self._offset(queue, RequestCode.GET_MIN_OFFSET)
         end = await self._offset(queue, RequestCode.GET_MAX_OFFSET)
@@ -82,7 +82,7 @@ class QueueOffsets:
         return found if found < end else None
 
     async def offsets_at(self, queues: Iterable[Queue], timestamp_ms: int) -> dict[Queue, int]:
-        """Offset of a time in each queue, as brokers answer it: only about right.
+        """Offset of a time in each queue, as brokers answer it: only approximate.
 
         See ``offset_at``.
         """
@@ -114,7 +114,7 @@ class QueueOffsets:
     async def pull_each(
         self, queues: Iterable[Queue], fields_of: Callable[[Queue], Mapping[str, FieldValue]]
     ) -> list[tuple[Queue, bytes, str]]:
-        """Pull from each queue once; return its records, empty where none are, and the broker's address."""
+        """Pull from each queue once; return its records, empty without any, and the broker's address."""
 
         async def ask(queue: Queue) -> Pending:
             address = await self._routes.address_of(queue)
@@ -124,7 +124,7 @@ class QueueOffsets:
         return [(queue, answer.body, await self._routes.address_of(queue)) for queue, answer in answers]
 
     async def marks(self, places: Mapping[Queue, int]) -> dict[Queue, Mark]:
-        """Marks of the messages at queue offsets, of those that are there."""
+        """Marks of the existing messages at queue offsets."""
         return {
             queue: Mark(record.physical_offset, record.store_timestamp_ms)
             for queue, record in await self._first_records(places)
@@ -132,8 +132,8 @@ class QueueOffsets:
         }
 
     async def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
-        """Record of a broker's log at a place: ``NOT_STORED`` where no record begins there, and None
-        where the broker does not answer that, or the place is deleted."""
+        """Record of a broker's log at a place: ``NOT_STORED`` if no record begins there. None if the broker does not
+        answer, or the place is deleted."""
         address = self._routes.address(broker)
         fields: dict[str, FieldValue] = {"offset": physical_offset}
         try:
@@ -195,10 +195,10 @@ async def in_turns(items: Iterable[T], begin: Callable[[T], Awaitable[Pending]])
 
 
 async def partition_point(holds: Callable[[int], Awaitable[bool]], start: int, end: int, guess: int) -> int:
-    """First number of ``start`` to ``end`` for which ``holds`` is true; ``end`` if none.
+    """First number of ``start`` to ``end`` for which ``holds`` is true; ``end`` without one.
 
-    It must be true for all after the first. Costs two calls if ``guess`` is right, else some twice
-    the logarithm of how far off it is.
+    It must be true for all later numbers. A right ``guess`` costs two calls; otherwise the cost is about twice the
+    logarithm of its error.
     """
     guess = min(max(guess, start), end)
     step = 1

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 AHEAD: Final = 16  # pulls in flight: at 256 KiB an answer, 4 MiB
 STRETCH_FIRST: Final = 32  # limit of an answer of an unchanged broker
 STRETCH_MAX: Final = 1024
-FILTERED_STRETCH: Final = 800  # entries that a broker looks at for messages of some tags
+FILTERED_STRETCH: Final = 800  # entries that a broker examines for messages of some tags
 GROW_AFTER: Final = 16  # full answers until the stretch grows
 GROW_AFTER_MAX: Final = 256  # of a broker whose limit stays: each stretch that is too long costs another pull
 ATTEMPTS_MAX: Final = 4
@@ -137,7 +137,7 @@ class RangeReader:
         return pieces
 
     async def _next_answer(self) -> AnyCommand:
-        """Keep enough pulls in flight and wait for the first answer of them."""
+        """Keep enough pulls in flight, and wait for the first answer."""
         if len(self._in_flight) <= AHEAD // 2 and self._pulled < self._end:
             await self._pull_ahead()
         first = self._in_flight[0].pending
@@ -163,7 +163,8 @@ class RangeReader:
         return _Stretch(start, end, await self._client.begin(self._address, RequestCode.PULL_MESSAGE, fields))
 
     async def _prepare_retry(self, error: OSError | BrokerError) -> None:
-        """Forget the pulls without an answer, and pause; the address may be another. Or raise the error."""
+        """Prepare another attempt: forget the pulls without an answer, and pause; the address may be another. Or raise
+        the error."""
         if self._attempts == ATTEMPTS_MAX:
             raise error
         self._drop_pulls()
@@ -205,7 +206,7 @@ class RangeReader:
         return records
 
     def _is_lost(self, stretch: _Stretch, answer: AnyCommand, next_offset: int) -> bool:
-        """Tell whether an answer without messages means that they are gone; else none had the tags."""
+        """Tell whether an answer without messages means that they are deleted; otherwise none had the tags."""
         start = stretch.start
         if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.remark != _REMOVING:
             if next_offset > start:

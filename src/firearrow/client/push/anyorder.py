@@ -1,7 +1,6 @@
-"""Consumes messages in any order: so many at once, each by the next worker that is free.
+"""Consume messages in any order, many at a time, each by the next free worker.
 
-There are no tasks for messages: a bounded set of workers takes them from one queue, in the order in
-which they came.
+There are no tasks for messages: a bounded set of workers takes them from one queue, in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -23,17 +22,16 @@ from firearrow.net.tasks import Running, Tasks
 log = logging.getLogger(__name__)
 
 TURN_MESSAGES: Final = 64
-"""Of handlers that never wait, before the loop has its turn. With 16, each message cost half as
-much again, as pulls were answered one by one then."""
+"""Messages of handlers that never wait, before the loop has its turn. With 16, each message cost half as much again,
+since pulls were answered one by one then."""
 
 
 Job = tuple[Source, Sequence[Message], float]
-"""What a worker is at work on, and since when by the loop's time; no class, as each message has
-one."""
+"""Work of a worker, and its start by the loop's time; no class, since each message has one."""
 
 
 class Workers:
-    """The workers of one registration."""
+    """Workers of one registration."""
 
     def __init__(self, registration: Registration, tasks: Tasks) -> None:
         self._registration = registration
@@ -47,7 +45,7 @@ class Workers:
         self._is_closed = False
 
     def submit(self, source: Source, messages: Sequence[Message]) -> None:
-        """Have messages consumed."""
+        """Consume messages."""
         if self._is_closed:
             return
         self._ready.extend(zip(repeat(source), messages))
@@ -56,13 +54,13 @@ class Workers:
             asyncio.get_running_loop().call_soon(self._wake_first)
 
     def _wake_first(self) -> None:
-        """Wake one, now that the next pulls have left: the broker works on them meanwhile."""
+        """Wake one worker, now that the next pulls are sent: the broker works on them meanwhile."""
         self._wake(1)
         asyncio.get_running_loop().call_soon(self._wake_more)
 
     def _wake_more(self) -> None:
-        """Wake as many as there is work for once a handler waits: as long as none does, one worker
-        does it all, and the others would be woken for nothing."""
+        """Wake workers for all pending work once a handler waits. Until then one worker does all work, and others would
+        wake for nothing."""
         self._is_waking = False
         if self._ready and not self._is_closed:
             if self._running:
@@ -72,7 +70,7 @@ class Workers:
                 asyncio.get_running_loop().call_soon(self._wake_more)
 
     def _wake(self, count: int) -> None:
-        """Have so many workers look for work, if there are so many that are free or new."""
+        """Wake up to ``count`` workers: free ones first, then new ones."""
         while count > 0 and self._idle:
             waiter = self._idle.popleft()
             if not waiter.done():
@@ -89,7 +87,7 @@ class Workers:
         return list(self._running.values())
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing more, and wait until what is under way has ended, or the time is over."""
+        """Begin no more work; wait until running handlers have ended, for a time at most."""
         self._ready.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -99,14 +97,14 @@ class Workers:
             log.warning("handlers are cancelled", extra=fields)
 
     async def idle(self, source: Source | None = None) -> None:
-        """Wait until nothing is under way, or nothing of a source."""
+        """Wait until no handler runs, or none with messages of a source."""
         while any(source is None or one[0] is source for one in self._running.values()):
             if self._next_end is None:
                 self._next_end = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._next_end)
 
     async def close(self) -> None:
-        """End the workers; what is under way is cancelled."""
+        """End the workers, and cancel running handlers."""
         self._is_closed = True
         self._ready.clear()
         workers, self._workers = self._workers, []
@@ -131,15 +129,15 @@ class Workers:
                 await asyncio.sleep(0)
 
     def _ended(self, number: int) -> None:
-        """A worker is at work on nothing, for now."""
+        """Note that a worker has no work for now."""
         self._running.pop(number, None)
         if self._next_end is not None:
             self._next_end.set_result(None)
             self._next_end = None
 
     async def _turn_one_by_one(self, number: int) -> None:
-        """Do what `_turn` does for handlers of single messages, in half the time: what a worker is
-        at work on is only taken back where somebody may look."""
+        """Do the same as `_turn` for handlers of single messages, in half the time. The worker's entry is only removed
+        where another task may look at it."""
         ready, running, registration = self._ready, self._running, self._registration
         call, rates, time = registration.call, registration.rates, asyncio.get_running_loop().time
         failure: Failure | None
@@ -170,7 +168,7 @@ class Workers:
                 self._ended(number)
 
     async def _turn(self, number: int) -> None:
-        """Consume until nothing is left, or the loop has to have its turn."""
+        """Consume until no message is left, or the loop must have its turn."""
         handle, time = self._registration.handle, asyncio.get_running_loop().time
         left = TURN_MESSAGES
         while left > 0 and self._ready:
@@ -195,7 +193,7 @@ class Workers:
         return source, [message for message in taken if source.may_begin(message)]
 
     def _more_of(self, source: Source) -> Iterator[Message]:
-        """The rest of a batch: what comes next from the same source."""
+        """Rest of a batch: the next messages of the same source."""
         ready = self._ready
         for _ in range(self._registration.batch - 1):
             if not ready or ready[0][0] is not source:
@@ -210,13 +208,13 @@ class Workers:
                 await delivery.fail(failure)
 
 
-# --- Consumption of pulled messages in any order ---
+# --- messages of an assigned queue, consumed in any order ---
 #
-#  A message that failed goes back to its broker, which has it come again later (36). Where the broker can't be
-# asked, a copy is sent to the retry topic; where that fails as well, it is tried again here. A client that consumes
-# all for itself (BROADCASTING) gets no second try.
+# A failed message goes back to its broker, which redelivers it later (36). If that request fails, the client sends a
+# copy to the retry topic. If that fails, too, this client retries the message. A broadcasting client gets no
+# redelivery.
 #
-# Source: upstream ``ConsumeMessageConcurrentlyService``.
+# Source: RocketMQ's ``ConsumeMessageConcurrentlyService``.
 
 
 AGAIN_SECONDS: Final = 5.0
@@ -224,7 +222,7 @@ TIMED_OUT_LEVEL: Final = 3
 
 
 class QueueSource:
-    """The messages of one assigned queue."""
+    """Messages of one assigned queue."""
 
     keeps_order = False
 
@@ -235,19 +233,19 @@ class QueueSource:
         self._assigned = assigned
         self._tasks = tasks
         self._resubmit = resubmit
-        self._given_up: set[int] = set()  # offsets that time ran out for, in a handler still
+        self._given_up: set[int] = set()  # offsets of messages that timed out in a handler that still runs
 
     @property
     def is_dropped(self) -> bool:
-        """Tell whether the queue is another client's now."""
+        """Tell whether the queue belongs to another client now."""
         return self._assigned.is_dropped
 
     def may_begin(self, _: Message) -> bool:
-        """Tell whether a message is still to be consumed."""
+        """Tell whether a message must still be consumed."""
         return not self._assigned.is_dropped
 
     def done(self, messages: Sequence[Message]) -> None:
-        """Messages are consumed, or are where they come again from."""
+        """Note that messages are consumed, or will be redelivered."""
         assigned, given_up = self._assigned, self._given_up
         if assigned.is_dropped:
             return
@@ -259,12 +257,12 @@ class QueueSource:
         assigned.made_room()
 
     async def failed(self, messages: Sequence[Message], failure: Failure) -> None:
-        """Have messages come again."""
+        """Redeliver messages."""
         if self.is_dropped:
             return
         if not self._member.is_clustering:
             log.warning(
-                "message is given up: who consumes all for itself gets it once",
+                "message is given up: a broadcasting client gets no redelivery",
                 extra={"message_id": messages[0].message_id, "topic": messages[0].topic},
             )
             self.done(messages)
@@ -305,7 +303,7 @@ class QueueSource:
             self._resubmit(self, messages)
 
     async def time_out(self, message: Message) -> None:
-        """Have a message come again whose handler does not end: it holds up its queue's offset."""
+        """Redeliver the first message of the queue if its handler does not end: it blocks the committed offset."""
         cache, at = self._assigned.cache, message.queue_offset
         if at in self._given_up or cache.first_offset != at:
             return

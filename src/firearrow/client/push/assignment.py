@@ -1,11 +1,11 @@
-"""The queues that are a push consumer's now: what begins when one comes, and ends when it goes.
+"""Queues that a push consumer has now, with the tasks that start and end with each.
 
-A queue that comes gets a task that pulls (`pulling`) or pops it (`poploop`), and in order one that
-consumes it (`inorder`); in any order, the workers of each topic consume what all its queues bring.
-A queue that goes is dropped at once: what its handlers are at work on is not counted any more, but
-in order they end before another client may have it.
+A new queue gets a task that pulls it (`pullloop`) or pops it (`poploop`), and in order a task that consumes it
+(`inorder`). In any order, the workers of a topic consume the messages of all its queues. A queue that goes is dropped
+at once, and the results of its running handlers are ignored. In order, its handlers end before another client may have
+it.
 
-Source: upstream ``RebalancePushImpl``, ``RebalanceImpl#updateProcessQueueTableInRebalance``.
+Source: RocketMQ's ``RebalancePushImpl``, ``RebalanceImpl#updateProcessQueueTableInRebalance``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from firearrow.net.tasks import Running, Tasks
 
 log = logging.getLogger(__name__)
 
-SILENT_SECONDS_MAX: Final = 120.0  # a queue that was not pulled for so long begins anew
-CONSUMING_SECONDS_MAX: Final = 0.5  # for a handler in order, before its queue is left for now
-RESET_SECONDS_MAX: Final = 10.0  # for handlers of a queue that goes on elsewhere
-LOOK_SECONDS: Final = 60.0  # how often long runners are looked for; Java: each 15 minutes
+SILENT_SECONDS_MAX: Final = 120.0  # after which a queue without pulls starts again
+CONSUMING_SECONDS_MAX: Final = 0.5  # for a handler in order, before this client keeps its queue for now
+RESET_SECONDS_MAX: Final = 10.0  # for handlers of a reset queue
+LOOK_SECONDS: Final = 60.0  # between looks for handlers that do not end; Java: 15 minutes
 
 
 class Assignment:
-    """The queues of a member."""
+    """Queues of a member."""
 
     def __init__(self, member: Member, tasks: Tasks) -> None:
         self._member = member
@@ -55,14 +55,14 @@ class Assignment:
         self._pops: dict[Queue, tuple[PopQueue, Running]] = {}
 
     def start(self) -> None:
-        """Begin with what is done again and again."""
+        """Start the periodic tasks."""
         if self._in_order is None:
             self._tasks.every(LOOK_SECONDS, self._end_long_runners, "handlers that do not end")
         elif self._member.is_clustering:
             self._tasks.every(LOCK_EVERY_SECONDS, self._in_order.lock_all, "locks", first_seconds=LOCK_FIRST_SECONDS)
 
     async def end(self) -> None:
-        """Begin nothing more, wait for handlers, commit, and give all queues back."""
+        """Stop consuming, wait for handlers, commit, and give all queues back."""
         member, seconds = self._member, self._member.settings.drain
         for assigned in member.queues.values():
             assigned.tasks[0].cancel()
@@ -85,7 +85,7 @@ class Assignment:
         member.queues.clear()
 
     async def _stopped(self, assigned: AssignedQueue, seconds: float) -> None:
-        """In order: have a queue be consumed no more once its handler has ended."""
+        """In order: stop the consumption of a queue after its handler has ended."""
         if self._in_order is None:
             return
         try:
@@ -99,7 +99,7 @@ class Assignment:
     # --- queues come and go ---
 
     async def update(self, topic: str, pulled: set[Queue], popped: set[Queue]) -> bool:
-        """Have these be the queues of a topic; whether all could be had and given up."""
+        """Set the queues of a topic; returns whether all could be added and dropped."""
         before = self._of(topic)
         all_done = True
         for queue in sorted(before - pulled | self._ended(before)):
@@ -119,11 +119,11 @@ class Assignment:
         return {queue for queue in self._member.queues if queue.topic == topic}
 
     def _ended(self, queues: Iterable[Queue]) -> set[Queue]:
-        """Queues that are not pulled any more, though they ought to be."""
+        """Queues whose pull task hangs."""
         all_of, since = self._member.queues, asyncio.get_running_loop().time() - SILENT_SECONDS_MAX
         silent = {queue for queue in queues if all_of[queue].last_pull < since}
         for queue in silent:
-            log.error("queue was not pulled for long", extra=queue.fields)
+            log.error("queue was not pulled for too long", extra=queue.fields)
         return silent | {queue for queue in queues if all_of[queue].is_dropped}
 
     async def _tell_brokers(self, topic: str) -> None:
@@ -152,7 +152,7 @@ class Assignment:
         return True
 
     async def _drop(self, assigned: AssignedQueue) -> bool:
-        """Give a queue up; False if a handler in order is still at work on it."""
+        """Drop a queue; returns False if a handler in order still runs."""
         if self._in_order is not None:
             try:
                 async with asyncio.timeout(CONSUMING_SECONDS_MAX):
@@ -176,7 +176,7 @@ class Assignment:
             await self._in_order.unlock([queue])
 
     async def reset(self, assigned: AssignedQueue, queue_offset: int) -> None:
-        """Have a queue go on at an offset once its handlers have ended, or time is over."""
+        """Continue a queue at an offset after its handlers have ended, or after a timeout."""
         if self._in_order is None:
             assigned.is_dropped = True
         assigned.tasks[0].cancel()
@@ -215,10 +215,10 @@ class Assignment:
         self._hand_over(self._sources[assigned.queue], fresh)
 
     def _hand_over(self, source: Source, messages: list[Message]) -> None:
-        """Give messages to the workers of their topics."""
+        """Pass messages to the workers of their topics."""
         if not messages:
             return
-        topic = messages[0].queue.topic  # as the broker calls it
+        topic = messages[0].queue.topic  # the broker's name of it
         workers = self._workers.get(topic)
         if workers is not None and not is_retry(topic):
             workers.submit(source, messages)
@@ -235,7 +235,7 @@ class Assignment:
                 source.done(some)
 
     async def _end_long_runners(self) -> None:
-        """Have messages come again whose handlers do not end: they hold up their queues."""
+        """Redeliver messages whose handlers do not end: they block their queues' offsets."""
         now = asyncio.get_running_loop().time()
         for workers in self._workers.values():
             for source, messages, since in workers.running:

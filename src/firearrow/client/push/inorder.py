@@ -1,10 +1,9 @@
-"""Consumes the messages of each queue in its order, one call of the handler after another.
+"""Consume the messages of each queue in order, one call of the handler after another.
 
-A queue's lock at its broker keeps other clients of the group away (41); it is renewed every 20 s,
-and nothing is consumed while it is not held. A message that failed holds up its queue until it is
-consumed, or has failed as often as it may.
+A lock of the queue at its broker keeps other clients of the group away (41). The client renews it every 20 s, and does
+not consume without it. A failed message blocks its queue until it is consumed or has used up its retries.
 
-Source: upstream ``ConsumeMessageOrderlyService``.
+Source: RocketMQ's ``ConsumeMessageOrderlyService``.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SUSPEND_SECONDS_MAX: Final = 30.0
 
 
 class OrderedSource:
-    """The messages of one call of a handler, which the application consumes by hand."""
+    """Messages of one handler call, which the application acknowledges itself."""
 
     keeps_order = True
 
@@ -43,18 +42,18 @@ class OrderedSource:
         self.has_returned = False
 
     def may_begin(self, _: Message) -> bool:
-        """Tell whether a message is still to be consumed."""
+        """Tell whether a message must still be consumed."""
         return not self._assigned.is_dropped
 
     def done(self, _: Sequence[Message]) -> None:
-        """All that was taken is consumed."""
+        """Commit all taken messages."""
         if not self._assigned.is_dropped:
             self._assigned.cache.commit()
             self._assigned.made_room()
 
     async def failed(self, _: Sequence[Message], failure: Failure) -> None:
-        """Return the messages that were taken last, to come again. If the call is late, messages behind them may be
-        consumed, so all come again."""
+        """Put the taken messages back for redelivery. If the call is late, later messages may be consumed, so all are
+        redelivered."""
         if self._assigned.is_dropped:
             return
         self.failure = failure
@@ -64,7 +63,7 @@ class OrderedSource:
 
 
 class InOrder:
-    """Consumes the queues of a member."""
+    """Consumption in order of a member's queues."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -74,7 +73,7 @@ class InOrder:
 
     @staticmethod
     def submit(assigned: AssignedQueue, messages: list[Message]) -> None:
-        """Have messages consumed behind those that came before."""
+        """Add messages to the end of a queue."""
         assigned.cache.put_in_order(messages)
         assigned.arrived.set()
 
@@ -105,15 +104,15 @@ class InOrder:
             await asyncio.sleep(min(max(suspended, SUSPEND_SECONDS_MIN), SUSPEND_SECONDS_MAX))
 
     def _may_consume(self, assigned: AssignedQueue) -> bool:
-        """Tell whether the queue is still this client's, after what may have been a long wait."""
+        """Tell whether the queue still belongs to this client; the wait before may have been long."""
         return not assigned.is_dropped and (not self._member.is_clustering or assigned.is_locked)
 
     async def _settle(
         self, assigned: AssignedQueue, registration: Registration, messages: list[Message], failure: Failure | None
     ) -> float | None:
-        """Note what became of messages; gives for how long the queue is to wait, if it is."""
+        """Apply the result of a handler call; returns the seconds that the queue must wait, or None."""
         suspend = self._member.settings.suspend
-        left = assigned.cache.taken_of(messages)  # what the handler has not acknowledged
+        left = assigned.cache.taken_of(messages)  # not acknowledged by the handler
         if failure is not None and isinstance(failure.error, Rollback):
             assigned.cache.roll_back()
             return suspend if failure.seconds is None else failure.seconds
@@ -126,7 +125,7 @@ class InOrder:
         return None
 
     def _next_registration(self, assigned: AssignedQueue) -> Registration | None:
-        """Give the registration of the next message; messages that nobody wants any more are passed over."""
+        """Registration of the next message; messages without a subscription are skipped."""
         first = assigned.cache.first_waiting
         registration = self._registration_of(first)
         if registration is None:
@@ -143,7 +142,7 @@ class InOrder:
         taken = assigned.cache.take(max(registration.batch, 1))
         topic = taken[0].topic
         same = next((at for at, it in enumerate(taken) if it.topic != topic), len(taken))
-        assigned.cache.put_back(taken[same:])  # a retry topic holds messages of all topics
+        assigned.cache.put_back(taken[same:])  # a retry topic has messages of all topics
         return taken[:same]
 
     async def _handle(
@@ -157,7 +156,7 @@ class InOrder:
         return failure or source.failure
 
     async def _are_given_up(self, messages: Sequence[Message]) -> bool:
-        """Count a failure; whether all have failed as often as they may, and gone elsewhere."""
+        """Count a failure; returns whether all messages have used up their retries and are given up."""
         member = self._member
         gone = 0
         for message in messages:
@@ -187,12 +186,12 @@ class InOrder:
             await asyncio.sleep(LOCK_AGAIN_SECONDS)
 
     async def lock(self, assigned: AssignedQueue) -> bool:
-        """Lock a queue; whether it is this client's now."""
+        """Lock a queue; returns whether this client holds the lock now."""
         await self._lock([assigned])
         return assigned.is_locked
 
     async def lock_all(self) -> None:
-        """Lock all queues, and keep locked those that are."""
+        """Lock all queues, and renew the held locks."""
         by_broker: dict[str, list[AssignedQueue]] = defaultdict(list)
         for assigned in self._member.queues.values():
             by_broker[assigned.queue.broker].append(assigned)
@@ -210,7 +209,7 @@ class InOrder:
             assigned.locked(ok=assigned.queue in held)
 
     async def unlock(self, queues: Iterable[Queue]) -> None:
-        """Give queues back, for others to lock."""
+        """Unlock queues for other clients."""
         by_broker: dict[str, list[Queue]] = defaultdict(list)
         for queue in queues:
             by_broker[queue.broker].append(queue)

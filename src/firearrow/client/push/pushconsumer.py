@@ -1,4 +1,4 @@
-"""A consumer that hands messages to functions of the application as they come.
+"""Consume messages by functions of the application, as messages arrive.
 
 ::
 
@@ -9,9 +9,9 @@
 
     await consumer.run()
 
-The members of a group share the queues of its topics, and each message goes to one of them; with
-``broadcasting`` each client gets all. A queue that changes hands, or a client that ends before its
-offsets are committed, makes some messages come twice: see `firearrow.client.idempotence`.
+The members of a group share the queues of its topics, so each message goes to one of them. With ``broadcasting`` each
+client gets all messages. Some messages are delivered twice when a queue moves to another client, or when a client ends
+before it commits: see `firearrow.client.idempotence`.
 """
 
 from __future__ import annotations
@@ -66,25 +66,24 @@ log = logging.getLogger(__name__)
 
 H = TypeVar("H", bound=Handler)
 
-INSTANCE: Final = "DEFAULT"  # of broadcasting clients, whose file is found again by it
+INSTANCE: Final = "DEFAULT"  # of broadcasting clients, which find their file again by it
 INVISIBLE_SECONDS: Final = (5.0, 300.0)
 
 Mode = Literal["pull", "pop", "broker"]
-"""How messages are got: pulled; popped; or as the broker was told by an administrator."""
+"""Way of receiving: pull, pop, or the broker's setting by an administrator."""
 
 
 class PushConsumer(ConsumerLife):
-    """A member of a consumer group.
+    """Member of a consumer group.
 
-    ``cluster`` is where the name servers are, or a `Session` that others use as well; without one
-    it has its own, which takes all further arguments (``credentials``, ``tls`` and so on).
+    ``cluster`` is the address of the name servers, or a `Session` to share. Without a session, the consumer creates one
+    from the further arguments (``credentials``, ``tls`` and so on).
 
-    ``ordered`` consumes each queue in its order. ``start`` is where a group without offsets begins:
-    behind what is there, unless it is a `StartFrom` or a time. ``max_reconsume_times`` is how often
-    a message may fail until it goes to the dead letters (16; in order, for ever). ``limits`` are
-    those of what is pulled ahead of a queue, ``topic_limits`` of all queues of a topic. ``drain``
-    is for how long handlers may go on at the end, in seconds, as are all times here. ``trace``
-    (True, or the name of a topic) writes RocketMQ's message trace.
+    ``ordered`` consumes each queue in order. ``start`` is the first offset of a group without offsets: by default after
+    the last message, otherwise a `StartFrom` or a time. ``max_reconsume_times`` is the number of retries before a
+    message becomes a dead letter (16; in order, unlimited). ``limits`` bound the cache of each queue, ``topic_limits``
+    that of all queues of a topic. ``drain`` is the time for running handlers at the end. All times are in seconds.
+    ``trace`` (True, or the name of a topic) writes RocketMQ's message trace.
     """
 
     def __init__(
@@ -110,8 +109,9 @@ class PushConsumer(ConsumerLife):
     ) -> None:
         if mode != "pull" and (ordered or broadcasting):
             raise ConfigError(f"group {group!r}: mode {mode!r} is neither ordered nor broadcasting")
-        if not INVISIBLE_SECONDS[0] <= invisible <= INVISIBLE_SECONDS[1]:
-            raise ConfigError(f"group {group!r}: messages can't be invisible for {invisible:g} s")
+        least, most = INVISIBLE_SECONDS
+        if not least <= invisible <= most:
+            raise ConfigError(f"group {group!r}: invisible={invisible:g} s: allowed is {least:g} to {most:g} s")
         if broadcasting and not isinstance(cluster, Session):
             session.setdefault("instance", INSTANCE)
         super().__init__(Session.of(cluster, **session))
@@ -147,10 +147,10 @@ class PushConsumer(ConsumerLife):
 
     @property
     def group(self) -> str:
-        """The group, as brokers call it."""
+        """Group as brokers call it."""
         return self.member.group
 
-    # --- what is wanted ---
+    # --- subscriptions ---
 
     def on(
         self,
@@ -162,7 +162,7 @@ class PushConsumer(ConsumerLife):
         batch: int = 0,
         manual: bool = False,
     ) -> Callable[[H], H]:
-        """Have the decorated function get the messages of a topic; see ``subscribe``."""
+        """Subscribe the decorated function to a topic; see ``subscribe``."""
 
         def decorate(handler: H) -> H:
             self.subscribe(topic, handler, tags=tags, sql=sql, concurrency=concurrency, batch=batch, manual=manual)
@@ -181,17 +181,16 @@ class PushConsumer(ConsumerLife):
         batch: int = 0,
         manual: bool = False,
     ) -> None:
-        """Have a function get the messages of a topic, before the consumer is started.
+        """Subscribe a function to a topic, before the consumer is started.
 
-        A coroutine function runs on the loop, a plain one in threads; at most ``concurrency`` calls
-        are under way. Returning means that the message is consumed, raising that it is to come
-        again (`RetryLater` says when). With ``batch`` it gets lists of at most so many messages.
-        With ``manual`` it gets a `Delivery`, whose ``ack`` ends it. ``tags`` is ``A || B``, ``sql``
-        an expression by SQL92. Raises ConfigError.
+        A coroutine function runs on the loop, a plain one in threads; up to ``concurrency`` calls run at a time. If the
+        function returns, the message is consumed. If it raises, the message is redelivered; `RetryLater` says when.
+        With ``batch`` the function gets lists of up to ``batch`` messages. With ``manual`` it gets a `Delivery`, and
+        must call its ``ack``. ``tags`` is ``A || B``, ``sql`` an SQL92 expression. Raises ConfigError.
         """
         name = self.session.topic(topic)
         if self._state != "new":
-            raise ClientError(f"group {self.group!r} is {self._state}: topics come before that")
+            raise ClientError(f"group {self.group!r} is {self._state}: subscribe before the start")
         if name in self.member.registrations:
             raise ConfigError(f"group {self.group!r} has a handler for topic {topic!r} already")
         now_ms = self.session.clock.now_ms()
@@ -210,10 +209,10 @@ class PushConsumer(ConsumerLife):
             list(member.subscriptions.values()),
         )
 
-    # --- its life ---
+    # --- life ---
 
     async def run(self) -> None:
-        """Start unless that is done, and consume until the task is cancelled or ``stop`` called."""
+        """Start unless started already, and consume until the task is cancelled or ``stop`` is called."""
         if self._state == "new":
             await self.start()
         try:
@@ -222,10 +221,9 @@ class PushConsumer(ConsumerLife):
             await self.stop()
 
     async def start(self) -> None:
-        """Begin; returns once the brokers know of it, and raises if that can't be.
+        """Start; when this returns, the brokers know the consumer.
 
-        Raises NotPermitted where its user may not consume, ConfigError for an expression that a
-        broker refuses.
+        Raises NotPermitted if its user may not consume, ConfigError for an expression that a broker refuses.
         """
         if self._state == "new" and not self.member.registrations:
             raise ConfigError(f"group {self.group!r} has no handler for any topic")
@@ -269,7 +267,7 @@ class PushConsumer(ConsumerLife):
             registration.rates = rates
 
     async def _look_up(self, topic: str) -> None:
-        """Get the route of a topic, if it has one by now, and have its expression checked."""
+        """Look up the route of a topic, if it has one now, and check the expression at a broker."""
         try:
             await self.session.refresh(topic)
         except TopicNotFound:
@@ -286,7 +284,7 @@ class PushConsumer(ConsumerLife):
             raise ConfigError(f"topic {topic!r}: the broker refuses {subscription.sub_string!r}: {error}") from error
 
     async def _ask_for_pop(self) -> None:
-        """401: have the brokers know that the group pops."""
+        """Tell the brokers that the group pops (401)."""
         for topic in self.member.registrations:
             route = self.session.routes.known(topic)
             mode = RequestMode(self.group, POP, 0, topic)
@@ -296,8 +294,8 @@ class PushConsumer(ConsumerLife):
                 )
 
     async def stop(self) -> None:
-        """End: handlers that are at work may go on for ``drain`` seconds, then what is consumed is
-        committed, and the brokers hear of the leave. Does no harm when it has ended."""
+        """Stop: running handlers may go on for ``drain`` seconds; then commit and unregister. A second call does
+        nothing."""
         await super().stop()
 
     async def _end(self) -> None:
@@ -313,24 +311,24 @@ class PushConsumer(ConsumerLife):
     # --- while it runs ---
 
     def pause(self) -> None:
-        """Get no more messages; those that are here are consumed."""
+        """Stop receiving; handlers still consume the cached messages."""
         self.member.is_paused = True
 
     def resume(self) -> None:
-        """Get messages again."""
+        """Receive again."""
         self.member.is_paused = False
 
     def divide_soon(self) -> None:
-        """Divide the queues anew."""
+        """Rebalance soon."""
         self.member.rebalance_soon()
 
     async def reset(self, assigned: AssignedQueue, queue_offset: int) -> None:
-        """Have a queue go on at an offset, which may be before where it is."""
+        """Continue a queue at an offset, which may be an earlier one."""
         await self._assignment.reset(assigned, queue_offset)
 
     @property
     def queues(self) -> dict[str, list[tuple[str, int]]]:
-        """The queues that are its own now: broker and queue id, by topic."""
+        """Queues of this consumer now: broker and queue id, by topic."""
         found: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for queue in sorted(self.member.queues):
             found[self.session.bare(queue.topic)].append((queue.broker, queue.queue_id))

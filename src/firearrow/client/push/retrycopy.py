@@ -1,7 +1,6 @@
-"""Sends a copy of a message to its group's retry topic: what remains where the broker that has the
-message can't be asked to have it come again.
+"""Send a copy of a message to its group's retry topic, if the message's broker can't redeliver it.
 
-Source: upstream ``DefaultMQPushConsumerImpl#sendMessageBackAsNormalMessage``.
+Source: RocketMQ's ``DefaultMQPushConsumerImpl#sendMessageBackAsNormalMessage``.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from firearrow.message import sysflag
 from firearrow.message.names import retry_topic
 
 FIRST_RETRY_LEVEL: Final = 3
-GROUP: Final = "CLIENT_INNER_PRODUCER"  # as Java's clients call the one that does this
+GROUP: Final = "CLIENT_INNER_PRODUCER"  # the producer group of RocketMQ's clients for this
 _KEPT: Final = sysflag.COMPRESSED | sysflag.COMPRESSION_MASK
 
 
 async def send_retry_copy(session: Session, group: str, message: Message, times_max: int) -> None:
-    """Send it; SendFailed says why that failed."""
+    """Send the copy. Raises SendFailed with the reason."""
     view = message.view
     poster = Sender(session, GROUP, Rules())
     draft = Draft(retry_topic(group), view.body, _properties(session, message, times_max), view.flag)

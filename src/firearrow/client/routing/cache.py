@@ -1,7 +1,7 @@
-"""The routes that a client uses, and where the brokers in them are.
+"""Routes in use by a client, and the addresses of the brokers in them.
 
-A route is asked for when it is first needed, and again every 30 s as long as it is in use; who
-wants to know of a change listens. Several that ask for the same route at once share the question.
+The first use of a route asks a name server; later, every 30 s, a task refreshes all routes in use. Listeners hear of
+changes. Concurrent callers that need the same route share one request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 RouteListener = Callable[[str, Route], None]
 
-REFRESHED_AT_ONCE_MAX: Final = 32  # questions about routes under way
+REFRESHED_AT_ONCE_MAX: Final = 32  # requests for routes in flight
 
 
 class RouteCache:
@@ -39,41 +39,40 @@ class RouteCache:
 
     @property
     def topics(self) -> list[str]:
-        """The topics in use."""
+        """Topics in use."""
         return sorted({*self._routes, *self._wanted})
 
     @property
     def brokers(self) -> dict[str, dict[int, str]]:
-        """The addresses of each broker name, by broker id."""
+        """Addresses of each broker name, by broker id."""
         return self._addresses
 
     def known(self, topic: str) -> Route | None:
-        """The route of a topic in use."""
+        """Route of a topic in use; None without one."""
         return self._routes.get(topic)
 
     def listen(self, listener: RouteListener) -> Callable[[], None]:
-        """Have a listener hear of each route that is new or has changed; call what is given to
-        end that."""
+        """Call a listener with each new or changed route; the returned function ends that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def route(self, topic: str) -> Route:
-        """The route of a topic, which is in use from now on; raises as ``refresh``."""
+        """Route of a topic, which is in use from now on; raises as ``refresh``."""
         return self._routes.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> Route:
-        """Ask for a route now. TopicNotFound if the topic has none, ConnectionError if no name
-        server answers; a route that was known stays so."""
+        """Ask for a route now. Raises TopicNotFound if the topic has none, ConnectionError if no name server answers. A
+        known route stays known."""
         asking = self._asking.get(topic)
         if asking is None:
             asking = asyncio.get_running_loop().create_future()
-            asking.add_done_callback(asyncio.Future.exception)  # all who wait may have given up
+            asking.add_done_callback(asyncio.Future.exception)  # all waiting callers may be cancelled
             self._tasks.start(self._ask_and_take(topic, asking), f"route of {topic}")
             self._asking[topic] = asking
         return await asyncio.shield(asking)
 
     async def _ask_and_take(self, topic: str, asking: asyncio.Future[Route]) -> None:
-        """Ask for all who wait, whoever of them gives up."""
+        """Ask for all waiting callers, even if some of them are cancelled."""
         try:
             route = await self._ask(topic)
             self._take(topic, route)
@@ -86,16 +85,16 @@ class RouteCache:
                 asking.set_exception(ConnectionError("the session was closed"))
 
     def want(self, topic: str) -> None:
-        """Take a topic to be in use although it has no route yet."""
+        """Count a topic as in use although it has no route yet."""
         self._wanted.add(topic)
 
     def forget(self, topic: str) -> None:
-        """Take a topic to be in use no more."""
+        """Count a topic as no longer in use."""
         self._wanted.discard(topic)
         self._routes.pop(topic, None)
 
     async def refresh_all(self) -> None:
-        """Ask for all routes in use; what can't be had now is logged and stays as it was."""
+        """Ask for all routes in use. After a failure, which is logged, the route stays as it was."""
         topics = self.topics
         for first in range(0, len(topics), REFRESHED_AT_ONCE_MAX):
             some = topics[first : first + REFRESHED_AT_ONCE_MAX]
@@ -126,7 +125,7 @@ class RouteCache:
 
 
 def _in_order(route: Route) -> Route:
-    """A route without what its order may be by chance."""
+    """Route with its parts in a fixed order."""
     return msgspec.structs.replace(
         route,
         queue_datas=sorted(route.queue_datas, key=lambda it: it.broker_name),

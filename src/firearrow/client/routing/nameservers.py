@@ -1,8 +1,8 @@
-"""The name servers of a cluster, asked on asyncio.
+"""Name servers of a cluster, asked on asyncio.
 
-Name servers don't know of each other; any one that answers will do. The list is in a random order,
-so that the clients of a cluster spread over it, unless the caller fixes the order. The one that
-answered last is asked first, and one that can't be reached is passed over for the next.
+Name servers do not know each other, so the answer of any one will do. The client shuffles the list, so that the clients
+of a cluster spread over it, unless the caller fixes the order. The server that answered last is asked first. A server
+that can't be reached is skipped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
 
-ASK_SECONDS_MAX: Final = 3.0  # as Java's clients have it
+ASK_SECONDS_MAX: Final = 3.0  # as in RocketMQ's clients
 
 
 class NameServers:
-    """Some name servers (``host:port``), in their order unless ``chance`` shuffles them.
+    """Name servers (``host:port``), in the given order unless ``chance`` shuffles them.
 
     Each has ``ask_seconds`` to answer.
     """
@@ -45,7 +45,7 @@ class NameServers:
         self.replace(addresses)
 
     def replace(self, addresses: Sequence[str]) -> None:
-        """Ask others from now on; those that are known already keep their order."""
+        """Use other servers from now on; an unchanged set keeps its order."""
         if set(addresses) != set(self._addresses):
             self._addresses = list(addresses)
             if self._chance is not None:
@@ -53,20 +53,22 @@ class NameServers:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All of them, the one that is asked next at first."""
+        """All addresses, the next one to be asked first."""
         return tuple(self._addresses)
 
     async def route(self, topic: str) -> Route:
-        """Give the route of a topic. Raises TopicNotFound if no broker has registered the topic."""
+        """Route of a topic. Raises TopicNotFound if no broker has registered the topic."""
         fields: dict[str, FieldValue] = {"topic": topic, "acceptStandardJsonOnly": True}
         try:
             answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         except TopicNotFound as error:
-            raise TopicNotFound(error.code, f"topic {topic!r} has no route: no broker has it", error.address) from None
+            raise TopicNotFound(
+                error.code, f"topic {topic!r} has no route: no broker has registered it", error.address
+            ) from None
         return read_route(answer, topic)
 
     async def topics(self) -> list[str]:
-        """Names of all topics, with those of the brokers themselves."""
+        """Names of all topics, including the brokers' own."""
         answer = await self.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(read_body(answer, TopicList, "list of topics").topic_list)
 
@@ -81,7 +83,7 @@ class NameServers:
         }
 
     async def ask(self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b"") -> AnyCommand:
-        """Ask one after another; ConnectionError when none answers, BrokerError as it refuses."""
+        """Ask one server after another. Raises ConnectionError if none answers, BrokerError if one refuses."""
         return await first_answer(
             self._addresses,
             lambda address: self._client.call(address, code, fields, body, timeout_seconds=self._ask_seconds),

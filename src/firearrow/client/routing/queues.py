@@ -1,9 +1,9 @@
-"""Queues of a route: to write to and to read from, and the addresses of their brokers.
+"""Queues that a route describes, writable and readable, and the addresses of their brokers.
 
-Values in, values out; the order of queues is the one that Java's clients have.
+Values in, values out. The order of queues is the order of RocketMQ's clients.
 
-Source: upstream ``MQClientInstance#topicRouteData2TopicPublishInfo`` and
-``#topicRouteData2TopicSubscribeInfo``, ``MQClientInstance#findBrokerAddressInSubscribe``.
+Source: RocketMQ's ``MQClientInstance#topicRouteData2TopicPublishInfo`` and ``#topicRouteData2TopicSubscribeInfo``,
+``MQClientInstance#findBrokerAddressInSubscribe``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from firearrow.client.queues import Queue
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, Route
 
 MASTER: Final = 0
-LOGICAL_BROKER: Final = "__syslo__global__"  # of the queues of static topics
+LOGICAL_BROKER: Final = "__syslo__global__"  # broker name of the queues of static topics
 
 
 def publish_queues(topic: str, route: Route, queues_max: int | None = None) -> list[Queue]:
-    """The queues that may be written to; ``queues_max`` limits those of each broker."""
+    """Writable queues; ``queues_max`` limits the queues of each broker."""
     if route.order_topic_conf:
         return list(_ordered(topic, route.order_topic_conf))
     if route.topic_queue_mapping_by_broker:
@@ -34,7 +34,7 @@ def publish_queues(topic: str, route: Route, queues_max: int | None = None) -> l
 
 
 class Target(NamedTuple):
-    """A queue that may be written to."""
+    """Writable queue with the address of its broker."""
 
     broker_name: str
     address: str
@@ -42,7 +42,7 @@ class Target(NamedTuple):
 
 
 def writable(route: Route, queues_max: int | None = None) -> list[Target]:
-    """The queues that may be written to, each with its master's address."""
+    """Writable queues, each with its master's address."""
     masters = {
         broker.broker_name: broker.broker_addrs[MASTER]
         for broker in route.broker_datas
@@ -61,7 +61,7 @@ def is_ordered(route: Route) -> bool:
 
 
 def subscribe_queues(topic: str, route: Route) -> list[Queue]:
-    """The queues that may be read from, sorted; a master is not needed for that."""
+    """Readable queues, sorted; they need no master."""
     if route.topic_queue_mapping_by_broker:
         return sorted(_logical(topic, route))
     return sorted(
@@ -73,7 +73,7 @@ def subscribe_queues(topic: str, route: Route) -> list[Queue]:
 
 
 def hosts_of_logical(route: Route) -> dict[int, str]:
-    """The broker of each queue of a static topic: of several that claim it, the latest."""
+    """Broker of each queue of a static topic: the latest of several that claim the queue."""
     hosts: dict[int, tuple[int, str]] = {}
     for name, mapping in (route.topic_queue_mapping_by_broker or {}).items():
         for queue_id in mapping.curr_id_map:
@@ -83,13 +83,12 @@ def hosts_of_logical(route: Route) -> dict[int, str]:
 
 
 def broker_addresses(route: Route) -> dict[str, dict[int, str]]:
-    """The addresses of each broker name, by broker id."""
+    """Addresses of each broker name, by broker id."""
     return {broker.broker_name: dict(broker.broker_addrs) for broker in route.broker_datas}
 
 
 def address_of_id(addresses: Mapping[int, str], broker_id: int = MASTER, *, any_will_do: bool = False) -> str | None:
-    """The address of a broker's id. For a slave that is gone its next will do; if it is no matter
-    which, the one with the lowest id."""
+    """Address for a broker id. Without that slave, the next id will do. With ``any_will_do``, so will the lowest id."""
     found = addresses.get(broker_id)
     if found is None and broker_id != MASTER:
         found = addresses.get(broker_id + 1)
@@ -99,7 +98,7 @@ def address_of_id(addresses: Mapping[int, str], broker_id: int = MASTER, *, any_
 
 
 def _ordered(topic: str, conf: str) -> Iterator[Queue]:
-    """The queues that ``broker:number;broker:number`` names; see `Route.usable`."""
+    """Queues in the form ``broker:number;broker:number``; see `Route.usable`."""
     for part in filter(None, conf.split(";")):
         broker, _, number = part.partition(":")
         yield from (Queue(topic, broker, queue_id) for queue_id in range(int(number)))
@@ -112,5 +111,5 @@ def _logical(topic: str, route: Route) -> Iterator[Queue]:
 
 
 def address_of(broker: BrokerData) -> str:
-    """The address of a broker's master, else of the slave with the lowest id."""
+    """Address of a broker's master, or otherwise of the slave with the lowest id."""
     return broker.broker_addrs[min(broker.broker_addrs)]

@@ -1,7 +1,7 @@
-"""Routes and addresses of brokers for readers of queues, asked for when somebody needs them.
+"""Routes and broker addresses for readers of queues, requested on demand.
 
-A route is valid for a while, as RocketMQ's clients have it; no task refreshes it. A broker without
-a master is read from its slave, and the address of a broker may be known before any route is.
+A route is valid for 30 s, as in RocketMQ's clients; no task refreshes it. A broker without a master is read from its
+slave. The address of a broker may be known before any route.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firearrow.clock import Clock
 from firearrow.errors import ConfigError
 from firearrow.wire.bodies import Route
 
-ROUTE_SECONDS_MAX: Final = 30.0  # as RocketMQ's clients have it
+ROUTE_SECONDS_MAX: Final = 30.0  # as in RocketMQ's clients
 
 
 class Routes:
@@ -24,7 +24,7 @@ class Routes:
     def __init__(self, name_servers: NameServers, clock: Clock) -> None:
         self._name_servers = name_servers
         self._clock = clock
-        self._routes: dict[str, tuple[Route, float]] = {}  # with the time until which each is valid
+        self._routes: dict[str, tuple[Route, float]] = {}  # with its expiry
         self._addresses: dict[str, str] = {}
 
     async def route(self, topic: str) -> Route:
@@ -41,7 +41,7 @@ class Routes:
         return route
 
     def forget(self) -> None:
-        """Ask for routes again, as they may be out of date."""
+        """Ask for routes again, since they may be out of date."""
         self._routes.clear()
 
     def assume(self, broker: str, address: str) -> None:
@@ -49,7 +49,7 @@ class Routes:
         self._addresses.setdefault(broker, address)
 
     def address(self, broker: str) -> str:
-        """Address of a broker that a route has named, or that was assumed."""
+        """Address of a broker from a route or from ``assume``."""
         try:
             return self._addresses[broker]
         except KeyError:

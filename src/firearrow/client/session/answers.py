@@ -1,4 +1,4 @@
-"""Answers of servers, as values: a malformed answer is an error that names the server."""
+"""Read answers of servers as values. An error about a malformed answer names the server."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ B = TypeVar("B")
 
 
 def read_body(answer: AnyCommand, kind: type[B], what: str) -> B:
-    """Read the body of an answer; RemoteProtocolError if it is not what it ought to be."""
+    """Read the body of an answer. Raises RemoteProtocolError if the body is malformed."""
     return body_or_fault(answer, kind, f"a server sent no {what}")
 
 
 def body_or_fault(answer: AnyCommand, kind: type[B], fault: str) -> B:
-    """The same, with other words for what is wrong."""
+    """Read the body as `read_body` does, with another text for the error."""
     try:
         return fastjson.decode(answer.body, kind)
     except MessageError as error:
@@ -29,12 +29,12 @@ def body_or_fault(answer: AnyCommand, kind: type[B], fault: str) -> B:
 
 
 def read_route(answer: AnyCommand, topic: str) -> Route:
-    """Read a route; entries that can't be used are left out, with a line in the log."""
+    """Read a route without its unusable entries; the log has a line for each of them."""
     return usable_route(read_body(answer, Route, "route"), topic)
 
 
 def usable_route(found: Route, topic: str) -> Route:
-    """Leave out the entries of a route that can't be used, with a line in the log."""
+    """Leave out the unusable entries of a route; the log has a line for each of them."""
     route, faults = found.usable()
     for fault in faults:
         log.warning("entry of a route is left out", extra={"topic": topic, "reason": fault})
@@ -42,7 +42,7 @@ def usable_route(found: Route, topic: str) -> Route:
 
 
 def read_number(answer: AnyCommand, name: str, address: str) -> int:
-    """Read a field of an answer; RemoteProtocolError if it is no number."""
+    """Read a field of an answer. Raises RemoteProtocolError if it is not a number."""
     text = answer.ext.get(name, "")
     try:
         return int(text)

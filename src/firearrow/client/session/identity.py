@@ -19,10 +19,10 @@ _MONTH_MS_MIN = 28 * 24 * 3_600_000
 
 
 def local_ip() -> str:
-    """The address under which this machine talks to others; nothing is sent to find that out."""
+    """IP address of this machine towards others; the look-up sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address of no machine, by RFC 5737
+            probe.connect(("192.0.2.1", 9))  # RFC 5737: no machine has this address
         except OSError:
             return "127.0.0.1"
         ip: str = probe.getsockname()[0]
@@ -30,18 +30,18 @@ def local_ip() -> str:
 
 
 def client_id(ip: str, instance: str, unit: str = "") -> str:
-    """The id under which brokers know a client: ``ip@instance``, and ``@unit`` if there is one."""
+    """Client id as brokers know it: ``ip@instance``, or ``ip@instance@unit``."""
     host = f"[{ip}]" if ":" in ip else ip
     return f"{host}@{instance}@{unit}" if unit else f"{host}@{instance}"
 
 
 def instance_name(chance: Random) -> str:
-    """A name that no other client of this machine has, as Java's have it: ``pid#number``."""
+    """Instance name in the form of RocketMQ's clients, ``pid#number``, unique on this machine."""
     return f"{os.getpid()}#{chance.getrandbits(48)}"
 
 
 class UniqueIds:
-    """Gives ids to messages (``UNIQ_KEY``): no two are the same."""
+    """Unique ids for messages (``UNIQ_KEY``)."""
 
     def __init__(self, ip: str, clock: Clock, chance: Random) -> None:
         self._prefix = unique_id_prefix(ip, os.getpid(), chance.getrandbits(32))
@@ -50,7 +50,7 @@ class UniqueIds:
         self._counter = chance.getrandbits(16)
 
     def next(self) -> str:
-        """Another id."""
+        """Next id."""
         since = self._clock.now_ms() - self._month_ms
         if not 0 <= since < _MONTH_MS_MIN:
             self._month_ms = month_start_ms(self._clock.now_ms())
@@ -59,22 +59,22 @@ class UniqueIds:
         return create_unique_id(self._prefix, since, self._counter)
 
 
-# Heartbeats of version 2: a broker that has the subscriptions of a client is not told them again.
+# Heartbeats of version 2 repeat no subscriptions that the broker has.
 #
-#  Each heartbeat has a number that stands for all it says but for versions. Once a broker has answered that it
-# knows version 2, it gets the number alone, until that changes or the broker asks for all.
+# Each heartbeat has a number that stands for its content except versions. A broker that has confirmed version 2 gets
+# the number alone, until the content changes or the broker asks for everything.
 #
-# Source: upstream ``MQClientInstance#sendHeartbeatToBrokerV2``, ``HeartbeatData#computeHeartbeatFingerprint``.
+# Source: RocketMQ's ``MQClientInstance#sendHeartbeatToBrokerV2``, ``HeartbeatData#computeHeartbeatFingerprint``.
 
 
 class Fingerprints:
-    """Fingerprints that brokers have confirmed, by their addresses."""
+    """Fingerprints that brokers have confirmed, by broker address."""
 
     def __init__(self) -> None:
         self._confirmed: dict[str, int] = {}
 
     def mark(self, address: str, body: Heartbeat) -> Heartbeat:
-        """Give a heartbeat its number, and leave out the subscriptions that the broker has."""
+        """Add the fingerprint to a heartbeat, and leave out the subscriptions that the broker has."""
         number = fingerprint(body)
         knows = self._confirmed.get(address) == number
         if knows:
@@ -83,19 +83,19 @@ class Fingerprints:
         return replace(body, heartbeat_fingerprint=number, without_sub=knows)
 
     def answered(self, address: str, body: Heartbeat, fields: Mapping[str, str]) -> None:
-        """Take note of what a broker said to a heartbeat."""
+        """Note the broker's answer to a heartbeat."""
         if body.without_sub and fields.get("IS_SUB_CHANGE") == "true":
             self.forget(address)
         elif not body.without_sub and fields.get("IS_SUPPORT_HEART_BEAT_V2") == "true":
             self._confirmed[address] = body.heartbeat_fingerprint
 
     def forget(self, address: str) -> None:
-        """Say everything next time."""
+        """Send the full content with the next heartbeat."""
         self._confirmed.pop(address, None)
 
 
 def fingerprint(body: Heartbeat) -> int:
-    """The number of a heartbeat, which is never 0: that means version 1."""
+    """Fingerprint of a heartbeat; never 0, since 0 means version 1."""
     consumers = [
         replace(consumer, subscription_data_set=[replace(one, sub_version=0) for one in consumer.subscription_data_set])
         for consumer in body.consumer_data_set

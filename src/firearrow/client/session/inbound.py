@@ -1,7 +1,7 @@
-"""Requests of brokers to a client, and their handlers: by the code of the request, and the group.
+"""Requests of brokers to a client, dispatched by request code and group.
 
-A handler answers at once, or with a coroutine, which runs as a task of the session. What no handler
-is there for is refused, as Java's clients do: unknown groups with code 1.
+A handler answers at once, or returns a coroutine that runs as a task of the session. The client refuses requests
+without a handler as RocketMQ's clients do: code 1 for an unknown group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 ANY_GROUP: Final = ""
 
 Replying = Callable[[Asked], Response | Coroutine[Any, Any, Response | None] | None]
-"""Answers a broker's request; BrokerError refuses it. What is one-way is not answered anyway."""
+"""Handler of a broker's request; it raises BrokerError to refuse. One-way requests get no answer in any case."""
 
 CODES: Final = (
     RequestCode.CHECK_TRANSACTION_STATE,
@@ -39,7 +39,7 @@ CODES: Final = (
 
 
 def group_of(command: AnyCommand) -> str:
-    """The group that a broker's request is for; `ANY_GROUP` if it does not say."""
+    """Group that a broker's request is for; `ANY_GROUP` if the request names none."""
     if command.code == RequestCode.CHECK_TRANSACTION_STATE:
         try:
             return decode_record(command.body).properties.get(keys_of.PRODUCER_GROUP, ANY_GROUP)
@@ -50,20 +50,20 @@ def group_of(command: AnyCommand) -> str:
 
 
 class InboundRequests:
-    """Handlers by code and group."""
+    """Handlers by request code and group."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
         self._table: dict[tuple[int, str], Replying] = {}
 
     def on(self, code: int, group: str, handler: Replying) -> None:
-        """Have a handler answer requests of a code for a group, or, for `ANY_GROUP`, those for
-        which there is no other."""
-        assert (code, group) not in self._table, f"{code} of group {group!r} has its handler"
+        """Register the handler for a request code and group. A handler of `ANY_GROUP` takes the requests without
+        another handler."""
+        assert (code, group) not in self._table, f"request code {code} of group {group!r} has a handler already"
         self._table[code, group] = handler
 
     def off(self, group: str, *, of_producer: bool) -> None:
-        """Forget the handlers of a group of producers, or of one of consumers."""
+        """Remove the handlers of a producer group or of a consumer group."""
         self._table = {
             (code, name): handler
             for (code, name), handler in self._table.items()
@@ -71,7 +71,7 @@ class InboundRequests:
         }
 
     def handlers(self) -> dict[int, Handler]:
-        """Handlers in the form that a remoting client needs."""
+        """Table of handlers for `firearrow.net.client.Client`."""
         return dict.fromkeys(map(int, CODES), self._answer)
 
     def _answer(self, asked: Asked) -> Response | None:

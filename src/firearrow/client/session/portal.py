@@ -1,8 +1,7 @@
-"""A way from code without an event loop to clients of asyncio: what `firearrow.client.blocking` is
-made of.
+"""Run asyncio clients for code without an event loop; `firearrow.client.blocking` is built on this module.
 
-All that is open at one time shares one event loop in a thread of its own, which ends with the last
-of it. Methods are made of those of asyncio, with their types.
+All open clients share one event loop in a separate thread, which ends when the last of them closes. A blocking method
+is derived from the asyncio method, with its types.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import wraps
-from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from firearrow.errors import ClientError
@@ -29,13 +27,13 @@ _THREAD: Final = "firearrow client"
 
 
 class _SharedThread:
-    """The thread that all share, for as long as somebody needs it."""
+    """The shared thread, which runs while a client is open."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Begin, maybe anew: a fork has none of its parent's threads."""
+        """Begin, or begin again in a fork, which has none of its parent's threads."""
         self._lock = threading.Lock()
         self._portal: LoopThread | None = None
         self._users = 0
@@ -60,7 +58,7 @@ os.register_at_fork(after_in_child=_SHARED.begin)
 
 
 class Blocking(Generic[A]):
-    """A client of asyncio, ``kind``, behind the portal; it is open from ``start`` to ``close``."""
+    """Blocking form of an asyncio client of type ``kind``; open between ``start`` and ``close``."""
 
     kind: ClassVar[Callable[..., Any]]
 
@@ -72,12 +70,12 @@ class Blocking(Generic[A]):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether it has been started and not closed."""
+        """Tell whether the client is open."""
         return self._portal is not None
 
     @property
     def portal(self) -> LoopThread:
-        """Loop on which it runs. Raises ClientError unless it is open."""
+        """Loop thread of the client. Raises ClientError unless the client is open."""
         if self._portal is None:
             raise ClientError(f"this {type(self).__name__} is not open: use it in `with`")
         return self._portal
@@ -86,13 +84,11 @@ class Blocking(Generic[A]):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> None:
-        """Open it."""
+        """Open the client."""
         if self._portal is not None:
             raise ClientError(f"this {type(self).__name__} is open already")
         self._portal = _SHARED.join()
@@ -106,11 +102,11 @@ class Blocking(Generic[A]):
                 _SHARED.leave()
 
     def close(self) -> None:
-        """Close it; twice does no harm, nor do two threads that do so. In a fork, what its parent
-        has opened is forgotten."""
+        """Close the client. A second call, or a call by a second thread, does nothing. In a fork it only forgets the
+        client that the parent opened."""
         opened = self._portal
         if opened is not None and not opened.is_here:
-            self._portal = None  # the lock is of the parent, too: a thread may hold it for ever
+            self._portal = None  # the fork copied the lock, and a thread of the parent may hold it
             return
         with self._lock:
             portal, self._portal = self._portal, None
@@ -130,7 +126,7 @@ class Blocking(Generic[A]):
 
 
 def waiting(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Blocking[A], P], T]:
-    """The method that waits for one of asyncio."""
+    """Blocking form of a coroutine method."""
 
     @wraps(method)
     def call(self: Blocking[A], /, *arguments: P.args, **options: P.kwargs) -> T:
@@ -140,8 +136,7 @@ def waiting(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Call
 
 
 def at_once(method: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[Blocking[A], P], T]:
-    """The method that does what one without ``await`` does: once it is open, on the loop's
-    thread."""
+    """Blocking form of a plain method; while the client is open, the method runs on the loop's thread."""
 
     @wraps(method)
     def call(self: Blocking[A], /, *arguments: P.args, **options: P.kwargs) -> T:
@@ -159,7 +154,7 @@ def at_once(method: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[Bloc
 def entered(
     method: Callable[Concatenate[A, P], AbstractAsyncContextManager[T]],
 ) -> Callable[Concatenate[Blocking[A], P], AbstractContextManager[T]]:
-    """The method whose block is run here, and whose beginning and end on the loop's thread."""
+    """Blocking form of an async context manager: its block runs here, its entry and exit on the loop's thread."""
 
     @wraps(method)
     @contextmanager
@@ -194,7 +189,7 @@ async def _leaving(context: AbstractAsyncContextManager[Any], error: BaseExcepti
 
 
 def _in_thread(value: Any) -> Any:
-    """A plain function as one of asyncio, which runs it in another thread."""
+    """Wrap a plain function in a coroutine that runs it in another thread."""
     if not inspect.isfunction(value) or inspect.iscoroutinefunction(value):
         return value
     function = leaving_signals(value)
@@ -205,15 +200,15 @@ def _in_thread(value: Any) -> Any:
     return call
 
 
-# --- An event loop in a thread of its own, for code that has none ---
+# --- Event loop in a separate thread ---
 
 
 _OF_FAULTS: Final = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 SIGNALS: Final = signal.valid_signals() - _OF_FAULTS - {signal.SIGKILL, signal.SIGSTOP}
-"""The signals that threads of a client leave to the program's own.
+"""Signals that the threads of a client leave to the program.
 
-A program may block a signal for a moment, as Celery's pool does while a process of it holds a lock.
-In a thread that does not, the signal would end that process, and the lock would be held for good.
+A program may block signals for a moment, as Celery's pool does while one of its processes holds a lock. If a thread
+took such a signal, the process would end and never release the lock.
 """
 
 
@@ -223,13 +218,13 @@ def leave_signals() -> None:
 
 
 def leaving_signals(function: Callable[..., T]) -> Callable[..., T]:
-    """Return a function of the application, for a thread that leaves signals to others.
+    """Wrap a function of the application for a thread that leaves signals to others.
 
-    It runs with the mask of the program all the same: processes inherit the mask of the thread that
-    starts them, and one that the function starts could not be told to end otherwise.
+    The function itself runs with the signal mask of the program. A process inherits the mask of the thread that starts
+    it, so signals could not end a process that the function starts.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    if mask >= SIGNALS:  # on the thread of a loop
+    if mask >= SIGNALS:  # this is the thread of a loop
         mask -= SIGNALS
 
     @wraps(function)
@@ -244,9 +239,9 @@ def leaving_signals(function: Callable[..., T]) -> Callable[..., T]:
 
 
 class LoopThread:
-    """The thread ``name`` and its loop; `run` has coroutines run there, from any other thread.
+    """Thread ``name`` with an event loop; `run` runs a coroutine on it from any other thread.
 
-    None of them, nor the end, is waited for longer than ``seconds_max``.
+    No call, and not the end either, waits longer than ``seconds_max``.
     """
 
     def __init__(self, name: str, seconds_max: float | None = None) -> None:
@@ -257,7 +252,7 @@ class LoopThread:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the thread inherits it
         try:
             self._thread.start()
-        except RuntimeError:  # the system has no more threads
+        except RuntimeError:  # the system allows no more threads
             self._loop.close()
             raise
         finally:
@@ -265,33 +260,32 @@ class LoopThread:
 
     @property
     def is_here(self) -> bool:
-        """Tell whether the thread is in this process: a fork has no threads but the one that forked."""
+        """Tell whether the thread is in this process: a fork has only the thread that forked."""
         return self._process == os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there, and give its result; an interrupt cancels it, and so does the end
-        of the time that it may take, by TimeoutError."""
+        """Run a coroutine on the loop and return its result. An interrupt cancels it. After ``seconds_max`` it is
+        cancelled and this raises TimeoutError."""
         if threading.current_thread() is self._thread:
             work.close()
-            raise ClientError("a blocking call on the event loop's own thread would wait for ever")
+            raise ClientError("a blocking call on the event loop's own thread would wait forever")
         if not self.is_here:
             work.close()
-            raise ClientError("what was opened before a fork can't be used after it: open another")
+            raise ClientError("a client that was opened before a fork can't be used in the fork: open another")
         running: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result(self._seconds_max)
         except TimeoutError:
             if running.done():
-                raise  # its own
-            raise TimeoutError(f"nothing came of it in {self._seconds_max:g} s") from None
+                raise  # the coroutine's own TimeoutError
+            raise TimeoutError(f"no result after {self._seconds_max:g} s") from None
         finally:
             running.cancel()
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Run ``last`` there, and end the loop and its thread, with the tasks that still run there.
+        """Run ``last``, then end the loop, its remaining tasks and the thread.
 
-        A finalizer may call it from any thread, the loop's own included, which is not waited for. In
-        a fork it does nothing.
+        A finalizer may call this from any thread. On the loop's own thread it does not wait. In a fork it does nothing.
         """
         if not self.is_here:
             return
@@ -307,5 +301,5 @@ class LoopThread:
             self._last.add_done_callback(lambda _: self._loop.stop())
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop):  # closing it ends tasks and threads
+        with asyncio.Runner(loop_factory=lambda: self._loop):  # its exit ends tasks and threads
             self._loop.run_forever()

@@ -1,9 +1,8 @@
-"""One client of a cluster: what its producers and consumers share.
+"""One client of a cluster, shared by its producers and consumers.
 
-A session has one client id. It keeps the connections and the routes, says to all brokers every 30 s
-who its producers and consumers are (the heartbeat, 34) and takes leave of them in the end (35), and
-passes on what brokers ask of it. All its work is done by tasks of its own, and all have ended, as
-have its connections, when ``close`` returns.
+A session has one client id. It keeps connections and routes up to date. Every 30 s it sends each broker its producers
+and consumers (the heartbeat, 34), and at the end it unregisters them (35). It dispatches the brokers' requests. When
+``close`` returns, all its tasks and connections have ended.
 
 ::
 
@@ -19,7 +18,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random, SystemRandom
-from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypedDict, TypeVar, Unpack
 
 from firearrow.client.queues import Queue
@@ -52,14 +50,14 @@ CALL_SECONDS_MAX: Final = 3.0  # Java: mqClientApiTimeout
 POLL_SECONDS: Final = 30.0  # Java: pollNameServerInterval
 HEARTBEAT_SECONDS: Final = 30.0  # Java: heartbeatBrokerInterval
 HEARTBEAT_FIRST_SECONDS: Final = 1.0
-ADDRESSES_SECONDS: Final = 120.0  # between looks for other name servers
+ADDRESSES_SECONDS: Final = 120.0  # between two looks for name servers
 ADDRESSES_FIRST_SECONDS: Final = 10.0
 RESERVED_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 
 
 class SessionOptions(TypedDict, total=False):
-    """The arguments of `Session`, for those who make their own."""
+    """Arguments of `Session`, for code that creates a session itself."""
 
     credentials: Credentials | None
     tls: Tls | bool
@@ -77,27 +75,25 @@ class SessionOptions(TypedDict, total=False):
 
 
 class ConsumerMember(Protocol):
-    """A consumer, as far as its session knows it; ``group`` is the name at the broker."""
+    """Consumer in a session."""
 
     @property
     def group(self) -> str:
-        """The group, with its namespace."""
+        """Group as brokers call it, with its namespace."""
 
     def consumer_data(self) -> ConsumerData:
         """Entry of the consumer in the heartbeat."""
 
 
 class Session:
-    """A client of the cluster whose name servers are at ``name_servers`` (``host:port``, several
-    separated by ``;``; by default the environment variable ``NAMESRV_ADDR``, else those that the
-    server of `firearrow.client.routing.addressserver` tells).
+    """Client of the cluster whose name servers are at ``name_servers``: ``host:port``, several separated by ``;``. The
+    default is the environment variable ``NAMESRV_ADDR``. Without it, the session asks the server of
+    `firearrow.client.routing.addressserver`.
 
-    ``credentials`` sign each request, ``tls`` encrypts (``True``: any certificate will do, as
-    RocketMQ's clients have it). ``namespace`` is put before the names of topics and groups, as in
-    RocketMQ 4; ``namespace_v2`` is told to the servers, as in 5. ``instance`` tells the clients of
-    a machine apart; without one each session has its own. With ``heartbeat_v2`` brokers that have
-    its subscriptions already are not told them again. Its ``client`` asks servers by their
-    addresses.
+    ``credentials`` sign each request. ``tls`` encrypts; ``True`` accepts any certificate, as RocketMQ's clients do.
+    ``namespace`` is a prefix of topics and groups, as in RocketMQ 4; servers get ``namespace_v2``, as in 5.
+    ``instance`` distinguishes the clients of a machine; the default is unique. ``heartbeat_v2`` does not repeat
+    subscriptions to a broker that has them. The attribute ``client`` calls servers by address.
     """
 
     def __init__(
@@ -155,33 +151,33 @@ class Session:
 
     @staticmethod
     def of(cluster: Session | str | Sequence[str] | None, **options: Unpack[SessionOptions]) -> tuple[Session, bool]:
-        """The session that a producer or consumer uses, and whether it is its own, which it has
-        to start and to close. ConfigError for options beside a session, which has its own."""
+        """Return the session of a producer or consumer, and whether the caller owns it and must start and close it.
+
+        Raises ConfigError for options together with a session, which has options already.
+        """
         if not isinstance(cluster, Session):
             return Session(cluster, **options), True
         if options:
             names = ", ".join(sorted(options))
-            raise ConfigError(f"{names}: what is said of a session is said where it is made")
+            raise ConfigError(f"{names}: set these options on the session itself")
         return cluster, False
 
-    # --- its life ---
+    # --- life ---
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def start(self) -> None:
-        """Begin to keep routes and heartbeats up to date; nothing is asked for yet, but an address
-        server where the name servers are: ConnectionError if that gives none."""
+        """Begin to keep routes and heartbeats up to date. No server is asked yet, except an address server for the name
+        servers. Raises ConnectionError if the address server gives none."""
         if self._state != "new":
-            raise ClientError(f"a session that is {self._state} can't be started")
+            raise ClientError(f"the session can't be started: it is {self._state}")
         if self._process != os.getpid():
-            self._identify()  # of processes that were forked since, each is a client of its own
+            self._identify()  # each process that forked since is a separate client
         if self._address_server is not None:
             self._servers.replace(await self._address_server.addresses())
         self._state = "running"
@@ -197,7 +193,7 @@ class Session:
         self._servers.replace(await self._address_server.addresses())
 
     async def close(self) -> None:
-        """Take leave of all brokers, and end everything; once is enough, twice does no harm."""
+        """Unregister from all brokers and end everything; a second call does nothing."""
         if self._state != "running":
             return
         self._state = "closed"
@@ -210,34 +206,34 @@ class Session:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it has been started and not closed."""
+        """Tell whether the session is started and not closed."""
         return self._state == "running"
 
     # --- names ---
 
     def topic(self, name: str) -> str:
-        """A topic as brokers call it."""
+        """Topic as brokers call it."""
         return with_namespace(self.namespace, name)
 
     def group(self, name: str) -> str:
-        """A group as brokers call it; ConfigError if it can't be one."""
+        """Group as brokers call it. Raises ConfigError for an invalid name."""
         fault = validate_group(name)
         if fault is not None:
             raise ConfigError(fault)
         if name in RESERVED_GROUPS:
-            raise ConfigError(f"group {name!r} is what clients without a group call themselves")
+            raise ConfigError(f"group {name!r} is reserved for clients without a group")
         return with_namespace(self.namespace, name)
 
     def bare(self, name: str) -> str:
-        """A topic or group as the application calls it."""
+        """Topic or group as the application calls it."""
         return without_namespace(self.namespace, name)
 
     # --- routes ---
 
     async def route(self, topic: str) -> Route:
-        """The route of a topic (by its name at the brokers), which is refreshed from now on.
+        """Route of a topic, given by its name at the brokers; the session refreshes it from now on.
 
-        Raises TopicNotFound if no broker has it, ConnectionError if no name server answers.
+        Raises TopicNotFound if no broker has the topic, ConnectionError if no name server answers.
         """
         return await self.routes.route(topic)
 
@@ -246,12 +242,11 @@ class Session:
         return await self.routes.refresh(topic)
 
     def on_route(self, listener: RouteListener) -> Callable[[], None]:
-        """Have a listener hear of each route that is new or has changed; call what is given to
-        end that."""
+        """Call a listener with each new or changed route; the returned function ends that."""
         return self.routes.listen(listener)
 
     def broker_of(self, queue: Queue) -> str:
-        """The broker that a queue is on now: of a static topic's, the one that hosts it."""
+        """Broker of a queue: for a queue of a static topic, the broker that hosts it now."""
         if queue.broker != LOGICAL_BROKER:
             return queue.broker
         route = self.routes.known(queue.topic)
@@ -261,15 +256,15 @@ class Session:
         return host
 
     def address_of(self, broker: str, broker_id: int = MASTER, *, any_will_do: bool = False) -> str:
-        """The address of a broker; ConnectionError if no route in use names it."""
+        """Address of a broker. Raises ConnectionError if no route in use names the broker."""
         found = address_of_id(self.routes.brokers.get(broker, {}), broker_id, any_will_do=any_will_do)
         if found is None:
             what = "no broker" if any_will_do else "no master" if not broker_id else "no slave"
-            raise ConnectionError(f"{what} of the name {broker!r} is in any route that is in use")
+            raise ConnectionError(f"{what} named {broker!r} is in any route in use")
         return found
 
     def any_address(self, route: Route) -> str:
-        """The address of some broker of a route: a master if it has one."""
+        """Address of some broker of a route, a master if possible."""
         if not route.broker_datas:
             raise ConnectionError("the route names no broker")
         addresses = self.chance.choice(route.broker_datas).broker_addrs
@@ -280,12 +275,12 @@ class Session:
 
     @property
     def connected_addresses(self) -> tuple[str, ...]:
-        """The servers that there are connections to."""
+        """Addresses of the connected servers."""
         return self.client.addresses
 
     @property
     def name_servers(self) -> NameServers:
-        """The name servers, for what is not about routes."""
+        """Name servers, for requests other than routes."""
         return self._servers
 
     # --- calls ---
@@ -301,7 +296,7 @@ class Session:
         any_will_do: bool = False,
         timeout_seconds: float | None = None,
     ) -> AnyCommand:
-        """Ask a broker by its name; raises as ``Client.call`` and ``address_of``."""
+        """Call a broker by its name; raises as ``Client.call`` and ``address_of``."""
         address = self.address_of(broker, broker_id, any_will_do=any_will_do)
         return await self.client.call(address, code, fields, body, timeout_seconds=timeout_seconds)
 
@@ -315,26 +310,25 @@ class Session:
         broker_id: int = MASTER,
         any_will_do: bool = False,
     ) -> None:
-        """Tell a broker something that it does not answer; raises as ``Client.send`` and
-        ``address_of``."""
+        """Send a broker a one-way request; raises as ``Client.send`` and ``address_of``."""
         address = self.address_of(broker, broker_id, any_will_do=any_will_do)
         await self.client.send(address, code, fields, body)
 
-    # --- what brokers ask ---
+    # --- requests of brokers ---
 
     def on(self, code: int, handler: Replying, group: str = ANY_GROUP) -> None:
-        """Answer requests of a code that are for a group (by its name at the brokers), or, without
-        one, those that no group's handler takes. A handler goes with its group."""
+        """Register the handler for requests of a code that name a group, given by its name at the brokers. Without a
+        group it takes the requests that no group's handler takes. The handler ends with its group."""
         self._asked.on(code, group, handler)
 
     def on_connected(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Have a listener hear of each new connection to a broker (with its address), after the
-        heartbeat on it; call what is given to end that."""
+        """Call a listener with the address of each new connection to a broker, after the heartbeat on it; the returned
+        function ends that."""
         self._on_connected.append(listener)
         return lambda: self._on_connected.remove(listener)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """Give an object that the members of a session share; the first that asks makes it."""
+        """Return an object that the members of a session share; the first caller makes it."""
         if name not in self._shared:
             self._shared[name] = make()
         found: T = self._shared[name]
@@ -343,26 +337,26 @@ class Session:
     # --- members and heartbeats ---
 
     def add_producer(self, group: str) -> None:
-        """Have the heartbeat name a producer group; ConfigError if the session has it already."""
+        """Add a producer group to the heartbeat. Raises ConfigError if the session has it already."""
         if group in self._producers:
             raise ConfigError(f"this session has a producer of group {group!r} already")
         self._producers.add(group)
 
     async def remove_producer(self, group: str) -> None:
-        """Take leave of all brokers for a producer group."""
+        """Unregister a producer group from all brokers."""
         if group in self._producers:
             self._producers.discard(group)
             self._asked.off(group, of_producer=True)
             await self._take_leave({"producerGroup": group})
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
-        """Have the heartbeat name a consumer; ConfigError if the session has one of its group."""
+        """Add a consumer to the heartbeat. Raises ConfigError if the session has a consumer of its group already."""
         if consumer.group in self._consumers:
             raise ConfigError(f"this session has a consumer of group {consumer.group!r} already")
         self._consumers[consumer.group] = consumer
 
     async def remove_consumer(self, consumer: ConsumerMember) -> None:
-        """Take leave of all brokers for a consumer, if it is the one of its group."""
+        """Unregister a consumer from all brokers, if it is the one of its group."""
         group = consumer.group
         if self._consumers.get(group) is consumer:
             del self._consumers[group]
@@ -370,9 +364,9 @@ class Session:
             await self._take_leave({"consumerGroup": group})
 
     async def heartbeat(self, *, must_be_permitted: bool = False) -> None:
-        """Say to all known brokers who is here; those that can't be reached are logged.
+        """Send a heartbeat to all known brokers; each unreachable broker is logged.
 
-        Raises NotPermitted, if that is asked for, where a broker does not allow it.
+        With ``must_be_permitted``, raises NotPermitted if a broker refuses.
         """
         faults = await asyncio.gather(*map(self._beat, self._addresses_to_beat()))
         for fault in faults if must_be_permitted else ():
@@ -380,7 +374,7 @@ class Session:
                 raise fault
 
     async def _keep_up(self) -> None:
-        """Drop the connections to servers that are in no route any more; send heartbeats."""
+        """Drop the connections to servers that no route names any more, and send heartbeats."""
         wanted = {*self._servers.addresses, *self._broker_addresses()}
         for address in self.client.addresses:
             if address not in wanted and self.client.is_idle(address):
@@ -391,7 +385,7 @@ class Session:
         return {one for ids in self.routes.brokers.values() for one in ids.values()}
 
     def _addresses_to_beat(self) -> list[str]:
-        """Every broker; who has no consumers needs no slaves."""
+        """All brokers; slaves only if the session has consumers."""
         if not self._producers and not self._consumers:
             return []
         return sorted(
@@ -415,14 +409,14 @@ class Session:
             if self._prints is not None:
                 self._prints.answered(address, body, answer.ext or {})
         except (OSError, FirearrowError) as error:
-            log.warning("heartbeat is not taken", extra={"address": address, "error": error})
+            log.warning("heartbeat failed", extra={"address": address, "error": error})
             return error
         finally:
             self._beating[address] -= 1
         return None
 
     def _connected(self, address: str) -> None:
-        """A broker does not know who is on a new connection."""
+        """Identify this client on a new connection to a broker."""
         if self._prints is not None:
             self._prints.forget(address)
         if self.is_running and address in self._broker_addresses():
@@ -444,7 +438,7 @@ class Session:
         try:
             await self.client.call(address, RequestCode.UNREGISTER_CLIENT, fields)
         except (OSError, BrokerError) as error:
-            log.warning("leave is not taken", extra={"address": address, "error": error})
+            log.warning("client is not unregistered", extra={"address": address, "error": error})
 
 
 def _addresses(name_servers: str | Sequence[str] | None) -> list[str]:
@@ -461,6 +455,6 @@ def _address_server(unit: str) -> AddressServer:
     if found is None:
         raise ConfigError(
             f"no name servers: neither an argument nor {NAME_SERVERS_VARIABLE} names any, and "
-            f"{DOMAIN_VARIABLE} names no server that could be asked"
+            f"{DOMAIN_VARIABLE} names no address server"
         )
     return found

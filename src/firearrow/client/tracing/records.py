@@ -1,8 +1,8 @@
-r"""The records of a message trace: who sent or consumed a message when, and how that went.
+r"""Records of a message trace: sends and consumptions, their times and results.
 
-A record is its fields with 0x01 between them and 0x02 behind the last. Several make the body of a
-message to the trace topic, whose keys are the ids and the keys of the messages in it. The first
-field names the record; a field that is not known is the text ``null``, as Java writes it.
+A record is its fields with 0x01 between them and 0x02 after the last. Several records are the body of a message to the
+trace topic. The keys of that message are the ids and keys of the traced messages. The first field names the kind of
+record. An unknown field is the text ``null``, as in Java.
 
 ==============  ==================================================================================
 Pub             time, region, group, topic, id, tags, keys, store host, body bytes, cost ms, kind
@@ -15,11 +15,11 @@ EndTransaction  time, region, group, topic, id, tags, keys, store host, kind (2)
 Recall          time, region, group, topic, id, success
 ==============  ==================================================================================
 
-A client that is older leaves the last fields out; a newer one of RocketMQ puts more behind them.
+Older clients leave out the last fields; newer versions of RocketMQ add fields at the end.
 
 Worked example: ``Recall\x011795000000000\x01R\x01g\x01T\x01U1\x01true\x02``.
 
-Source: upstream ``TraceDataEncoder``, ``TraceContext``.
+Source: RocketMQ's ``TraceDataEncoder``, ``TraceContext``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RECORD_END: Final = "\x02"
 
 
 class Kind(IntEnum):
-    """Kind of a message that was sent."""
+    """Kind of a sent message."""
 
     NORMAL = 0
     HALF = 1
@@ -54,7 +54,7 @@ class Outcome(IntEnum):
 
 
 class Record(NamedTuple):
-    """A record, the topic that it is about, and the words under which it can be found."""
+    """Record with its topic, and the words for looking it up."""
 
     text: str
     topic: str
@@ -62,7 +62,7 @@ class Record(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A send (``kind`` Pub) or a consumption (Sub) of a message."""
+    """Send (``kind`` Pub) or consumption (Sub) of a message."""
 
     kind: str
     group: str | None
@@ -123,7 +123,7 @@ def pub(
     kind: Kind,
     offset_message_id: str,
 ) -> Record:
-    """A message was taken. Of a batch, ids and keys are lists with commas."""
+    """Record of a stored message. For a batch, ids and keys are lists with commas."""
     fields = time_ms, region, group, topic, message_id, tags, keys, store_host, body_bytes
     rest = cost_ms, kind, offset_message_id, True
     return _record(topic, message_id, keys, "Pub", *fields, *rest)
@@ -140,7 +140,7 @@ def sub_before(
     retry_times: int,
     keys: str | None,
 ) -> Record:
-    """A consumer has been given a message."""
+    """Record of a consumer's start with a message."""
     fields = time_ms, region, group, request_id, message_id, retry_times, keys
     return _record(topic, message_id, keys, "SubBefore", *fields)
 
@@ -157,7 +157,7 @@ def sub_after(
     keys: str | None,
     outcome: Outcome,
 ) -> Record:
-    """A consumer is done with a message."""
+    """Record of a consumer's end with a message."""
     fields = request_id, message_id, cost_ms, success, keys, outcome, time_ms, group
     return _record(topic, message_id, keys, "SubAfter", *fields)
 
@@ -176,13 +176,13 @@ def end_transaction(
     state: str,
     from_check: bool,
 ) -> Record:
-    """A transaction was decided; ``state`` as Java's ``LocalTransactionState`` names it."""
+    """Record of a decided transaction; ``state`` is a name of Java's ``LocalTransactionState``."""
     fields = time_ms, region, group, topic, message_id, tags, keys, store_host, Kind.DECIDED
     rest = transaction_id, state, from_check
     return _record(topic, message_id, keys, "EndTransaction", *fields, *rest)
 
 
 def recall(*, time_ms: int, region: str, group: str, topic: str, message_id: str, success: bool) -> Record:
-    """A message that waited for its time was taken back."""
+    """Record of a recalled message."""
     fields = time_ms, region, group, topic, message_id, success
     return _record(topic, message_id, None, "Recall", *fields)

@@ -1,9 +1,8 @@
 """Spans of OpenTelemetry: one for each send, whose context the message carries to its consumer.
 
-The context is in the message's properties (``traceparent`` and ``tracestate``, as the W3C names
-them), the attributes are those of OpenTelemetry's conventions for RocketMQ. Needs the extra
-``otel``, which brings ``opentelemetry-api``; who records spans, and where they go, is the
-application's matter.
+The context is in the message's properties (``traceparent`` and ``tracestate``, by the W3C). The attributes follow
+OpenTelemetry's conventions for RocketMQ. This needs the extra ``otel``, which brings ``opentelemetry-api``. The
+application configures the recording and export of spans.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ SYSTEM: Final = "rocketmq"
 
 
 class SendSpan:
-    """The span of a send."""
+    """Span of a send."""
 
     def __init__(self, span: Any) -> None:
         self._span = span
 
     def sent(self, receipt: Receipt) -> None:
-        """Say where the message is."""
+        """Add the message's queue and id."""
         queue = receipt.queue
         self._span.set_attribute("messaging.message.id", receipt.message_id)
         self._span.set_attribute("messaging.destination.partition.id", f"{queue.broker}/{queue.queue_id}")
 
 
 class Spans:
-    """Makes the spans of a group; ConfigError if OpenTelemetry is not installed."""
+    """Spans of a group. Raises ConfigError if OpenTelemetry is not installed."""
 
     def __init__(self, session: Session, group: str) -> None:
         try:
@@ -51,8 +50,7 @@ class Spans:
 
     @contextmanager
     def sending(self, drafts: Sequence[Draft]) -> Iterator[SendSpan]:
-        """The span of a send; its context is put into the properties of the messages, so ask for
-        it before they are written."""
+        """Span of a send. It adds its context to the messages' properties, so call it before they are encoded."""
         first = drafts[0]
         topic = self._session.bare(first.topic)
         attributes = self._attributes("send", topic, first.properties)
@@ -67,7 +65,7 @@ class Spans:
 
     @contextmanager
     def processing(self, message: Message) -> Iterator[None]:
-        """The span of a message that is being consumed, as a child of the one of its send."""
+        """Span of the consumption of a message, as a child of its send's span."""
         attributes = self._attributes("process", message.topic, message.properties)
         attributes["messaging.message.body.size"] = len(message.body)
         attributes["messaging.message.id"] = message.message_id

@@ -1,9 +1,9 @@
-"""Sends the records of a message trace to the trace topic, a few at a time and in the background.
+"""Send the records of a message trace to the trace topic, in small batches in the background.
 
-Nobody waits for it, and records that can't be kept or sent are dropped: a trace must not stop what
-it is about. How many were dropped is said in the log.
+No send or handler waits for it. Records that do not fit or can't be sent are dropped, since a trace must not stop the
+traced work. The log counts dropped records.
 
-Source: upstream ``AsyncTraceDispatcher``.
+Source: RocketMQ's ``AsyncTraceDispatcher``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from firearrow.message.sysflag import TRANSACTION_PREPARED
 
 log = logging.getLogger(__name__)
 
-HELD_MAX: Final = 16_384  # records, of some 500 bytes: a second of sends. Java has 2048
-BATCH_MAX: Final = 20  # records of a message
+HELD_MAX: Final = 16_384  # records of about 500 bytes: a second of sends. Java has 2048
+BATCH_MAX: Final = 20  # records in a message
 FLUSH_SECONDS: Final = 5.0
 MESSAGE_CHARACTERS_MAX: Final = 128_000
 CLOSE_SECONDS_MAX: Final = 5.0
@@ -39,7 +39,7 @@ _RULES: Final = Rules(timeout_seconds=5.0)
 
 
 class Tracer:
-    """The trace of one producer or consumer; ``kind`` is ``PRODUCE`` or ``CONSUME``."""
+    """Trace of one producer or consumer; ``kind`` is ``PRODUCE`` or ``CONSUME``."""
 
     def __init__(self, session: Session, group: str, kind: str, trace_topic: str = TRACE_TOPIC) -> None:
         self._session = session
@@ -53,7 +53,7 @@ class Tracer:
         self._running = session.tasks.start(self._run(), f"trace of {group}")
 
     def add(self, record: Record) -> None:
-        """Have a record sent soon."""
+        """Send a record soon."""
         if record.topic == self._topic:
             return
         if len(self._held) >= HELD_MAX:
@@ -64,13 +64,13 @@ class Tracer:
             self._wakes.set()
 
     async def close(self) -> None:
-        """Send what is held, for as long as that may take, and end."""
+        """Send the pending records, for a time at most, and end."""
         self._is_closing = True
         self._wakes.set()
         if not await self._running.ended(CLOSE_SECONDS_MAX):
             await self._running.stop()
             self.dropped += len(self._held)
-            self._say_dropped("the end came first")
+            self._say_dropped("no time was left at the end")
         self._poster.close()
 
     async def _run(self) -> None:
@@ -95,16 +95,16 @@ class Tracer:
                     self._say_dropped(error)
             for _ in some:
                 self._held.popleft()
-        self._say_dropped(f"more than {HELD_MAX} were held")
+        self._say_dropped(f"more than {HELD_MAX} were pending")
 
     def _say_dropped(self, reason: Exception | str) -> None:
         if self.dropped > self._dropped_said:
             fields = {"topic": self._topic, "records": self.dropped - self._dropped_said}
-            log.warning("trace is dropped", extra={**fields, "error": reason})
+            log.warning("trace records are dropped", extra={**fields, "error": reason})
             self._dropped_said = self.dropped
 
     def _drafts(self, records: list[Record]) -> Iterator[tuple[Draft, int]]:
-        """Messages of records of one topic each, with the number of these."""
+        """Messages with records of one topic each, and their counts of records."""
         by_topic: dict[str, list[Record]] = {}
         for record in records:
             by_topic.setdefault(record.topic, []).append(record)
@@ -126,16 +126,16 @@ class Tracer:
         return Draft(self._session.topic(self._topic), body, found, 0)
 
 
-# --- Notes in the message trace what a consumer was given, and how it ended ---
+# --- consumer's side ---
 #
-#  Source: upstream ``ConsumeMessageTraceHookImpl``.
+# Source: RocketMQ's ``ConsumeMessageTraceHookImpl``.
 
 
 DEFAULT_REGION: Final = "DefaultRegion"
 
 
 class ConsumeTrace:
-    """The trace of one consumer; ``add`` gets its records."""
+    """Trace of one consumer; ``add`` gets its records."""
 
     def __init__(self, session: Session, group: str, add: Callable[[Record], None]) -> None:
         self._session = session
@@ -143,7 +143,7 @@ class ConsumeTrace:
         self._add = add
 
     def begin(self, messages: Sequence[Message]) -> str:
-        """A handler is given messages; gives what names that call."""
+        """Record the start of a handler call; returns the id of the call."""
         request_id, now_ms = self._session.ids.next(), self._session.clock.now_ms()
         for message in _traced(messages):
             self._add(
@@ -161,7 +161,7 @@ class ConsumeTrace:
         return request_id
 
     def end(self, request_id: str, messages: Sequence[Message], took: float, *, ok: bool) -> None:
-        """A call has ended, after so many seconds."""
+        """Record the end of a handler call, which took ``took`` seconds."""
         now_ms = self._session.clock.now_ms()
         for message in _traced(messages):
             self._add(
@@ -180,18 +180,18 @@ class ConsumeTrace:
 
 
 def _traced(messages: Sequence[Message]) -> list[Message]:
-    """Those whose sender has not asked for no trace."""
+    """Messages whose sender has not switched the trace off."""
     return [one for one in messages if one.properties.get(keys_of.TRACE_ON) != "false"]
 
 
-# --- Writes what a producer has done into the message trace ---
+# --- producer's side ---
 
 
 _STATES = {Decision.COMMIT: "COMMIT_MESSAGE", Decision.ROLLBACK: "ROLLBACK_MESSAGE", Decision.UNKNOWN: "UNKNOW"}
 
 
 class SentRecords:
-    """Makes records for ``add``."""
+    """Trace of one producer; ``add`` gets its records."""
 
     def __init__(self, session: Session, group: str, add: Callable[[Record], None]) -> None:
         self._session = session
@@ -199,7 +199,7 @@ class SentRecords:
         self._add = add
 
     def sent(self, drafts: Sequence[Draft], receipts: Sequence[Receipt], posted: PostResult, sys_flag: int) -> None:
-        """A message, or a batch, was taken; brokers may want no record of that."""
+        """Record the send of a message or batch, unless the broker disables traces."""
         whole = posted.receipt
         if not whole.trace_on:
             return
@@ -222,7 +222,7 @@ class SentRecords:
         )
 
     def decided(self, receipt: Receipt, decision: Decision, from_check: bool) -> None:
-        """A transaction was committed, rolled back or left open."""
+        """Record the decision about a transaction."""
         self._add(
             tracerecords.end_transaction(
                 time_ms=self._session.clock.now_ms(),
