@@ -1,230 +1,231 @@
-"""What is written of pops, byte by byte, and what of it need not wait for its time."""
+"""Checkpoints that stay in memory for a while."""
+
+from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from firearrow.broker.pop import books
-from firearrow.broker.pop.records import Acknowledgement, Checkpoint, encode
-from firearrow.errors import BrokerError, MessageError
-from firearrow.message.names import TIMER_TOPIC
-from firearrow.store.timers import TimerStore
-from firearrow.wire.command import FieldValue
+from firearrow.message.model import MessageView
+from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.pop import Handle
-from tests.broker.popping import INVISIBLE_MS, REVIVE_TOPIC, ack, popped, revive_records
-from tests.broker.serving import Caller, Serving, in_virtual_time, stored
+from tests.broker.pop.test_revive import again, lives, passed, sent_and_popped
+from tests.broker.popping import ack, popped
+from tests.broker.serving import Caller, Serving, left_by_kill, stored
 
-WHEEL_SECONDS = 0.3  # after which everything is on the timer's wheel
-DUE_SECONDS = INVISIBLE_MS / 1000 + 2
-
-
-async def sent(served: Serving, caller: Caller, count: int) -> None:
-    """Send so many messages to queue 0 of T."""
-    for number in range(count):
-        await caller.sent(b"%d" % number)
-    await served.dispatched()
+BUFFERED: dict[str, Any] = {"enable_pop_buffer_merge": True}
+TIMER = "rmq_sys_wheel_timer"
 
 
-def waiting(served: Serving) -> list[tuple[bytes, dict[str, str]]]:
-    """Bodies and properties of the records in the timer's queue."""
-    return [(view.body, view.properties) for view in stored(served, TIMER_TOPIC)]
+def records(served: Serving) -> list[MessageView]:
+    """What was written of pops."""
+    return stored(served, TIMER)
 
 
-def on_wheel(served: Serving) -> int:
-    """How many units wait."""
-    return sum(served.broker.timing.store.pending.values())
+def offset(served: Serving) -> int:
+    """Where the group is in queue 0, for who asks."""
+    return served.broker.offsets.query("g", "T", 0)
 
 
-def test_records_are_those_of_rocketmq(tmp_path: Path) -> None:
-    """As a broker of version 5.5.0 writes them, in the order of its properties."""
+def test_what_is_acknowledged_soon_needs_no_record(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for _ in range(2):
+            [(_, first), (_, second)] = await sent_and_popped(served, caller, 2)
+            at = first.queue_offset
+            assert offset(served) == at
+            await ack(caller, second)
+            assert offset(served) == at
+            assert await popped(caller) == []
+            await ack(caller, first)
+            assert offset(served) == at + 2
+        await passed(served, first.visible_ms)
+        assert records(served) == []
+        assert "%RETRY%g_T" not in served.broker.topics.table
+
+    lives(tmp_path, main, **BUFFERED)
+
+
+def test_the_offset_passes_nothing_that_is_open(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(4):
+            await caller.sent(b"%d" % number)
+        await served.dispatched()
+        handles = [(await popped(caller, maxMsgNums=1))[0][1] for _ in range(4)]
+        for at, reached in ((1, 0), (3, 0), (0, 2), (2, 4)):
+            await ack(caller, handles[at])
+            assert offset(served) == reached
+
+    lives(tmp_path, main, **BUFFERED)
+
+
+def test_what_is_open_for_long_is_written(tmp_path: Path) -> None:
+    """With what was acknowledged; later acknowledgements are records."""
 
     async def main(served: Serving, caller: Caller) -> None:
-        await sent(served, caller, 3)
-        (_, first), *_ = await popped(caller)
-        await ack(caller, first._replace(queue_offset=2), offset=2)
-        pop_ms, queue_id = first.pop_ms, first.revive_queue_id
-        due_ms = pop_ms + INVISIBLE_MS
-        checkpoint, acknowledgement = waiting(served)
-        assert checkpoint[0] == (
-            b'{"bm":0,"bn":"broker-a","c":"g","d":[0,1,2],"it":60000,"n":3,"pt":%d,"q":0,'
-            b'"reviveTime":%d,"ro":0,"so":0,"sp":false,"t":"T"}' % (pop_ms, due_ms)
-        )
-        assert acknowledgement[0] == (b'{"ao":2,"bn":"broker-a","c":"g","pt":%d,"q":0,"so":0,"t":"T"}' % pop_ms)
-        for (_, found), tag, place, deliver_ms in (
-            (checkpoint, "ck", 0, due_ms - 1000),
-            (acknowledgement, "ack", 2, due_ms),
-        ):
-            assert list(found.items()) == [
-                ("REAL_TOPIC", REVIVE_TOPIC),
-                ("TIMER_DELIVER_MS", str(deliver_ms)),
-                ("UNIQ_KEY", f"T@0@{place}@g@{pop_ms}@broker-a@{tag}"),
-                ("TAGS", tag),
-                ("TIMER_OUT_MS", str((deliver_ms - 1) // 1000 * 1000)),
-                ("REAL_QID", str(queue_id)),
-            ]
+        taken = await sent_and_popped(served, caller, 4)
+        await ack(caller, taken[1][1])
+        await asyncio.sleep(9)
+        assert (records(served), offset(served)) == ([], 0)
+        await asyncio.sleep(2)
+        [written] = records(served)
+        assert b'"bm":2' in written.body
+        assert offset(served) == 4
+        await ack(caller, taken[3][1])
+        assert len(records(served)) == 2
+        await passed(served, taken[0][1].visible_ms)
+        assert again(served) == [b"0", b"2"]
 
-    in_virtual_time(tmp_path, main)
+    lives(tmp_path, main, **BUFFERED)
 
 
-def test_bodies_are_those_of_a_real_broker() -> None:
-    """Taken from the log of one."""
-    popped_ms = 1_795_425_965_796
-    checkpoint = Checkpoint(
-        broker_name="broker-a", group="g", deltas=[0, 1, 2], invisible_ms=10_000, count=3,
-        pop_ms=popped_ms, queue_id=0, visible_ms=popped_ms + 10_000, start_offset=3, topic="T",
-    )  # fmt: skip
-    assert encode(checkpoint) == (
-        b'{"bm":0,"bn":"broker-a","c":"g","d":[0,1,2],"it":10000,"n":3,"pt":1795425965796,"q":0,'
-        b'"reviveTime":1795425975796,"ro":0,"so":3,"sp":false,"t":"T"}'
-    )
-    assert checkpoint.unique_key() == "T@0@3@g@1795425965796@broker-a@ck"
-    several = Acknowledgement(
-        queue_offsets=[1, 2], broker_name="broker-a", group="g", pop_ms=1_795_425_965_536,
-        queue_id=0, start_offset=0, topic="T",
-    )  # fmt: skip
-    assert encode(several) == (b'{"ao":-1,"aol":[1,2],"bn":"broker-a","c":"g","pt":1795425965536,"q":0,"so":0,"t":"T"}')
-    assert several.unique_key() == "T@0@-1@g@1795425965536@broker-a@ack"
-
-
-def test_what_is_formatted_in_parts_is_the_record(tmp_path: Path) -> None:
-    """Of one acknowledgement after another, in a batch with an odd name."""
-    odd = Handle(7, 5, 6, 3, 1, 'b"%d\\é', 4, -1)
-    batch = books.Batch((odd.head, "%g%", "%RETRY%g_T", 4), odd)
-    for queue_offset in (0, 9, 10**18):
-        record = batch.acknowledgement(queue_offset)
-        form = batch.acknowledgement(0).format()
-        digits = b"%d" % queue_offset
-        assert form.body(digits) == encode(record)
-        assert form.key_before + digits + form.key_behind == record.unique_key().encode()
-
-
-def test_what_is_acknowledged_at_once_stays_off_the_wheel(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("invisible_ms", "written"), [(4000, [1, 1]), (6000, [0, 1])])
+def test_what_is_visible_soon_is_written_sooner(tmp_path: Path, invisible_ms: int, written: list[int]) -> None:
     async def main(served: Serving, caller: Caller) -> None:
-        await sent(served, caller, 5)
+        [(_, handle)] = await sent_and_popped(served, caller, 1, invisibleTime=invisible_ms)
+        assert len(records(served)) == written[0]
+        await asyncio.sleep(invisible_ms / 1000 - 2.9)
+        assert len(records(served)) == written[1]
+        await passed(served, handle.visible_ms)
+        assert again(served) == [b"0"]
+
+    lives(tmp_path, main, **BUFFERED)
+
+
+def test_all_bits_can_be_read_by_java(tmp_path: Path) -> None:
+    """They are an int, which may be negative."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        taken = await sent_and_popped(served, caller, 32)
+        await ack(caller, taken[31][1])
+        await asyncio.sleep(11)
+        [written] = records(served)
+        assert b'"bm":-2147483648' in written.body
+        await passed(served, taken[0][1].visible_ms)
+        assert again(served) == [b"%d" % number for number in range(31)]
+
+    lives(tmp_path, main, store={"mapped_file_size_consume_queue": 4000}, **BUFFERED)
+
+
+def test_a_stop_writes_everything(tmp_path: Path) -> None:
+    handles: list[Handle] = []
+
+    async def first(served: Serving, caller: Caller) -> None:
+        taken = await sent_and_popped(served, caller, 3)
+        handles.extend(handle for _, handle in taken)
+        await ack(caller, handles[0])
+
+    async def second(served: Serving, caller: Caller) -> None:
+        assert len(records(served)) == 1
+        assert offset(served) == 3
+        assert await popped(caller) == []
+        await passed(served, handles[0].visible_ms)
+        assert again(served) == [b"1", b"2"]
+
+    lives(tmp_path, first, second, **BUFFERED)
+
+
+def test_after_a_kill_what_was_open_is_popped_again(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "left"
+
+    async def first(served: Serving, caller: Caller) -> None:
+        taken = await sent_and_popped(served, caller, 4)
+        await ack(caller, taken[0][1])
+        await asyncio.sleep(6)  # offsets are written
+        left_by_kill(tmp_path / "lives", elsewhere)
+
+    async def second(served: Serving, caller: Caller) -> None:
         taken = await popped(caller)
+        assert [view.body for view, _ in taken] == [b"0", b"1", b"2", b"3"]
+
+    lives(tmp_path / "lives", first, **BUFFERED)
+    lives(elsewhere, second, **BUFFERED)
+
+
+def test_who_moves_a_group_is_obeyed(tmp_path: Path) -> None:
+    """What is acknowledged later moves it nowhere else."""
+
+    async def main(served: Serving, caller: Caller) -> None:
+        offsets = served.broker.offsets
+        taken = await sent_and_popped(served, caller, 3)
+        offsets.commit("g", "T", 0, 2)
+        assert [view.body for view, _ in await popped(caller)] == [b"2"]
         for _, handle in taken:
             await ack(caller, handle)
-        assert len(waiting(served)) == 6
-        await asyncio.sleep(WHEEL_SECONDS)
-        assert on_wheel(served) == 0
-        assert served.broker.timing.store.progress.queue_offset == 6
-        await asyncio.sleep(DUE_SECONDS)
-        assert revive_records(served) == []
-        assert await popped(caller) == []
+        assert offset(served) == 2
+        offsets.reset("g", "T", 0, 1)
+        assert [view.body for view, _ in await popped(caller)] == [b"1", b"2"]
+        served.broker.store.delete_topic("T")
+        served.broker.topics.delete("T")
+        offsets.delete_topic("T")
+        served.broker.topics.put(TopicConfig("T", 4, 4))
+        await asyncio.sleep(11)
+        assert offset(served) == -1
 
-    in_virtual_time(tmp_path, main)
+    lives(tmp_path, main, **BUFFERED)
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_all_of_a_batch_goes_on_it_if_one_is_open(tmp_path: Path, late: bool) -> None:
-    """Also where the last one is acknowledged when the checkpoint is on it already."""
+def test_there_is_room_for_so_many(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        for number in range(5):
+            await caller.sent(b"%d" % number)
+        await served.dispatched()
+        handles = [(await popped(caller, maxMsgNums=1))[0][1] for _ in range(5)]
+        assert len(records(served)) == 3
+        assert offset(served) == 0
+        for at in (0, 1):
+            await ack(caller, handles[at])
+        assert offset(served) == 5
+        assert len(records(served)) == 3
+
+    lives(tmp_path, main, pop_ck_max_buffer_size=2, **BUFFERED)
+    lives(tmp_path / "other", main, pop_ck_offset_max_queue_size=2, **BUFFERED)
+
+
+def test_a_full_disk_keeps_what_is_open_in_memory(tmp_path: Path) -> None:
+    async def main(served: Serving, caller: Caller) -> None:
+        taken = await sent_and_popped(served, caller, 2)
+        served.broker.store.log.refuse("no room")
+        await asyncio.sleep(15)
+        assert "no room" in served.broker.troubles["checkpoints of pops"]
+        assert offset(served) == 0
+        await ack(caller, taken[0][1])  # in memory
+        served.broker.store.log.refuse(None)
+        await asyncio.sleep(2)
+        assert served.broker.troubles == {}
+        assert (len(records(served)), offset(served)) == (1, 2)
+        await passed(served, taken[0][1].visible_ms)
+        assert again(served) == [b"1"]
+
+    lives(tmp_path, main, store={"clean_resource_interval": 600_000}, **BUFFERED)
+
+
+def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    """What is kept then is written in its time."""
 
     async def main(served: Serving, caller: Caller) -> None:
-        await sent(served, caller, 3)
-        *others, (_, last) = await popped(caller)
-        for _, handle in others:
-            await ack(caller, handle)
-        await asyncio.sleep(WHEEL_SECONDS)
-        assert on_wheel(served) == 3
-        if late:
-            await ack(caller, last)
-        await asyncio.sleep(WHEEL_SECONDS)
-        assert on_wheel(served) == 3 + late
-        await asyncio.sleep(DUE_SECONDS)
-        tags = [view.tags for view in revive_records(served)]
-        assert sorted(map(str, tags)) == ["ack"] * (2 + late) + ["ck"]
+        [(_, first)] = await sent_and_popped(served, caller, 1)
+        answer = await caller.call(25, {}, b"enablePopBufferMerge=false")
+        assert answer.code == 0
+        await caller.sent(b"1")
+        await served.dispatched()
+        [(_, second)] = await popped(caller)
+        assert len(records(served)) == 1
+        await ack(caller, first)
+        await ack(caller, second)
+        assert (len(records(served)), offset(served)) == (2, 2)
 
-    in_virtual_time(tmp_path, main)
+    lives(tmp_path, main, **BUFFERED)
 
 
-def test_batches_beside_each_other_are_told_apart(tmp_path: Path) -> None:
-    """Three pops, of which the second stays open: its records go on the wheel, and no others."""
-
+def test_at_rest_nothing_runs(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
-        await sent(served, caller, 6)
-        batches = [await popped(caller, maxMsgNums=2) for _ in range(3)]
-        for number, batch in enumerate(batches):
-            for _, handle in batch[number == 1 :]:
-                await ack(caller, handle)
-        await asyncio.sleep(WHEEL_SECONDS)
-        assert on_wheel(served) == 2
-        await asyncio.sleep(DUE_SECONDS)
-        assert sorted(str(view.tags) for view in revive_records(served)) == ["ack", "ck"]
-        assert [view.body for view, _ in await popped(caller)] == [b"2"]
+        [(_, handle)] = await sent_and_popped(served, caller, 1)
+        await ack(caller, handle)
+        await asyncio.sleep(15)
+        books = served.broker.popping.books
+        assert not books._alarm.is_set
+        assert (books._buffer, books._lines, books._deadlines) == ({}, {}, [])
 
-    in_virtual_time(tmp_path, main)
-
-
-def test_a_message_that_was_set_aside_and_consumed_stays_off_it(tmp_path: Path) -> None:
-    """200053 is another pop of one message, and acknowledges it of the first."""
-
-    async def main(served: Serving, caller: Caller) -> None:
-        await sent(served, caller, 1)
-        [(_, handle)] = await popped(caller)
-        fields: dict[str, FieldValue] = {
-            "consumerGroup": "g", "topic": "T", "queueId": 0, "extraInfo": str(handle),
-            "offset": 0, "invisibleTime": 30_000,
-        }  # fmt: skip
-        answer = await caller.call(200053, fields)
-        again = handle._replace(
-            pop_ms=int(answer.ext["popTime"]),
-            invisible_ms=int(answer.ext["invisibleTime"]),
-            revive_queue_id=int(answer.ext["reviveQid"]),
-        )
-        await ack(caller, again)
-        await asyncio.sleep(WHEEL_SECONDS)
-        assert (len(waiting(served)), on_wheel(served)) == (4, 0)
-
-    in_virtual_time(tmp_path, main)
-
-
-def test_batches_are_kept_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are forgotten are noted in the usual way."""
-    monkeypatch.setattr(books, "BATCHES_MAX", 2)
-
-    async def main(served: Serving, caller: Caller) -> None:
-        await sent(served, caller, 8)
-        taken = [(await popped(caller, maxMsgNums=1))[0][1] for _ in range(8)]
-        kept = served.broker.popping.books
-        assert len(kept._batches) + len(kept._older) <= 4
-        for handle in taken:
-            assert (await ack(caller, handle)).code == 0
-            assert len(kept._batches) + len(kept._older) <= 4
-        await asyncio.sleep(WHEEL_SECONDS + DUE_SECONDS)
-        assert await popped(caller) == []
-
-    in_virtual_time(tmp_path, main)
-
-
-def test_no_more_are_spared_than_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firearrow.store.timers.SPARED_MAX", 2)
-    timers = TimerStore(tmp_path, 1024, 1000)
-    timers.spare([3, 4])
-    timers.spare([5])
-    assert timers.spared == {3, 4}
-    assert timers.pass_spared() == 0
-    timers.pass_over(2)
-    assert (timers.pass_spared(), timers.progress.queue_offset, timers.spared) == (2, 5, set())
-
-
-def test_a_revive_queue_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    """Nothing is written then, and no group moves on."""
-
-    async def main(served: Serving, caller: Caller) -> None:
-        kept = served.broker.popping.books
-        checkpoint = Checkpoint(group="g", invisible_ms=1000, count=1, pop_ms=1, queue_id=0, start_offset=0, topic="T")
-        for queue_id in (-1, 8, 999):
-            with pytest.raises(BrokerError, match=re.escape(f"reviveQid[{queue_id}] is illegal")):
-                kept.popped(checkpoint, queue_id, 1, 1)
-        assert (waiting(served), kept.offset("g", "T", 0)) == ([], -1)
-        ended = Acknowledgement(group="g", pop_ms=1, queue_id=0, start_offset=0, topic="T")
-        assert kept.put_acknowledgement(ended, 7, 1, 1) == -1  # its time is over
-        assert [view.queue_id for view in stored(served, REVIVE_TOPIC, 7)] == [7]
-        for text in ("", "1 2 3", "x" * 2000, "0 1 2 3 0 a\1b 0 0"):
-            with pytest.raises(MessageError):
-                kept.batch(text, "g", "T", 0)
-        assert kept._batches == {}
-
-    in_virtual_time(tmp_path, main)
+    lives(tmp_path, main, **BUFFERED)

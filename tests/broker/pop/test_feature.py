@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.revivelog import ReviveLog
 from firearrow.store import DiskFull
 from tests.broker.kvpops import KV, records_in, sent, switch
 from tests.broker.pop.test_revive import LATE_SECONDS, again, lives, sent_and_popped
@@ -106,17 +106,17 @@ def test_a_start_knows_what_was_moved(tmp_path: Path) -> None:
 
 
 def test_what_can_not_be_moved_is_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = Books.put_checkpoint
+    put = ReviveLog.put_checkpoint
 
-    def refuse(books: Books, checkpoint: Any, *rest: int) -> None:
+    def refuse(revive_log: ReviveLog, checkpoint: Any, *rest: int) -> None:
         if checkpoint.start_offset == 3:
             raise DiskFull("no room")
-        put(books, checkpoint, *rest)
+        put(revive_log, checkpoint, *rest)
 
     async def main(served: Serving, caller: Caller) -> None:
         taken = await sent_and_popped(served, caller, 5)
         with monkeypatch.context() as patched:
-            patched.setattr(Books, "put_checkpoint", refuse)
+            patched.setattr(ReviveLog, "put_checkpoint", refuse)
             answer = await caller.call(ROLLBACK, {})
             assert (answer.code != 0, "no room" in (answer.remark or "")) == (True, True)
         assert [record.queue_offset for record in records_in(served)] == [3, 4]

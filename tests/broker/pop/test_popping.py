@@ -203,7 +203,8 @@ def test_nothing_is_given_that_can_not_be_noted(tmp_path: Path, monkeypatch: pyt
     async def main(served: Serving, caller: Caller) -> None:
         await sent(served, caller, "A", "B")
         await sent(served, caller, "C", queue_id=1)
-        books, notes = served.broker.popping.books, served.broker.popping.books.put_checkpoint
+        revive_log = served.broker.popping.books.revive_log
+        notes = revive_log.put_checkpoint
         room = 0
 
         def put(*args: Any) -> None:
@@ -213,7 +214,7 @@ def test_nothing_is_given_that_can_not_be_noted(tmp_path: Path, monkeypatch: pyt
                 raise DiskFull("the disk is full")
             notes(*args)
 
-        monkeypatch.setattr(books, "put_checkpoint", put)
+        monkeypatch.setattr(revive_log, "put_checkpoint", put)
         answer = await pop(caller)
         assert (answer.code, answer.body) == (14, b"")
         assert set(offsets(served).values()) == {0}

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from firearrow.broker.pop.popping import Taken
-from firearrow.broker.pop.processor import MESSAGES_MAX, alike_of, shares
+from firearrow.broker.pop.popping import PoppedMessages
+from firearrow.broker.pop.processor import MESSAGES_MAX, pop_key, shares
 from firearrow.message.names import TIMER_TOPIC
 from firearrow.wire.command import Command, FieldValue
 from firearrow.wire.headers import PopMessage
@@ -83,7 +83,7 @@ def test_each_message_is_given_once_and_in_order(sizes: list[int], count: int, w
         offsets = range(given_before, given_before + size)
         records = [bytes((0, 0, 0, 6, queue_id, offset)) for offset in offsets]
         parts = [b"".join(records)] if whole else records
-        taken.append(Taken(0, queue_id, 7, offsets, parts))
+        taken.append(PoppedMessages(0, queue_id, 7, offsets, parts))
         given_before += size
     found = shares(taken, count)
     for number, share in enumerate(found):
@@ -102,20 +102,20 @@ def test_each_message_is_given_once_and_in_order(sizes: list[int], count: int, w
 
 def test_what_is_in_order_or_large_shares_with_none() -> None:
     header = PopMessage("g", "T", 0, 1, 60_000, 0, 0, 0)
-    assert alike_of(header) == alike_of(PopMessage("g", "T", 0, 1, 60_000, 5, 5, 0))
+    assert pop_key(header) == pop_key(PopMessage("g", "T", 0, 1, 60_000, 5, 5, 0))
     for changed in (
         PopMessage("g", "T", 0, 1, 60_000, 0, 0, 0, order=True),
         PopMessage("g", "T", 0, MESSAGES_MAX // 2 + 1, 60_000, 0, 0, 0),
         PopMessage("g", "T", 0, 0, 60_000, 0, 0, 0),
     ):
-        assert alike_of(changed) is None
+        assert pop_key(changed) is None
     for other in (
         PopMessage("h", "T", 0, 1, 60_000, 0, 0, 0),
         PopMessage("g", "T", 0, 2, 60_000, 0, 0, 0),
         PopMessage("g", "T", 0, 1, 60_001, 0, 0, 0),
         PopMessage("g", "T", 0, 1, 60_000, 0, 0, 0, exp="A"),
     ):
-        assert alike_of(other) != alike_of(header)
+        assert pop_key(other) != pop_key(header)
 
 
 async def asked(callers: Sequence[Caller], asks: Sequence[Ask], *, together: bool) -> list[Command[Any]]:

@@ -93,7 +93,7 @@ def checkpoint(now_ms: int, count: int = 1, start_offset: int = 0, **changed: An
 def put(served: Serving, *checkpoints: Checkpoint, queue_id: int = 0) -> None:
     """Write checkpoints into a revive queue."""
     for each in checkpoints:
-        served.broker.popping.books.put_checkpoint(each, queue_id, served.broker._clock.now_ms())
+        served.broker.popping.books.revive_log.put_checkpoint(each, queue_id, served.broker._clock.now_ms())
 
 
 # --- what comes again ---
@@ -258,7 +258,7 @@ def test_an_acknowledgement_may_come_before_its_checkpoint(tmp_path: Path) -> No
         popped_ms = now_ms - 59_000 - 100
         record = Acknowledgement(queue_offset=0, group="g", pop_ms=popped_ms, queue_id=0, start_offset=0, topic="T")
         served.broker.groups.find("g")
-        served.broker.popping.books.put_acknowledgement(record, 0, now_ms, now_ms)
+        served.broker.popping.books.revive_log.put_acknowledgement(record, 0, now_ms, now_ms)
         put(served, checkpoint(popped_ms))
         await asyncio.sleep(LATE_SECONDS + FLUSH_SECONDS)
         assert RETRY not in served.broker.topics.table
@@ -441,7 +441,7 @@ def test_very_many_checkpoints_of_one_time(tmp_path: Path, monkeypatch: pytest.M
                 queue_offset=number, group="g", pop_ms=now_ms, queue_id=0,
                 start_offset=number, topic="T", broker_name="broker-a",
             )  # fmt: skip
-            served.broker.popping.books.put_acknowledgement(record, 0, now_ms + 60_000, now_ms)
+            served.broker.popping.books.revive_log.put_acknowledgement(record, 0, now_ms + 60_000, now_ms)
         await passed(served, now_ms + 60_000)
         await asyncio.sleep(FLUSH_SECONDS)
         wanted = [b"%d" % number for number in range(100) if number % 3]

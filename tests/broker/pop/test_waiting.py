@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.events import GroupDeleted
 from firearrow.broker.pop import waiting
-from firearrow.broker.pop.waiting import TESTS_MAX, TURN_SECONDS, HeldPops, Outcome
+from firearrow.broker.pop.waiting import TESTS_MAX, TURN_SECONDS, HeldPops, HoldOutcome
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError
 from firearrow.message.names import pop_retry_topic
@@ -73,7 +73,7 @@ class Stage:
         wanted: Wanted = None,
         peer: FakeChannel | None = None,
         exp: str | None = None,
-    ) -> Outcome:
+    ) -> HoldOutcome:
         now_ms = self.clock.now_ms()
         header = PopMessage(group, topic, queue_id, 32, 60_000, poll_ms, now_ms - ago_ms, 0, exp=exp)
         command = request(200050, {}, b"body", opaque=number)
@@ -132,10 +132,10 @@ def test_who_waits_for_longest_is_first_or_last() -> None:
 
 def test_time_ends_a_wait() -> None:
     stage = Stage()
-    assert stage.hold(1) is Outcome.HELD
-    assert stage.hold(2, poll_ms=50) is Outcome.OVER
-    assert stage.hold(3, poll_ms=0) is Outcome.OVER
-    assert stage.hold(4, ago_ms=10_000) is Outcome.OVER
+    assert stage.hold(1) is HoldOutcome.HELD
+    assert stage.hold(2, poll_ms=50) is HoldOutcome.OVER
+    assert stage.hold(3, poll_ms=0) is HoldOutcome.OVER
+    assert stage.hold(4, ago_ms=10_000) is HoldOutcome.OVER
     stage.scheduler.run(9.999)
     assert stage.take() == []
     stage.scheduler.run(0.03)
@@ -276,8 +276,8 @@ def test_who_takes_no_answers_is_woken_last() -> None:
 def test_there_is_a_limit_to_those_that_wait(config: dict[str, int], held: int) -> None:
     stage = Stage(newest_first=False, **config)
     outcomes = [stage.hold(number, queue_id=number % 2) for number in range(16)]
-    assert len(stage.held) == held == outcomes.count(Outcome.HELD)
-    assert outcomes.count(Outcome.FULL) == 16 - held
+    assert len(stage.held) == held == outcomes.count(HoldOutcome.HELD)
+    assert outcomes.count(HoldOutcome.FULL) == 16 - held
 
 
 def test_one_peer_can_not_have_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,14 +286,14 @@ def test_one_peer_can_not_have_all_places(monkeypatch: pytest.MonkeyPatch) -> No
     stage = Stage()
     greedy = FakeChannel()
     outcomes = [stage.hold(number, peer=greedy) for number in range(3)]
-    assert outcomes == [Outcome.HELD, Outcome.HELD, Outcome.FULL]
-    assert stage.hold(3, exp="x" * 11) is Outcome.FULL
-    assert stage.hold(4, exp="x" * 10) is Outcome.HELD
-    assert stage.hold(5, exp="x") is Outcome.FULL
+    assert outcomes == [HoldOutcome.HELD, HoldOutcome.HELD, HoldOutcome.FULL]
+    assert stage.hold(3, exp="x" * 11) is HoldOutcome.FULL
+    assert stage.hold(4, exp="x" * 10) is HoldOutcome.HELD
+    assert stage.hold(5, exp="x") is HoldOutcome.FULL
     stage.arrive("T", 0)
     stage.arrive("T", 0)
     assert stage.take() == [0]
-    assert stage.hold(6, peer=greedy) is Outcome.HELD
+    assert stage.hold(6, peer=greedy) is HoldOutcome.HELD
 
 
 def test_what_a_client_adds_to_a_request_is_not_kept() -> None:
@@ -339,7 +339,7 @@ def test_a_stop_runs_all_again() -> None:
     stage.hold(2, queue_id=3)
     asyncio.run(stage.held.stop())
     assert stage.resumed == [1, 2]
-    assert stage.hold(3) is Outcome.OVER
+    assert stage.hold(3) is HoldOutcome.OVER
     assert stage.entries.watchers == 0
 
 
@@ -381,7 +381,7 @@ class Model(RuleBasedStateMachine):
         poll_ms = round((until - self.stage.clock.seconds) * 1000) + 50
         if not found:
             outcome = self.stage.hold(number, topic=topic, group=group, queue_id=queue_id, poll_ms=poll_ms, peer=peer)
-            if outcome is Outcome.HELD:
+            if outcome is HoldOutcome.HELD:
                 self.waiting[number] = topic, group, queue_id, peer, until
         elif more:
             self.stage.held.wake_next(topic, group, queue_id)

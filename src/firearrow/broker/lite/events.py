@@ -28,7 +28,7 @@ from typing import Final
 
 from firearrow.broker.lite.subscriptions import EVERYBODY, LiteSubscriptions, Subscriber, notification_key, waiting_key
 from firearrow.broker.offsets.table import ConsumerOffsets
-from firearrow.broker.pop.due import Due
+from firearrow.broker.pop.deadlines import Deadlines
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.waiting import HeldPops, Key
 from firearrow.clock import Clock
@@ -43,7 +43,7 @@ Queue = tuple[str, str]
 
 
 class LiteEvents:
-    """Notes what is ready, and wakes."""
+    """Note what is ready, and wakes."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LiteEvents:
         self._held = held
         self._clock = clock
         self._chance = chance
-        self._due: Due[Queue] = Due(scheduler, self._over)
+        self._due: Deadlines[Queue] = Deadlines(scheduler, self._over)
         self._ticks: dict[Queue, int] = {}
         self._called: dict[Key, dict[str, None]] = {}
         self._has_notifications = False  # the first one ever; until then nobody looks for any
@@ -147,7 +147,7 @@ class LiteEvents:
                 self._held.wake_next(*notification_key(key))
 
     def notification_key(self, parent: str, client_id: str, group: str) -> Key:
-        """Give what a notification of a client is going to wait under (``HeldPops``)."""
+        """Return what a notification of a client is going to wait under (``HeldPops``)."""
         self._has_notifications = True
         client = self._subscriptions.find(client_id, group)
         pops = waiting_key(parent, client_id, group) if client is None else client.key
@@ -172,12 +172,12 @@ class LiteEvents:
             self.has_run(parent, client_id, group)
 
     def is_ready(self, group: str, queue: str) -> bool:
-        """Tell whether a lite topic has messages behind a group's offset."""
+        """Return whether a lite topic has messages behind a group's offset."""
         end = self._store.max_queue_offset(queue, 0)
         return end > max(self._offsets.query(group, queue, 0), 0)
 
     def has_any(self, client: Subscriber) -> bool:
-        """Tell whether a pop of a client may get something, and drop notes that lead to nothing."""
+        """Return whether a pop of a client may get something, and drop notes that lead to nothing."""
         for queue in list(islice(client.ready, STEP_QUEUES)):
             if self.is_ready(client.group, queue) and not self._orders.is_blocked(queue, client.group, 0):
                 return True

@@ -1,6 +1,6 @@
 """Lite topics: who subscribes to which (200071), and pops of them (200070).
 
-Source: upstream ``LiteSubscriptionCtlProcessor``, ``PopLiteMessageProcessor``.
+Source: RocketMQ ``LiteSubscriptionCtlProcessor``, ``PopLiteMessageProcessor``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from firearrow.broker.lite.subscriptions import Subscriber, waiting_key
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.processor import LATE_MS_MAX
 from firearrow.broker.pop.waiting import Answer as PeerAnswer
-from firearrow.broker.pop.waiting import Outcome
+from firearrow.broker.pop.waiting import HoldOutcome
 from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.errors import BrokerError
 from firearrow.message import names
@@ -50,7 +50,7 @@ class OfParent(Protocol):
 
 
 class LiteProcessor:
-    """Answers pops of lite topics, and notes who subscribes to them."""
+    """Answer pops of lite topics, and notes who subscribes to them."""
 
     def __init__(self, context: BrokerContext, cold: ColdReads, lite: LiteTopics) -> None:
         self._settings = context.settings
@@ -99,7 +99,7 @@ class LiteProcessor:
         return self._wait(peer, request, header, now_ms)
 
     def _find(self, header: PopLiteMessage, now_ms: int, *, only_resident: bool) -> LitePop | None:
-        """Give what there is, None if there is nothing; raises Fetch as `LitePopping.pop`."""
+        """Return what there is, None if there is nothing; raises Fetch as `LitePopping.pop`."""
         client = self._subscriptions.find(header.client_id, header.consumer_group)
         if client is None:
             return None
@@ -115,16 +115,16 @@ class LiteProcessor:
             key = client.key
         chars = len(header.client_id) + len(header.attempt_id or "")
         outcome = self._held.hold_for(key, chars, peer, request, header, self.pop)
-        if outcome is Outcome.HELD:
+        if outcome is HoldOutcome.HELD:
             if client is not None:
                 self._events.waits(client)
             return None
-        full = outcome is Outcome.FULL
+        full = outcome is HoldOutcome.FULL
         code = ResponseCode.POLLING_FULL if full else ResponseCode.POLLING_TIMEOUT
         return Response(code, "NO_MESSAGE_IN_QUEUE", _fields(header, now_ms, ""))
 
     def _check(self, header: PopLiteMessage, now_ms: int) -> None:
-        """All reasons to refuse a pop, in upstream's order."""
+        """All reasons to refuse a pop, in RocketMQ's order."""
         broker = self._settings.broker
         address = broker.broker_ip1
         if now_ms - header.born_time - header.poll_time > LATE_MS_MAX:
@@ -161,7 +161,7 @@ class LiteProcessor:
     # --- notifications ---
 
     def has_message(self, header: Notification) -> bool:
-        """Tell whether there is something for a client; refuse what a pop would be refused for."""
+        """Return whether there is something for a client; refuse what a pop would be refused for."""
         if not header.client_id:
             _refuse(ResponseCode.INVALID_PARAMETER, "a lite consumer's clientId is missing")
         self._check_topic(header)
@@ -170,7 +170,7 @@ class LiteProcessor:
         client = self._subscriptions.find(header.client_id, header.consumer_group)
         return client is not None and self._events.has_any(client)
 
-    def hold(self, peer: Peer, request: AnyCommand, header: Notification, answer: PeerAnswer) -> Outcome:
+    def hold(self, peer: Peer, request: AnyCommand, header: Notification, answer: PeerAnswer) -> HoldOutcome:
         """Keep a notification until there may be something; then ``answer`` runs it again."""
         client_id = header.client_id or ""
         key = self._events.notification_key(header.topic, client_id, header.consumer_group)

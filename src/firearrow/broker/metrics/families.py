@@ -29,7 +29,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.metrics.lags import Lag, lags_of
 from firearrow.broker.metrics.tally import DELAY, TRANSACTION, Tally
-from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.retries import popped_topic
 from firearrow.broker.pop.revivequeue import ReviveQueue
 from firearrow.broker.transactions.halves import HALF_TOPIC
@@ -72,7 +72,7 @@ class Sources(NamedTuple):
     meter: RpcMeter
     flow: FlowControl
     open_counts: OpenCounts
-    books: BufferedBooks
+    books: Books
     revive_queues: Callable[[], Sequence[ReviveQueue]]
     lags: list[Lag]
 
@@ -474,9 +474,9 @@ ROWS: Final[tuple[Row, ...]] = (
         keyed(lambda it: it.tally.delays.of, _stored_topic)),
     # --- POP ---
     _gauge("pop_offset_buffer_size", "Offsets of groups that are in memory only", (),
-        _one(lambda it: it.books.kept_offsets)),
+        _one(lambda it: it.books.buffered_offsets)),
     _gauge("pop_checkpoint_buffer_size", "Pops that are noted in memory only", (),
-        _one(lambda it: it.books.kept_checkpoints)),
+        _one(lambda it: it.books.buffered_checkpoints)),
     _counter("pop_revive_in_message", "Records of pops and acknowledgements that were put",
         ("consumer_group", "topic", "revive_message_type", "put_status"),
         keyed(lambda it: it.tally.revive_in.of, _revive_in)),

@@ -1,6 +1,6 @@
 """Acknowledgements of popped messages (200051, 200151), and changes of their invisible time (200053).
 
-Source: upstream ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor``.
+Source: RocketMQ ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.lite.popping import LiteAcks
-from firearrow.broker.pop.books import Batch, Books
+from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.revivelog import PopBatch
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
@@ -26,14 +27,14 @@ from firearrow.wire.frame import AnyCommand, bare_frame
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
 from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic
 
-STEP_ACKS: Final = 64  # of a batch, in one step; a millisecond
+STEP_ACKS: Final = 64  # acknowledgements of a batch in one step; a millisecond
 BITS_CHARS_MAX: Final = 4096  # a pop looks at 800 entries of a queue, by default
-AHEAD_MS_MAX: Final = 1000  # of the clock is a pop whose message is popped anew so often in one ms
-OFFSETS_MAX: Final = 256  # that one acknowledgement names; a pop gives 32 messages
+AHEAD_MS_MAX: Final = 1000  # of pop times before the clock, for many pops of a message in one millisecond
+OFFSETS_MAX: Final = 256  # in one acknowledgement; a pop gives 32 messages
 
 
 class AckProcessor:
-    """Notes what became of popped messages."""
+    """Handlers of acknowledgements and of changes of invisible times."""
 
     def __init__(
         self, context: BrokerContext, orders: ConsumerOrderInfo, unblocking: Unblocking, books: Books, lite: LiteAcks
@@ -48,12 +49,13 @@ class AckProcessor:
         self._clock = context.clock
         self._broker_name = context.settings.broker.broker_name
         self._books = books
+        self._revive_log = books.revive_log
         self._lite = lite
 
     # --- consumed ---
 
     def ack(self, peer: Peer, request: AnyCommand) -> Finished:
-        """200051: a message was consumed."""
+        """200051: note that a message was consumed."""
         header = fields_of(request, AckMessage)
         self._check_queue(peer, header)
         if header.lite_topic:
@@ -77,14 +79,14 @@ class AckProcessor:
         return bare_frame(request.opaque, request.binary)
 
     def ack_several(self, requests: Sequence[PeerRequest]) -> list[bytes] | None:
-        """200051, several that came together: the answers of ``ack`` to each.
+        """200051, several in one turn: answer like ``ack`` to each.
 
-        Those of one batch are noted together, by one record instead of one each: a consumer that
-        pops 32 messages and acknowledges each by itself costs half as much so. They are answered
-        behind that, so whatever was answered is in the log as it would be otherwise.
+        One record notes all acknowledgements of a batch, instead of one record each. This halves the cost for a
+        consumer that pops 32 messages and acknowledges each alone. The answers come after the record, so the log has
+        every answered acknowledgement, as otherwise.
 
-        None unless each is plain: what must be refused or treated with care is left to ``ack``,
-        and nothing was noted that it does not note again to the same effect.
+        Return None unless all are plain. ``ack`` then serves each of them, and repeats what is noted already to the
+        same effect.
         """
         together = self._together(requests)
         if together is None:
@@ -98,10 +100,10 @@ class AckProcessor:
             self._in_flight.done(batch.topic, batch.group, batch.queue_id, len(offsets))
         return [bare_frame(request.opaque, request.binary) for _, request in requests]
 
-    def _together(self, requests: Sequence[PeerRequest]) -> dict[Batch, list[int]] | None:
-        """The queue offsets of what is acknowledged, by batch; None unless all may be noted."""
-        together: dict[Batch, list[int]] = {}
-        batch_of = self._books.batch
+    def _together(self, requests: Sequence[PeerRequest]) -> dict[PopBatch, list[int]] | None:
+        """Return the acknowledged queue offsets by batch; None unless all are plain."""
+        together: dict[PopBatch, list[int]] = {}
+        batch_of = self._revive_log.batch
         known, least, after = None, 0, 0
         for _, request in requests:
             header = request.ext
@@ -126,7 +128,7 @@ class AckProcessor:
         return together
 
     def _dispatched(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first offset and the one behind the last that a queue is known to have; none if it
+        """Return the first offset of a queue and the one behind its last, as dispatched until now; 0 and 0 if the queue
         can't be read."""
         config = self._topics.get(topic)
         if config is None or not 0 <= queue_id < config.read_queue_nums:
@@ -134,8 +136,8 @@ class AckProcessor:
         queue = self._store.find_queue(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
 
-    def _note_all(self, batch: Batch, queue_offsets: list[int]) -> bool:
-        """Note that messages of a batch were consumed; False if that is left to ``ack``."""
+    def _note_all(self, batch: PopBatch, queue_offsets: list[int]) -> bool:
+        """Note that messages of a batch were consumed; return False if that is left to ``ack``."""
         if batch.handle.is_ordered:
             return self._ack_all_in_order(batch, queue_offsets)
         now_ms = self._clock.now_ms()
@@ -146,7 +148,7 @@ class AckProcessor:
         return True
 
     def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
-        """200151: messages of some pops were consumed."""
+        """200151: note that messages of several pops were consumed."""
         body = body_of(request, BatchAckBody) if request.body else None
         if body is None or not body.acks:
             return Response(ResponseCode.NO_MESSAGE)
@@ -162,7 +164,7 @@ class AckProcessor:
         return Response() if fault is None else Response(ResponseCode.MESSAGE_ILLEGAL, fault)
 
     def _ack_of_batch(self, peer: Peer, ack: BatchAck, broker_name: str) -> str | None:
-        """Note what one item of a batch says; gives what is wrong with a message of it."""
+        """Note one item of a batch; return the fault of one of its messages, if there is one."""
         if ack.origin not in ("0", "1", "2") or ack.queue_id < 0:
             return None
         topic = origin_topic(ack.topic, ack.group, int(ack.origin))
@@ -187,7 +189,7 @@ class AckProcessor:
             ack.queue_id,
             -1,
         )
-        batch = self._books.batch_of(handle, ack.group, topic, ack.queue_id)
+        batch = self._revive_log.batch_of(handle, ack.group, topic, ack.queue_id)
         self._books.acknowledge_all(batch, offsets, self._clock.now_ms())
         self._in_flight.done(topic, ack.group, ack.queue_id, len(offsets))
         return None
@@ -195,10 +197,9 @@ class AckProcessor:
     def _ack_in_order(
         self, peer: Peer, topic: str, group: str, queue_id: int, queue_offset: int, pop_ms: int, end: int
     ) -> str | None:
-        """Note that a message which was popped in order was consumed: that may free its queue, of
-        which ``end`` is the end.
+        """Note that a message which was popped in order was consumed, which may unblock its queue.
 
-        Gives what is wrong with it.
+        ``end`` is the end of the queue. Return the fault of the message, if there is one.
         """
         offsets = self._offsets
         committed = offsets.query(group, topic, queue_id)
@@ -219,9 +220,8 @@ class AckProcessor:
             self._in_flight.done(topic, group, queue_id, 1)
         return None
 
-    def _ack_all_in_order(self, batch: Batch, queue_offsets: list[int]) -> bool:
-        """The same of several messages, of which none needs care; False, with nothing noted, if
-        one does."""
+    def _ack_all_in_order(self, batch: PopBatch, queue_offsets: list[int]) -> bool:
+        """Note the same of several messages; return False, with nothing noted, unless all are plain."""
         topic, group, queue_id = batch.topic, batch.group, batch.queue_id
         offsets = self._offsets
         if min(queue_offsets) < offsets.query(group, topic, queue_id):
@@ -237,7 +237,7 @@ class AckProcessor:
     # --- not yet ---
 
     def change_invisible_time(self, peer: Peer, request: AnyCommand) -> Finished:
-        """200053: a message is to become visible at another time; it gets another handle."""
+        """200053: change when a message becomes visible again; its consumer gets another handle."""
         header = fields_of(request, ChangeInvisibleTime)
         self._check_queue(peer, header)
         if header.lite_topic:
@@ -266,7 +266,7 @@ class AckProcessor:
         return Response(fields=fields)
 
     def _change_in_order(self, header: ChangeInvisibleTime, handle: Handle, now_ms: int) -> Response:
-        """Have a message that was popped in order block its queue until another time."""
+        """Change how long a message that was popped in order blocks its queue."""
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         if header.offset < self._offsets.query(group, topic, queue_id):
             return Response(fields={"popTime": 0, "invisibleTime": 0, "reviveQid": 0})
@@ -281,9 +281,9 @@ class AckProcessor:
         return Response(fields=fields)
 
     def _pop_again(
-        self, header: ChangeInvisibleTime, batch: Batch, pop_ms: int, invisible_ms: int, now_ms: int
+        self, header: ChangeInvisibleTime, batch: PopBatch, pop_ms: int, invisible_ms: int, now_ms: int
     ) -> None:
-        """Note that a message is popped anew, and that what was noted of it before is over."""
+        """Note that a message is popped again, and that its earlier pop is over."""
         handle = batch.handle
         checkpoint = Checkpoint(
             broker_name=handle.broker_name,
@@ -298,15 +298,15 @@ class AckProcessor:
             is_suspended=header.suspend,
             topic=header.topic,
         )
-        self._books.popped_again(batch, checkpoint, now_ms)
+        self._books.note_pop_again(batch, checkpoint, now_ms)
 
     # --- what both ask ---
 
-    def _batch(self, header: AckMessage | ChangeInvisibleTime) -> Batch:
-        """Give the batch with which a message was popped."""
+    def _batch(self, header: AckMessage | ChangeInvisibleTime) -> PopBatch:
+        """Return the batch with which a message was popped."""
         group, topic = header.consumer_group, header.topic
         try:
-            return self._books.batch(header.extra_info, group, topic, header.queue_id)
+            return self._revive_log.batch(header.extra_info, group, topic, header.queue_id)
         except MessageError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
@@ -322,8 +322,10 @@ class AckProcessor:
             )
 
     def _range(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int]:
-        """Give the first offset of a queue and the one behind its last, as far as they must be
-        known for a message: what was just sent is dispatched only if it may be that."""
+        """Return the first offset of a queue and the one behind its last.
+
+        Messages that were just sent are dispatched first only if ``queue_offset`` may be one of them.
+        """
         queue = self._store.find_queue(topic, queue_id)
         if queue is not None and queue_offset < queue.max_offset:
             return queue.min_offset, queue.max_offset
@@ -331,19 +333,19 @@ class AckProcessor:
         return store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
 
     def _is_group(self, name: str) -> bool:
-        """Tell whether there is such a group: without one nothing comes again anyway.
+        """Return whether a group exists: without it nothing is redelivered anyway.
 
-        Java: AckMessageProcessor#appendAck notes whatever group a client names.
+        Java: AckMessageProcessor#appendAck notes any group that a client names.
         """
         known = name in self._groups.table
         return known or (self._groups.has(name) and names.validate_group(name) is None)
 
 
 def _next_pop_ms(handle: Handle, queue_offset: int, now_ms: int) -> int:
-    """Give the time of the next pop of a message: a name that no pop of it had in this millisecond.
+    """Return the time of the next pop of a message: one that no pop of it had in this millisecond.
 
-    Java: ChangeInvisibleTimeProcessor gives it the name that the pop has, and what is acknowledged
-    then may be either: it comes again though it was consumed.
+    Java: ChangeInvisibleTimeProcessor repeats the time of the pop. Then an acknowledgement may mean either pop, and the
+    message is redelivered though it was consumed.
     """
     ahead_ms = handle.pop_ms - now_ms
     if handle.start_offset == queue_offset and 0 <= ahead_ms < AHEAD_MS_MAX:
@@ -352,7 +354,7 @@ def _next_pop_ms(handle: Handle, queue_offset: int, now_ms: int) -> int:
 
 
 def _bits_of(text: str) -> list[int]:
-    """Give the set bits of a Java BitSet. Raises BrokerError for more than any pop gives.
+    """Return the set bits of a Java BitSet. Raise BrokerError for more bits than any pop gives.
 
     Java: AckMessageProcessor notes as many as a client names.
     """

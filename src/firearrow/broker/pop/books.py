@@ -1,338 +1,422 @@
-"""The books of what was popped: `Books` keeps them in the revive topic (``pop.records``).
+"""Books of POP: the offset at which each group pops, and checkpoints that stay in memory for some seconds.
 
-A group's offset moves on when its messages are popped, and not when they are consumed. So the
-checkpoint is in the log before: whoever is killed between the two has messages popped twice, and
-none lost.
+A group's offset moves on when its messages are popped, not when they are consumed. So the revive log has the checkpoint
+first: after a kill between the two, messages are popped twice, and none is lost.
 
-Each record waits in the timer's topic, as any message with a delivery time. Its properties, in the
-order in which RocketMQ's broker has them (that of a Java HashMap)::
+*Buffer* (``enablePopBufferMerge``). Most checkpoints are acknowledged within seconds, and need no record if they stay
+in memory until then. The others are written when they are ten seconds old (``popCkStayBufferTime``), when their
+messages will be visible in three (``popCkStayBufferTimeOut``), or at a stop. The record has a bit for each
+acknowledgement meanwhile, so these acknowledgements need no record either.
+Java: PopBufferMergeService#scan visits all checkpoints every 5 ms, and writes a record for each acknowledgement. Here
+one alarm waits for the next checkpoint that must be written.
 
-    REAL_TOPIC         rmq_sys_REVIVE_LOG_<cluster>
-    TIMER_DELIVER_MS   a checkpoint: a second before its messages are visible; else when they are
-    UNIQ_KEY           <topic>@<queue>@<start offset>@<group>@<pop time>@<broker>@ck
-                       <topic>@<queue>@<offset or -1>@<group>@<pop time>@<broker>@ack
-    TAGS               ck, ack or bAck
-    TIMER_OUT_MS       the slot of the timer, see ``broker.timing.timer``
-    REAL_QID           the revive queue
+While a checkpoint is neither acknowledged nor written, its group's committed offset is that of its first message. After
+a kill the group pops its messages once more. Other pops go on behind the last popped message.
 
-What is consumed at once need not wait: when the last message of a checkpoint is acknowledged before
-that is on the timer's wheel, neither it nor its acknowledgements get there (`TimerStore.spare`).
-They are in the log all the same. A start, also RocketMQ's, that finds no unit behind them in the
-timer log puts them on the wheel: all, or the last of them, which are acknowledgements without a
-checkpoint, and these have no effect. Where consumers are as fast as the broker that is nearly all
-of them, and it is four fifths of what they would cost.
-
-Source: upstream ``PopMessageProcessor#buildCkMsg``, ``AckMessageProcessor#appendAck``,
-``PopBufferMergeService#addCkJustOffset``.
+Source: RocketMQ ``PopBufferMergeService``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Final
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from heapq import heappop, heappush, heapreplace
+from typing import Final, NamedTuple
 
-from msgspec import UNSET
+from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.events import WaitsElsewhere
-from firearrow.broker.metrics.tally import ACK, CK
 from firearrow.broker.offsets.table import UNKNOWN
-from firearrow.broker.pop.records import (
-    ACK_TAG,
-    BATCH_ACK_TAG,
-    CHECKPOINT_LEAD_MS,
-    CHECKPOINT_TAG,
-    AckFormat,
-    Acknowledgement,
-    Checkpoint,
-    encode,
-)
-from firearrow.broker.timing.timer import TimerRedirection
-from firearrow.errors import BrokerError, MessageError
-from firearrow.message import names
+from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.pop.revivelog import PopBatch, ReviveLog
+from firearrow.broker.pop.revivequeue import Key, OpenCheckpoint, key_of
+from firearrow.broker.turns import RETRY_SECONDS, TurnService, steps_of_turn
+from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
+from firearrow.services import Scheduler
+from firearrow.store import QueuesDeleted
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.pop import Handle, origin_of, parse_handle, split_handle
 
-BATCHES_MAX: Final = 20_000
-"""So many batches, and as many older ones, are kept until all is acknowledged; a kilobyte each."""
-_DISTANCE_MAX: Final = 4096  # of a message from the first of its batch, to be followed
+log = logging.getLogger(__name__)
 
-_Key = tuple[str, str, str, int]
+EARLY_MS: Final = 1500  # a checkpoint that would stay in memory for less is written at once
+LOOK_SECONDS_MAX: Final = 1.0  # until a change of the wall clock is noticed
+STOP_SECONDS: Final = 2.0  # a stop sends checkpoints to another master: less than the returning master waits
+PAUSE_SECONDS: Final = 0.1  # between two attempts of that
+BITS_MAX: Final = 32  # of a Java int
+_ALWAYS_MS: Final = 1 << 62
 _NO_OFFSETS: Final[Mapping[int, int]] = {}
 
 
-class Batch:
-    """Messages of a queue that were popped together, as those know them who acknowledge them.
+class BufferedCheckpoint(OpenCheckpoint):
+    """Checkpoint in memory, and its revive queue."""
 
-    ``handle`` is that of all of them. ``open`` has a bit for each that is not acknowledged, by its
-    distance from the first; 0 if nobody counts. ``places`` are the queue offsets, in the timer's
-    queue, of the records about them.
+    __slots__ = ("revive_queue_id",)
+
+    def __init__(self, checkpoint: Checkpoint, key: Key, revive_queue_id: int) -> None:
+        super().__init__(checkpoint, key)
+        self.revive_queue_id = revive_queue_id
+
+
+class _PendingOffset(NamedTuple):
+    """Offset at which a group goes on once a checkpoint, if there is one, is no longer in memory."""
+
+    next_offset: int
+    checkpoint: BufferedCheckpoint | None
+
+
+class _OffsetLine:
+    """Pending offsets of a group in a queue, of which the group has not reached the first one yet.
+
+    ``committed`` is the offset that is committed for the group. If somebody else moves it, the pending ones are void.
     """
 
-    __slots__ = (
-        *("ack_format", "group", "handle", "key", "open", "places", "queue_id"),
-        *("stored_before", "stored_behind", "topic", "visible_ms"),
-    )
+    __slots__ = ("committed", "pending")
 
-    def __init__(self, key: _Key, handle: Handle) -> None:
-        self.key = key
-        _, self.group, self.topic, self.queue_id = key
-        self.handle = handle
-        self.visible_ms = handle.visible_ms
-        self.open = 0
-        self.places: list[int] = []
-        self.ack_format: AckFormat | None = None
-        self.stored_before = self.stored_behind = b""
-
-    def acknowledgement(self, queue_offset: int, queue_offsets: list[int] | None = None) -> Acknowledgement:
-        """Give the record which says that a message was consumed, or several were."""
-        handle = self.handle
-        return Acknowledgement(
-            queue_offset=queue_offset,
-            queue_offsets=queue_offsets or UNSET,
-            broker_name=handle.broker_name,
-            group=self.group,
-            pop_ms=handle.pop_ms,
-            queue_id=self.queue_id,
-            start_offset=handle.start_offset,
-            topic=self.topic,
-        )
+    def __init__(self, committed: int) -> None:
+        self.committed = committed
+        self.pending: deque[_PendingOffset] = deque()
 
 
-class Books:
-    """Writes checkpoints and acknowledgements, and moves the offsets of groups."""
+class _Deadline(NamedTuple):
+    """Time at which a checkpoint must be written; ``number`` keeps the order of equal ones."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        config = context.settings.broker
-        self._broker_name = config.broker_name
-        self._topic = names.revive_topic(config.broker_cluster_name)
-        self._topics = context.topics
+    at_ms: int
+    number: int
+    checkpoint: BufferedCheckpoint
+
+
+class Books(TurnService):
+    """Offsets of groups that pop, and the buffer before the revive log.
+
+    What notes something raises BrokerError, DiskFull or MessageError with nothing noted. A service: its turns write
+    checkpoints whose time in memory is over.
+    """
+
+    def __init__(self, context: BrokerContext, scheduler: Scheduler) -> None:
+        super().__init__("checkpoints of pops", scheduler)
+        self.revive_log = ReviveLog(context)
+        self.next_queue_id: Callable[[], int] = self.revive_log.next_queue_id
+        """Return the revive queue of the next pop."""
+        self._broker_name = context.settings.broker.broker_name
+        self._settings = context.settings
         self._offsets = context.offsets
         self._puts = context.puts
-        self._store = context.store
-        self._timers = context.timers
-        self._timer = TimerRedirection(context.settings, context.timers, context.chance)
-        self._timer_queue = context.store.queue(names.TIMER_TOPIC, 0)
-        self._waits = WaitsElsewhere(names.TIMER_TOPIC, self._topic)
-        self._settings = context.settings
-        self._tally = context.stats.tally
-        self._next_queue = 0
-        self._batches: dict[_Key, Batch] = {}
-        self._older: dict[_Key, Batch] = {}
+        self._clock = context.clock
+        self._buffer: dict[Key, BufferedCheckpoint] = {}
+        self._lines: dict[tuple[str, str, int], _OffsetLine] = {}
+        self._deadlines: list[_Deadline] = []  # a heap; some of its checkpoints are acknowledged meanwhile
+        self._number = 0
 
     @property
-    def queue_count(self) -> int:
-        """Number of revive queues."""
-        config = self._topics.get(self._topic)
-        return 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
+    def buffered_checkpoints(self) -> int:
+        """Number of checkpoints that are in memory only."""
+        return len(self._buffer)
 
-    def next_queue_id(self) -> int:
-        """Give the revive queue of the next pop, one after another."""
-        count = max(min(self._settings.broker.revive_queue_num, self.queue_count), 1)
-        self._next_queue = (self._next_queue + 1) % count
-        return self._next_queue
+    @property
+    def buffered_offsets(self) -> int:
+        """Number of offsets of groups in queues that are in memory only."""
+        return sum(len(line.pending) for line in self._lines.values())
 
-    # --- what was popped ---
+    # --- offsets ---
 
-    def offset(self, group: str, topic: str, queue_id: int) -> int:
-        """Give the offset that a group pops from, -1 if it has none."""
+    def _committed(self, group: str, topic: str, queue_id: int) -> int:
         queues = self._offsets.committed.get(f"{topic}@{group}")
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
 
+    def offset(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset that a group pops from, -1 if it has none."""
+        committed = self._committed(group, topic, queue_id)
+        if self._lines:
+            line = self._line(topic, group, queue_id, committed)
+            if line is not None:
+                return line.pending[-1].next_offset
+        return committed
+
     def offsets(self, group: str, topic: str) -> Mapping[int, int]:
-        """Give the offsets that a group pops from, by queue, as far as one look finds them: of
-        others `offset` must be asked. What is popped later may not be in it."""
-        return self._offsets.committed.get(f"{topic}@{group}", _NO_OFFSETS)
+        """Return the offsets that a group pops from, by queue, without those for which `offset` needs a closer look.
 
-    def popped(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
-        """Note that messages are popped, after which the group goes on at an offset.
-
-        Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
+        Later pops may not be in it.
         """
-        self.put_checkpoint(checkpoint, revive_queue_id, now_ms)
-        self._offsets.commit(checkpoint.group, checkpoint.topic, checkpoint.queue_id, next_offset)
+        return _NO_OFFSETS if self._lines else self._offsets.committed.get(f"{topic}@{group}", _NO_OFFSETS)
 
-    def passed(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Note that a group goes on at an offset, and wants nothing of what is before it."""
-        self._offsets.commit(group, topic, queue_id, next_offset)
+    def _line(self, topic: str, group: str, queue_id: int, committed: int) -> _OffsetLine | None:
+        """Return the pending offsets of a group in a queue, unless somebody else has moved the group."""
+        line = self._lines.get((topic, group, queue_id))
+        if line is not None and line.committed != committed:
+            del self._lines[topic, group, queue_id]
+            return None
+        return line
+
+    def skip(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Note that a group goes on at an offset, and skips the messages before it."""
+        line = self._line(topic, group, queue_id, self._committed(group, topic, queue_id)) if self._lines else None
+        if line is None:
+            self._offsets.commit(group, topic, queue_id, next_offset)
+        else:
+            line.pending.append(_PendingOffset(next_offset, None))
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Have a group go on at an offset, whatever was popped before."""
+        """Move a group to an offset, and forget its pops in memory."""
+        self._lines.pop((topic, group, queue_id), None)
         self._offsets.commit(group, topic, queue_id, queue_offset)
 
-    # --- what was consumed ---
+    def forget_queues(self, deleted: QueuesDeleted) -> None:
+        """Forget the pending offsets of groups in deleted queues."""
+        topic, queue_id = deleted
+        for key in [key for key in self._lines if key[0] == topic]:
+            if queue_id is None or key[2] == queue_id:
+                del self._lines[key]
 
-    def batch(self, text: str, group: str, topic: str, queue_id: int) -> Batch:
-        """Give the batch of a message by its handle; MessageError if that is none."""
-        key = split_handle(text), group, topic, queue_id
-        batch = self._batches.get(key)
-        if batch is None:
-            batch = self._older.pop(key, None) or Batch(key, parse_handle(key[0]))
-            self._keep(batch)
-        return batch
+    # --- pops ---
 
-    def batch_of(self, handle: Handle, group: str, topic: str, queue_id: int) -> Batch:
-        """Give the same of a handle that was read already."""
-        key = handle.head, group, topic, queue_id
-        return self._batches.get(key) or self._older.get(key) or Batch(key, handle)
-
-    def acknowledge(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
-        """Note that a message was consumed; raises like `popped`."""
-        form = batch.ack_format
-        is_last = not batch.open & (batch.open - 1)  # to prepare for one costs more than it saves
-        if batch.visible_ms <= now_ms or (is_last and form is None):
-            place = self._put_ack(batch, batch.acknowledgement(queue_offset), now_ms)
-            self._noted(batch, [queue_offset], place)
+    def note_pop(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
+        """Note that messages are popped, and that the group goes on at an offset."""
+        topic, group, queue_id = checkpoint.topic, checkpoint.group, checkpoint.queue_id
+        if not self._lines and not self._is_buffering:
+            self.revive_log.put_checkpoint(checkpoint, revive_queue_id, now_ms)
+            self._offsets.commit(group, topic, queue_id, next_offset)
             return
-        if form is None:
-            form = self._prepare(batch, now_ms)
-        if self._tally is not None:
-            self._tally.revive_in.add((batch.group, batch.topic, ACK))
-        digits = b"%d" % queue_offset
-        place = self._puts.put_waiting(
-            self._timer_queue,
-            form.body(digits),
-            batch.stored_before + digits + batch.stored_behind,
-            self._waits,
-            now_ms,
-        )
-        if batch.open:
-            batch.places.append(place)
-            self._close(batch, [queue_offset])
+        committed = self._committed(group, topic, queue_id)
+        line = self._line(topic, group, queue_id, committed)
+        key = key_of(checkpoint, self._broker_name)
+        if self._deadline(checkpoint) - now_ms < EARLY_MS or not self._has_room(checkpoint, key, line):
+            self.revive_log.put_checkpoint(checkpoint, revive_queue_id, now_ms)
+            if line is None:
+                self._offsets.commit(group, topic, queue_id, next_offset)
+            else:
+                line.pending.append(_PendingOffset(next_offset, None))
+            return
+        buffered = self._add(checkpoint, revive_queue_id, now_ms)
+        if line is None:
+            line = self._lines[key[:3]] = _OffsetLine(committed)
+        line.pending.append(_PendingOffset(next_offset, buffered))
 
-    def acknowledge_all(self, batch: Batch, queue_offsets: list[int], now_ms: int) -> None:
-        """Note that messages of a batch were consumed; raises like `popped`."""
-        place = self._put_ack(batch, batch.acknowledgement(-1, queue_offsets), now_ms)
-        self._noted(batch, queue_offsets, place)
-
-    def popped_again(self, batch: Batch, checkpoint: Checkpoint, now_ms: int) -> None:
-        """Note that a message of a batch is popped anew, by a checkpoint of it alone, and that what
-        was noted of it before is over; raises like `popped`."""
+    def note_pop_again(self, batch: PopBatch, checkpoint: Checkpoint, now_ms: int) -> None:
+        """Note that a message of a batch is popped again, by its own checkpoint, and that its earlier pop is over."""
         try:
-            self.put_checkpoint(checkpoint, batch.handle.revive_queue_id, now_ms)
+            self.revive_log.put_checkpoint(checkpoint, batch.handle.revive_queue_id, now_ms)
         except (BrokerError, MessageError) as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         self.acknowledge(batch, checkpoint.start_offset, now_ms)
 
-    # --- what is noted elsewhere ---
-
-    def moved(self, now_ms: int) -> Generator[None, None, int]:
-        """Move here what is noted elsewhere, in steps; gives how many messages, which is none."""
+    def move(self, now_ms: int) -> Generator[None, None, int]:
+        """Move records that are not in the revive log there, in steps; return their count, here 0."""
         yield from ()
         return 0
 
-    def _prepare(self, batch: Batch, now_ms: int) -> AckFormat:
-        """Format what all acknowledgements of a batch have in common."""
-        queue_id = self._checked(batch.handle.revive_queue_id)
-        slot_ms = self._timer.slot_ms(batch.visible_ms, now_ms)
-        form = batch.acknowledgement(0).format()
-        stored = self._stored("\0", ACK_TAG, batch.visible_ms, slot_ms, queue_id)
-        before, _, behind = stored.partition(b"\0")
-        batch.stored_before = before + form.key_before
-        batch.stored_behind = form.key_behind + behind
-        batch.ack_format = form
-        return form
+    def _add(self, checkpoint: Checkpoint, revive_queue_id: int, now_ms: int) -> BufferedCheckpoint:
+        key, at_ms = key_of(checkpoint, self._broker_name), self._deadline(checkpoint)
+        buffered = self._buffer[key] = BufferedCheckpoint(checkpoint, key, revive_queue_id)
+        self._number += 1
+        heappush(self._deadlines, _Deadline(at_ms, self._number, buffered))
+        self._wake(max(at_ms - now_ms, 0) / 1000)
+        return buffered
 
-    def _noted(self, batch: Batch, queue_offsets: list[int], place: int) -> None:
-        if batch.open and place >= 0:
-            batch.places.append(place)
-            self._close(batch, queue_offsets)
+    @property
+    def _is_buffering(self) -> bool:
+        """Return whether the configuration enables checkpoints in memory."""
+        return self._settings.broker.enable_pop_buffer_merge
 
-    def _put_ack(self, batch: Batch, ack: Acknowledgement, now_ms: int) -> int:
-        revive_queue_id, visible_ms = batch.handle.revive_queue_id, batch.visible_ms
-        return self.put_acknowledgement(ack, revive_queue_id, visible_ms, now_ms)
+    def _deadline(self, checkpoint: Checkpoint) -> int:
+        """Latest time at which a checkpoint must be written."""
+        config = self._settings.broker
+        return min(
+            checkpoint.pop_ms + config.pop_ck_stay_buffer_time, checkpoint.due_ms - config.pop_ck_stay_buffer_time_out
+        )
 
-    # --- what need not wait ---
+    def _has_room(self, checkpoint: Checkpoint, key: Key, line: _OffsetLine | None) -> bool:
+        """Return whether one more checkpoint may stay in memory."""
+        config = self._settings.broker
+        return (
+            self._is_buffering
+            and len(self._deadlines) < config.pop_ck_max_buffer_size
+            and (line is None or len(line.pending) < config.pop_ck_offset_max_queue_size)
+            and checkpoint.count <= BITS_MAX
+            and key not in self._buffer
+        )
 
-    def _follow(self, batch: Batch, checkpoint: Checkpoint, place: int) -> None:
-        """Look out for the acknowledgements of a checkpoint that was put into the timer's queue."""
-        deltas = checkpoint.deltas
-        assert deltas, "the messages that were popped"
-        if deltas[-1] < _DISTANCE_MAX and deltas[0] >= 0:
-            batch.open = (1 << checkpoint.count) - 1
-            if deltas[-1] != checkpoint.count - 1 or checkpoint.acknowledged_bits:
-                start = checkpoint.start_offset
-                batch.open = sum([1 << queue_offset - start for queue_offset in checkpoint.left])
-            batch.places.append(place)
-        self._keep(batch)
+    # --- acknowledgements ---
 
-    def _keep(self, batch: Batch) -> None:
-        if len(self._batches) >= BATCHES_MAX:
-            self._older, self._batches = self._batches, {}
-        self._batches[batch.key] = batch
+    def acknowledge(self, batch: PopBatch, queue_offset: int, now_ms: int) -> None:
+        """Note that a message was consumed."""
+        buffered = self._buffered(batch) if self._buffer else None
+        if buffered is None:
+            self.revive_log.acknowledge(batch, queue_offset, now_ms)
+        else:
+            self._acknowledge(buffered, [queue_offset])
 
-    def _close(self, batch: Batch, queue_offsets: list[int]) -> None:
-        """Count messages as acknowledged; spare the timer all records once the last is."""
-        start = batch.handle.start_offset
+    def acknowledge_all(self, batch: PopBatch, queue_offsets: list[int], now_ms: int) -> None:
+        """Note that messages of a batch were consumed."""
+        buffered = self._buffered(batch) if self._buffer else None
+        if buffered is None:
+            self.revive_log.acknowledge_all(batch, queue_offsets, now_ms)
+        else:
+            self._acknowledge(buffered, queue_offsets)
+
+    def _buffered(self, batch: PopBatch) -> BufferedCheckpoint | None:
+        return self._buffer.get(key_of(batch.acknowledgement(-1), self._broker_name))
+
+    def _acknowledge(self, buffered: BufferedCheckpoint, queue_offsets: list[int]) -> None:
         for queue_offset in queue_offsets:
-            distance = queue_offset - start
-            if 0 <= distance < _DISTANCE_MAX:
-                batch.open &= ~(1 << distance)
-        if batch.open:
+            buffered.acknowledge(queue_offset)
+        if not buffered.left:
+            self._remove(buffered)
+
+    def _remove(self, buffered: BufferedCheckpoint) -> None:
+        """Forget a checkpoint, and commit the offset that its group has reached now."""
+        buffered.left = 0
+        del self._buffer[buffered.key]
+        topic, group, queue_id = buffered.key[:3]
+        line = self._line(topic, group, queue_id, self._committed(group, topic, queue_id))
+        if line is None:
             return
-        if batch.places[0] >= self._timers.progress.queue_offset:
-            self._timers.spare(batch.places)
-        batch.places = []
-        self._batches.pop(batch.key, None)
-        self._older.pop(batch.key, None)
+        pending, reached = line.pending, -1
+        while pending and (pending[0].checkpoint is None or not pending[0].checkpoint.left):
+            reached = pending.popleft().next_offset
+        if not pending:
+            del self._lines[buffered.key[:3]]
+        if reached >= 0:
+            line.committed = reached
+            self._offsets.commit(group, topic, queue_id, reached)
 
-    # --- records ---
+    # --- turns ---
 
-    def put_checkpoint(self, checkpoint: Checkpoint, revive_queue_id: int, now_ms: int) -> None:
-        """Write a checkpoint; raises like `popped`."""
-        deliver_ms = checkpoint.pop_ms + checkpoint.invisible_ms - CHECKPOINT_LEAD_MS
-        key, body = checkpoint.unique_key(), encode(checkpoint)
-        if self._tally is not None:
-            self._tally.revive_in.add((checkpoint.group, checkpoint.topic, CK))
-        place = self._put(body, revive_queue_id, CHECKPOINT_TAG, key, deliver_ms, now_ms)
-        if place >= 0 and checkpoint.deltas:
-            handle = Handle(
-                checkpoint.start_offset,
-                checkpoint.pop_ms,
-                checkpoint.invisible_ms,
-                revive_queue_id,
-                origin_of(checkpoint.topic),
-                checkpoint.broker_name or "",
-                checkpoint.queue_id,
-                -1,
-            )
-            known = handle.head, checkpoint.group, checkpoint.topic, checkpoint.queue_id
-            self._follow(Batch(known, handle), checkpoint, place)
+    async def stop(self) -> None:
+        """Write all checkpoints; the messages of those that can't be written are popped once more."""
+        await super().stop()
+        left = -1
+        while self._buffer and len(self._buffer) != left:
+            left = len(self._buffer)
+            self._write_all()
+            await asyncio.sleep(0)
 
-    def put_acknowledgement(self, ack: Acknowledgement, revive_queue_id: int, visible_ms: int, now_ms: int) -> int:
-        """Write an acknowledgement; raises like `popped`.
+    def _write_all(self) -> None:
+        """Write all checkpoints that can be written in one turn."""
+        try:
+            self._write_due(_ALWAYS_MS)
+        except (StoreError, OSError) as error:
+            self._note_trouble(str(error))
 
-        Gives its queue offset in the timer's queue, -1 if it need not wait.
+    def _work(self) -> float:
+        """Write due checkpoints."""
+        if self._write_due(self._clock.now_ms()):
+            return 0.0
+        if not self._deadlines:
+            return math.inf
+        ahead = (self._deadlines[0].at_ms - self._clock.now_ms()) / 1000
+        return min(max(ahead, 0.0), LOOK_SECONDS_MAX)
+
+    def _write_due(self, until_ms: int) -> bool:
+        """Write checkpoints that are due at a time; return whether there are more."""
+        heap = self._deadlines
+        for _ in steps_of_turn(self._clock.monotonic):
+            while heap and not heap[0].checkpoint.left:
+                heappop(heap)
+            if not heap or heap[0].at_ms > until_ms:
+                return False
+            self._write_first()
+        return True
+
+    def _write_first(self) -> None:
+        """Write the first due checkpoint; if it alone can't be written now, retry it later."""
+        due, now_ms = self._deadlines[0], self._clock.now_ms()
+        if self._write(due.checkpoint, now_ms):
+            heappop(self._deadlines)
+            self._remove(due.checkpoint)
+        else:
+            heapreplace(self._deadlines, due._replace(at_ms=now_ms + int(RETRY_SECONDS * 1000)))
+
+    def _write(self, buffered: BufferedCheckpoint, now_ms: int) -> bool:
+        """Write a checkpoint; return False if it can't be written now."""
+        record = replace(buffered.checkpoint, acknowledged_bits=buffered.acknowledged_bits)
+        try:
+            self.revive_log.put_checkpoint(record, buffered.revive_queue_id, now_ms)
+        except (BrokerError, MessageError) as error:
+            log.warning("a checkpoint can't be written now", extra={"error": error})
+            return False
+        return True
+
+
+class EscapedBooks(Books):
+    """Books of a slave that acts for its master: their records go to another master of the cluster.
+
+    A pop is answered at once. Its checkpoint stays in memory, as with the buffer, and its group's committed offset
+    stays where it is until all is acknowledged or the other master has the checkpoint: then that master redelivers the
+    messages, and they are read here. So if the slave is lost before, the messages are popped once more, and none is
+    lost. Messages that are acknowledged while their checkpoint is in flight are sent behind it. When the master comes
+    back, it gets all checkpoints in memory before it gets the offsets of groups.
+
+    Source: RocketMQ ``PopBufferMergeService#putCkToStore``, ``EscapeBridge``.
+    """
+
+    def __init__(self, context: BrokerContext, scheduler: Scheduler) -> None:
+        super().__init__(context, scheduler)
+        self._in_flight: dict[Key, Checkpoint] = {}  # as they were when they were sent
+
+    @property
+    def _is_buffering(self) -> bool:
+        return True
+
+    def _deadline(self, checkpoint: Checkpoint) -> int:
+        return max(super()._deadline(checkpoint), checkpoint.pop_ms + EARLY_MS)
+
+    def note_pop_again(self, batch: PopBatch, checkpoint: Checkpoint, now_ms: int) -> None:
+        """Note that a message of a batch is popped again.
+
+        The end of its earlier pop is in flight then: if that does not arrive, the message comes twice.
         """
-        tag = BATCH_ACK_TAG if ack.queue_offsets else ACK_TAG
-        if self._tally is not None:
-            self._tally.revive_in.add((ack.group, ack.topic, ACK))
-        return self._put(encode(ack), revive_queue_id, tag, ack.unique_key(), visible_ms, now_ms)
+        self._add(checkpoint, batch.handle.revive_queue_id, now_ms)
+        with suppress(PutLater):
+            self.acknowledge(batch, checkpoint.start_offset, now_ms)
 
-    def _put(self, body: bytes, queue_id: int, tag: str, key: str, deliver_ms: int, now_ms: int) -> int:
-        """Write a record; gives its queue offset in the timer's queue, -1 if it need not wait."""
-        queue_id = self._checked(queue_id)
-        slot_ms = self._timer.slot_ms(deliver_ms, now_ms)
-        stored = self._stored(key, tag, deliver_ms, slot_ms, queue_id)
-        if slot_ms is None:
-            queue = self._store.queue(self._topic, queue_id)
-            self._puts.put_waiting(queue, body, stored, None, now_ms)
-            return -1
-        return self._puts.put_waiting(self._timer_queue, body, stored, self._waits, now_ms)
+    def _write(self, buffered: BufferedCheckpoint, now_ms: int) -> bool:
+        """Send a checkpoint, and behind it what was acknowledged of it meanwhile."""
+        sent = self._in_flight.get(buffered.key)
+        if sent is None:
+            sent = replace(buffered.checkpoint, acknowledged_bits=buffered.acknowledged_bits)
+            self._in_flight[buffered.key] = sent
+        try:
+            self.revive_log.put_checkpoint(sent, buffered.revive_queue_id, now_ms)
+            left = set(replace(sent, acknowledged_bits=buffered.acknowledged_bits).left)
+            later = [queue_offset for queue_offset in sent.left if queue_offset not in left]
+            if later:
+                ack = _acknowledgement(sent, later)
+                self.revive_log.put_acknowledgement(ack, buffered.revive_queue_id, sent.due_ms, now_ms)
+        except (PutLater, BrokerError, MessageError):
+            return False
+        return True
 
-    def _stored(self, key: str, tag: str, deliver_ms: int, slot_ms: int | None, queue_id: int) -> bytes:
-        """The properties of a record."""
-        stored = f"TIMER_DELIVER_MS\1{deliver_ms}\2UNIQ_KEY\1{key}\2TAGS\1{tag}\2"
-        if slot_ms is not None:
-            waits = f"TIMER_OUT_MS\1{slot_ms}\2REAL_QID\1{queue_id}\2"
-            stored = f"REAL_TOPIC\1{self._topic}\2{stored}{waits}"
-        return stored.encode()
+    def _remove(self, buffered: BufferedCheckpoint) -> None:
+        self._in_flight.pop(buffered.key, None)
+        super()._remove(buffered)
 
-    def _checked(self, revive_queue_id: int) -> int:
-        """Give a revive queue that there is."""
-        count = self.queue_count
-        if not 0 <= revive_queue_id < count:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"reviveQid[{revive_queue_id}] is illegal, there are {count} revive queues"
-            )
-        return revive_queue_id
+    async def stop(self) -> None:
+        """Send all checkpoints; the messages of those that can't be sent are popped once more."""
+        await TurnService.stop(self)
+        until = self._clock.monotonic() + STOP_SECONDS
+        while self._buffer and self._clock.monotonic() < until:
+            self._write_all()
+            if not await self._puts.settled():
+                await asyncio.sleep(PAUSE_SECONDS)
+        self._buffer.clear()
+        self._lines.clear()
+        self._deadlines.clear()
+        self._in_flight.clear()
+        self._trouble = None
+
+
+def _acknowledgement(checkpoint: Checkpoint, queue_offsets: list[int]) -> Acknowledgement:
+    return Acknowledgement(
+        queue_offset=-1,
+        queue_offsets=queue_offsets,
+        broker_name=checkpoint.broker_name or "",
+        group=checkpoint.group,
+        pop_ms=checkpoint.pop_ms,
+        queue_id=checkpoint.queue_id,
+        start_offset=checkpoint.start_offset,
+        topic=checkpoint.topic,
+    )

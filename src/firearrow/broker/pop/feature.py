@@ -1,4 +1,4 @@
-"""POP: pops, acknowledgements, invisible times, and the messages that come again."""
+"""POP: pops, acknowledgements, invisible times, and redelivery."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from firearrow.broker.lite.processor import LiteProcessor
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.acks import AckProcessor
-from firearrow.broker.pop.books import Books
-from firearrow.broker.pop.buffer import BufferedBooks
-from firearrow.broker.pop.escaped import EscapedBooks
+from firearrow.broker.pop.books import Books, EscapedBooks
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.kvbooks import KvBooks, KvReviving
 from firearrow.broker.pop.kvstore import KvStore
@@ -39,17 +37,19 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-ORDER_SECONDS: Final = 10.0  # between writes of what is popped in order, as RocketMQ
+log = logging.getLogger(__name__)
+
+ORDER_SECONDS: Final = 10.0  # between writes of the batches that are popped in order, as in RocketMQ
 ENDS: Final = frozenset(
     {int(RequestCode.ACK_MESSAGE), int(RequestCode.BATCH_ACK_MESSAGE), int(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)}
 )
-"""Requests about messages that were popped."""
+"""Requests about popped messages."""
 
 
 class PopFeature(Feature):
-    """Pops, their books, and the pops that wait.
+    """Pops, their books, and waiting pops.
 
-    ``database`` has the books where they are in RocksDB.
+    ``database`` has the books if they are in RocksDB.
     """
 
     def __init__(self, base: Base, groups: GroupTable, offsets: ConsumerOffsets, database: KvStore | None) -> None:
@@ -69,19 +69,19 @@ class PopFeature(Feature):
         self._noting: Saving | None = None
 
     def load(self) -> None:
-        """Read what is popped in order."""
+        """Read the batches that are popped in order."""
         store = self._base.store
         self.orders.load(store.max_queue_offset if store.may_have_lost else None)
 
     def connect(
         self, context: BrokerContext, saving: Saving, timed: TimedMessages | None, cold: ColdReads, *, is_remote: bool
     ) -> None:
-        """Make books, redelivery and processors; ``is_remote`` where books are kept at another master."""
+        """Make books, redelivery and processors; with ``is_remote``, the records go to another master."""
         base = self._base
         self._saving = saving
         self.books = self._make_books(context, is_remote=is_remote)
         if timed is not None:
-            reviving = Reviving(context, self.books.put_checkpoint, timed.delivered_ms, base.loop)
+            reviving = Reviving(context, self.books.revive_log.put_checkpoint, timed.delivered_ms, base.loop)
             self.revive_queues = lambda: reviving.queues
             self._reviving.insert(0, reviving)
             base.events.listen(MessagesArrived, reviving.arrived)
@@ -91,11 +91,11 @@ class PopFeature(Feature):
         self._peeks = PeekProcessor(context, cold, self.books)
         self._rollbacks = RollbackProcessor(context, self.books)
 
-    def _make_books(self, context: BrokerContext, *, is_remote: bool) -> BufferedBooks:
+    def _make_books(self, context: BrokerContext, *, is_remote: bool) -> Books:
         """Make the books; with a database also its redelivery, and the service that syncs it."""
         base, records = self._base, self.database
         if records is None:
-            return (EscapedBooks if is_remote else BufferedBooks)(context, base.loop)
+            return (EscapedBooks if is_remote else Books)(context, base.loop)
         reviving = KvReviving(context, records, base.loop)
         self._reviving.append(reviving)
         self._noting = Saving((records,), "saving of pops")
@@ -104,7 +104,7 @@ class PopFeature(Feature):
         return books
 
     def connect_lite(self, context: BrokerContext, lite: LiteTopics, lites: LiteProcessor) -> None:
-        """Make the processors that know of lite topics."""
+        """Make the processors that serve lite topics, too."""
         self._acks = AckProcessor(context, self.orders, self.unblocking, self.books, LiteAcks(context, lite.popping))
         self._notifications = NotificationProcessor(
             context, self.orders, self.held_notifications, self.held, self.books, lites
@@ -138,7 +138,7 @@ class PopFeature(Feature):
                 bulk_handlers.pop(code, None)
 
     def listen(self) -> None:
-        """Answer pops that wait, and forget deleted topics and groups."""
+        """Wake waiting pops, and forget deleted topics and groups."""
         listen = self._base.events.listen
         for pops in (self.held, self.held_notifications):
             listen(MessagesArrived, pops.arrived)
@@ -152,15 +152,15 @@ class PopFeature(Feature):
         listen(QueuesDeleted, self.books.forget_queues)
 
     def inner_services(self) -> Sequence[Service]:
-        """In a master, the books."""
+        """Return the books, unless this is a slave."""
         return (self.books,) if self._has_timer and not self._base.replicas.is_slave else ()
 
     def deliveries(self) -> Sequence[Service]:
-        """Redelivery of messages that were not acknowledged."""
+        """Redelivery of unacknowledged messages."""
         return (*self._reviving, *([self.books] if isinstance(self.books, EscapedBooks) else ()))
 
     def services(self) -> Sequence[Service]:
-        """The pops that wait, and periodic writes of what is popped in order."""
+        """Waiting pops, and periodic writes of the batches that are popped in order."""
         return (
             *([self._noting] if self._noting is not None else ()),
             self._base.every("orders", ORDER_SECONDS, self._write_orders),
@@ -170,45 +170,40 @@ class PopFeature(Feature):
         )
 
     def _write_orders(self) -> float | None:
-        """Forget batches that are of no use, in steps, and then write the others."""
+        """Forget useless batches, in steps, and then write the others."""
         if self.orders.clean_step(self._groups.has, self._base.topics.read_queues):
             return 0.0
         self._saving.write(self.orders.file)
         return None
 
     async def finish(self) -> None:
-        """Return once nothing waits for the database."""
+        """Return once no answer waits for the database."""
         if self._noting is not None:
             await self._noting.finish()
 
     def save(self) -> None:
-        """Write what is popped in order."""
+        """Write the batches that are popped in order."""
         self.orders.file.save()
 
     def close(self) -> None:
-        """Close orders and database."""
+        """Close batches and database."""
         self.orders.file.close()
         if self.database is not None:
             self.database.close()
 
 
-# --- Has all that RocksDB knows of popped messages moved to the revive topics (200056) ---
-#
-# Source: upstream ``AdminBrokerProcessor#transferPopToFsStore``.
-
-
-log = logging.getLogger(__name__)
-
-
 class RollbackProcessor:
-    """Moves what is noted of popped messages."""
+    """Handler that moves all records of RocksDB to the revive topics.
+
+    Source: RocketMQ ``AdminBrokerProcessor#transferPopToFsStore``.
+    """
 
     def __init__(self, context: BrokerContext, books: Books) -> None:
         self._clock = context.clock
         self._books = books
 
     def roll_back(self, peer: Peer, request: AnyCommand) -> Steps:
-        """200056: answer when every pop until now is in the revive topics."""
-        count = yield from self._books.moved(self._clock.now_ms())
+        """200056: answer when the revive topics have every pop until now."""
+        count = yield from self._books.move(self._clock.now_ms())
         log.info("what is popped is noted in the revive topics now", extra={"count": count, "client": peer.address})
         return Response()

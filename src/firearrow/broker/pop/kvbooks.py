@@ -1,20 +1,25 @@
-"""The books of what was popped in RocksDB (``popConsumerKVServiceEnable``): `KvBooks`.
+"""Books of POP in RocksDB (``popConsumerKVServiceEnable``), and redelivery from there.
 
-What is popped is a record in ``kvStore/`` for each message (``pop.kvstore``), and no checkpoint
-in the revive topic; who acknowledges it removes the record. Nothing waits in the timer, and nothing
-is merged.
+Each popped message has a record in ``kvStore/`` (``kvstore``) in place of a checkpoint in the revive topic, and its
+acknowledgement removes the record. No record waits in the timer, and none is merged.
 
-A group's offset moves on as with the other books, when the record is written. Neither is on the
-disk then, but the file of the offsets is written when the records are. An answer to an
-acknowledgement waits for the disk (``broker.storage.saving``).
+A group's offset moves on when the record is written, as with the other books. Neither is on the disk then, but the file
+of the offsets is written when the records are. The answer to an acknowledgement waits for the disk
+(``broker.storage.saving``).
 
-*Switching.* While the database is open, whoever acknowledges is looked for there first, whatever
-the key says: handles of records name revive queue 0. What is not there is for the other books. So
-the key can be changed while messages are in hand; each is acknowledged, or comes again, where it
-was noted. 200056 moves the records to the revive topics, each to a checkpoint of its own: that an
-old handle means it is known by when it was popped.
+*Switching.* While the database is open, an acknowledgement looks for its record there first, whatever the key says:
+handles of records name revive queue 0. If there is no record, the other books get the acknowledgement. So the key can
+be changed while messages are in flight: each is acknowledged, or redelivered, where it was noted. 200056 moves the
+records to the revive topics, each to a separate checkpoint. The pop time tells whether an old handle means such a
+checkpoint.
 
-Source: upstream ``PopConsumerService``.
+*Redelivery.* When the time of a record is over, its message is put into a retry topic (``retries``), and then the
+record is removed. An acknowledgement that is late by less than a quarter of a second is in time. A message that can't
+be put there is retried later, up to ``popReviveMaxAttemptTimes``, and others go on.
+Java: PopConsumerService#revive ends at the first that fails by an exception, and redelivers nothing from then on
+(apache/rocketmq#10658).
+
+Source: RocketMQ ``PopConsumerService``.
 """
 
 from __future__ import annotations
@@ -29,11 +34,11 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import SettingsChanged
-from firearrow.broker.pop.books import Batch
-from firearrow.broker.pop.buffer import BufferedBooks
+from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.kvstore import STEP_MS, KvRecord, KvStore, key_of, record_of, records_of
 from firearrow.broker.pop.records import Checkpoint
-from firearrow.broker.pop.retries import Retries, RetryLog, Target
+from firearrow.broker.pop.retries import Retries, RetryLog, RetryTarget
+from firearrow.broker.pop.revivelog import PopBatch
 from firearrow.broker.turns import LOOK_SECONDS_MAX, TurnService, steps_of_turn
 from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.javanumbers import INT_MAX, LONG_MAX
@@ -42,21 +47,22 @@ from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
-REVIVE_QUEUE: Final = 0  # in handles of what is noted in the database, as upstream
-STEP_RECORDS: Final = 64  # that are moved in one step; a millisecond
+REVIVE_QUEUE: Final = 0  # in handles of messages in the database, as in RocketMQ
+STEP_RECORDS: Final = 64  # records that one step moves; a millisecond
 _KEY: Final = "popConsumerKVServiceEnable"
 
 
-class KvBooks(BufferedBooks):
-    """Books in a database or, as long as the key says so, in the revive topics.
+class KvBooks(Books):
+    """Books in a database or, as the key says, in the revive topics.
 
-    ``expect`` is told when something new is due.
+    ``expect`` is called with the time at which a new record is due.
     """
 
     def __init__(
         self, context: BrokerContext, scheduler: Scheduler, records: KvStore, expect: Callable[[int], None]
     ) -> None:
         super().__init__(context, scheduler)
+        self.next_queue_id = self._next_queue_id
         self._records = records
         self._expect = expect
         self._log = context.store
@@ -71,23 +77,20 @@ class KvBooks(BufferedBooks):
         if _KEY in changed.keys:
             self._since_ms = self._clock.now_ms() if self._is_on else None
 
-    def next_queue_id(self) -> int:
-        """Give the revive queue of the next pop."""
-        return REVIVE_QUEUE if self._is_on else super().next_queue_id()
+    def _next_queue_id(self) -> int:
+        """Return the revive queue of the next pop."""
+        return REVIVE_QUEUE if self._is_on else self.revive_log.next_queue_id()
 
     # --- what was popped ---
 
-    def popped(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
-        """Note that messages are popped, after which the group goes on at an offset.
-
-        Raises BrokerError, DiskFull or MessageError, having noted nothing: then they are not.
-        """
+    def note_pop(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
+        """Note that messages are popped, and that the group goes on at an offset."""
         if not self._is_on:
-            super().popped(checkpoint, revive_queue_id, next_offset, now_ms)
+            super().note_pop(checkpoint, revive_queue_id, next_offset, now_ms)
             return
         records = records_of(checkpoint)
         self._note(records)
-        self.passed(checkpoint.group, checkpoint.topic, checkpoint.queue_id, next_offset)
+        self.skip(checkpoint.group, checkpoint.topic, checkpoint.queue_id, next_offset)
         self._tell("popped", [record.key for record in records])
 
     def _note(self, records: Sequence[KvRecord], gone: Sequence[bytes] = ()) -> None:
@@ -99,12 +102,11 @@ class KvBooks(BufferedBooks):
         for record in records:
             self._expect(record.visible_ms)
 
-    def popped_again(self, batch: Batch, checkpoint: Checkpoint, now_ms: int) -> None:
-        """Note that a message of a batch is popped anew, and that what was noted of it before is
-        over; raises like `popped`."""
+    def note_pop_again(self, batch: PopBatch, checkpoint: Checkpoint, now_ms: int) -> None:
+        """Note that a message of a batch is popped again, and that its earlier pop is over."""
         old = self._key(batch, checkpoint.start_offset) if self._is_here(batch) else None
         if old is None or (self._get(old) is None and not self._is_new(batch)):
-            super().popped_again(batch, checkpoint, now_ms)
+            super().note_pop_again(batch, checkpoint, now_ms)
             return
         [record] = records_of(checkpoint)
         self._note([replace(record, retry_flag=0)], [old])
@@ -112,16 +114,16 @@ class KvBooks(BufferedBooks):
 
     # --- what was consumed ---
 
-    def acknowledge(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
-        """Note that a message was consumed; raises like `popped`."""
+    def acknowledge(self, batch: PopBatch, queue_offset: int, now_ms: int) -> None:
+        """Note that a message was consumed."""
         if not self._is_here(batch):
             super().acknowledge(batch, queue_offset, now_ms)
         elif not self._removed(batch, [queue_offset]) and not self._is_new(batch):
             self._acknowledge_moved(batch, queue_offset, now_ms)
             super().acknowledge(batch, queue_offset, now_ms)
 
-    def acknowledge_all(self, batch: Batch, queue_offsets: list[int], now_ms: int) -> None:
-        """Note that messages of a batch were consumed; raises like `popped`."""
+    def acknowledge_all(self, batch: PopBatch, queue_offsets: list[int], now_ms: int) -> None:
+        """Note that messages of a batch were consumed."""
         if self._is_here(batch):
             removed = self._removed(batch, queue_offsets)
             queue_offsets = [offset for offset in queue_offsets if offset not in removed]
@@ -131,18 +133,18 @@ class KvBooks(BufferedBooks):
                 self._acknowledge_moved(batch, queue_offset, now_ms)
         super().acknowledge_all(batch, queue_offsets, now_ms)
 
-    def _is_here(self, batch: Batch) -> bool:
-        """Tell whether a batch may be noted in the database."""
+    def _is_here(self, batch: PopBatch) -> bool:
+        """Return whether the database may have a batch."""
         if batch.handle.revive_queue_id != REVIVE_QUEUE:
             return False
         return 0 <= batch.visible_ms <= LONG_MAX and batch.queue_id <= INT_MAX
 
-    def _is_new(self, batch: Batch) -> bool:
-        """Tell whether it can't be noted anywhere else: what is not there has come again."""
+    def _is_new(self, batch: PopBatch) -> bool:
+        """Return whether only the database can have a batch: then messages without a record are redelivered already."""
         since_ms = self._since_ms
         return since_ms is not None and batch.handle.pop_ms > max(since_ms, self._records.moved_ms)
 
-    def _key(self, batch: Batch, queue_offset: int) -> bytes:
+    def _key(self, batch: PopBatch, queue_offset: int) -> bytes:
         return key_of(batch.visible_ms, batch.group, batch.topic, batch.queue_id, queue_offset)
 
     def _get(self, key: bytes) -> bytes | None:
@@ -151,8 +153,8 @@ class KvBooks(BufferedBooks):
         except OSError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{error}") from error
 
-    def _removed(self, batch: Batch, queue_offsets: list[int]) -> set[int]:
-        """Remove what there is of some messages; gives their offsets."""
+    def _removed(self, batch: PopBatch, queue_offsets: list[int]) -> set[int]:
+        """Remove the records of some messages; return the offsets of those that had one."""
         keys = {self._key(batch, queue_offset): queue_offset for queue_offset in queue_offsets}
         try:
             there = self._records.remove(keys)
@@ -168,12 +170,12 @@ class KvBooks(BufferedBooks):
 
     # --- what was moved ---
 
-    def moved(self, now_ms: int) -> Generator[None, None, int]:
-        """Move all that was popped until now to the revive topics, in steps; gives how many.
+    def move(self, now_ms: int) -> Generator[None, None, int]:
+        """Move all earlier pops to the revive topics, in steps; return the count of messages.
 
-        Raises like `popped`, when the rest is where it was. Java: PopConsumerService moves what is
-        popped meanwhile, too, and handles do not know where it is then; and forgets that messages
-        were set aside.
+        On an error the rest stays in the database.
+        Java: PopConsumerService also moves pops that come meanwhile, whose handles then do not say where they are; and
+        it forgets that messages were suspended.
         """
         self._records.note_moved(now_ms)
         start, count = b"", 0
@@ -196,7 +198,7 @@ class KvBooks(BufferedBooks):
                 record = self._known(key, value)
                 if record is not None and record.pop_ms <= now_ms and self._get(key) is not None:
                     checkpoint = record.checkpoint(self._broker_name)
-                    self.put_checkpoint(checkpoint, self._queue_of_moved(record.queue_offset), now_ms)
+                    self.revive_log.put_checkpoint(checkpoint, self._queue_of_moved(record.queue_offset), now_ms)
                     done.append(key)
         finally:
             self._records.leave(done, self._log.log_end_offset)
@@ -212,34 +214,23 @@ class KvBooks(BufferedBooks):
             return None
 
     def _queue_of_moved(self, queue_offset: int) -> int:
-        """The revive queue of a record that is moved, as upstream."""
-        return queue_offset % max(min(self._settings.broker.revive_queue_num, self.queue_count), 1)
+        """Return the revive queue of a record that is moved, as in RocketMQ."""
+        return queue_offset % max(min(self._settings.broker.revive_queue_num, self.revive_log.queue_count), 1)
 
-    def _acknowledge_moved(self, batch: Batch, queue_offset: int, now_ms: int) -> None:
+    def _acknowledge_moved(self, batch: PopBatch, queue_offset: int, now_ms: int) -> None:
         """Note in the revive topics that a message was consumed whose record may be moved."""
         handle = batch.handle
         if handle.pop_ms > self._records.moved_ms:
             return
         own = handle._replace(start_offset=queue_offset, revive_queue_id=self._queue_of_moved(queue_offset))
-        alone = self.batch_of(own, batch.group, batch.topic, batch.queue_id)
+        alone = self.revive_log.batch_of(own, batch.group, batch.topic, batch.queue_id)
         super().acknowledge(alone, queue_offset, now_ms)
 
 
-# Redeliver popped messages whose records are in RocksDB and that nobody acknowledged in time.
-#
-#  When the time of a record is over, its message is put into a retry topic (``retries``), and then the record is
-# removed. An acknowledgement removes the record, too: one that is late by less than a quarter of a second is in
-# time.
-#
-# A message that can't be put there is retried later, up to ``popReviveMaxAttemptTimes``, and others go on. Java:
-# PopConsumerService#revive ends at the first that fails by an exception, and redelivers nothing from then on
-# (apache/rocketmq#10658).
-#
-# Source: RocketMQ ``PopConsumerService``.
+# --- redelivery ---
 
-
-PAGE_MAX: Final = 2048  # records that are read at once; a millisecond
-SETTLE_SECONDS: Final = 0.5  # until records are removed that wait for the log to be on the disk
+PAGE_MAX: Final = 2048  # records of one read; a millisecond
+SETTLE_SECONDS: Final = 0.5  # until finished records are removed, whose messages may not be on the disk yet
 TRIED_AGAIN_SECONDS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Seconds after each attempt until a message that its retry topic refuses is put again."""
 
@@ -256,7 +247,7 @@ class KvReviving(TurnService):
         self._retries = Retries(context, lambda: None)
         self._records = records
         self._page: deque[bytes] = deque()
-        self._target: Target | None = None
+        self._target: RetryTarget | None = None
         self._log = RetryLog()
 
     # --- life ---
@@ -343,7 +334,7 @@ class KvReviving(TurnService):
         if config.pop_consumer_kv_service_log:
             log.info("popped message", extra={"what": "comes again", "record": record})
 
-    def _target_of(self, record: KvRecord) -> Target | None:
+    def _target_of(self, record: KvRecord) -> RetryTarget | None:
         """Retry topic of a message, mostly that of the message before."""
         checkpoint = record.checkpoint(self._settings.broker.broker_name)
         last = self._target

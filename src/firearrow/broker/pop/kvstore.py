@@ -1,18 +1,37 @@
-"""The database of popped messages (``kvStore/``): their records, and when the next is due.
+"""Database of popped messages (``kvStore/`` below the store's root): their records, and when the next is due.
 
-What is written outlives the process at once, and the machine after `KvStore.sync`, by a thread.
-How many records become visible in each quarter of a second is counted in memory: so the database
-is only searched where there is something, and an acknowledged message is never passed again. A
-start counts all keys, a microsecond or two each.
+Records are rows of the column family ``popState``, one for each message, in order of visible time. All times are in ms;
+the key is big-endian::
 
-A record of which something was put into the log *leaves*: to all who ask it is gone, and it is
-removed when the log is on the disk that far. RocketMQ removes it at once, and a loss of power may
-take the message with it.
+    offset size name
+    0      8    time when the message is visible again: pop time + invisible time
+    8      n    group, then @
+    8+n+1  m    topic of the message (perhaps a retry topic), then @
+           4    queue, then @
+           8    queue offset
 
-The family ``default``, which RocketMQ's broker leaves alone, has one row of ours: until when
-everything that was popped was moved to the revive topics (200056).
+The value is JSON with the names in this order; ``attemptId`` exists if the pop had one::
 
-Source: upstream ``PopConsumerRocksdbStore``.
+    {"popTime":1700000000000,"groupId":"g","topicId":"T","queueId":3,"retryFlag":0,
+     "invisibleTime":60000,"offset":12,"attemptTimes":0,"suspend":false}
+
+    0000018bcfe65260 67 40 54 40 00000003 40 000000000000000c     the key of that
+
+``retryFlag`` is the origin of the handle (``wire.pop``), or 0 in the record of a message that becomes visible at
+another time. ``attemptTimes`` is the count of failed puts into the retry topic. ``suspend`` says that the redelivery
+does not count as a failure. An acknowledgement has the key from its handle, and removes the row.
+
+A write outlives the process at once, and the machine after `KvStore.sync`, which a thread calls. The count of records
+that become visible in each quarter of a second is in memory. So the database is searched only where records are, and
+never again where messages are acknowledged. A start counts all keys, a microsecond or two each.
+
+A record *leaves* once its message is put into the log: no reader finds it any more, and it is removed when the log is
+on the disk up to there. RocketMQ removes it at once, and a loss of power may take the message with it.
+
+The family ``default``, which RocketMQ's broker does not use, has one row of ours: the time until which all pops were
+moved to the revive topics (200056).
+
+Source: RocketMQ ``PopConsumerRocksdbStore``, ``PopConsumerRecord``.
 """
 
 from __future__ import annotations
@@ -28,7 +47,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.pop.records import Checkpoint, Name, Place, QueueId
+from firearrow.broker.pop.records import Checkpoint, Name, Natural, QueueId
 from firearrow.database import DEFAULT, Database, Family, MiB
 from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.javanumbers import LONG_MAX
@@ -36,7 +55,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.pop import origin_of
 
 DIRECTORY: Final = "kvStore"
-STEP_MS: Final = 250  # records are counted by, and due when it is over
+STEP_MS: Final = 250  # records are counted by this interval, and due when it is over
 RECORDS: Final = "popState"
 _MOVED_KEY: Final = b"firearrow moved until"
 _BUFFER_BYTES: Final = 16 * MiB
@@ -48,7 +67,7 @@ Row = tuple[bytes, bytes]
 
 
 class KvStore:
-    """Records by their keys. Raises OSError or CorruptStore where the database can't be used."""
+    """Records by their keys. Raise OSError or CorruptStore if the database can't be used."""
 
     def __init__(self, path: Path) -> None:
         self._database = Database(
@@ -57,10 +76,10 @@ class KvStore:
         self._records = self._database.tables[RECORDS]
         self.unsynced = False
         self._counts: dict[int, int] = {}
-        self._due: list[int] = []  # a heap of steps to be read; of some nothing is left
-        self._planned: set[int] = set()  # the same
-        self._reading: tuple[bytes, bytes] | None = None  # what is left of the step before them
-        self._leaving: dict[bytes, int] = {}  # where the log ends that must be on the disk
+        self._due: list[int] = []  # a heap of intervals to read; some have no records left
+        self._planned: set[int] = set()  # the same as a set
+        self._reading: tuple[bytes, bytes] | None = None  # rest of the interval before them
+        self._leaving: dict[bytes, int] = {}  # by key, the end of the log that must be on the disk
         self._left: deque[tuple[int, list[bytes]]] = deque()
         for key, _ in self._records.rows():
             self._count(key)
@@ -70,10 +89,10 @@ class KvStore:
     # --- records ---
 
     def put(self, records: Iterable[KvRecord], gone: Iterable[bytes] = ()) -> None:
-        """Write records, and remove others by their keys: all or none, OSError if it can't be.
+        """Write records, and remove others by their keys: all or none. Raise OSError if that fails.
 
-        What is written is not removed, even if it has the key of another. Java:
-        PopConsumerService#changeInvisibilityDuration removes it (apache/rocketmq#10276).
+        A written record is not removed, even if it has the key of another one.
+        Java: PopConsumerService#changeInvisibilityDuration removes it (apache/rocketmq#10276).
         """
         new = {record.key: encode(record) for record in records}
         batch = self._database.batch()
@@ -90,18 +109,18 @@ class KvStore:
             self._count(key)
 
     def get(self, key: bytes) -> bytes | None:
-        """Give the value of a record, None if there is no such record."""
+        """Return the value of a record, None if there is no such record."""
         return None if key in self._leaving else self._records.get(key)
 
     def remove(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Remove records; gives the keys of those that there were. OSError if it can't be."""
+        """Remove records; return the keys of those that existed. Raise OSError if that fails."""
         there = [key for key in keys if self.get(key) is not None]
         if there:
             self.put((), there)
         return there
 
     def some(self, start: bytes, count: int) -> list[Row]:
-        """Give up to so many rows from a key on; some may leave."""
+        """Return up to ``count`` rows from a key on; some may leave."""
         return self._records.some(start, count)
 
     # --- when they are due ---
@@ -116,9 +135,9 @@ class KvStore:
         return (heap[0] + 1) * STEP_MS if heap else None
 
     def due(self, now_ms: int, count: int) -> list[bytes]:
-        """Give keys of up to so many records that are due, each once unless it is put again.
+        """Return the keys of up to ``count`` due records, each once unless the record is written again.
 
-        It may give none although more are due.
+        The list may be empty although more records are due.
         """
         due_ms = self.due_ms()
         if due_ms is None or due_ms > now_ms:
@@ -135,7 +154,7 @@ class KvStore:
     def _count(self, key: bytes) -> None:
         visible_ms = int.from_bytes(key[: TIME.size], "big")
         if len(key) < TIME.size or visible_ms > LONG_MAX:
-            return  # not one of the broker's
+            return  # not a key of the broker
         step = visible_ms // STEP_MS
         self._counts[step] = self._counts.get(step, 0) + 1
         if step not in self._planned:
@@ -153,7 +172,7 @@ class KvStore:
     # --- what leaves ---
 
     def leave(self, keys: Sequence[bytes], log_end: int) -> None:
-        """Have records be gone, and removed when the log is on the disk up to an offset."""
+        """Hide records, and remove them when the log is on the disk up to an offset."""
         if keys:
             self._leaving.update(dict.fromkeys(keys, log_end))
             self._left.append((log_end, list(keys)))
@@ -162,11 +181,11 @@ class KvStore:
 
     @property
     def has_leaving(self) -> bool:
-        """Tell whether records are still to be removed."""
+        """Return whether hidden records are not removed yet."""
         return bool(self._left)
 
     def settle(self, flushed_offset: int) -> None:
-        """Remove what may be: the log is on the disk up to an offset. OSError if it can't be."""
+        """Remove the records that may go: the log is on the disk up to an offset. Raise OSError if that fails."""
         left = self._left
         while left and left[0][0] <= flushed_offset:
             log_end, all_keys = left[0]
@@ -180,7 +199,7 @@ class KvStore:
             left.popleft()
 
     def note_moved(self, until_ms: int) -> None:
-        """Note that what was popped until a time is moved to the revive topics, on the disk."""
+        """Note on the disk that all pops until a time are moved to the revive topics."""
         batch = self._database.batch()
         batch.put(DEFAULT, _MOVED_KEY, TIME.pack(until_ms))
         self._database.write(batch)
@@ -189,7 +208,7 @@ class KvStore:
     # --- the disk ---
 
     def sync(self) -> None:
-        """Return once all that was written is on the disk, in any thread; OSError if it refuses."""
+        """Return once all writes are on the disk, in any thread; OSError if that fails."""
         if self.unsynced:
             self.unsynced = False
             try:
@@ -204,8 +223,10 @@ class KvStore:
 
 
 def kv_store_of(config: BrokerConfig, root: Path) -> KvStore | None:
-    """Open the database if the configuration asks for it, or there is one: what is in it comes
-    again in any case. ConfigError if it can't be opened."""
+    """Open the database if the configuration asks for it, or if it exists: its messages are redelivered in any case.
+
+    Raise ConfigError if it can't be opened.
+    """
     path = root / DIRECTORY
     if config.pop_consumer_kv_service_init:
         why = "popConsumerKVServiceInit=true"
@@ -219,32 +240,7 @@ def kv_store_of(config: BrokerConfig, root: Path) -> KvStore | None:
         raise ConfigError(f"{why}: {error}") from None
 
 
-# The records of popped messages in RocksDB: one for each message, in order of visible time.
-#
-# They are rows of the column family ``popState`` in ``kvStore/`` below the store's root. All times
-# are in ms; the key is big-endian::
-#
-#     offset size name
-#     0      8    when the message is visible again: pop time + invisible time
-#     8      n    group, then @
-#     8+n+1  m    topic that the message is in (perhaps a retry topic), then @
-#            4    queue, then @
-#            8    queue offset
-#
-# The value is JSON, names in this order; ``attemptId`` is there if the pop had one::
-#
-#     {"popTime":1700000000000,"groupId":"g","topicId":"T","queueId":3,"retryFlag":0,
-#      "invisibleTime":60000,"offset":12,"attemptTimes":0,"suspend":false}
-#
-#     0000018bcfe65260 67 40 54 40 00000003 40 000000000000000c     the key of that
-#
-# ``retryFlag`` is the origin of the handle (``wire.pop``), or 0 where the record was written for one
-# that is to be visible at another time; ``attemptTimes`` is how often the message could not be put
-# into its retry topic; ``suspend`` says that it comes again without another failure being counted.
-# Who acknowledges a message knows the key by its handle, and removes the row.
-#
-# Source: upstream ``PopConsumerRecord``.
-
+# --- rows ---
 
 TIME: Final = struct.Struct(">Q")
 _PLACE: Final = struct.Struct(">cicq")  # @ queue @ offset, behind the topic
@@ -252,31 +248,31 @@ _AT: Final = b"@"
 
 
 class KvRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message that was popped."""
+    """Record of a popped message."""
 
-    pop_ms: Place = field(name="popTime")
+    pop_ms: Natural = field(name="popTime")
     group: Name = field(name="groupId")
     topic: Name = field(name="topicId")
     queue_id: QueueId = field(name="queueId")
     retry_flag: int = field(name="retryFlag", default=0)
-    invisible_ms: Place = field(name="invisibleTime")
-    queue_offset: Place = field(name="offset")
+    invisible_ms: Natural = field(name="invisibleTime")
+    queue_offset: Natural = field(name="offset")
     attempt_times: int = field(name="attemptTimes", default=0)
     attempt_id: str | UnsetType | None = field(name="attemptId", default=UNSET)
     is_suspended: bool = field(name="suspend", default=False)
 
     @property
     def visible_ms(self) -> int:
-        """Time at which the message can be popped again unless it was acknowledged."""
+        """Time at which the message can be popped again unless it is acknowledged."""
         return self.pop_ms + self.invisible_ms
 
     @property
     def key(self) -> bytes:
-        """The key of its row."""
+        """Key of its row."""
         return key_of(self.visible_ms, self.group, self.topic, self.queue_id, self.queue_offset)
 
     def checkpoint(self, broker_name: str) -> Checkpoint:
-        """Give the checkpoint that says the same in a revive topic."""
+        """Return the checkpoint that says the same in a revive topic."""
         return Checkpoint(
             broker_name=broker_name,
             group=self.group,
@@ -293,7 +289,7 @@ class KvRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def tried_again_at(self, visible_ms: int) -> KvRecord:
-        """Give the record of the same, which could not come again, for a later time."""
+        """Return the record that retries a failed redelivery at a later time."""
         return KvRecord(
             pop_ms=min(self.pop_ms, visible_ms),
             group=self.group,
@@ -308,13 +304,13 @@ class KvRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 encode: Final = msgspec.json.Encoder().encode
-"""Gives the value of a record's row."""
+"""Encode the value of a record's row."""
 
 _decode: Final = msgspec.json.Decoder(KvRecord).decode
 
 
 def records_of(checkpoint: Checkpoint) -> list[KvRecord]:
-    """Give the records that say the same as a checkpoint."""
+    """Return the records that say the same as a checkpoint."""
     return [
         KvRecord(
             pop_ms=checkpoint.pop_ms,
@@ -331,16 +327,16 @@ def records_of(checkpoint: Checkpoint) -> list[KvRecord]:
 
 
 def key_of(visible_ms: int, group: str, topic: str, queue_id: int, queue_offset: int) -> bytes:
-    """Give the key of a record's row."""
+    """Return the key of a record's row."""
     place = _PLACE.pack(_AT, queue_id, _AT, queue_offset)
     return TIME.pack(visible_ms) + f"{group}@{topic}".encode() + place
 
 
 def record_of(key: bytes, value: bytes) -> KvRecord:
-    """Read a row; MessageError if nothing can be made of it.
+    """Decode a row; MessageError if that is impossible.
 
-    The key says which message is meant and when it is visible, so a damaged value loses none. Java:
-    PopConsumerRocksdbStore#scanExpiredRecords ends there, and nothing comes again any more.
+    The key names the message and the time when it is visible, so a damaged value loses no message.
+    Java: PopConsumerRocksdbStore#scanExpiredRecords ends there, and redelivers nothing any more.
     """
     try:
         record = _decode(value)
@@ -353,7 +349,7 @@ def record_of(key: bytes, value: bytes) -> KvRecord:
 
 
 def _record_of_key(key: bytes) -> KvRecord:
-    """Read what a key says; the pop then was when the message becomes visible."""
+    """Decode a key; the pop time then is the time when the message becomes visible."""
     names, tail = key[TIME.size : -_PLACE.size], key[-_PLACE.size :]
     group, at, topic = names.partition(_AT)
     if len(key) < TIME.size + _PLACE.size or not (group and at and topic):

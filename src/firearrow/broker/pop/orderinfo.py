@@ -1,8 +1,8 @@
 """Messages that were popped in order and are not acknowledged yet (RocketMQ's ``QueueLevelConsumerManager``).
 
-A group that pops a queue in order gets no further messages of it while one of its last batch is
-neither acknowledged nor visible again. So there is one `Batch` for each queue of a topic and group,
-in ``config/consumerOrderInfo.json``, written some seconds after a change::
+A group that pops a queue in order gets no further messages of it while a message of its last batch is neither
+acknowledged nor visible again. So there is one `OrderedBatch` for each queue of a topic and group, in
+``config/consumerOrderInfo.json``, written some seconds after a change::
 
     {
         "orderInfoCount":1,
@@ -12,20 +12,20 @@ in ``config/consumerOrderInfo.json``, written some seconds after a change::
     }
 
     a        the pop's attempt id, if it had one
-    cm       bits of what is acknowledged, in the order of ``o``
+    cm       bits of the acknowledged messages, in the order of ``o``
     i        invisible time, in ms
-    l        when that was noted, in ms
-    o        queue offset of the first message, and how far each other one is behind it
-    oc       by queue offset, how often a message was popped before, if it was
-    ot       by queue offset, when a message becomes visible if not by pop time and ``i``
+    l        time at which the batch was noted, in ms
+    o        queue offset of the first message, and the distance of each other one from it
+    oc       by queue offset, count of earlier pops of a message, if there were any
+    ot       by queue offset, time when a message becomes visible if not by pop time and ``i``
     popTime  pop time, in ms
 
-Two fields are our own: ``firearrowEnd``, what follows the last message if that has several offsets
+Two fields are our own: ``firearrowEnd``, the offset behind the last message if that message has several offsets
 (``queue.type=BatchCQ``), and ``firearrowSuspended``, see `ConsumerOrderInfo.suspend`.
 
-Acknowledgements name a batch by its pop time; those of an earlier batch have no effect. A kill may
-take the last batches: their messages are popped again, as nothing is committed before it was
-acknowledged in order. The same rules hold for lite topics, whose batches are in no file.
+Acknowledgements name a batch by its pop time; those of an earlier batch have no effect. A kill may lose the last
+batches. Their messages are popped again, as no offset is committed before it is acknowledged in order. The same rules
+hold for lite topics, whose batches are in no file.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from firearrow.store import QueuesDeleted
 
 FILE_NAME: Final = ORDERS.file_name
 IGNORED: Final = -2  # an acknowledgement of a batch that is not the last one
-UNKNOWN: Final = -1  # one of a message that the batch does not have
+UNKNOWN: Final = -1  # an acknowledgement of a message that the batch does not have
 FORGOTTEN_MS: Final = 24 * 3600 * 1000
-CLEAN_KEYS: Final = 500  # that a step of cleaning looks at
-BITS: Final = 63  # of ``cm``, a long: a batch has at most as many messages; a pop gives 32
+CLEAN_KEYS: Final = 500  # that one step of cleaning visits
+BITS: Final = 63  # of ``cm``, a long, so the limit of messages in a batch; a pop gives 32
 
 _TABLE: Final = "table"
 _KNOWN: Final = ("orderInfoCount", "orderedConsumptionLevel", _TABLE)
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The messages of a queue that a group popped last. Nothing in it is ever changed."""
+class OrderedBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Messages of a queue that a group popped last. It is immutable."""
 
     attempt_id: str | None = field(name="a", default=None)
     acknowledged_bits: int = field(name="cm", default=0)
@@ -74,12 +74,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def queue_offsets(self) -> list[int]:
-        """The queue offset of each message."""
+        """Queue offset of each message."""
         first, *behind = self.places
         return [first, *(first + distance for distance in behind)]
 
     def index(self, queue_offset: int) -> int | None:
-        """Give the place of a message in the batch, None if it has none there."""
+        """Return the index of a message in the batch, None if it has none there."""
         distance = queue_offset - self.places[0]
         if not distance:
             return 0
@@ -90,12 +90,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def open_bits(self) -> int:
-        """Bits of what is not acknowledged."""
+        """Bits of the messages that are not acknowledged."""
         return ~self.acknowledged_bits & ((1 << len(self.places)) - 1)
 
     @property
     def next_offset(self) -> int:
-        """The queue offset of the first message that is not acknowledged, or behind the last."""
+        """Queue offset of the first message that is not acknowledged, or behind the last."""
         bits = self.open_bits
         if not bits and self.end is not None:
             return self.end
@@ -104,9 +104,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return places[0] + (places[at] if at else 0) + (not bits)
 
     def free_ms(self, invisible_ms: int = 0) -> int | None:
-        """Give when all that is open is visible again, None if nothing is.
+        """Return the time when all open messages are visible again, None if none is open.
 
-        ``invisible_ms`` is for a batch that has no invisible time, as old releases wrote it.
+        ``invisible_ms`` is for a batch without an invisible time, as old releases wrote it.
         """
         bits = self.open_bits
         if not bits:
@@ -120,13 +120,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return max(changed.get(offset, usual) for at, offset in enumerate(offsets) if bits >> at & 1)
 
 
-_Table = dict[str, dict[int, Batch]]
+_Table = dict[str, dict[int, OrderedBatch]]
 
 
 class ConsumerOrderInfo:
     """The last batch of each queue, by topic and group.
 
-    Without ``store_root`` nothing is kept beyond the process, as for lite topics.
+    Without ``store_root``, for lite topics, it is in memory only.
     """
 
     def __init__(self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS) -> None:
@@ -138,20 +138,20 @@ class ConsumerOrderInfo:
         self.file = StateFile(storage, self._content)
 
     def __len__(self) -> int:
-        """Give of how many pairs of topic and group there are batches."""
+        """Number of pairs of topic and group that have batches."""
         return len(self._table)
 
-    def batch(self, topic: str, group: str, queue_id: int) -> Batch | None:
-        """Give the last batch of a queue."""
+    def batch(self, topic: str, group: str, queue_id: int) -> OrderedBatch | None:
+        """Return the last batch of a queue."""
         queues = self._table.get(f"{topic}@{group}")  # offset_key, in each pop
         return None if queues is None else queues.get(queue_id)
 
     def is_blocked(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None = None, invisible_ms: int = 0
     ) -> bool:
-        """Tell whether the queue gives nothing now.
+        """Return whether a queue gives no messages now.
 
-        It gives the same again to who repeats an attempt. ``invisible_ms``: see `Batch.free_ms`.
+        A repeated attempt gets its messages again. ``invisible_ms``: see `OrderedBatch.free_ms`.
         """
         batch = self.batch(topic, group, queue_id)
         if batch is None or (attempt_id and batch.attempt_id == attempt_id):
@@ -160,10 +160,11 @@ class ConsumerOrderInfo:
         return free_ms is not None and self._clock.now_ms() < free_ms
 
     def free_ms(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Give until when the queue is blocked unless it is acknowledged, None if it is not.
+        """Return the time until which a queue is blocked unless its messages are acknowledged, None if it is not
+        blocked.
 
-        Java: OrderInfo#getLockFreeTimestamp gives when the first message becomes visible, at which
-        the queue still is blocked if another one becomes visible later.
+        Java: OrderInfo#getLockFreeTimestamp gives the time when the first message becomes visible, at which the queue
+        is still blocked if another one becomes visible later.
         """
         batch = self.batch(topic, group, queue_id)
         free_ms = None if batch is None else batch.free_ms()
@@ -181,19 +182,18 @@ class ConsumerOrderInfo:
         attempt_id: str | None = None,
         end: int | None = None,
     ) -> Mapping[int, int]:
-        """Note a batch in place of the last one; gives how often messages were popped before.
+        """Replace the last batch; return the count of earlier pops, by queue offset, of messages that had any.
 
-        That is by queue offset, of those only that were. A message that is popped again is open
-        again, whether it was acknowledged or not: somebody has it in hand, and the next one must
-        wait for that. ``end`` is what follows the last message if that has several offsets.
-        Java: OrderInfo#getNextOffset commits the second of them, and the message comes again.
+        A message that is popped again is open again, even if it was acknowledged: a consumer has it in flight, and the
+        next one must wait for that. ``end`` follows the last message if that has several offsets.
+        Java: OrderInfo#getNextOffset commits the second of these offsets, and the message is redelivered.
         """
         assert 0 < len(queue_offsets) <= BITS, "a bit for each message"
         queues = self._table.setdefault(offset_key(topic, group), {})
         previous = queues.get(queue_id)
         first = queue_offsets[0]
         counts = None if previous is None else _counts(previous, queue_offsets, attempt_id)
-        queues[queue_id] = Batch(
+        queues[queue_id] = OrderedBatch(
             attempt_id=attempt_id or None,
             invisible_ms=invisible_ms,
             noted_ms=self._clock.now_ms(),
@@ -205,17 +205,18 @@ class ConsumerOrderInfo:
         self.file.behind = True
         if not counts:
             return {}
-        # Java: QueueLevelConsumerManager#update tells all, also of messages that are not given.
+        # Java: QueueLevelConsumerManager#update returns all counts, also of messages that are not given.
         return {offset: counts[offset] for offset in queue_offsets if offset in counts}
 
     def acknowledge(
         self, topic: str, group: str, queue_id: int, queue_offset: int, *, pop_ms: int, committed: int, end: int
     ) -> int:
-        """Note that a message was consumed; gives the offset to commit, `IGNORED` or `UNKNOWN`.
+        """Note that a message was consumed; return the offset to commit, `IGNORED` or `UNKNOWN`.
 
-        ``committed`` is what the group has committed, ``end`` the end of the queue. Without a
-        batch, after a kill say, only the next message counts. Java: commitAndNext takes any one,
-        even ``end``: messages before it, or the next to be sent, are never consumed then.
+        ``committed`` is the group's committed offset, ``end`` the end of the queue. Without a batch, for example after
+        a kill, only the next message counts.
+        Java: commitAndNext takes any message, even ``end``: then messages before it, or the next to be sent, are never
+        consumed.
         """
         batch = self.batch(topic, group, queue_id)
         if batch is None:
@@ -232,8 +233,10 @@ class ConsumerOrderInfo:
     def acknowledge_all(
         self, topic: str, group: str, queue_id: int, queue_offsets: Sequence[int], *, pop_ms: int
     ) -> int | None:
-        """Note that several messages were consumed; gives the offset to commit, or None, having
-        noted nothing, unless all of them are in the batch."""
+        """Note that several messages were consumed; return the offset to commit.
+
+        Return None, with nothing noted, unless all of them are in the batch.
+        """
         batch = self.batch(topic, group, queue_id)
         if batch is None or batch.pop_ms != pop_ms:
             return None
@@ -249,7 +252,7 @@ class ConsumerOrderInfo:
     def change_visible(
         self, topic: str, group: str, queue_id: int, queue_offset: int, *, pop_ms: int, visible_ms: int
     ) -> None:
-        """Have a message of the batch become visible at another time.
+        """Change when a message of the batch becomes visible.
 
         Java: updateNextVisibleTime keeps any offset that a client names.
         """
@@ -260,11 +263,9 @@ class ConsumerOrderInfo:
         self._put(topic, group, queue_id, structs.replace(batch, visible_ms=changed))
 
     def suspend(self, topic: str, group: str, queue_id: int, *, pop_ms: int, visible_ms: int) -> None:
-        """Have all messages of the batch become visible at a time, without that counting as
-        another time that they were popped.
+        """Change when all messages of the batch become visible; their next pop does not count as a failure.
 
-        Java: MemoryConsumerOrderInfoManager#suspendQueue takes one off each count, each time that
-        it is asked to.
+        Java: MemoryConsumerOrderInfoManager#suspendQueue subtracts one from each count at each request.
         """
         batch = self.batch(topic, group, queue_id)
         if batch is None or batch.pop_ms != pop_ms:
@@ -273,7 +274,7 @@ class ConsumerOrderInfo:
         self._put(topic, group, queue_id, suspended)
 
     def blocked(self) -> Iterator[tuple[str, str, int, int]]:
-        """Give topic, group and queue of all that is blocked, and until when."""
+        """Yield topic, group, queue and end of the time of each blocked queue."""
         for key, queues in self._table.items():
             topic, group = topic_and_group(key)
             for queue_id in queues:
@@ -284,7 +285,7 @@ class ConsumerOrderInfo:
     # --- what goes ---
 
     def forget(self, topic: str, group: str, queue_id: int | None = None) -> None:
-        """Forget the batch of a queue, as it is read elsewhere now, or those of all queues."""
+        """Forget the batch of a queue, as it is read elsewhere now, or the batches of all queues."""
         key = offset_key(topic, group)
         if queue_id is None:
             gone = self._table.pop(key, None) is not None
@@ -293,25 +294,24 @@ class ConsumerOrderInfo:
         self.file.behind = self.file.behind or gone
 
     def topic_gone(self, gone: QueuesDeleted) -> None:
-        """Forget the batches of queues that are deleted."""
+        """Forget the batches of deleted queues."""
         for key in [key for key in self._table if key.startswith(gone.topic)]:
             topic, group = topic_and_group(key)
             if topic == gone.topic:
                 self.forget(topic, group, gone.queue_id)
 
     def group_gone(self, gone: GroupDeleted) -> None:
-        """Forget the batches of a group that is deleted."""
+        """Forget the batches of a deleted group."""
         for key in [key for key in self._table if key.endswith(gone.group)]:
             topic, group = topic_and_group(key)
             if group == gone.group:
                 self.forget(topic, group)
 
     def clean_step(self, is_group: Callable[[str], bool], queue_count: Callable[[str], int | None]) -> bool:
-        """Forget what is of no use any more, of some hundred pairs of topic and group.
+        """Forget useless batches of some hundred pairs of topic and group; return whether there are more pairs.
 
-        That is what belongs to a group, topic or queue that is not there (``queue_count`` is None
-        without the topic), or was popped a day ago and is not blocked. Returns whether there are
-        more to look at; the next call after that begins again.
+        A batch is useless if its group, topic or queue does not exist (``queue_count`` returns None without the topic),
+        or if it was popped a day ago and is not blocked. The call after the last step begins again.
         """
         if not self._unchecked:
             self._unchecked = list(self._table)
@@ -331,19 +331,19 @@ class ConsumerOrderInfo:
         del self._unchecked[-CLEAN_KEYS:]
         return bool(self._unchecked)
 
-    def _is_old(self, batch: Batch) -> bool:
+    def _is_old(self, batch: OrderedBatch) -> bool:
         return self._clock.now_ms() - max(batch.noted_ms, batch.free_ms() or 0) > FORGOTTEN_MS
 
     # --- the file ---
 
     def load(self, end_of: Callable[[str, int], int] | None = None) -> None:
-        """Read the file; ConfigError when it can't be read.
+        """Read the file; ConfigError if it can't be read.
 
-        ``end_of`` gives the end of a queue, where the log may have lost messages: a batch that had
-        some of them is forgotten, as others take their places.
+        ``end_of`` returns the end of a queue whose log may have lost messages. A batch that had some of them is
+        forgotten, as other messages get their offsets.
         """
         raw = self.file.read()
-        table = typed(raw.get(_TABLE) or {}, dict[str, dict[int, Batch | None] | None], FILE_NAME)
+        table = typed(raw.get(_TABLE) or {}, dict[str, dict[int, OrderedBatch | None] | None], FILE_NAME)
         for key, queues in table.items():
             topic = topic_and_group(key)[0]
             found = {
@@ -357,7 +357,7 @@ class ConsumerOrderInfo:
                 self._table[key] = found
         self._unknown = unknown_fields(raw, _KNOWN)
 
-    def _put(self, topic: str, group: str, queue_id: int, batch: Batch) -> Batch:
+    def _put(self, topic: str, group: str, queue_id: int, batch: OrderedBatch) -> OrderedBatch:
         self._table[offset_key(topic, group)][queue_id] = batch
         self.file.behind = True
         return batch
@@ -371,10 +371,10 @@ class ConsumerOrderInfo:
         return dict(sorted((own | self._unknown).items()))
 
 
-def _counts(previous: Batch, queue_offsets: Sequence[int], attempt_id: str | None) -> dict[int, int]:
+def _counts(previous: OrderedBatch, queue_offsets: Sequence[int], attempt_id: str | None) -> dict[int, int]:
     """Count the earlier pops of messages that are popped now, after the previous batch.
 
-    A repeated attempt may be given fewer than before; what it knew of the others is kept.
+    A repeated attempt may get fewer messages than before; the counts of the others are kept.
     """
     before = previous.counts or {}
     if attempt_id and previous.attempt_id == attempt_id:

@@ -1,6 +1,9 @@
-"""Peeks (200052): what a group would pop next, which it does not pop by this.
+"""Look at messages without popping them: peeks (200052), notifications (200054), and the count of waiting pops
+(200055).
 
-Source: upstream ``PeekMessageProcessor``.
+A peek returns the messages that a group would pop next. A notification asks whether there is one.
+
+Source: RocketMQ ``PeekMessageProcessor``, ``NotificationProcessor``, ``PollingInfoProcessor``.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from firearrow.broker.lite.processor import LiteProcessor
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.processor import PopChecks, wanted_of
-from firearrow.broker.pop.waiting import HeldPops, Outcome
+from firearrow.broker.pop.waiting import HeldPops, HoldOutcome
 from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.message import names
 from firearrow.net.server import Finished, Peer
@@ -24,16 +27,16 @@ from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import Notification, PeekMessage, PollingInfo
 
-RETRIED_FIRST: Final = 5  # of so many peeks one looks at retried messages first
+RETRIED_FIRST: Final = 5  # one of this number of peeks looks at retried messages first
 BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of messages, after which no further queue gives any: a topic may have thousands of queues."""
+"""After these bytes of messages no further queue gives any: a topic may have thousands of queues."""
 
 _WRONG: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
-_Place = tuple[TopicConfig, int]
+_TopicQueue = tuple[TopicConfig, int]
 
 
 class PeekProcessor:
-    """Answers peeks."""
+    """Handler of peeks."""
 
     def __init__(self, context: BrokerContext, cold: ColdReads, books: Books) -> None:
         self._settings = context.settings
@@ -54,7 +57,7 @@ class PeekProcessor:
             return None
 
     def _peek_fetched(self, peer: Peer, request: AnyCommand) -> Finished:
-        """Run a peek again that waited for the disk."""
+        """Run a peek again after its reads from the disk."""
         return self._peek(peer, request, aside=False)
 
     def _peek(self, peer: Peer, request: AnyCommand, *, aside: bool) -> Finished:
@@ -75,7 +78,7 @@ class PeekProcessor:
             records.append(result.records)
             count += result.count
             size += len(result.records)
-        # Times and revive queue are of pops, which have the same answer.
+        # Time and revive queue belong to pops, which have the same answer.
         fields: dict[str, FieldValue] = dict.fromkeys(("popTime", "invisibleTime", "reviveQid"), 0)
         fields["restNum"] = rest
         if not count:
@@ -83,8 +86,8 @@ class PeekProcessor:
         self._stats.got(header.consumer_group, header.topic, count, size)
         return Response(ResponseCode.SUCCESS, "FOUND", fields, b"".join(records))
 
-    def _places(self, header: PeekMessage, topic: TopicConfig) -> Iterator[_Place]:
-        """The queues to look at, in their order."""
+    def _places(self, header: PeekMessage, topic: TopicConfig) -> Iterator[_TopicQueue]:
+        """Yield the queues to look at, in order."""
         chance = self._chance.random()
         v2 = self._settings.broker.has_retries_apart
         name = names.pop_retry_topic(header.topic, header.consumer_group, v2=v2)
@@ -106,8 +109,8 @@ class PeekProcessor:
         return result
 
 
-def _queues_of(topic: TopicConfig | None, chance: float) -> Iterator[_Place]:
-    """All queues of a topic, from any one on."""
+def _queues_of(topic: TopicConfig | None, chance: float) -> Iterator[_TopicQueue]:
+    """Yield all queues of a topic, from a random one on."""
     if topic is not None:
         count = topic.read_queue_nums
         first = int(chance * count)
@@ -115,20 +118,15 @@ def _queues_of(topic: TopicConfig | None, chance: float) -> Iterator[_Place]:
             yield topic, (first + number) % count
 
 
-# Notifications: the question whether a group has something to pop (200054), and the count of its waiting pops
-#
-# (200055).
-#
-# Source: upstream ``NotificationProcessor``, ``PollingInfoProcessor``.
+# --- notifications ---
 
-
-LOOKED_AT_MAX: Final = 32  # of a queue's messages, for their tags
+LOOKED_AT_MAX: Final = 32  # messages of a queue, for their tags
 
 _TagCodes = frozenset[int] | None
 
 
 class NotificationProcessor:
-    """Tells of messages without giving any."""
+    """Handler of notifications."""
 
     def __init__(
         self,
@@ -172,7 +170,7 @@ class NotificationProcessor:
         return _waiting(self._lites.hold(peer, request, header, self.notify))
 
     def waiting(self, peer: Peer, request: AnyCommand) -> Finished:
-        """200055: answer how many pops wait for exactly this queue."""
+        """200055: answer with the count of pops that wait for exactly this queue."""
         header = fields_of(request, PollingInfo)
         self._checks.broker("peeking message")
         self._checks.place(peer, header)
@@ -180,8 +178,10 @@ class NotificationProcessor:
         return Response(fields={"pollingNum": count})
 
     def _codes_of(self, header: Notification) -> _TagCodes:
-        """The tags that are asked for, None for all; an expression of another kind must be one that
-        can be read, but a message is not compared with it."""
+        """Return the requested tags, None for all.
+
+        An expression of another kind must be valid, but messages are not compared with it.
+        """
         filtered = self._settings.broker.use_message_filter_for_notification
         if not (filtered and header.exp and header.exp_type):
             return None
@@ -219,7 +219,7 @@ class NotificationProcessor:
         if header.order and self._orders.is_blocked(header.topic, group, queue_id, header.attempt_id):
             return False
         if self._offsets.is_reset(group, topic, queue_id):
-            return True  # a pop has to come, or the group would never go where it is to
+            return True  # a pop must come, or the group never goes where it is reset to
         queue_offset = max(self._books.offset(group, topic, queue_id), queue.min_offset)
         rest = queue.max_offset - queue_offset
         if codes is None or rest >= self._settings.broker.max_message_filter_num_for_notification:
@@ -228,10 +228,10 @@ class NotificationProcessor:
         return rest > 0 and not codes.isdisjoint(self._store.tag_codes(topic, queue_id, queue_offset, end))
 
 
-def _waiting(outcome: Outcome) -> Finished:
-    if outcome is Outcome.HELD:
+def _waiting(outcome: HoldOutcome) -> Finished:
+    if outcome is HoldOutcome.HELD:
         return None
-    return _answer(has_message=False, is_full=outcome is Outcome.FULL)
+    return _answer(has_message=False, is_full=outcome is HoldOutcome.FULL)
 
 
 def _answer(*, has_message: bool, is_full: bool = False) -> Response:

@@ -1,10 +1,10 @@
-"""Pops: which queues are looked at, from where on, and what a group is given of them.
+"""Pops: choose queues and offsets, and take messages for a group.
 
-A topic with the attribute ``message.type=PRIORITY`` has a queue for each priority. A pop of any of
-its queues takes all that is in the one of the highest priority before it looks at the next: each
-pop does, or as many of a hundred as the group's attribute ``priority.factor`` says.
+A topic with the attribute ``message.type=PRIORITY`` has a queue for each priority. A pop of any of its queues takes all
+messages of the queue of the highest priority before it looks at the next. Each pop does so, or the percentage of pops
+in the group's attribute ``priority.factor``.
 
-Source: upstream ``PopMessageProcessor#popMsgFromQueue``, ``PopMessageProcessor#getPopOffset``.
+Source: RocketMQ ``PopMessageProcessor#popMsgFromQueue``, ``PopMessageProcessor#getPopOffset``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.headers import PopMessage
 from firearrow.wire.pop import ORDER_REVIVE_QUEUE, TOPIC, Handle, order_count_infos, origin_of
 
-INIT_AT_FIRST: Final = 0  # initMode: where a group begins; any other: at the last message
+INIT_AT_FIRST: Final = 0  # initMode of a group that begins at the first message; any other: at the last one
 
 _WRONG: Final = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
 _PASSED: Final = frozenset(
@@ -42,9 +42,12 @@ _PASSED: Final = frozenset(
 )
 
 
-class Taken(NamedTuple):
-    """Messages of a queue that are popped: their batch's first offset, their own, and their
-    records, one by one or in one piece. ``origin`` is as in ``wire.pop``."""
+class PoppedMessages(NamedTuple):
+    """Popped messages of a queue: the first offset of their batch, their own offsets, and their records, one by one or
+    in one piece.
+
+    ``origin`` is the one of ``wire.pop``.
+    """
 
     origin: int
     queue_id: int
@@ -54,11 +57,11 @@ class Taken(NamedTuple):
 
 
 class Pop(msgspec.Struct):
-    """A pop, and what it has found so far.
+    """A pop, and its messages until now.
 
-    ``missing`` is how many messages more it may be given, ``rest`` how many are left in the queues
-    that were looked at, ``has_passed`` whether the group goes on behind some that are not for it;
-    ``order_counts`` are items of the answer (``wire.pop``).
+    ``missing`` is the count of messages that it may still get, ``rest`` the count of messages left in the visited
+    queues. ``has_passed`` says that the group goes on behind messages that its filter excludes. ``order_counts`` are
+    items of the answer (``wire.pop``).
     """
 
     header: PopMessage
@@ -68,7 +71,7 @@ class Pop(msgspec.Struct):
     missing: int
     only_resident: bool = False
     is_by_priority: bool = False
-    taken: list[Taken] = []
+    taken: list[PoppedMessages] = []
     count: int = 0
     rest: int = 0
     has_passed: bool = False
@@ -90,7 +93,7 @@ class _Source:
 
 
 class Popping:
-    """Finds messages for pops, and notes what they were given."""
+    """Find messages for pops, and note that they are popped."""
 
     def __init__(self, context: BrokerContext, orders: ConsumerOrderInfo, unblocking: Unblocking, books: Books) -> None:
         self._settings = context.settings
@@ -112,10 +115,10 @@ class Popping:
         self._sources.clear()
 
     def pop(self, header: PopMessage, wanted: Wanted, now_ms: int, *, only_resident: bool = False) -> Pop:
-        """Take up to as many messages as a pop asks for, of a topic that there is.
+        """Take messages of an existing topic, up to the number that a pop asks for.
 
-        Raises `Fetch` if nothing was found yet and what comes next is not in memory; DiskFull or
-        BrokerError if nothing can be noted, and so nothing can be given.
+        Raise `Fetch` if nothing is found yet and the next messages are not in memory; DiskFull or BrokerError if a pop
+        can't be noted, and so no message can be given.
         """
         revive_queue_id = ORDER_REVIVE_QUEUE if header.order else self._books.next_queue_id()
         pop = Pop(header, wanted, now_ms, revive_queue_id, header.max_msg_nums, only_resident)
@@ -133,7 +136,7 @@ class Popping:
         source = self._source(config)
         pop.is_by_priority = source.has_priorities and self._is_by_priority(header)
         if pop.is_by_priority:
-            self._store.catch_up()  # or what was just sent would come behind lower ones
+            self._store.catch_up()  # otherwise a message that was just sent would come behind lower ones
         retry_first = self._is_retry_first(pop)
         if retry_first and not header.order:
             self._pop_retry(pop)
@@ -145,7 +148,7 @@ class Popping:
             self._pop_retry(pop)
 
     def _is_by_priority(self, header: PopMessage) -> bool:
-        """Tell whether a pop of a topic with priorities looks at its queues in their order."""
+        """Return whether a pop of a topic with priorities visits the queues in the order of priority."""
         group = self._groups.get(header.consumer_group)
         percent = None if group is None else group.attributes.get(PRIORITY_FACTOR)
         if header.order or percent is None or not percent.isdecimal():
@@ -153,17 +156,17 @@ class Popping:
         return self._chance.random() * 100 < int(percent)
 
     def _is_retry_first(self, pop: Pop) -> bool:
-        """Tell whether a pop looks at retried messages first, and not last."""
+        """Return whether a pop looks at retried messages first, not last."""
         config = self._settings.broker
         if pop.is_by_priority:
             return self._chance.random() * 100 < config.pop_from_retry_probability_for_priority
         return self._chance.random() * 100 < config.pop_from_retry_probability
 
     def _pop_retry(self, pop: Pop) -> None:
-        """Pop what the group failed to consume of the topic before.
+        """Pop messages of the topic that the group failed to consume before.
 
-        Java: PopMessageProcessor looks at one of both retry topics, by chance, and a pop that was
-        woken for a message of the other goes on waiting.
+        Java: PopMessageProcessor looks at one of both retry topics, by chance, and a pop that was woken for a message
+        of the other goes on waiting.
         """
         config = self._settings.broker
         forms = [config.has_retries_apart]
@@ -183,9 +186,9 @@ class Popping:
                 pop.wanted = wanted
 
     def _is_shared(self, retry_topic: str, header: PopMessage) -> bool:
-        """Tell whether others have a retry topic of this name, too.
+        """Return whether the retry topic of this name may have messages of others.
 
-        It may be of a group of that name, or of another one for another topic.
+        Others are a group of that name, or another group for another topic.
         """
         joined = retry_topic.removeprefix(names.RETRY_PREFIX)
         if self._groups.has(joined):
@@ -200,8 +203,8 @@ class Popping:
         return False
 
     def _pop_all(self, pop: Pop, source: _Source) -> None:
-        """Pop from all queues of a topic: from a random one on and downwards, as upstream, or from
-        the one of the highest priority on."""
+        """Pop from all queues of a topic: downwards from a random one, as in RocketMQ, or from the highest priority
+        on."""
         count = len(source.queues)
         step = -1 if self._settings.broker.priority_order_asc else 1
         if pop.is_by_priority:
@@ -221,19 +224,19 @@ class Popping:
                     continue
             try:
                 self._pop_queue(pop, source, queue_id)
-            except CorruptStore:  # a start has said so
+            except CorruptStore:  # a start has logged it
                 if count == 1:
                     raise
 
     def _pop_queue(self, pop: Pop, source: _Source, queue_id: int) -> None:
-        """Pop from one queue what is still missing, and count what is left in it."""
+        """Pop the missing messages from one queue, and count the messages left in it."""
         queue = source.queues[queue_id]
         if queue is None:
             queue = source.queues[queue_id] = self._store.find_queue(source.name, queue_id)
         queue_offset = self._offset(pop, source.name, queue_id)
         highest = 0 if queue is None else queue.max_offset
         if pop.header.order and self._is_blocked(pop.header, source.name, queue_id):
-            return  # what is left there wakes nobody: an acknowledgement will
+            return  # the rest wakes no pop: an acknowledgement will
         group = pop.header.consumer_group
         if pop.missing <= 0 or self._in_flight.is_full(source.name, group, queue_id):
             pop.rest += highest - queue_offset
@@ -241,17 +244,17 @@ class Popping:
         result = self._get(pop, source.name, queue_id, queue_offset)
         if result.status in _WRONG:
             queue_offset = result.next_offset
-            self._books.passed(group, source.name, queue_id, queue_offset)
+            self._books.skip(group, source.name, queue_id, queue_offset)
             result = self._get(pop, source.name, queue_id, queue_offset)
         if result.count:
             self._take(pop, source, queue_id, queue_offset, result)
         elif result.status in _PASSED and result.next_offset != queue_offset:
-            self._books.passed(group, source.name, queue_id, result.next_offset)
+            self._books.skip(group, source.name, queue_id, result.next_offset)
             pop.has_passed = True
         pop.rest += result.max_offset - result.next_offset
         if pop.is_by_priority and queue_offset < result.next_offset < result.max_offset:
-            # One read ends where a file does, and an answer has a queue once. Java:
-            # PopMessageProcessor goes on with queues of lower priorities.
+            # One read ends where a file does, and an answer has a queue once.
+            # Java: PopMessageProcessor goes on with queues of lower priorities.
             pop.missing = 0
 
     def _get(self, pop: Pop, topic: str, queue_id: int, queue_offset: int) -> GetResult:
@@ -277,12 +280,12 @@ class Popping:
         self._stats.got(pop.header.consumer_group, source.name, result.count, len(result.records))
         if source.origin:
             records = self._as_of_topic(pop, source, queue_id, queue_offset, records, offsets)
-        pop.taken.append(Taken(source.origin, queue_id, queue_offset, offsets, records))
+        pop.taken.append(PoppedMessages(source.origin, queue_id, queue_offset, offsets, records))
 
     def _note(
         self, pop: Pop, topic: str, queue_id: int, queue_offset: int, offsets: Sequence[int], next_offset: int
     ) -> None:
-        """Note what is popped by a checkpoint, which has it come again."""
+        """Note popped messages by a checkpoint, which redelivers them."""
         header = pop.header
         checkpoint = Checkpoint(
             broker_name=self._broker_name,
@@ -296,7 +299,7 @@ class Popping:
             start_offset=queue_offset,
             topic=topic,
         )
-        self._books.popped(checkpoint, pop.revive_queue_id, next_offset, pop.pop_ms)
+        self._books.note_pop(checkpoint, pop.revive_queue_id, next_offset, pop.pop_ms)
 
     # --- in order ---
 
@@ -306,8 +309,11 @@ class Popping:
     def _note_order(
         self, pop: Pop, topic: str, queue_id: int, queue_offset: int, offsets: Sequence[int], next_offset: int
     ) -> None:
-        """Note what is popped as the queue's last batch, which blocks it; the group's offset stays
-        before it, or goes back there if it is within a message that has several."""
+        """Note popped messages as the queue's last batch, which blocks it.
+
+        The group's offset stays before the batch, or goes back there if it is within a message that has several
+        offsets.
+        """
         header = pop.header
         counts = self._orders.take(
             topic,
@@ -320,7 +326,7 @@ class Popping:
             end=next_offset if self._store.is_batch(topic) else None,
         )
         start = min(queue_offset, offsets[0])
-        self._books.passed(header.consumer_group, topic, queue_id, start)
+        self._books.skip(header.consumer_group, topic, queue_id, start)
         self._unblocking.changed(topic, header.consumer_group, queue_id)
         pop.order_counts += order_count_infos(TOPIC, queue_id, offsets, counts)
 
@@ -329,8 +335,8 @@ class Popping:
     def _as_of_topic(
         self, pop: Pop, source: _Source, queue_id: int, queue_offset: int, records: list[bytes], offsets: Sequence[int]
     ) -> list[bytes]:
-        """Give retried messages as clients want them: of the topic that they popped, with a handle
-        that says where they are."""
+        """Return retried messages in the form for clients: with the topic that they popped, and a handle that says
+        where the messages are."""
         if self._settings.broker.pop_response_return_actual_retry_topic:
             return records
         place = Handle(
@@ -352,7 +358,7 @@ class Popping:
     # --- where a group goes on ---
 
     def _offset(self, pop: Pop, topic: str, queue_id: int) -> int:
-        """The offset that a group pops from, which is set where it has none yet."""
+        """Return the offset that a group pops from; set it if the group has none yet."""
         group = pop.header.consumer_group
         if self._offsets.resets:
             moved = self._offsets.take_reset(group, topic, queue_id)
@@ -363,11 +369,11 @@ class Popping:
         queue_offset = self._books.offset(group, topic, queue_id)
         if queue_offset < 0:
             queue_offset = self._first_offset(topic, queue_id, pop.header.init_mode)
-            self._books.passed(group, topic, queue_id, queue_offset)
+            self._books.skip(group, topic, queue_id, queue_offset)
         return queue_offset
 
     def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
-        """Give the offset at which a group begins."""
+        """Return the offset at which a group begins."""
         store = self._store
         lowest = store.min_queue_offset(topic, queue_id)
         if init_mode == INIT_AT_FIRST or names.is_retry(topic):
@@ -386,7 +392,7 @@ class Popping:
 
 
 def split_records(records: bytes) -> list[bytes]:
-    """Give records one by one that are one after another."""
+    """Split consecutive records."""
     found = []
     at, end = 0, len(records)
     while at < end:

@@ -1,6 +1,20 @@
 """Pops (200050): messages of a topic for a group, invisible to its other consumers for a time.
 
-Source: upstream ``PopMessageProcessor#processRequest``.
+*Shared pops.* Pops of several clients of a group in one turn of the loop that ask for the same are one pop. A pop costs
+the look at the queues, the read and above all the checkpoint; for pops of one message the checkpoint is nearly all. So
+one pop takes up to `MESSAGES_MAX` messages for all of them, with one checkpoint. Acknowledgements of one turn are one
+record, too. Each client gets the batch's first offset (startOffsetInfo) and its own messages (msgOffsetInfo), as if a
+filter had excluded the others. So its handles name the checkpoint, and each message is acknowledged, set aside or
+redelivered alone, as always.
+
+Rejected: one checkpoint for each client, written together. Half of the cost of a checkpoint is its encoding, and the
+scan, the queue and the index of the log still have a record for each message.
+
+Cost: if one message of a batch stays open, all records of the batch get on the timer's wheel. These are the checkpoint
+and some acknowledgements for up to 32 messages, fewer than for single pops.
+
+Source: RocketMQ ``PopMessageProcessor#processRequest``, and for the checks ``PeekMessageProcessor``,
+``NotificationProcessor`` and ``PollingInfoProcessor``, whose messages are the same.
 """
 
 from __future__ import annotations
@@ -13,8 +27,8 @@ from msgspec.structs import replace
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.groups.clients import Channel, tag_codes_of
 from firearrow.broker.groups.filters import compile_filter
-from firearrow.broker.pop.popping import Pop, Popping, Taken, split_records
-from firearrow.broker.pop.waiting import HeldPops, Outcome
+from firearrow.broker.pop.popping import Pop, PoppedMessages, Popping, split_records
+from firearrow.broker.pop.waiting import HeldPops, HoldOutcome
 from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.errors import BrokerError, FilterError, StoreError
 from firearrow.net.server import Finished, Peer, PeerRequest
@@ -27,15 +41,15 @@ from firearrow.wire.frame import AnyCommand, pop_answer
 from firearrow.wire.headers import PopMessage
 from firearrow.wire.pop import msg_offset_info, start_offset_info
 
-LATE_MS_MAX: Final = 500  # a pop may be served for this time after its client has given it up
+LATE_MS_MAX: Final = 500  # after its client has given a pop up, the pop may still be served for this time
 
-_CODES: Final = {Outcome.FULL: ResponseCode.POLLING_FULL, Outcome.OVER: ResponseCode.POLLING_TIMEOUT}
+_CODES: Final = {HoldOutcome.FULL: ResponseCode.POLLING_FULL, HoldOutcome.OVER: ResponseCode.POLLING_TIMEOUT}
 _FIELDS: Final = ("popTime", "invisibleTime", "reviveQid", "restNum")
-"""What clients want of each answer with code 210."""
+"""Fields that clients read in each answer with code 210."""
 
 
 class PopProcessor:
-    """Answers pops, and keeps those that have to wait."""
+    """Answer pops, and hold those that must wait."""
 
     def __init__(self, context: BrokerContext, cold: ColdReads, held_pops: HeldPops, popping: Popping) -> None:
         self._settings = context.settings
@@ -48,20 +62,21 @@ class PopProcessor:
         self._popping = popping
 
     def pop(self, peer: Peer, request: AnyCommand) -> Finished:
-        """200050: answer messages, or that there are none in time."""
+        """200050: answer with messages, or that none came in time."""
         return self._serve(peer, request, aside=self._cold.are_aside)
 
     def pop_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None]:
-        """200050, several that came together: those that may share one pop are given what it finds
-        (see below). None for each other, and for whom there is nothing: that is left to
-        ``pop``."""
+        """200050, several in one turn: pops that may share one pop divide its messages.
+
+        Return None for each other pop, and for pops without a message: ``pop`` serves them.
+        """
         answers: list[bytes | None] = [None] * len(requests)
-        alike: dict[Alike, list[int]] = {}
+        alike: dict[PopKey, list[int]] = {}
         now_ms = self._clock.now_ms()
         for number, (_, request) in enumerate(requests):
             header = request.ext
             if type(header) is PopMessage and not _is_late(header, now_ms):
-                key = alike_of(header)
+                key = pop_key(header)
                 if key is not None:
                     alike.setdefault(key, []).append(number)
         for (*_, count), numbers in alike.items():
@@ -70,13 +85,12 @@ class PopProcessor:
                 some = numbers[at : at + most]
                 if len(some) > 1:
                     frames = self._pop_together([requests[number] for number in some], now_ms)
-                    for number, frame in zip(some, frames, strict=False):  # some get nothing
+                    for number, frame in zip(some, frames, strict=False):  # the last may get no message
                         answers[number] = frame
         return answers
 
     def _pop_together(self, asked: list[PeerRequest], now_ms: int) -> list[bytes]:
-        """Give the answers to the first of some pops that are alike: to as many as there are
-        messages for."""
+        """Return the answers to the first of some equal pops, as far as there are messages."""
         peer, request = asked[0]
         header: PopMessage = request.ext
         count = header.max_msg_nums
@@ -87,7 +101,7 @@ class PopProcessor:
             aside = self._cold.are_aside
             pop = self._popping.pop(together, wanted, now_ms, only_resident=aside)
         except (Fetch, BrokerError, StoreError):
-            return []  # each of them finds that, too
+            return []  # each of them gets the same error alone
         left = pop.count
         frames: list[bytes] = []
         for (_, request), taken in zip(asked, shares(pop.taken, count), strict=False):
@@ -99,7 +113,7 @@ class PopProcessor:
         return frames
 
     def _serve_fetched(self, peer: Peer, request: AnyCommand) -> Finished:
-        """Run a pop again that waited for the disk."""
+        """Run a pop again after its reads from the disk."""
         return self._serve(peer, request, aside=False)
 
     def _serve(self, peer: Peer, request: AnyCommand, *, aside: bool) -> Finished:
@@ -117,27 +131,27 @@ class PopProcessor:
         wanted = wanted_of(header.exp, header.exp_type)
         try:
             pop = self._popping.pop(header, wanted, now_ms, only_resident=aside)
-            # One that waits is woken by what was sent just now, as soon as that is dispatched.
+            # A waiting pop is woken by a message that was just sent, as soon as that is dispatched.
             if not pop.count and header.poll_time <= 0 and self._store.catch_up():
                 pop = self._popping.pop(header, wanted, now_ms, only_resident=aside)
         except Fetch as lacks:
             self._cold.hold(peer, request, lacks.stretches, self._serve_fetched)
             return None
         answer = _found(request, pop, pop.taken, pop.rest) if pop.count else self._wait(peer, request, pop)
-        if pop.rest > 0 and (pop.count or pop.has_passed):  # else it would look there for ever
+        if pop.rest > 0 and (pop.count or pop.has_passed):  # otherwise the next one would look there for ever
             self._held.wake_next(header.topic, header.consumer_group, header.queue_id)
         return answer
 
     def _wait(self, peer: Peer, request: AnyCommand, pop: Pop) -> Finished:
-        """Have a pop wait that found nothing, if it may."""
+        """Hold a pop that found nothing, if it may wait."""
         outcome = self._held.hold(peer, request, pop.header, self.pop, pop.wanted)
-        if outcome is Outcome.HELD:
+        if outcome is HoldOutcome.HELD:
             return None
         self._stats.pulls_missed += 1
         return _nothing(_CODES[outcome], pop)
 
     def _check(self, peer: Peer, header: PopMessage) -> None:
-        """All other reasons to refuse a pop, in upstream's order."""
+        """Refuse a pop for all other reasons, in RocketMQ's order."""
         broker = self._settings.broker
         address = broker.broker_ip1
         self._checks.broker("pop message")
@@ -163,12 +177,12 @@ class PopProcessor:
 
 
 def _is_late(header: PopMessage, now_ms: int) -> bool:
-    """Tell whether its client has given a pop up; one that does not say when it was born is new."""
+    """Return whether the client has given a pop up; one without a born time is new."""
     return now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS_MAX
 
 
-def _found(request: AnyCommand, pop: Pop, taken: Sequence[Taken], rest: int) -> bytes:
-    """The answer that gives a client what was taken for it, of all that a pop has found."""
+def _found(request: AnyCommand, pop: Pop, taken: Sequence[PoppedMessages], rest: int) -> bytes:
+    """Encode the answer with the messages for one client, ``taken``, of all messages of a pop."""
     starts, offsets, records = [], [], []
     for origin, queue_id, start_offset, queue_offsets, some in taken:
         starts.append(start_offset_info(origin, queue_id, start_offset))
@@ -201,31 +215,17 @@ def _nothing(code: ResponseCode, pop: Pop) -> Response:
     return Response(code, "NO_MESSAGE_IN_QUEUE", fields)
 
 
-# Pops that came together, by several clients of a group, are one pop, whose messages they share.
-#
-#  What a pop costs is the look at the queues, the read and above all the checkpoint, and for pops of one message
-# that is nearly all. So those of one turn of the loop that ask for the same are given what one pop finds for all of
-# them, up to `MESSAGES_MAX` messages: that is one checkpoint, and acknowledgements that come together are one
-# record, too. Each client learns the batch's first offset (startOffsetInfo) and its own messages (msgOffsetInfo),
-# as if others had been filtered out before them; so its handles name the checkpoint, and each message is
-# acknowledged, set aside or comes again by itself, as always.
-#
-# Rejected: one checkpoint each, written at once. Half of the cost of a checkpoint is to make it, and the scan, the
-# queue and the index of the log still have a record for each message.
-#
-# What it costs: of a batch of which one message stays open, all records get on the timer's wheel. That is the
-# checkpoint and some acknowledgements for up to 32 messages, fewer than by themselves.
-
+# --- shared pops ---
 
 MESSAGES_MAX: Final = 32  # of one pop, and so of one checkpoint
 
-Alike = tuple[str, str, int, str | None, str | None, int, int, int]
-"""What pops have in common that may be one."""
+PopKey = tuple[str, str, int, str | None, str | None, int, int, int]
+"""Fields that pops must have in common to share one pop."""
 
 
-def alike_of(header: PopMessage) -> Alike | None:
-    """Give what a pop must have in common with another to share with it; None if it shares with
-    none: it is in order, or wants too much."""
+def pop_key(header: PopMessage) -> PopKey | None:
+    """Return the fields that a pop must have in common with others; None for a pop in order or of many messages, which
+    shares with none."""
     count = header.max_msg_nums
     if header.order or not 0 < count <= MESSAGES_MAX // 2:
         return None
@@ -241,12 +241,12 @@ def alike_of(header: PopMessage) -> Alike | None:
     )
 
 
-def shares(taken: Sequence[Taken], count: int) -> list[list[Taken]]:
-    """Divide what was taken among pops of ``count`` messages each, in order.
+def shares(taken: Sequence[PoppedMessages], count: int) -> list[list[PoppedMessages]]:
+    """Divide messages among pops of ``count`` messages each, in order.
 
-    The last may have fewer; there is none without any.
+    The last pop may get fewer; none gets zero.
     """
-    found: list[list[Taken]] = []
+    found: list[list[PoppedMessages]] = []
     missing = 0
     for origin, queue_id, start_offset, offsets, records in taken:
         if len(records) != len(offsets):
@@ -258,21 +258,18 @@ def shares(taken: Sequence[Taken], count: int) -> list[list[Taken]]:
                 found.append([])
                 missing = count
             end = min(at + missing, len(offsets))
-            part = Taken(origin, queue_id, start_offset, offsets[at:end], records[at:end])
+            part = PoppedMessages(origin, queue_id, start_offset, offsets[at:end], records[at:end])
             found[-1].append(part)
             missing -= end - at
             at = end
     return found
 
 
-# --- Checks of pops, peeks and notifications before they look for messages ---
-#
-#  Source: upstream ``PopMessageProcessor``, ``PeekMessageProcessor``, ``NotificationProcessor`` and
-# ``PollingInfoProcessor``, which say the same with the same words.
+# --- checks ---
 
 
-class OfGroup(Protocol):
-    """A header that names a queue of a topic, or any (below 0), and a group."""
+class GroupHeader(Protocol):
+    """Header that names a group, a topic, and one of its queues or any (below 0)."""
 
     consumer_group: str
     topic: str
@@ -280,7 +277,7 @@ class OfGroup(Protocol):
 
 
 class PopChecks:
-    """Refuses what can't be popped."""
+    """Checks of pops, peeks and notifications."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -288,14 +285,13 @@ class PopChecks:
         self._groups = context.groups
 
     def broker(self, what: str) -> None:
-        """Refuse everything while the broker may not be read; ``what`` is upstream's word for the
-        request."""
+        """Refuse everything while the broker may not be read; ``what`` is RocketMQ's word for the request."""
         config = self._settings.broker
         if not config.broker_permission & PERM_READ:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {what} is forbidden")
 
-    def place(self, peer: Channel, header: OfGroup) -> TopicConfig:
-        """Give the topic, if the group may read the queue."""
+    def place(self, peer: Channel, header: GroupHeader) -> TopicConfig:
+        """Return the topic, if the group may read the queue."""
         name = header.topic
         topic = self._topics.get(name)
         if topic is None:
@@ -311,7 +307,7 @@ class PopChecks:
         self._check_group(header)
         return topic
 
-    def _check_group(self, header: OfGroup) -> None:
+    def _check_group(self, header: GroupHeader) -> None:
         name = header.consumer_group
         group = self._groups.find(name)
         if group is None:
@@ -326,10 +322,7 @@ class PopChecks:
 
 
 def wanted_of(expression: str | None, expression_type: str | None) -> Wanted:
-    """Give the filter that a request brings as an expression.
-
-    Raises BrokerError for one that can't be read.
-    """
+    """Return the filter of a request's expression. Raise BrokerError if the expression is invalid."""
     if not expression:
         return None
     if is_by_tags(expression_type):

@@ -1,34 +1,34 @@
-"""The books of POP: records in the revive topic (``rmq_sys_REVIVE_LOG_<cluster>``).
+"""Records of POP in the revive topic (``rmq_sys_REVIVE_LOG_<cluster>``).
 
-Each is a message of the topic whose delivery the timer delays; body JSON, names in the order of the
-alphabet. All times are in ms; *pop* and *visible time* are those of the handles (``wire.pop``).
+Each record is a message of the topic, whose delivery the timer delays. Its body is JSON with the names in alphabetical
+order. All times are in ms; *pop time* and *visible time* are those of the handles (``wire.pop``).
 
-A *checkpoint* (tag ``ck``) says that messages of one queue were popped, and is delivered a second
-before they become visible again:
+A *checkpoint* (tag ``ck``) says that messages of one queue were popped, and is delivered a second before they become
+visible again:
 
-    bm         bits of those that are acknowledged already, in the order of ``d``
-    bn, c, t   broker name, group, topic that they are in (perhaps a retry topic)
+    bm         bits of the messages that are acknowledged already, in the order of ``d``
+    bn, c, t   broker name, group, topic of the messages (perhaps a retry topic)
     q, so      queue, and the queue offset that ``d`` counts from: the start offset of the handles
-    d          how far each one's queue offset is behind ``so``; absent: 0 to n-1
-    n          how many there are
+    d          distance of each message's queue offset from ``so``; absent: 0 to n-1
+    n          count of messages
     pt, it     pop time, invisible time; ``reviveTime`` is their sum
     ro         0 in the store; in memory, the record's own offset in the revive queue
-    rp         how often the record had to be put again because the messages could not be read
-    sp         whether they are delivered again without another failure being counted (`suspend`)
+    rp         count of retries of the record because the messages could not be read
+    sp         whether their redelivery does not count as a failure (`suspend`)
 
     {"bm":0,"bn":"b","c":"G","d":[0,1],"it":60000,"n":2,"pt":1700000000000,"q":3,
      "reviveTime":1700000060000,"ro":0,"so":7,"sp":false,"t":"T"}
 
-An *acknowledgement* (tag ``ack``; of several, ``bAck``) names its checkpoint by ``t``, ``c``,
-``q``, ``so``, ``pt`` and ``bn``, the queue offset that was acknowledged by ``ao`` or those by
-``aol``, and is delivered when they become visible.
+An *acknowledgement* (tag ``ack``; of several messages, ``bAck``) names its checkpoint by ``t``, ``c``, ``q``, ``so``,
+``pt`` and ``bn``, and the acknowledged queue offset by ``ao`` or several by ``aol``. It is delivered when the messages
+become visible.
 
     {"ao":8,"bn":"b","c":"G","pt":1700000000000,"q":3,"so":7,"t":"T"}
 
-Who reads also takes the long names that fields have in Java (``popTime`` for ``pt``), and whatever
-else of JSON RocketMQ's library would (``wire.fastjson``). A record whose numbers can't be is none.
+The decoder also takes the long names of the fields in Java (``popTime`` for ``pt``), and all other JSON that RocketMQ's
+library takes (``wire.fastjson``). It refuses records with impossible numbers.
 
-Source: upstream ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg``, ``PopMessageProcessor#buildCkMsg``.
+Source: RocketMQ ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg``, ``PopMessageProcessor#buildCkMsg``.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 
-CHECKPOINT_LEAD_MS: Final = 1000  # a checkpoint is delivered so long before its messages are due
+CHECKPOINT_LEAD_MS: Final = 1000  # a checkpoint is delivered this time before its messages are due
 MESSAGES_MAX: Final = 127  # of a checkpoint: Java counts them in a byte
-PUT_AGAIN_MAX: Final = 127  # Java: PopCheckPoint#parseRePutTimes, for what is no number
+PUT_AGAIN_MAX: Final = 127  # Java: PopCheckPoint#parseRePutTimes, for text that is no number
 
 Name = Annotated[str, Meta(min_length=1)]
-Place = Annotated[int, Meta(ge=0, le=(1 << 62) - 1)]  # the sum of two is a long, too
+Natural = Annotated[int, Meta(ge=0, le=(1 << 62) - 1)]  # the sum of two is a long, too
 QueueId = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Count = Annotated[int, Meta(ge=0, le=MESSAGES_MAX)]
 
@@ -63,39 +63,39 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     broker_name: str | None = field(name="bn", default=None)
     group: Name = field(name="c")
     deltas: list[int] | UnsetType | None = field(name="d", default=UNSET)
-    invisible_ms: Place = field(name="it")
+    invisible_ms: Natural = field(name="it")
     count: Count = field(name="n")
-    pop_ms: Place = field(name="pt")
+    pop_ms: Natural = field(name="pt")
     queue_id: QueueId = field(name="q")
     visible_ms: int = field(name="reviveTime", default=0)
     revive_offset: int = field(name="ro", default=0)
     put_again: str | int | UnsetType | None = field(name="rp", default=UNSET)
-    start_offset: Place = field(name="so")
+    start_offset: Natural = field(name="so")
     is_suspended: bool = field(name="sp", default=False)
     topic: Name = field(name="t")
 
     @property
     def queue_offsets(self) -> list[int]:
-        """The queue offset of each message."""
+        """Queue offset of each message."""
         if not self.deltas:
             return list(range(self.start_offset, self.start_offset + self.count))
         return [self.start_offset + delta for delta in self.deltas[: self.count]]
 
     def queue_offset(self, index: int) -> int:
-        """The queue offset of a message."""
+        """Return the queue offset of a message."""
         return self.start_offset + (self.deltas[index] if self.deltas else index)
 
     @property
     def left(self) -> list[int]:
-        """The queue offset of each message that is not acknowledged yet."""
+        """Queue offset of each message that is not acknowledged yet."""
         bits = self.acknowledged_bits
         offsets = enumerate(self.queue_offsets)
         return [queue_offset for at, queue_offset in offsets if not bits >> at & 1]
 
     def put_again_for(self, queue_offset: int, due_ms: int) -> Checkpoint:
-        """Give a checkpoint of one of its messages alone, for a later time.
+        """Return a checkpoint of one of its messages alone, for a later time.
 
-        Java: PopReviveService#rePutCK forgets whether it was set aside.
+        Java: PopReviveService#rePutCK forgets whether the message was suspended.
         """
         return Checkpoint(
             broker_name=self.broker_name,
@@ -125,7 +125,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return int(text) if is_number else PUT_AGAIN_MAX
 
     def unique_key(self) -> str:
-        """The id of its message."""
+        """Return the id of its message."""
         return (
             f"{self.topic}@{self.queue_id}@{self.start_offset}@{self.group}@{self.pop_ms}"
             f"@{self.broker_name}@{CHECKPOINT_TAG}"
@@ -133,32 +133,30 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Messages of a checkpoint were consumed: that at ``queue_offset``, or all of
-    ``queue_offsets``."""
+    """Acknowledgement of messages of a checkpoint: of the one at ``queue_offset``, or of all ``queue_offsets``."""
 
     queue_offset: int = field(name="ao", default=-1)
     queue_offsets: list[int] | UnsetType | None = field(name="aol", default=UNSET)
     broker_name: str | UnsetType | None = field(name="bn", default=UNSET)
     group: Name = field(name="c")
-    pop_ms: Place = field(name="pt")
+    pop_ms: Natural = field(name="pt")
     queue_id: QueueId = field(name="q")
-    start_offset: Place = field(name="so")
+    start_offset: Natural = field(name="so")
     topic: Name = field(name="t")
 
     @property
     def acknowledged(self) -> list[int]:
-        """The queue offsets that were acknowledged."""
+        """Queue offsets of the acknowledged messages."""
         return self.queue_offsets or [self.queue_offset]
 
     def unique_key(self) -> str:
-        """The id of its message; that of several, too, ends like that of one."""
+        """Return the id of its message; an acknowledgement of several ends like one of one."""
         return (
             f"{self.topic}@{self.queue_id}@{self.queue_offset}@{self.group}@{self.pop_ms}@{self.broker_name}@{ACK_TAG}"
         )
 
     def format(self) -> AckFormat:
-        """Give what bodies and ids of acknowledgements have in common that differ in one queue
-        offset only."""
+        """Return the bytes that acknowledgements have in common if they differ in one queue offset only."""
         body, key = encode(self), self.unique_key().encode()
         offset = b"%d" % self.queue_offset
         at = len(f"{self.topic}@{self.queue_id}@".encode())
@@ -173,14 +171,14 @@ class AckFormat(NamedTuple):
     key_behind: bytes
 
     def body(self, queue_offset: bytes) -> bytes:
-        """The body of an acknowledgement."""
+        """Return the body of an acknowledgement."""
         return _BODY_BEFORE + queue_offset + self.body_behind
 
 
 _BODY_BEFORE: Final = b'{"ao":'
 
 encode: Final = msgspec.json.Encoder().encode
-"""Gives the body of a record."""
+"""Encode the body of a record."""
 
 Record = TypeVar("Record", Checkpoint, Acknowledgement)
 
@@ -197,7 +195,7 @@ _decode_acknowledgement: Final = msgspec.json.Decoder(Acknowledgement).decode
 
 
 def checkpoint_of(body: bytes) -> Checkpoint:
-    """Read the body of a checkpoint; MessageError if it can't be one."""
+    """Decode the body of a checkpoint; MessageError if it can't be one."""
     try:
         checkpoint = _decode_checkpoint(body)
     except (ValueError, RecursionError):
@@ -209,7 +207,7 @@ def checkpoint_of(body: bytes) -> Checkpoint:
 
 
 def acknowledgement_of(body: bytes) -> Acknowledgement:
-    """Read the body of an acknowledgement, of one or several; MessageError if it can't be one."""
+    """Decode the body of an acknowledgement, of one message or several; MessageError if it can't be one."""
     try:
         return _decode_acknowledgement(body)
     except (ValueError, RecursionError):

@@ -1,13 +1,18 @@
-"""Messages that a POP consumer did not acknowledge in time go to a retry topic of its group.
+"""Redeliver popped messages: put them into a retry topic of their group.
 
-``%RETRY%<group>_<topic>`` or, with ``enableRetryTopicV2`` and where permissions count,
-``%RETRY%<group>+<topic>``; what is in a retry topic already stays in that one. It has one queue, or
-as many as the topic and a message keeps its own: with ``useSeparateRetryQueue``, so those of a
-queue stay in order; and for topics with priorities always, or a message would wait there for all of
-lower priority that failed before. Java: reviveRetry has one queue for them, too
-(apache/rocketmq#10350).
+The topic is ``%RETRY%<group>_<topic>`` or, with ``enableRetryTopicV2`` and if permissions are checked,
+``%RETRY%<group>+<topic>``. A message of a retry topic stays in that one. The retry topic has one queue. With
+``useSeparateRetryQueue`` it has as many as the topic, and each message keeps its queue, so messages of a queue stay in
+order. Topics with priorities always have them, as a message would otherwise wait for all earlier failures of lower
+priority.
+Java: reviveRetry has one queue for them, too (apache/rocketmq#10350).
 
-Source: upstream ``PopReviveService#reviveRetry``, ``#addRetryTopicIfNotExist``.
+*Messages of another broker.* A slave that acts for its master sends the due messages of its timer to another master,
+and among them checkpoints of pops. So a revive queue may have a checkpoint that names another broker. A pull reads its
+messages from there, and they are put into the retry topic here. `RemoteReads.content` begins the read and raises
+`PutLater`. ``arrived`` is called when the read has ended, and the next call of ``content`` returns its result.
+
+Source: RocketMQ ``PopReviveService#reviveRetry``, ``#addRetryTopicIfNotExist``, ``EscapeBridge#getMessageFromRemote``.
 """
 
 from __future__ import annotations
@@ -33,15 +38,17 @@ from firearrow.store import QueueEntry
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 
-ENTRIES_AHEAD: Final = 32  # read at a time of a queue: a pop gives as many messages
+log = logging.getLogger(__name__)
+
+ENTRIES_AHEAD: Final = 32  # of a queue in one read: a pop gives as many messages
 
 _PAIR_END: Final = properties.PAIR_END.encode()
 _first_pop: Final = properties.finder(properties.FIRST_POP_TIME)
 _origin_group: Final = properties.finder(properties.ORIGIN_GROUP)
 
 
-class Target(NamedTuple):
-    """Destination of the rest of a checkpoint: a count of queues of a topic. ``entries`` are the known entries of its
+class RetryTarget(NamedTuple):
+    """Topic for the rest of a checkpoint, and the number of its queues. ``entries`` are the known entries of the
     messages."""
 
     checkpoint: Checkpoint
@@ -51,8 +58,10 @@ class Target(NamedTuple):
 
 
 class Retries:
-    """Puts messages of checkpoints into retry topics; ``arrived`` is called when one is there that
-    was asked of another broker."""
+    """Put messages of checkpoints into retry topics.
+
+    ``arrived`` is called when a message of another broker is there.
+    """
 
     def __init__(self, context: BrokerContext, arrived: Callable[[], object]) -> None:
         self._remote = RemoteReads(context, arrived)
@@ -64,37 +73,40 @@ class Retries:
         self._settings = context.settings
 
     async def stop(self) -> None:
-        """Ask other brokers no more."""
+        """Read no further message of other brokers."""
         await self._remote.stop()
 
     def _is_foreign(self, checkpoint: Checkpoint) -> bool:
-        """Tell whether the messages are another broker's, which name servers may know."""
+        """Return whether the messages are another broker's, which name servers may know."""
         broker = self._settings.broker
         named = checkpoint.broker_name not in (None, "", broker.broker_name)
         return named and bool(broker.namesrv_addr)
 
-    def target(self, checkpoint: Checkpoint, *, any_group: bool = False) -> Target | None:
-        """Give where messages of a checkpoint go, which is there with its queues then; None if
-        their topic is gone, or their group and that matters. Raises DiskFull if that can't be."""
-        if self._is_foreign(checkpoint):  # topic and group are there
-            return Target(checkpoint, self._topic_of(checkpoint, 1), 1, {})
+    def target(self, checkpoint: Checkpoint, *, any_group: bool = False) -> RetryTarget | None:
+        """Return the retry topic for the messages of a checkpoint, and create it if necessary.
+
+        Return None if the messages' topic is gone, or their group unless ``any_group``. Raise DiskFull if the topic
+        can't be created.
+        """
+        if self._is_foreign(checkpoint):  # topic and group exist
+            return RetryTarget(checkpoint, self._topic_of(checkpoint, 1), 1, {})
         popped = self._topics.get(popped_topic(checkpoint.topic, checkpoint.group))
         if popped is None or (not any_group and self._groups.find(checkpoint.group) is None):
             return None
         queue_nums = self._queue_nums(popped)
         topic = self._topic_of(checkpoint, queue_nums)
-        return Target(checkpoint, topic, queue_nums, {})
+        return RetryTarget(checkpoint, topic, queue_nums, {})
 
-    def put(self, target: Target, queue_offset: int, now_ms: int) -> None:
-        """Put one message of a checkpoint into its retry topic, unless it is gone from the store.
+    def put(self, target: RetryTarget, queue_offset: int, now_ms: int) -> None:
+        """Put one message of a checkpoint into its retry topic, unless the message is gone from the store.
 
-        MessageError says why that can't be done with this message for now; StoreError and OSError,
-        why nothing can be put; PutLater, that another broker is asked for it.
+        Raise MessageError if this message can't be put now, StoreError or OSError if nothing can be put now, PutLater
+        while another broker is asked for the message.
         """
         popped = target.checkpoint
         if self._is_foreign(popped):
             name = popped.broker_name or ""
-            place = Place(name, popped.topic, popped.queue_id, queue_offset)
+            place = RemotePlace(name, popped.topic, popped.queue_id, queue_offset)
             remote = self._remote.content(place)
             if remote is not None:
                 self._put(target, remote, now_ms)
@@ -110,10 +122,10 @@ class Retries:
             raise
         self._put(target, content, now_ms)
 
-    def _entry(self, target: Target, queue_offset: int) -> QueueEntry | None:
-        """Give the entry of a message, None if it is gone. Raises MessageError if that is not known yet.
+    def _entry(self, target: RetryTarget, queue_offset: int) -> QueueEntry | None:
+        """Return the entry of a message, None if the message is gone. Raise MessageError if that is not known yet.
 
-        Java: PopReviveService#getBizMessage takes whatever the queue can't give for gone.
+        Java: PopReviveService#getBizMessage takes every message that the queue can't give for gone.
         """
         store, entries = self._store, target.entries
         topic, queue_id = target.checkpoint.topic, target.checkpoint.queue_id
@@ -129,13 +141,13 @@ class Retries:
         entries.update(ahead)
         return entries.get(queue_offset)
 
-    def _put(self, target: Target, content: Content, now_ms: int) -> None:
-        """Put the message as it was, born here, and failed once more unless it was set aside."""
+    def _put(self, target: RetryTarget, content: Content, now_ms: int) -> None:
+        """Put the message as it was, with this store as host, and one more failure unless it was suspended."""
         store, checkpoint = self._store, target.checkpoint
         queue_id = content.queue_id if content.queue_id < target.queue_nums else 0
         queue = store.queue(target.topic, queue_id)
         reconsume_times = content.reconsume_times + (not checkpoint.is_suspended)
-        # The notes may make it too large for a file, too.
+        # The added properties may also make it too large for a file.
         for kept in (_noted(checkpoint, content), content.properties):
             try:
                 self._puts.put_again(
@@ -159,7 +171,7 @@ class Retries:
         raise refusal
 
     def _topic_of(self, checkpoint: Checkpoint, queue_nums: int) -> str:
-        """The retry topic for a checkpoint; it is there with so many queues when this returns."""
+        """Return the retry topic for a checkpoint, created with at least ``queue_nums`` queues."""
         topic, group = checkpoint.topic, checkpoint.group
         if not names.is_retry(topic):
             v2 = self._settings.broker.has_retries_apart
@@ -169,8 +181,8 @@ class Retries:
             self._topics.create(topic, queue_nums)
             known = 0
         elif config.write_queue_nums < queue_nums:
-            # Java: PopReviveService#addRetryTopicIfNotExist makes it smaller, too, and what is in
-            # its last queues is popped no more.
+            # Java: PopReviveService#addRetryTopicIfNotExist also shrinks it, and messages in its last queues are popped
+            # no more.
             nums = {"read_queue_nums": queue_nums, "write_queue_nums": queue_nums}
             self._topics.put(replace(config, attributes={}, **nums))
             known = config.write_queue_nums
@@ -182,17 +194,16 @@ class Retries:
         return topic
 
     def _queue_nums(self, popped: TopicConfig) -> int:
-        """Give the least number of queues of a topic's retry topic."""
+        """Return the least number of queues of a topic's retry topic."""
         if has_priorities(popped) or self._settings.broker.use_separate_retry_queue:
             return max(popped.write_queue_nums, 1)
         return 1
 
 
 def _noted(checkpoint: Checkpoint, content: Content) -> bytes:
-    """The properties with what is noted of a message that comes again: when it was popped first,
-    and by whom. Where there is no room for that, without.
+    """Return the properties with the time and group of the first pop, or without them if there is no room.
 
-    Java: PopReviveService#reviveRetry can't put it then, and tries again for ever.
+    Java: PopReviveService#reviveRetry can't put such a message, and retries for ever.
     """
     stored, group = content.properties, checkpoint.group
     first_pop, origin_group = _first_pop(stored), _origin_group(stored)
@@ -214,7 +225,7 @@ def _noted(checkpoint: Checkpoint, content: Content) -> bytes:
 
 
 def popped_topic(topic: str, group: str) -> str:
-    """Give the topic that messages were popped from at first, of that which they are in now."""
+    """Return the topic that messages were popped from first, by the topic that they are in now."""
     for v2 in (True, False):
         prefix = names.pop_retry_topic("", group, v2=v2)
         if topic.startswith(prefix):
@@ -222,26 +233,16 @@ def popped_topic(topic: str, group: str) -> str:
     return topic
 
 
-# --- Popped messages of another broker, that come again here ---
-#
-#  A slave that acts for its master sends what is due in its timer to another master: checkpoints of pops among it.
-# So a revive queue may have one that names another broker. Its messages are read from there, by a pull, and put
-# into the retry topic here.
-#
-# Who wants a message does not wait: `RemoteReads.content` begins to read it and raises `PutLater`; when it is
-# there, or can't be had, ``arrived`` is called, and who asks again gets it.
-#
-# Source: upstream ``EscapeBridge#getMessageFromRemote``.
-
+# --- messages of other brokers ---
 
 PULL_SECONDS_MAX: Final = 10.0  # Java: EscapeBridge#DEFAULT_PULL_TIMEOUT_MILLIS
 UNDER_WAY_MAX: Final = 64
-"""Messages that are being read, or that nobody has asked for again."""
+"""Messages that are being read, or wait for the next call of ``content``."""
 _SUBSCRIPTION: Final = 4
 
 
-class Place(NamedTuple):
-    """Place of a message."""
+class RemotePlace(NamedTuple):
+    """Broker, queue and offset of a message."""
 
     broker_name: str
     topic: str
@@ -250,15 +251,15 @@ class Place(NamedTuple):
 
 
 class RemoteReads:
-    """Reads messages of other brokers."""
+    """Read messages of other brokers."""
 
     def __init__(self, context: BrokerContext, arrived: Callable[[], object]) -> None:
         self._settings = context.settings
         self._routes = context.routes
         self._arrived = arrived
         self._client = Client(access=access_of(context.settings.broker))
-        self._found: dict[Place, Content | MessageError | None] = {}
-        self._under_way: set[Place] = set()
+        self._found: dict[RemotePlace, Content | MessageError | None] = {}
+        self._under_way: set[RemotePlace] = set()
         self._tasks = Tasks()
 
     async def stop(self) -> None:
@@ -266,9 +267,11 @@ class RemoteReads:
         await self._tasks.close()
         await self._client.close()
 
-    def content(self, place: Place) -> Content | None:
-        """Give a message; None if it is gone. Raises PutLater as long as it is being read, and
-        MessageError if it can't be had now."""
+    def content(self, place: RemotePlace) -> Content | None:
+        """Return a message; None if it is gone.
+
+        Raise PutLater while it is being read, and MessageError if it can't be read now.
+        """
         if place not in self._found:
             if place not in self._under_way and len(self._under_way) < UNDER_WAY_MAX:
                 self._under_way.add(place)
@@ -279,7 +282,7 @@ class RemoteReads:
             raise found
         return found
 
-    async def _read(self, place: Place) -> None:
+    async def _read(self, place: RemotePlace) -> None:
         found: Content | MessageError | None = MessageError("it was not read", "broker")
         try:
             found = await self._pulled(place)
@@ -292,7 +295,7 @@ class RemoteReads:
             self._found[place] = found
         asyncio.get_running_loop().call_soon(self._arrived)
 
-    async def _pulled(self, place: Place) -> Content | None:
+    async def _pulled(self, place: RemotePlace) -> Content | None:
         route = await self._routes.route(place.topic)
         brokers = [] if route is None else route.broker_datas
         addresses = [it.broker_addrs for it in brokers if it.broker_name == place.broker_name]
@@ -324,10 +327,7 @@ class RemoteReads:
         raise MessageError(f"it is answered with {answer.code}: {answer.remark}", "broker")
 
 
-# --- Log lines about popped messages that can't be redelivered ---
-
-
-log = logging.getLogger(__name__)
+# --- the log of failed redeliveries ---
 
 LOGGED_MAX: Final = 1000  # messages, topics and groups with a line in the log
 

@@ -28,8 +28,8 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.records import Checkpoint
-from firearrow.broker.pop.retries import Retries, RetryLog, Target
-from firearrow.broker.pop.revivequeue import LATE_MS, Open, ReviveQueue
+from firearrow.broker.pop.retries import Retries, RetryLog, RetryTarget
+from firearrow.broker.pop.revivequeue import LATE_MS, OpenCheckpoint, ReviveQueue
 from firearrow.broker.turns import LOOK_SECONDS_MAX, RETRY_SECONDS, TURN_SECONDS, TurnService
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
@@ -55,7 +55,7 @@ class CheckpointSink(Protocol):
         ...
 
 
-class _Due(NamedTuple):
+class _Redelivery(NamedTuple):
     """Time at which the unacknowledged messages of a checkpoint are redelivered.
 
     Checkpoints of the same time keep the order of their messages in the queue, for a consumer that pops faster than
@@ -65,7 +65,7 @@ class _Due(NamedTuple):
     at_ms: int
     start_offset: int
     number: int
-    open: Open
+    open: OpenCheckpoint
     queue: ReviveQueue
 
 
@@ -98,7 +98,7 @@ class Reviving(TurnService):
         self._queues: dict[tuple[str, int], ReviveQueue] = {}
         self._topic_names: set[str] = set()
         self._unread: dict[ReviveQueue, None] = {}
-        self._due: list[_Due] = []  # a heap; some of its checkpoints are acknowledged meanwhile
+        self._due: list[_Redelivery] = []  # a heap; some of its checkpoints are acknowledged meanwhile
         self._number = 0
         self._log = RetryLog()
 
@@ -224,10 +224,10 @@ class Reviving(TurnService):
             if self._clock.monotonic() >= until:
                 break
 
-    def _plan(self, at_ms: int, added: Open, queue: ReviveQueue) -> None:
+    def _plan(self, at_ms: int, added: OpenCheckpoint, queue: ReviveQueue) -> None:
         self._number += 1
         start_offset = added.checkpoint.start_offset
-        heappush(self._due, _Due(at_ms, start_offset, self._number, added, queue))
+        heappush(self._due, _Redelivery(at_ms, start_offset, self._number, added, queue))
 
     # --- redelivery ---
 
@@ -244,7 +244,7 @@ class Reviving(TurnService):
                 return True
         return True
 
-    def _revive(self, due: _Due, now_ms: int, until: float) -> None:
+    def _revive(self, due: _Redelivery, now_ms: int, until: float) -> None:
         """Redeliver the unacknowledged messages of a checkpoint until a time."""
         popped, checkpoint = due.open, due.open.checkpoint
         target = self._retries.target(checkpoint)
@@ -267,8 +267,8 @@ class Reviving(TurnService):
         if not popped.left:
             due.queue.merging.close(popped)
 
-    def _revive_one(self, due: _Due, target: Target, at: int, now_ms: int) -> None:
-        """Put one message into its retry topic, or else a checkpoint that retries it later."""
+    def _revive_one(self, due: _Redelivery, target: RetryTarget, at: int, now_ms: int) -> None:
+        """Put one message into its retry topic, or otherwise a checkpoint that retries it later."""
         checkpoint = due.open.checkpoint
         queue_offset = checkpoint.queue_offset(at)
         try:
@@ -287,7 +287,7 @@ class Reviving(TurnService):
             queue_id = due.queue.queue_id % self._settings.broker.revive_queue_num
             self._put_checkpoint(checkpoint.put_again_for(queue_offset, now_ms + waits_ms), queue_id, now_ms)
 
-    def _log_failure(self, due: _Due, at: int, outcome: str, error: Exception) -> None:
+    def _log_failure(self, due: _Redelivery, at: int, outcome: str, error: Exception) -> None:
         checkpoint = due.open.checkpoint
         place = checkpoint.topic, checkpoint.queue_id, checkpoint.queue_offset(at)
         self._log.failed((place, checkpoint.group), place, checkpoint.group, outcome, error)

@@ -1,14 +1,18 @@
-"""A revive queue: how far it is read, and which checkpoints of it are open.
+"""Reader of a revive queue, and the open checkpoints of the queue.
 
-A checkpoint may be done with when everything is read that acknowledged its messages in time. At the
-end of the queue that is so if the timer has delivered what was for that time. Before the end, its
-records tell: one that the timer has delivered comes behind all that were for an earlier time, and
-one that was stored late enough behind all that did not wait.
+A checkpoint may be redelivered when all acknowledgements that came in time are read. At the end of the queue this is so
+once the timer has delivered all records for that time. Before the end, the records tell it: a record that the timer has
+delivered comes behind all records for an earlier time, and one that was stored late enough comes behind all records
+that did not wait.
 
-There is room for `OPEN_MAX` open checkpoints. Of what is read beyond them only acknowledgements
-count, and when most of those checkpoints are done, it is read again.
+There is room for `OPEN_MAX` open checkpoints. Behind them only acknowledgements count, and when most open checkpoints
+are done, the queue is read again from the first checkpoint without room.
 
-Source: upstream ``PopReviveService#consumeReviveMessage``.
+An acknowledgement comes behind its checkpoint, with one exception: one that is late does not wait for its time, and may
+come while its checkpoint still waits. Such *early* acknowledgements are kept for that moment. All others without an
+open checkpoint are too late.
+
+Source: RocketMQ ``PopReviveService#consumeReviveMessage``.
 """
 
 from __future__ import annotations
@@ -35,10 +39,10 @@ from firearrow.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-LATE_MS: Final = 2000  # so late an acknowledgement still counts; Java: ackTimeInterval + SECOND
+LATE_MS: Final = 2000  # an acknowledgement may be late by this; Java: ackTimeInterval + SECOND
 READ_RECORDS: Final = 16  # in a step: some 0.3 ms
-OPEN_MAX: Final = 25_000  # checkpoints in memory: some 20 MB
-FAILURES_SAID_MAX: Final = 100  # records that are named in the log
+OPEN_MAX: Final = 25_000  # in memory: some 20 MB
+FAILURES_SAID_MAX: Final = 100  # records that the log names
 
 _CHECKPOINT: Final = tag_code(CHECKPOINT_TAG)
 _ACKS: Final = frozenset(map(tag_code, (ACK_TAG, BATCH_ACK_TAG)))
@@ -46,8 +50,10 @@ _timer_out: Final = properties.finder(properties.TIMER_OUT_MS)
 
 
 class ReviveQueue:
-    """One queue of the revive topic; ``next_offset`` is where reading begins, ``broker_name`` whose
-    records are that name no broker. A ``tally`` counts what is read."""
+    """Reader of one queue of the revive topic, from ``next_offset`` on.
+
+    ``broker_name`` is the broker of records without one. A ``tally`` counts records.
+    """
 
     def __init__(
         self,
@@ -60,46 +66,46 @@ class ReviveQueue:
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.merging = Merging(broker_name)
+        self.merging = OpenCheckpoints(broker_name)
         self.known_ms = 0
-        """Up to which time what was acknowledged is read, while there is more to read."""
+        """Time up to which all acknowledgements are read, while there are more records to read."""
         self.saved = next_offset
-        """Up to where it is noted that it is not needed any more."""
+        """Offset up to which the records are noted as no longer needed."""
         self._store = store
         self._tally = tally
         self._next = next_offset
-        self._put_off = -1  # the first checkpoint that there was no room for
+        self._put_off = -1  # offset of the first checkpoint without room
         self._failures = 0
 
     @property
     def needed(self) -> int:
-        """The first queue offset that a start needs."""
+        """First queue offset that a start needs."""
         needed = self.merging.needed_offset(self._next)
         return min(needed, self._put_off) if self._put_off >= 0 else needed
 
     @property
     def next_offset(self) -> int:
-        """The first queue offset that is not read."""
+        """First queue offset that is not read."""
         return self._next
 
     @property
     def is_put_off(self) -> bool:
-        """Tell whether there is no room for some checkpoints that were read."""
+        """Return whether there is no room for some checkpoints that were read."""
         return self._put_off >= 0
 
     @property
     def is_read(self) -> bool:
-        """Tell whether it is read to its end."""
+        """Return whether the queue is read to its end."""
         return self._next >= self._store.max_queue_offset(self.topic, self.queue_id)
 
-    def read_some(self) -> list[Open]:
-        """Read some records; give the checkpoints that are open since then.
+    def read_some(self) -> list[OpenCheckpoint]:
+        """Read some records; return the new open checkpoints.
 
-        StoreError if there are some that can't be read now: they will be read before others.
+        Raise StoreError if records can't be read now: they will be read before others.
         """
         store, topic, queue_id = self._store, self.topic, self.queue_id
         at = max(self._next, store.min_queue_offset(topic, queue_id))
-        added: list[Open] = []
+        added: list[OpenCheckpoint] = []
         content = None
         for revive_offset, physical_offset, _, kind in store.iterate_from(topic, queue_id, at, READ_RECORDS):
             try:
@@ -119,8 +125,8 @@ class ReviveQueue:
             self.known_ms = min(delivered_ms, content.store_timestamp_ms - LATE_MS)
         return added
 
-    def _take(self, kind: int, content: Content, revive_offset: int) -> Open | None:
-        """Note what a record says; MessageError if that can't be read."""
+    def _take(self, kind: int, content: Content, revive_offset: int) -> OpenCheckpoint | None:
+        """Merge a record; MessageError if it can't be decoded."""
         has_room = self._put_off < 0
         if kind == _CHECKPOINT:
             if has_room and len(self.merging) >= OPEN_MAX:
@@ -147,30 +153,23 @@ class ReviveQueue:
             )
 
     def go_back(self) -> bool:
-        """Read again from where there was no room, if there is some now."""
+        """Read again from the first checkpoint without room, if there is room now; return whether there is."""
         goes = self._put_off >= 0 and len(self.merging) <= OPEN_MAX // 2
         if goes:
             self._next, self._put_off, self.known_ms = self._put_off, -1, 0
         return goes
 
 
-# Open records of a revive queue: checkpoints that are not done, less their acknowledgements.
-#
-#  An acknowledgement comes behind its checkpoint, but for one that is so late that it did not wait for its time
-# while its checkpoint still does. Such *early* ones are kept for the moment that takes. All others that find no
-# checkpoint open are of messages that were consumed too late.
-#
-# Source: upstream ``PopReviveService#consumeReviveMessage``.
+# --- open checkpoints ---
 
-
-EARLY_MAX: Final = 10_000  # beyond it, the oldest is forgotten: its message comes again
+EARLY_MAX: Final = 10_000  # beyond it, the oldest is forgotten: its message is redelivered
 
 Key = tuple[str, str, int, int, int, str]
-"""What a checkpoint and its acknowledgements have in common."""
+"""Fields that a checkpoint and its acknowledgements have in common."""
 
 
 def key_of(record: Checkpoint | Acknowledgement, broker_name: str) -> Key:
-    """Give the key of a record; ``broker_name`` is whose it is if it names no broker."""
+    """Return the key of a record; ``broker_name`` is the broker of a record without one."""
     return (
         record.topic,
         record.group,
@@ -181,10 +180,10 @@ def key_of(record: Checkpoint | Acknowledgement, broker_name: str) -> Key:
     )
 
 
-class Open:
-    """A checkpoint of which messages are left: bit i of ``left`` is for the message i of it.
+class OpenCheckpoint:
+    """Checkpoint with unacknowledged messages: bit i of ``left`` is for message i.
 
-    ``revive_offset`` is its own queue offset in the revive queue, -1 if it is not there yet.
+    ``revive_offset`` is its queue offset in the revive queue, -1 if it is not there yet.
     """
 
     __slots__ = ("checkpoint", "key", "left", "revive_offset")
@@ -197,12 +196,12 @@ class Open:
 
     @property
     def acknowledged_bits(self) -> int:
-        """A bit for each message that is not left, as a checkpoint has them: in a Java int."""
+        """A bit for each acknowledged message, in a Java int as in a checkpoint."""
         bits = ((1 << self.checkpoint.count) - 1) & ~self.left
         return bits - (bits >> 31 << 32)
 
     def acknowledge(self, queue_offset: int) -> None:
-        """Take a message out; one that the checkpoint does not have changes nothing."""
+        """Note that a message is acknowledged; a message that the checkpoint does not have changes nothing."""
         checkpoint = self.checkpoint
         at = queue_offset - checkpoint.start_offset
         deltas = checkpoint.deltas
@@ -212,7 +211,7 @@ class Open:
             self.left &= ~(1 << at)
 
 
-class _Early(NamedTuple):
+class _EarlyAcks(NamedTuple):
     """Acknowledgements of a checkpoint that has not come yet."""
 
     revive_offset: int
@@ -220,32 +219,32 @@ class _Early(NamedTuple):
     queue_offsets: list[int]
 
 
-class Merging:
-    """The open checkpoints of one revive queue; ``broker_name`` is whose all are that name none."""
+class OpenCheckpoints:
+    """Open checkpoints of one revive queue; ``broker_name`` is the broker of records without one."""
 
     def __init__(self, broker_name: str) -> None:
         self._broker_name = broker_name
-        self._open: OrderedDict[Key, Open] = OrderedDict()  # as they came
-        self._early: OrderedDict[Key, _Early] = OrderedDict()
-        self._alike: dict[Key, int] = {}  # of some that are open, from where on a start must read
-        self._closed = -1  # the last checkpoint that was closed
+        self._open: OrderedDict[Key, OpenCheckpoint] = OrderedDict()  # in the order in which they came
+        self._early: OrderedDict[Key, _EarlyAcks] = OrderedDict()
+        self._alike: dict[Key, int] = {}  # by checkpoint that shares a name, the first offset that a start must read
+        self._closed = -1  # first offset that a start must read, of checkpoints that share a name
 
     def __len__(self) -> int:
         """Number of open checkpoints."""
         return len(self._open)
 
-    def add(self, checkpoint: Checkpoint, revive_offset: int) -> Open | None:
-        """Keep a checkpoint; None if nothing is left of it, or it is kept already."""
+    def add(self, checkpoint: Checkpoint, revive_offset: int) -> OpenCheckpoint | None:
+        """Open a checkpoint; return None if no message of it is left, or it is open already."""
         key = key_of(checkpoint, self._broker_name)
         known = self._open.get(key)
         if known is not None:
             if known.checkpoint == checkpoint:
-                return None  # a timer that was killed delivers some again
-            # Java: ChangeInvisibleTimeProcessor may note a message anew by the name of its pop.
-            # Then what is acknowledged is the older one, as long as a start reads both, too.
+                return None  # after a kill the timer delivers some again
+            # Java: ChangeInvisibleTimeProcessor may repeat the name of a pop for a message.
+            # Then acknowledgements are for the older checkpoint, as long as a start reads both, too.
             key = (*key[:5], f"{key[5]} {revive_offset}")
             self._alike[key] = known.revive_offset
-        added = Open(checkpoint, key, revive_offset)
+        added = OpenCheckpoint(checkpoint, key, revive_offset)
         early = self._early.pop(key, None) if self._early else None
         if early is not None:
             for queue_offset in early.queue_offsets:
@@ -258,19 +257,19 @@ class Merging:
     def acknowledge(
         self, ack: Acknowledgement, revive_offset: int, stored_ms: int, *, may_be_early: bool = True
     ) -> None:
-        """Take what was acknowledged out of its checkpoint, which otherwise may still come."""
+        """Merge an acknowledgement into its checkpoint, which may still come if it ``may_be_early``."""
         key = key_of(ack, self._broker_name)
         found = self._open.get(key)
         if found is None:
             if may_be_early:
-                self._keep_early(key, _Early(revive_offset, stored_ms, ack.acknowledged))
+                self._keep_early(key, _EarlyAcks(revive_offset, stored_ms, ack.acknowledged))
             return
         for queue_offset in ack.acknowledged:
             found.acknowledge(queue_offset)
         if not found.left:
             del self._open[key]
 
-    def _keep_early(self, key: Key, early: _Early) -> None:
+    def _keep_early(self, key: Key, early: _EarlyAcks) -> None:
         known = self._early.get(key)
         if known is not None:
             known.queue_offsets.extend(early.queue_offsets[: EARLY_MAX - len(known.queue_offsets)])
@@ -288,31 +287,33 @@ class Merging:
 
     @property
     def has_early(self) -> bool:
-        """Tell whether acknowledgements wait for their checkpoint."""
+        """Return whether acknowledgements wait for their checkpoint."""
         return bool(self._early)
 
-    def close(self, done: Open) -> None:
-        """Note that nothing is left of a checkpoint."""
+    def close(self, done: OpenCheckpoint) -> None:
+        """Note that no message of a checkpoint is left."""
         done.left = 0
         self._closed = max(self._closed, done.revive_offset)
         del self._open[done.key]
         self._alike.pop(done.key, None)
 
-    def before_closed(self) -> list[Open]:
-        """Give what is open, has the name that its record has, and is before what was closed: a
-        start that reads it finds that open, too."""
+    def before_closed(self) -> list[OpenCheckpoint]:
+        """Return the open checkpoints before the last closed one that keep the name of their record.
+
+        A start that reads them opens them again. Return none if checkpoints share a name.
+        """
         return [] if self._alike else [popped for popped in self._open.values() if popped.revive_offset < self._closed]
 
-    def forget(self, moved: list[Open]) -> None:
-        """Forget what is noted behind all that is here."""
+    def forget(self, moved: list[OpenCheckpoint]) -> None:
+        """Forget checkpoints that were written again behind all others."""
         for popped in moved:
             del self._open[popped.key]
         while self._early and next(iter(self._early.values())).revive_offset < self._closed:
             self._early.popitem(last=False)
 
     def needed_offset(self, next_offset: int) -> int:
-        """Give the first offset of the revive queue that a start needs, if it was read up to
-        before one."""
+        """Return the first offset of the revive queue that a start needs, if it was read up to before
+        ``next_offset``."""
         if self._open:
             next_offset = next(iter(self._open.values())).revive_offset
         if self._early:

@@ -1,10 +1,8 @@
-"""Wakes who waits for a queue that is popped in order, once it is free again.
+"""Wake pops of a queue that is popped in order, once the queue is free again.
 
-A queue is free when the messages that were popped last are acknowledged or visible again
-(``broker.pop.orderinfo``).
+A queue is free when the messages of its last batch are acknowledged or visible again (``broker.pop.orderinfo``).
 
-Source: upstream ``QueueLevelConsumerOrderInfoLockManager``,
-``PopMessageProcessor#notifyLongPollingRequestIfNeed``.
+Source: RocketMQ ``QueueLevelConsumerOrderInfoLockManager``, ``PopMessageProcessor#notifyLongPollingRequestIfNeed``.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from firearrow.broker.offsets.table import ConsumerOffsets
-from firearrow.broker.pop.due import Due
+from firearrow.broker.pop.deadlines import Deadlines
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.waiting import HeldPops, Key
 from firearrow.broker.state.settings import Settings
@@ -21,11 +19,11 @@ from firearrow.clock import Clock
 from firearrow.services import Scheduler, Service
 from firearrow.store import MessageStore
 
-LOOK_SECONDS_MAX: Final = 3600.0  # a time that is later is looked at again then
+LOOK_SECONDS_MAX: Final = 3600.0  # a later deadline is looked at again then
 
 
 class Unblocking(Service):
-    """Knows when queues are free again."""
+    """Follow when queues are free again."""
 
     def __init__(
         self,
@@ -44,22 +42,24 @@ class Unblocking(Service):
         self._offsets = offsets
         self._held = held
         self._clock = clock
-        self._due = Due(scheduler, self._look)
+        self._due = Deadlines(scheduler, self._look)
         self._ticks: dict[Key, int] = {}
 
     async def start(self) -> None:
-        """Look at what was popped before the start."""
+        """Look at the batches from before the start."""
         for topic, group, queue_id, _ in list(self._orders.blocked()):
             self.changed(topic, group, queue_id)
 
     async def stop(self) -> None:
-        """Wake nobody any more."""
+        """Wake no pop any more."""
         self._ticks.clear()
         self._due.clear()
 
     def changed(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake who waits for a queue if it is free now, else when it will be; its messages were
-        popped, acknowledged, or are to become visible at another time."""
+        """Wake pops of a queue if it is free now, otherwise when it will be.
+
+        Call this when its messages are popped or acknowledged, or become visible at another time.
+        """
         key = topic, group, queue_id
         tick = self._ticks.pop(key, None)
         if tick is not None:

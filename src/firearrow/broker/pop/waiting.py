@@ -1,14 +1,12 @@
-"""Pops and notifications that wait for messages (upstream ``PopLongPollingService``).
+"""Pops and notifications that wait for messages (RocketMQ ``PopLongPollingService``).
 
-A request that finds nothing is kept here, by topic, group and queue (`ANY_QUEUE` by itself), until
-there may be something for it: a message arrives, a queue in order becomes free, or another pop has
-left some. Then one of those that wait is run again from the start; it may wait again. All are run
-again when their time is over.
+A request that finds nothing is held here, by topic, group and queue (`ANY_QUEUE` counts as a queue), until there may be
+a message for it: a message arrives, a queue in order becomes free, or another pop has left some. Then one of the
+waiting requests runs again from the start, and may wait again. Each runs again when its time is over.
 
-Messages may be dispatched in the middle of a pop, and a second pop must not begin there. So those
-that are woken are run by the event loop, after what it is doing now, and some milliseconds of them
-in one turn. Until then it is only noted for whom there is news: many messages wake one request, and
-that wakes the next if it leaves some.
+Messages may be dispatched in the middle of a pop, and a second pop must not begin there. So the event loop runs woken
+requests after its present work, for some milliseconds in one turn. Until then only the news are noted for each key:
+many messages wake one request, and that request wakes the next if it leaves some.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from firearrow.broker.events import GroupDeleted
-from firearrow.broker.pop.due import Due
+from firearrow.broker.pop.deadlines import Deadlines
 from firearrow.broker.pulling.longpoll import HELD_PULLS_OF_PEER_MAX, WAIT_MS_MAX, lighten
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
@@ -34,31 +32,30 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.pop import ANY_QUEUE
 
-EARLY_MS: Final = 50  # a wait ends so long before its time, as the answer takes some, too
-TURN_SECONDS: Final = 0.004  # for those that are run again, in one turn of the event loop
+EARLY_MS: Final = 50  # a wait ends this time before its deadline, as the answer takes time, too
+TURN_SECONDS: Final = 0.004  # for requests that run again, in one turn of the event loop
 CHARS_MAX: Final = 16 << 20
-"""Of expressions and attempt ids of all that wait: what a client may make as long as it likes."""
+"""Of expressions and attempt ids of all waiting requests: a client chooses their length."""
 TESTS_MAX: Final = 16
-"""Of those that wait for one queue, so many with different tags are looked at; then one is woken
-whatever it wants."""
-_ARRIVALS_MAX: Final = 64  # queues that are remembered for one to be woken; above, no tags are read
+"""Waiting requests of one queue whose different tags are compared; then the next one is woken whatever its tags."""
+_ARRIVALS_MAX: Final = 64  # queues whose arrivals are remembered for one key; above, no tags are read
 
 Key = tuple[str, str, int]
 """Topic, group and queue that requests wait for."""
 Arrival = tuple[int, int, int]
-"""Queue id, first new offset and max offset of a queue that has got messages."""
+"""Queue id, first new offset and max offset of a queue with new messages."""
 Answer = Callable[[Peer, AnyCommand], Finished]
 
 
-class Timed(Protocol):
+class WaitTimes(Protocol):
     """Header fields about the longest wait of a request."""
 
     poll_time: int
     born_time: int
 
 
-class Waits(Timed, Protocol):
-    """Header fields of requests that wait (``wire.headers.PopMessage``, ``Notification``)."""
+class WaitHeader(WaitTimes, Protocol):
+    """Header fields of waiting requests (``wire.headers.PopMessage``, ``Notification``)."""
 
     consumer_group: str
     topic: str
@@ -67,7 +64,7 @@ class Waits(Timed, Protocol):
     attempt_id: str | None
 
 
-class Outcome(Enum):
+class HoldOutcome(Enum):
     """Outcome of a request to wait."""
 
     HELD = 0
@@ -75,8 +72,8 @@ class Outcome(Enum):
     OVER = 2
 
 
-class _Held:
-    """A request that waits; ``answer`` runs it again."""
+class _HeldRequest:
+    """Waiting request; ``answer`` runs it again."""
 
     __slots__ = ("answer", "chars", "deadline", "key", "peer", "request", "tag_codes", "tick")
 
@@ -101,10 +98,10 @@ class _Held:
 
 
 class HeldPops(Service):
-    """All waiting requests of one kind. The store is told whether there are any.
+    """All waiting requests of one kind. The store's watch is on while there are any.
 
-    Of those that wait for the same, the one whose time is over first is woken first; with
-    ``newest_first``, the one whose time is over last.
+    Of the requests with one key, the one with the first deadline is woken first; with ``newest_first``, the one with
+    the last.
     """
 
     def __init__(
@@ -123,25 +120,25 @@ class HeldPops(Service):
         self._clock = clock
         self._scheduler = scheduler
         self._newest_first = newest_first
-        # Who waits for a topic, by group and queue, in the order of their deadlines.
-        self._by_topic: dict[str, dict[str, dict[int, list[_Held]]]] = {}
-        # Whose messages a retry topic has: two groups' topics may have the same name for it.
+        # Waiting requests by topic, group and queue, in the order of their deadlines.
+        self._by_topic: dict[str, dict[str, dict[int, list[_HeldRequest]]]] = {}
+        # Topics and groups by retry topic: the topics of two groups may have the same name for it.
         self._retries: dict[str, dict[tuple[str, str], None]] = {}
-        self._of_peer: dict[Peer, dict[_Held, None]] = {}
+        self._of_peer: dict[Peer, dict[_HeldRequest, None]] = {}
         self._count = 0
         self._key_count = 0
         self._chars = 0
-        self._due = Due(scheduler, self._end)
-        self._news: dict[Key, list[Arrival] | None] = {}  # None: whatever arrived
+        self._due = Deadlines(scheduler, self._end)
+        self._news: dict[Key, list[Arrival] | None] = {}  # None: any arrival
         self._round: deque[tuple[Key, list[Arrival] | None]] = deque()
-        self._ended: deque[_Held] = deque()
+        self._ended: deque[_HeldRequest] = deque()
         self._is_planned = False
         self._has_stopped = False
         self.refused: Event[Key] = Event()
-        """A request was refused that waited under this key; it may have been woken."""
+        """Event: a request that waited under this key was refused; it may have been woken."""
 
     async def stop(self) -> None:
-        """Run all again; from now on nothing waits."""
+        """Run all requests again; from now on none waits."""
         self._has_stopped = True
         self._end([held for of_peer in self._of_peer.values() for held in of_peer])
         self._news.clear()
@@ -160,12 +157,13 @@ class HeldPops(Service):
 
     # --- to wait ---
 
-    def hold(self, peer: Peer, request: AnyCommand, header: Waits, answer: Answer, wanted: Wanted = None) -> Outcome:
-        """Keep a request until there may be something for it; then ``answer`` runs it again.
+    def hold(
+        self, peer: Peer, request: AnyCommand, header: WaitHeader, answer: Answer, wanted: Wanted = None
+    ) -> HoldOutcome:
+        """Hold a request until there may be a message for it; then ``answer`` runs it again.
 
-        What the request holds besides its header is dropped. Messages that have none of the tag
-        codes ``wanted`` do not wake it; a filter by properties is not asked, as the pop itself
-        looks at each message once.
+        Everything but the header is dropped from the request. Messages with none of the tag codes ``wanted`` do not
+        wake it. A filter by properties is not applied, as the pop itself looks at each message once.
         """
         key = header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE)
         chars = len(header.exp or "") + len(header.attempt_id or "")
@@ -177,26 +175,26 @@ class HeldPops(Service):
         chars: int,
         peer: Peer,
         request: AnyCommand,
-        header: Timed,
+        header: WaitTimes,
         answer: Answer,
         wanted: Wanted = None,
-    ) -> Outcome:
-        """Keep a request under a key; it holds so many characters of its client's choice."""
+    ) -> HoldOutcome:
+        """Hold a request under a key; ``chars`` is the count of characters of its client's choice."""
         now_ms = self._clock.now_ms()
         # Java: PopLongPollingService#polling lets a client whose clock is ahead wait for longer.
         wait_ms = min(header.born_time, now_ms) + header.poll_time - EARLY_MS - now_ms
         if header.poll_time <= 0 or wait_ms <= 0 or self._has_stopped:
-            return Outcome.OVER
+            return HoldOutcome.OVER
         if self._is_full(key, peer, chars):
-            return Outcome.FULL
+            return HoldOutcome.FULL
         lighten(request, header)
         seconds = min(wait_ms, WAIT_MS_MAX) / 1000
         codes = wanted if isinstance(wanted, frozenset) else None
         deadline = self._scheduler.time() + seconds
-        held = _Held(key, peer, request, answer, codes, deadline, chars)
+        held = _HeldRequest(key, peer, request, answer, codes, deadline, chars)
         held.tick = self._due.add(held, seconds)
         self._add(held)
-        return Outcome.HELD
+        return HoldOutcome.HELD
 
     def _is_full(self, key: Key, peer: Peer, chars: int) -> bool:
         config = self._settings.broker
@@ -209,7 +207,7 @@ class HeldPops(Service):
             or self._chars + chars > CHARS_MAX
         )
 
-    def _add(self, held: _Held) -> None:
+    def _add(self, held: _HeldRequest) -> None:
         topic, group, queue_id = held.key
         groups = self._by_topic.setdefault(topic, {})
         queues = groups.get(group)
@@ -223,7 +221,7 @@ class HeldPops(Service):
             waiting = queues[queue_id] = []
             self._key_count += 1
         at = len(waiting)
-        while at and waiting[at - 1].deadline > held.deadline:  # most are the last
+        while at and waiting[at - 1].deadline > held.deadline:  # mostly it is the last
             at -= 1
         waiting.insert(at, held)
         self._of_peer.setdefault(held.peer, {})[held] = None
@@ -232,8 +230,8 @@ class HeldPops(Service):
         if self._count == 1:
             self._store.watch()
 
-    def _drop(self, held: _Held) -> None:
-        """Forget one that waits."""
+    def _drop(self, held: _HeldRequest) -> None:
+        """Forget a waiting request."""
         topic, group, queue_id = held.key
         groups = self._by_topic[topic]
         queues = groups[group]
@@ -266,8 +264,10 @@ class HeldPops(Service):
     # --- what wakes ---
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
-        """Wake one of each group for the new entries of queues, each given by its topic and id, the
-        first of them and what follows the last."""
+        """Wake one request of each group for new entries of queues.
+
+        Each arrival has the topic and id of a queue, its first new offset and the offset behind the last.
+        """
         if not self._by_topic:
             return
         for topic, queue_id, first_offset, max_offset in arrivals:
@@ -283,10 +283,10 @@ class HeldPops(Service):
                 self._note_retry(origin, group, queue_id)
 
     def _note_retry(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake for a message that a group failed to consume before, whatever is wanted.
+        """Wake a request for a message that its group failed to consume before, whatever its tags.
 
-        Java: PopLongPollingService#notifyMessageArrivingFromRetry wakes nobody if all wait for
-        queues of another number, though each of them would get it.
+        Java: PopLongPollingService#notifyMessageArrivingFromRetry wakes no request if all wait for queues of another
+        number, though each of them would get the message.
         """
         queues = self._by_topic[topic][group]
         some = [number for number in (ANY_QUEUE, queue_id) if number in queues]
@@ -294,42 +294,41 @@ class HeldPops(Service):
             self._note((topic, group, number), None)
 
     def wake_next(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake one that waits for exactly this queue: a request for it has left something."""
+        """Wake one request for exactly this queue: another request has left a message in it."""
         if self.count(topic, group, queue_id):
             self._note((topic, group, max(queue_id, ANY_QUEUE)), None)
 
     def unblocked(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake one for a queue that is popped in order and has become free, a pop of any queue
-        before one of this queue."""
+        """Wake one request for a queue in order that has become free, a pop of any queue before one of this queue."""
         for number in (ANY_QUEUE, queue_id):
             if self.count(topic, group, number):
                 self._note((topic, group, number), None)
                 return
 
     def topic_gone(self, deleted: QueuesDeleted) -> None:
-        """Run again what waits for a topic that is deleted."""
+        """Run requests for a deleted topic again."""
         for group in list(self._by_topic.get(deleted.topic, ())):
             self.release(deleted.topic, group)
 
     def group_gone(self, gone: GroupDeleted) -> None:
-        """Refuse what a group waits for that is deleted: run again, it would make the group."""
+        """Refuse requests of a deleted group: another run would create the group."""
         group = gone.group
         for topic in [topic for topic, groups in self._by_topic.items() if group in groups]:
             self.release(topic, group, _refuse)
 
     def release(self, topic: str, group: str, answer: Answer | None = None) -> None:
-        """Run again all that waits for a topic and group, with ``answer`` if that is given."""
+        """Run all requests of a topic and group again, with ``answer`` if it is given."""
         for waiting in list(self._by_topic.get(topic, {}).get(group, {}).values()):
             for held in waiting:
                 held.answer = answer or held.answer
             self._end(list(waiting))
 
     def closed(self, closed: ConnectionClosed) -> None:
-        """Forget what a connection waits for that has ended."""
+        """Forget the requests of a closed connection."""
         for held in list(self._of_peer.get(closed.peer, ())):
             self._drop(held)
 
-    def _end(self, some: list[_Held]) -> None:
+    def _end(self, some: list[_HeldRequest]) -> None:
         """Run requests again whose time is over."""
         for held in some:
             self._drop(held)
@@ -337,12 +336,12 @@ class HeldPops(Service):
         self._plan()
 
     def _note(self, key: Key, arrival: Arrival | None) -> None:
-        """Have one woken, if it wants what has arrived (None: in any case)."""
+        """Wake one request of a key later, if it wants the arrival (None: in any case)."""
         if arrival is not None:
             interval = self._settings.broker.pop_long_polling_force_notify_interval
             _, first_offset, max_offset = arrival
             if interval > 0 and -first_offset % interval < max_offset - first_offset:
-                arrival = None  # else a group that wants little would have more and more before it
+                arrival = None  # otherwise a request for rare tags would have more and more messages before it
         known = self._news.setdefault(key, [])
         if known is not None:
             if arrival is None or len(known) >= _ARRIVALS_MAX:
@@ -359,7 +358,7 @@ class HeldPops(Service):
             self._scheduler.call_soon(self._run)
 
     def _run(self) -> None:
-        """Run those again that are woken and those whose time is over, until the turn is."""
+        """Run woken requests and those whose time is over, until the turn is over."""
         self._is_planned = False
         monotonic = self._clock.monotonic
         until = monotonic() + TURN_SECONDS
@@ -374,7 +373,7 @@ class HeldPops(Service):
             self._plan()
 
     def _wake(self) -> bool:
-        """Run one again of those for whom there is news; say whether that may have taken time."""
+        """Run one woken request; return whether that may have taken time."""
         if not self._round:
             if not self._news:
                 return False
@@ -387,15 +386,15 @@ class HeldPops(Service):
             self._run_again(held)
         return True
 
-    def _choose(self, key: Key, arrivals: list[Arrival] | None) -> _Held | None:
-        """Choose whom to wake: who takes answers, if there is one, as what is popped for another is
-        kept from all."""
+    def _choose(self, key: Key, arrivals: list[Arrival] | None) -> _HeldRequest | None:
+        """Choose the request to wake, if possible one whose client reads answers: messages for another are invisible to
+        all."""
         topic, group, queue_id = key
         waiting = self._by_topic.get(topic, {}).get(group, {}).get(queue_id, [])
         codes: set[int] | None = None
         refused: frozenset[int] | None = None
         tests = 0
-        busy: _Held | None = None
+        busy: _HeldRequest | None = None
         for held in reversed(waiting) if self._newest_first else waiting:
             if not held.peer.reads:
                 busy = busy or held
@@ -418,19 +417,19 @@ class HeldPops(Service):
             codes |= self._store.tag_codes(topic, queue_id, first_offset, max_offset)
         return codes
 
-    def _run_again(self, held: _Held) -> None:
+    def _run_again(self, held: _HeldRequest) -> None:
         if not held.peer.resume(held.request, held.answer):
             self._pass_on(held)
 
-    def _pass_on(self, held: _Held) -> None:
-        """Wake another for what one was woken for that is refused by now."""
+    def _pass_on(self, held: _HeldRequest) -> None:
+        """Wake another request in place of one that is refused."""
         self.wake_next(*held.key)
         self.refused(held.key)
 
     # --- what is forbidden meanwhile ---
 
     def reviewed(self) -> Iterator[Callable[[], None]]:
-        """Give calls that refuse the requests that their senders may not send any more."""
+        """Yield calls that refuse the requests whose senders have lost the permission."""
         for peer in list(self._of_peer):
             yield partial(self._review, peer)
 

@@ -9,7 +9,7 @@ from typing import Final
 from firearrow.broker.delaying.offsets import DelayOffsets
 from firearrow.broker.delaying.redelivery import stated_due_ms
 from firearrow.broker.offsets.table import ConsumerOffsets
-from firearrow.broker.pop.resuming import go_on_behind_pops
+from firearrow.broker.pop.revivelog import go_on_behind_pops
 from firearrow.broker.topics.table import TopicTable
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.store import MessageStore

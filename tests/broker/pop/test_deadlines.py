@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.pop.due import TICK_SECONDS, Due
+from firearrow.broker.pop.deadlines import TICK_SECONDS, Deadlines
 from tests.broker.fakes import HandClock, HandScheduler
 
 
@@ -15,7 +15,7 @@ class Stage:
         self.clock = HandClock()
         self.scheduler = HandScheduler(self.clock)
         self.taken: list[tuple[float, list[str]]] = []
-        self.due: Due[str] = Due(self.scheduler, self.take)
+        self.due: Deadlines[str] = Deadlines(self.scheduler, self.take)
 
     def take(self, items: list[str]) -> None:
         self.taken.append((self.clock.seconds - 1000.0, items))

@@ -1,4 +1,4 @@
-"""Things that are to be done at a time of their own, thousands of which share one timer."""
+"""Deadlines, thousands of which share one timer."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from typing import Final, Generic, TypeVar
 
 from firearrow.services import Alarm, Scheduler
 
-TICK_SECONDS: Final = 0.02  # upstream looks as often
-_EARLY: Final = 1e-3  # of a tick: what a timer may be early by, and more than floats are inexact
+TICK_SECONDS: Final = 0.02  # RocketMQ looks at the same interval
+_EARLY: Final = 1e-3  # of a tick: a timer may be early by this, and floats are less inexact
 
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Due(Generic[Item]):
-    """Calls ``take`` with what is due, in the order of time, at most a tick late and never early.
+class Deadlines(Generic[Item]):
+    """Call ``take`` with due items in the order of time, at most a tick late and never early.
 
-    An item is in it once for each tick that ``add`` has given, until that is over or it is
-    discarded.
+    An item is due once for each tick that ``add`` has returned, unless it is discarded before.
     """
 
     def __init__(self, scheduler: Scheduler, take: Callable[[list[Item]], object]) -> None:
         self._scheduler = scheduler
         self._take = take
         self._alarm = Alarm(scheduler, self._ring)
-        # Of each tick its items, in the order in which they came. One that has lost all stays until
-        # it is over: so the heap has each tick once.
+        # Items by tick, in the order in which they came. A tick without items stays until it is over, so the heap has
+        # each tick once.
         self._items: dict[int, dict[Item, None]] = {}
         self._ticks: list[int] = []
 
     def add(self, item: Item, seconds: float) -> int:
-        """Have an item taken in so many seconds; give the tick that it is discarded by."""
+        """Call ``take`` with an item in ``seconds``; return the tick by which it is discarded."""
         now = self._scheduler.time()
         tick = int((now + seconds) / TICK_SECONDS) + 1
         items = self._items.get(tick)
@@ -44,13 +43,13 @@ class Due(Generic[Item]):
         return tick
 
     def discard(self, item: Item, tick: int) -> None:
-        """Take an item out unless its time is over."""
+        """Remove an item unless its time is over."""
         items = self._items.get(tick)
         if items is not None:
             items.pop(item, None)
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove everything."""
         self._alarm.cancel()
         self._items.clear()
         self._ticks.clear()
