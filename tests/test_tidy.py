@@ -41,7 +41,7 @@ CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\
 # Packages and modules whose docstrings keep the rules of STYLE.md.
 PLAIN = (
     *("broker/feature.py", "broker/core.py", "broker/context.py", "broker/role.py", "broker/turns.py"),
-    *("broker/delaying/delivery.py", "broker/timing/timer.py", "broker/transactions/", "broker/sending/"),
+    *("broker/delaying/", "broker/timing/", "broker/transactions/", "broker/sending/", "broker/lite/"),
     *("broker/pop/", "broker/acting/", "broker/replication/"),
     *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
     *("controller/", "replication/", "net/"),

@@ -395,7 +395,7 @@ ANOTHER = LEVEL_1 | {"UNIQ_KEY": "V"}
 
 def claimed(served: Serving, noted: int = 0) -> set[int]:
     """The messages of level 1 that count as delivered, where it is known up to an offset."""
-    look = delivered.Delivered(served.broker.store, {1: noted})
+    look = delivered.LevelDeliveries(served.broker.store, {1: noted})
     for _ in look.learn([1]):
         pass
     return look.found.get(1, set())

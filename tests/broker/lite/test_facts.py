@@ -28,8 +28,8 @@ def test_a_group_without_attributes_is_none_of_lite_topics() -> None:
         assert facts.parent_of(one) is None
         assert not facts.is_exclusive(one)
         assert not facts.is_wildcard(one)
-        assert not facts.begins_anew(one, evicted=True)
-        assert not facts.begins_anew(one, evicted=False)
+        assert not facts.begins_again(one, evicted=True)
+        assert not facts.begins_again(one, evicted=False)
 
 
 def test_what_a_group_may_be() -> None:
@@ -40,8 +40,8 @@ def test_what_a_group_may_be() -> None:
 
 
 @pytest.mark.parametrize("evicted", [False, True])
-def test_who_begins_anew(evicted: bool) -> None:
+def test_who_begins_again(evicted: bool) -> None:
     key = f"lite.sub.reset.offset.{'exclusive' if evicted else 'unsubscribe'}"
-    assert facts.begins_anew(group({key: "true"}), evicted=evicted)
-    assert not facts.begins_anew(group({key: "true"}), evicted=not evicted)
-    assert not facts.begins_anew(group({key: "false"}), evicted=evicted)
+    assert facts.begins_again(group({key: "true"}), evicted=evicted)
+    assert not facts.begins_again(group({key: "true"}), evicted=not evicted)
+    assert not facts.begins_again(group({key: "false"}), evicted=evicted)

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from firearrow.broker.lite.subscriptions import LiteBegun, LiteSubscriptions, Subscriber
+from firearrow.broker.lite.subscriptions import FirstLiteSubscription, LiteSubscriptions, Subscriber
 from firearrow.events import Events
 from firearrow.message.names import lite_queue
 from tests.broker.fakes import FakeChannel, HandClock
@@ -22,10 +22,10 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock, self.begun = HandClock(), list[LiteBegun]()
+        self.clock, self.begun = HandClock(), list[FirstLiteSubscription]()
         events = Events()
-        events.listen(LiteBegun, self.begun.append)
-        self.subscriptions = LiteSubscriptions(self.clock, events.of(LiteBegun))
+        events.listen(FirstLiteSubscription, self.begun.append)
+        self.subscriptions = LiteSubscriptions(self.clock, events.of(FirstLiteSubscription))
         self.parents: dict[tuple[str, str], str] = {}
         self.heard: dict[tuple[str, str], float] = {}
         self.wanted: set[tuple[str, str, str]] = set()
@@ -113,7 +113,7 @@ TestModel.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_the_pops_of_a_group_with_a_wildcard_wait_together() -> None:
-    subscriptions = LiteSubscriptions(HandClock(), Events().of(LiteBegun))
+    subscriptions = LiteSubscriptions(HandClock(), Events().of(FirstLiteSubscription))
     keys = set()
     for client in "xy":
         found, _ = subscriptions.join(client, "all", "P", None, is_wildcard=True)

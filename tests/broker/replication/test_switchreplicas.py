@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.control.controllers import Mastery
-from firearrow.broker.replication.switchreplicas import Place
+from firearrow.broker.replication.switchreplicas import ReplicaState
 from firearrow.replication.epochs import Epoch, Epochs
 
 MASTERY = Mastery(1, "127.0.0.1:1", 3, frozenset({1}), 1)
 
 
-def place(*entries: Epoch, path: Path | None = None, lost: bool = False) -> Place:
-    return Place(Epochs(entries, path), 1, MASTERY, lost)
+def place(*entries: Epoch, path: Path | None = None, lost: bool = False) -> ReplicaState:
+    return ReplicaState(Epochs(entries, path), 1, MASTERY, lost)
 
 
 def test_a_new_master_begins_its_epoch_where_the_log_ends(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from firearrow.broker.sending import retrycopies as failures
 from firearrow.broker.sending import sendback as send_back
 from firearrow.broker.sending.puts import again as put_again
-from firearrow.broker.sending.sendback import Recent
+from firearrow.broker.sending.sendback import RecentKeys
 from firearrow.broker.topics.table import UNIT_SUBSCRIBED_FLAG
 from firearrow.message import properties
 from firearrow.message.model import MessageView
@@ -612,7 +612,7 @@ notes = st.tuples(st.sampled_from("abcdef"), st.integers(0, 5))
 
 @given(st.lists(notes, max_size=30), st.integers(1, 4), st.integers(0, 5))
 def test_the_last_keys_are_known(noted: list[tuple[str, int]], keys_max: int, now: int) -> None:
-    recent: Recent[str] = Recent(keys_max)
+    recent: RecentKeys[str] = RecentKeys(keys_max)
     for key, until in noted:
         recent.note(key, until)
     latest = dict(noted)
@@ -624,7 +624,7 @@ def test_the_last_keys_are_known(noted: list[tuple[str, int]], keys_max: int, no
 
 
 def test_many_are_noted_at_once() -> None:
-    recent: Recent[str] = Recent(2)
+    recent: RecentKeys[str] = RecentKeys(2)
     recent.note("a", 9)
     recent.note_all({"b": 5, "c": 6, "a": 1})
     recent.note_all({"d": 5})
@@ -636,7 +636,7 @@ def test_many_are_noted_at_once() -> None:
 
 @given(st.lists(notes, max_size=30), st.lists(st.sampled_from("abcdefgh"), max_size=8))
 def test_what_comes_before_the_first_known_key(noted: list[tuple[str, int]], asked: str) -> None:
-    recent: Recent[str] = Recent(2)
+    recent: RecentKeys[str] = RecentKeys(2)
     for key, until in noted:
         recent.note(key, until)
     expected = 0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.broker.transactions import decisions
-from firearrow.broker.transactions.decisions import Decided, offsets_in
+from firearrow.broker.transactions.decisions import DecidedOffsets, offsets_in
 from firearrow.message.record import decode_record, encode_record
 
 offsets = st.integers(0, 300) | st.integers(65_400, 65_700) | st.integers(0, 1 << 40)
@@ -15,7 +15,7 @@ offsets = st.integers(0, 300) | st.integers(65_400, 65_700) | st.integers(0, 1 <
 
 @given(added=st.sets(offsets), asked=st.sets(offsets))
 def test_what_was_added_is_in_it(added: set[int], asked: set[int]) -> None:
-    decided = Decided()
+    decided = DecidedOffsets()
     for offset in added:
         decided.add(offset)
     assert {offset for offset in added | asked if offset in decided} == added
@@ -23,7 +23,7 @@ def test_what_was_added_is_in_it(added: set[int], asked: set[int]) -> None:
 
 def test_what_is_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "KNOWN_BEFORE_MAX", 1 << 17)
-    decided = Decided()
+    decided = DecidedOffsets()
     for offset in range(0, 1 << 20, 1 << 14):
         decided.add(offset)
     decided.forget_before(1 << 19)

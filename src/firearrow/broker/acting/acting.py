@@ -1,26 +1,23 @@
-"""A broker's part in a group in which slaves act for a master that is away.
+"""Part of a broker in a group in which slaves act for a master that is away.
 
-With ``enableSlaveActingMaster`` the brokers of a name watch each other by what name servers say of
-them (901 each second, 905 at once): the one with the smallest number does what only one may do, its
-*special services*: it delivers messages that wait for their time, looks after transactions and has
-popped messages come again. While that is a slave, name servers show it in the master's place, and
-its topics can only be read.
+With ``enableSlaveActingMaster`` the brokers of a name watch each other by the name servers (901 each second, 905 at
+once). The broker with the smallest number runs the *special services*, which only one of them may run: delivery of
+delayed and timed messages, transactions, and redelivery of popped messages. While that broker is a slave, name servers
+show it in the master's place, and its topics can only be read.
 
-A broker is *online* when it is registered. Before that it finds out who else is there, if it is one
-of several (``totalReplicas``):
+A broker is *online* when it is registered. Before that it finds out which others are there, if there are several
+(``totalReplicas``):
 
-* A slave asks the master where slaves connect (906), and connects.
-* A master tells each slave where that is (906), waits until it has connected, and takes back how
-  far consumers, delay levels and the timer came meanwhile. A slave whose log is another one keeps
-  nobody waiting, and nothing is taken back from it.
+* A slave asks the master for its port for slaves (906), and connects.
+* A master tells each slave its port (906), and waits until the slave has connected. Then it takes back the offsets of
+consumers, delay levels and the timer. A slave with another log delays no master, and nothing is taken back from it.
 
-So a master that comes back hands nothing out before it knows what its slave has delivered. A slave
-that hears of it ends its special services before it answers; should the master not make it, they
-begin again some seconds later. As long as a slave gets the log of its master, it does not act,
-whatever name servers say: that one is alive, and at work. Java: it does.
+So a returning master delivers nothing before it knows what its slave has delivered. A slave that hears of the master
+ends its special services before it answers. If the master does not come online, they begin again some seconds later. As
+long as a slave gets the log of its master, it does not act, whatever name servers say: the master is alive, and at
+work. Java: it does.
 
-Source: upstream ``BrokerController#startService``, ``#onMinBrokerChange``,
-``BrokerPreOnlineService``.
+Source: RocketMQ ``BrokerController#startService``, ``#onMinBrokerChange``, ``BrokerPreOnlineService``.
 """
 
 from __future__ import annotations
@@ -54,12 +51,12 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 1.0  # between attempts to come online
 CALL_SECONDS_MAX: Final = 3.0
 CONNECT_SECONDS_MAX: Final = 10.0
-"""So long a master waits for a slave to connect, and a slave for its master to take it. A slave of
-RocketMQ's looks every five seconds where to connect to."""
+"""Limit of a master's wait for a slave to connect, and of a slave's wait for its master. RocketMQ's slaves look every
+five seconds for the port to connect to."""
 START_SECONDS: Final = 3.0
-"""So long a slave does not act after it came online."""
+"""A slave does not act in this time after it came online."""
 YIELD_SECONDS: Final = 10.0
-"""So long a slave does not act after a master has said that it comes back."""
+"""A slave does not act in this time after a master has said that it comes back."""
 
 
 @runtime_checkable
@@ -72,7 +69,7 @@ class Retryable(Protocol):
 
 
 class MasterOnlyServices(Service):
-    """The special services of a broker: all of them run, or none. ``prepare`` is called before."""
+    """Special services of a broker: all of them run, or none. ``prepare`` is called before they start."""
 
     def __init__(self, services: Iterable[Service], prepare: Callable[[], object]) -> None:
         super().__init__("special services")
@@ -83,7 +80,7 @@ class MasterOnlyServices(Service):
         self.runs = False
 
     async def run(self, on: bool) -> None:
-        """Start or stop them, if they are not so already; returns when that is done."""
+        """Start or stop all services if necessary; return when that is done."""
         async with self._turn:
             if on is self.runs or (on and self._has_ended):
                 return
@@ -107,13 +104,13 @@ class MasterOnlyServices(Service):
             await service.stop()
 
     def go_on(self) -> None:
-        """Have them look again at what they could not put before."""
+        """Retry all puts that failed before."""
         for service in self._services if self.runs else ():
             if isinstance(service, Retryable):
                 service.go_on()
 
     async def stop(self) -> None:
-        """Stop them for good."""
+        """Stop all services for good."""
         self._has_ended = True
         await self.run(False)
 
@@ -125,7 +122,7 @@ class MasterOnlyServices(Service):
 
 
 class Acting(Service):
-    """Has a broker come online, and run its special services when it is its turn."""
+    """Bring a broker online, and run its special services while it is the one that acts."""
 
     def __init__(
         self,
@@ -166,11 +163,11 @@ class Acting(Service):
     # --- life ---
 
     async def start(self) -> None:
-        """Come online, in the background; by then clients are served."""
+        """Come online in the background; clients are served already."""
         self._begin(self._run())
 
     async def stop(self) -> None:
-        """Take leave."""
+        """Unregister, and run nothing any more."""
         await self._tasks.close()
         if self.is_online:
             await self._registration.stop()
@@ -195,7 +192,7 @@ class Acting(Service):
         self._begin(self._repeat(self._config.sync_broker_member_group_period, self._look))
 
     async def _came_online(self) -> bool:
-        """Try to come online; say whether that is done."""
+        """Try to come online; return whether that is done."""
         try:
             members = await self._members() if self._waits else {}
             others = {key: at for key, at in members.items() if key != self._identity.broker_id}
@@ -209,10 +206,10 @@ class Acting(Service):
             self._trouble = str(error)
             return False
         own = self._identity.broker_id
-        # Who did not ask leaves it to the master until name servers say otherwise.
+        # A slave that has not asked the master leaves the work to it until name servers say otherwise.
         self._lowest = min([own, *others]) if self._waits else MASTER_ID
         if self._replicas.is_slave:
-            # All may have been started together: the master is given time.
+            # All brokers may have started together: give the master time.
             self._yields_until = asyncio.get_running_loop().time() + START_SECONDS
         await self._special.run(self._is_to_act())
         await self._registration.start()
@@ -223,13 +220,13 @@ class Acting(Service):
     async def _repeat(self, interval_ms: int, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
-            with suppress(OSError, FirearrowError):  # the registration says what is wrong
+            with suppress(OSError, FirearrowError):  # the registration reports the reason
                 await step()
 
     # --- coming online ---
 
     async def _meet_master(self, address: str) -> None:
-        """Be connected to a master; raises an error if that can't be."""
+        """Connect to a master; raise an error if that fails."""
         said = await self._client.call(address, RequestCode.EXCHANGE_BROKER_HA_INFO, timeout_seconds=CALL_SECONDS_MAX)
         self._note_flushed(fields_of(said, ExchangeHaInfo).master_flush_offset)
         ha_address = (said.ext or {}).get("masterHaAddress")
@@ -238,7 +235,7 @@ class Acting(Service):
             await self._until(lambda: self._replicas.is_connected, f"master at {ha_address}")
 
     async def _meet_slaves(self, slaves: Mapping[int, str]) -> None:
-        """Have slaves connect, and take back what they did; raises an error if that can't be."""
+        """Wait until slaves connect, and take back their offsets; raise an error if that fails."""
         who = self._identity
         told: dict[str, FieldValue] = {
             "masterHaAddress": who.ha_server_addr,
@@ -265,7 +262,7 @@ class Acting(Service):
             self._taken_back.add(broker_id)
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until master or slave is connected; raises a BrokerError if it takes too long."""
+        """Wait until master or slave is connected; raise a BrokerError if it takes too long."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 while not condition():
@@ -295,7 +292,7 @@ class Acting(Service):
         )
 
     async def _look(self) -> None:
-        """Look who is there, and what follows from it."""
+        """Look at the group, and start or stop the special services."""
         members = await self._members()
         self._replicas.meet(members)
         if members:
@@ -303,8 +300,10 @@ class Acting(Service):
             await self._lowest_is(lowest, members[lowest], None)
 
     async def _members(self) -> dict[int, str]:
-        """The addresses of the group, by number, as the first name server knows them that answers;
-        raises ConnectionError if none does, BrokerError as it refuses."""
+        """Return the addresses of the group by number, from the first name server that answers.
+
+        Raise ConnectionError if none answers, BrokerError if it refuses.
+        """
         who = self._identity
         fields = {"clusterName": who.cluster_name, "brokerName": who.broker_name}
 
@@ -319,7 +318,7 @@ class Acting(Service):
     # --- whose turn it is ---
 
     def _is_to_act(self) -> bool:
-        """Tell whether the special services are to run here."""
+        """Return whether the special services must run here."""
         if self._lowest != self._identity.broker_id:
             return False
         if not self._replicas.is_slave:
@@ -328,7 +327,7 @@ class Acting(Service):
         return not self._replicas.is_following and now >= self._yields_until
 
     async def _lowest_is(self, lowest: int, address: str, ha_address: str | None) -> None:
-        """Go by which broker of the group has the smallest number."""
+        """Note the smallest number in the group."""
         if not self._replicas.is_slave or not self.is_online:
             return
         async with self._turn:
@@ -344,7 +343,7 @@ class Acting(Service):
             await self._special.run(self._is_to_act())
 
     async def _master_is(self, address: str, ha_address: str | None) -> None:
-        """A master is online."""
+        """Note that a master is online."""
         if not ha_address or self._lacks_flushed:
             said = await self._client.call(
                 address, RequestCode.EXCHANGE_BROKER_HA_INFO, timeout_seconds=CALL_SECONDS_MAX
@@ -365,32 +364,32 @@ class Acting(Service):
         return self._takes_flushed and self._store.checkpoint.master_flushed_offset == 0
 
     def _note_flushed(self, physical_offset: int | None) -> None:
-        """Note how far a master had flushed, if nothing is known of that yet and it is wanted."""
+        """Note the flushed offset of a master, if it is needed and not known yet."""
         if self._lacks_flushed and physical_offset is not None:
             self._store.checkpoint.master_flushed_offset = physical_offset
 
     # --- what others ask ---
 
     def handlers(self) -> dict[int, Handler]:
-        """The handlers of what name servers and brokers of the group ask."""
+        """Handlers of requests of name servers and of brokers of the group."""
         return {
             int(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE): self.notice,
             int(RequestCode.EXCHANGE_BROKER_HA_INFO): self.exchange,
         }
 
     def notice(self, _: Peer, request: AnyCommand) -> Answer:
-        """905: a broker came or went, and the smallest number is another."""
+        """905: note that a broker came or went, and that the smallest number is another."""
         header = fields_of(request, MinBrokerId)
         if header.broker_name in (None, self._identity.broker_name):
             self._begin(self._noticed(header))
         return Response()
 
     async def _noticed(self, header: MinBrokerId) -> None:
-        with suppress(OSError, FirearrowError):  # the next look says the same
+        with suppress(OSError, FirearrowError):  # the next look finds the same
             await self._lowest_is(header.min_broker_id, header.min_broker_addr or "", header.ha_broker_addr)
 
     def exchange(self, peer: Peer, request: AnyCommand) -> Answer:
-        """906: where slaves connect; a master that is not online yet says it, a slave asks."""
+        """906: exchange the ports for slaves; a master that is not online yet tells its port, a slave asks."""
         header = fields_of(request, ExchangeHaInfo)
         who = self._identity
         if not header.master_ha_address:
@@ -411,7 +410,7 @@ class Acting(Service):
         return None
 
     async def _give_way(self, peer: Peer, request: AnyCommand, ha_address: str) -> None:
-        """End the special services for a master that comes back, follow it and tell it so."""
+        """End the special services for a returning master, follow it, and tell it."""
         try:
             self._yields_until = asyncio.get_running_loop().time() + YIELD_SECONDS
             await self._special.run(False)

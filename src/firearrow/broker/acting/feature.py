@@ -55,7 +55,7 @@ class ActingFeature(Feature):
         locks: QueueLocks,
         held: HeldPulls,
     ) -> None:
-        """Make the special services of the deliveries, and the part that decides whose turn it is."""
+        """Make the special services of the deliveries, and the part that decides which broker acts."""
         self.special = special = MasterOnlyServices(deliveries, self._before_acting)
         self._sending.puts.moved.listen(lambda _: special.go_on())
         self.part = Acting(
@@ -64,7 +64,7 @@ class ActingFeature(Feature):
         self._context, self._queue_locks = context, locks
 
     def _before_acting(self) -> None:
-        """Make the slave's state count as later than its master's."""
+        """Mark the slave's state as later than its master's."""
         store = self._base.store
         store.catch_up()
         if self._base.replicas.is_slave:
@@ -83,7 +83,7 @@ class ActingFeature(Feature):
         return []
 
     def _takes_pops(self) -> bool:
-        """Tell whether this slave notes pops, at another master."""
+        """Return whether this slave notes pops, at another master."""
         escapes = self._base.settings.broker.enable_remote_escape
         return escapes and self.special.runs and not self._has_database
 
@@ -106,5 +106,5 @@ class ActingFeature(Feature):
         return (self._locks, self.special)
 
     def services(self) -> Sequence[Service]:
-        """The part that registers the broker, and decides whose turn it is."""
+        """Part that registers the broker, and decides whether it acts."""
         return (self.part,)

@@ -1,11 +1,10 @@
-"""Locks of queues that count with most of the brokers of a name.
+"""Locks of queues that need most of the brokers of a name.
 
-When a slave acts for its master, consumers ask it for their queues, while others may still hold
-them at the master. With ``lockInStrictMode`` a broker that is asked for queues (41) asks the others
-of its name for those that it gives itself, and answers those that most of ``totalReplicas`` have
-given. Queues that are given back (42) are given back everywhere.
+When a slave acts for its master, consumers ask it for locks of their queues, while others may still hold them at the
+master. With ``lockInStrictMode`` a broker that gets a lock request (41) asks the others of its name for the queues that
+it grants, and grants those that most of ``totalReplicas`` grant. An unlock (42) counts at all of them.
 
-Source: upstream ``AdminBrokerProcessor#lockBatchMQ``, ``#unlockBatchMQ``.
+Source: RocketMQ ``AdminBrokerProcessor#lockBatchMQ``, ``#unlockBatchMQ``.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ ASK_SECONDS_MAX: Final = 1.0  # Java: AdminBrokerProcessor#lockBatchMQ
 
 
 class GroupLocks(Service):
-    """Serves 41 and 42 in strict mode; all else is left to ``alone``, the usual handlers."""
+    """Handlers of 41 and 42 in strict mode; the usual handlers, ``alone``, do the rest."""
 
     def __init__(
         self, context: BrokerContext, locks: QueueLocks, alone: Mapping[int, Handler], access: Access = OPEN
@@ -53,17 +52,17 @@ class GroupLocks(Service):
         self._tasks = Tasks()
 
     async def stop(self) -> None:
-        """Ask nobody any more."""
+        """Ask no broker any more."""
         await self._tasks.close()
         await self._client.close()
 
     def handlers(self) -> dict[int, Handler]:
-        """The handlers of both codes."""
+        """Handlers of both codes."""
         return {int(RequestCode.LOCK_BATCH_MQ): self.lock, int(RequestCode.UNLOCK_BATCH_MQ): self.unlock}
 
     @property
     def _quorum(self) -> int:
-        """Count of brokers that must grant a queue."""
+        """Number of brokers that must grant a queue."""
         if not self._settings.broker.lock_in_strict_mode:
             return 1
         return self._settings.store.total_replicas // 2 + 1
@@ -73,7 +72,7 @@ class GroupLocks(Service):
         return [address for key, address in self._replicas.members.items() if key != own]
 
     def lock(self, peer: Peer, request: AnyCommand) -> Answer:
-        """41: lock queues, or keep them locked; answers those that are the client's now."""
+        """41: lock queues, or keep them locked; answer with those that the client holds now."""
         quorum = self._quorum
         asked = body_of(request, LockRequest)
         if quorum <= 1 or asked.only_this_broker:
@@ -93,7 +92,7 @@ class GroupLocks(Service):
         peer.reply(request, Response(body=fastjson.dumps(LockResult(held))))
 
     def unlock(self, peer: Peer, request: AnyCommand) -> Answer:
-        """42: give locked queues back."""
+        """42: unlock queues."""
         asked = body_of(request, LockRequest)
         if self._quorum > 1 and not asked.only_this_broker:
             self._tasks.begin(self._unlock(asked), "locks of the group")
@@ -103,7 +102,7 @@ class GroupLocks(Service):
         await self._ask(RequestCode.UNLOCK_BATCH_MQ, asked)
 
     async def _ask(self, code: RequestCode, asked: LockRequest) -> list[AnyCommand | None]:
-        """Ask the others of the name; None for each that did not answer."""
+        """Ask the other brokers of the name; return None for each that did not answer."""
         body = fastjson.dumps(replace(asked, only_this_broker=True))
         return await asyncio.gather(*(self._ask_one(it, code, body) for it in self._others()))
 
@@ -116,7 +115,7 @@ class GroupLocks(Service):
 
 
 def _given(answer: AnyCommand | None) -> set[MessageQueue]:
-    """The queues that another broker gives; none if it did not answer, or nobody can read how."""
+    """Return the queues that another broker grants; none if it did not answer, or not readably."""
     if answer is None:
         return set()
     try:

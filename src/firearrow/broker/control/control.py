@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control.controllers import Controllers, Mastery, NumberFile
-from firearrow.broker.replication.switchreplicas import Place, SwitchReplicas
+from firearrow.broker.replication.switchreplicas import ReplicaState, SwitchReplicas
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.tasks import TaskService
 from firearrow.store.config import StoreConfig
@@ -34,7 +34,7 @@ ADDRESSES_SECONDS: Final = 120.0  # between look-ups of names, as RocketMQ
 class Player(Protocol):
     """The broker as its control sees it."""
 
-    place: Place
+    place: ReplicaState
     config: BrokerConfig
     is_open: bool  # False after a change of the role that failed
 

@@ -34,7 +34,7 @@ from firearrow.broker.feature import Base, Handlers
 from firearrow.broker.replication.refusals import refused_alone, refused_by_slave
 from firearrow.broker.replication.replicas import SLAVE, SYNC_MASTER, Replicas
 from firearrow.broker.replication.slavesync import SlaveSync
-from firearrow.broker.replication.switchreplicas import Place, SwitchReplicas
+from firearrow.broker.replication.switchreplicas import ReplicaState, SwitchReplicas
 from firearrow.broker.role import FixedRole
 from firearrow.broker.state.settings import SharedFile
 from firearrow.clock import Clock
@@ -100,7 +100,7 @@ class ControlledBroker(Broker):
         fs: FileSystem = OS_FILES,
     ) -> None:
         config = structs.replace(config, broker_id=UNNUMBERED)
-        self.place = Place(Epochs.load(store_config.epoch_path), UNNUMBERED, NOBODY)
+        self.place = ReplicaState(Epochs.load(store_config.epoch_path), UNNUMBERED, NOBODY)
         super().__init__(
             config,
             structs.replace(store_config, broker_role=SLAVE),

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from firearrow.broker.delaying.offsets import DelayOffsets
-from firearrow.broker.delaying.redelivery import Delivered, stated_due_ms
+from firearrow.broker.delaying.redelivery import LevelDeliveries, stated_due_ms
 from firearrow.broker.metrics.tally import DELAY, Tally
 from firearrow.broker.sending.puts import Draft, Puts, again, draft_of_content, wait_elsewhere
 from firearrow.broker.topics.table import QUEUE_NUMS_MAX, TopicTable
@@ -105,7 +105,7 @@ class DelayRedirection:
         wait_elsewhere(draft, _TOPIC, level - 1)
 
 
-class _Due(NamedTuple):
+class _DueLevel(NamedTuple):
     """Time at which the next message of a level is due."""
 
     at_ms: int
@@ -134,7 +134,7 @@ class DelayedDelivery(TurnService):
         self._offsets = offsets
         self._clock = clock
         self._ahead: dict[int, deque[QueueEntry]] = {}  # by level, the next first; none is empty
-        self._due: list[_Due] = []  # a heap with one item for each of these levels
+        self._due: list[_DueLevel] = []  # a heap with one item for each of these levels
         self._done: dict[int, set[int]] = {}  # by level, offsets that a start found delivered
         self._seen_ms = 0
         self._logged_topics: set[str] = set()
@@ -158,7 +158,7 @@ class DelayedDelivery(TurnService):
 
     async def _learn(self, levels: list[int]) -> None:
         """Find the deliveries in the log that are behind the saved offsets."""
-        delivered = Delivered(self._store, self._offsets.table)
+        delivered = LevelDeliveries(self._store, self._offsets.table)
         for _ in delivered.learn(levels):
             await asyncio.sleep(0)
         self._done = found = delivered.found
@@ -182,7 +182,7 @@ class DelayedDelivery(TurnService):
         self._due.clear()
 
     def _have_queues(self) -> None:
-        """Give the topic a queue for each level; if the disk is full, leave it to the next start."""
+        """Add missing queues to the topic, one for each level; if the disk is full, leave it to the next start."""
         config = self._topics.table[_TOPIC]
         highest = self._levels.highest
         if min(config.read_queue_nums, config.write_queue_nums) < highest:
@@ -232,7 +232,7 @@ class DelayedDelivery(TurnService):
         after = self._store.max_queue_offset(_TOPIC, level - 1)
         if not first <= at <= after:
             log.error(
-                "delay level goes on elsewhere: its queue does not reach where it was",
+                "delay level goes on at another offset: its queue does not have the old one",
                 extra={"delay_level": level, "queue_offset": at, "min": first, "max": after},
             )
             self._offsets.correct(level, min(max(at, first), after))
@@ -266,7 +266,7 @@ class DelayedDelivery(TurnService):
         self._due = [self._due_of(level) for level in self._ahead]
         heapify(self._due)
 
-    def _due_of(self, level: int) -> _Due:
+    def _due_of(self, level: int) -> _DueLevel:
         """Time at which the next message of a level is due: now, if it is farther away than the level's delay.
 
         That happens when the clock was set back. Source: RocketMQ
@@ -276,7 +276,7 @@ class DelayedDelivery(TurnService):
         now_ms = self._clock.now_ms()
         if level <= self._levels.highest and due_ms > self._levels.due_ms(level, now_ms):
             due_ms = now_ms
-        return _Due(due_ms, level)
+        return _DueLevel(due_ms, level)
 
     def _plan(self) -> None:
         """Set the alarm for the next due message."""

@@ -16,14 +16,14 @@ from firearrow.store import MessagesArrived
 
 
 class DelayFeature(Feature):
-    """The progress of delay levels, and the delivery."""
+    """Progress of delay levels, and the delivery."""
 
     def __init__(self, base: Base) -> None:
         self._base = base
         self.offsets = DelayOffsets(base.clock, base.root, base.settings.broker.config_generations)
 
     def load(self) -> None:
-        """Read how far each level is delivered."""
+        """Read the progress of each level."""
         load_deliveries(self._base.store, self.offsets)
 
     def connect(self, puts: Puts, saving: Saving) -> None:
@@ -35,7 +35,7 @@ class DelayFeature(Feature):
         )
 
     def listen(self) -> None:
-        """Notice messages that wait, and changed levels."""
+        """Note waiting messages, and changed levels."""
         self._base.events.listen(MessagesArrived, self.delivery.arrived)
         self._base.events.listen(SettingsChanged, self._settings_changed)
 
@@ -44,7 +44,7 @@ class DelayFeature(Feature):
             self.delivery.change_levels(self._base.settings.store.message_delay_level)
 
     def deliveries(self) -> Sequence[Service]:
-        """The delivery of due messages."""
+        """Delivery of due messages."""
         return (self.delivery,)
 
     def services(self) -> Sequence[Service]:
@@ -57,7 +57,7 @@ class DelayFeature(Feature):
         self._saving.write(self.offsets.file)
 
     def save(self) -> None:
-        """Write the progress that the log confirms."""
+        """Write the progress that is on the disk with the log."""
         settle_deliveries(self._base.store, self.offsets)
         self.offsets.save()
 

@@ -1,26 +1,25 @@
 """Progress of each delay level (RocketMQ's ``ScheduleMessageService``).
 
-``config/delayOffset.json``, by level the queue offset of the next message to be delivered::
+``config/delayOffset.json`` has by level the queue offset of the next message to be delivered::
 
     {
         "dataVersion":{"counter":3,"stateVersion":0,"timestamp":1795210212360},
         "offsetTable":{1:44,3:7}
     }
 
-RocketMQ writes this file every ten seconds, whatever is on the disk. So its broker delivers what it
-has delivered since then once more when it was killed; and after a loss of power it leaves out what
-the file has for delivered and the log has lost. Here a journal beside the file (``journal``) has
-each step of deliveries, with the end of the log behind those that are not flushed yet::
+RocketMQ writes this file every ten seconds, whatever is on the disk. So after a kill its broker repeats later
+deliveries; and after a loss of power it leaves out messages that count as delivered in the file, but whose deliveries
+the log has lost. Here a journal beside the file (``journal``) has each step of deliveries, with the end of the log
+behind those that are not flushed yet::
 
     "deliveredTable":{"1":[46,81920]}
 
-Up to queue offset 46 level 1 is delivered, if the log reaches 81920. The file's own ``offsetTable``
-has only what is on the disk for sure; as long as there is more, the file has that table, too, which
-RocketMQ passes over. A clean stop leaves what RocketMQ would.
+Up to queue offset 46 level 1 is delivered, if the log reaches 81920. The file's own ``offsetTable`` has only deliveries
+that are surely on the disk. While there are later ones, the file has the other table, too, which RocketMQ ignores. A
+clean stop leaves the file as RocketMQ would.
 
-A slave is told by its master, whose log may be longer by then. What it is told counts when its own
-log is as long: else what the master had delivered last would never be delivered, should that be
-lost.
+A slave gets the progress from its master, whose log may be longer. It counts when the slave's log is as long: otherwise
+the last deliveries of the master would never be repeated if they were lost.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = DELAYS.file_name
 STEPS_MAX: Final = 1000
-"""Steps of deliveries that are told apart until the log is on the disk; further ones count as one
-with the last of them. At 200 steps a second, that is five seconds' worth."""
+"""Steps of deliveries that count one by one until the log is on the disk; further ones count as one with the last of
+them. At 200 steps a second, they last five seconds."""
 
-TOLD_MAX: Final = 100  # answers of a master that wait for the log; of further ones, the last
+TOLD_MAX: Final = 100  # answers of a master that wait for the log; further ones replace the last
 
 _DELIVERED: Final = "deliveredTable"
 _KNOWN: Final = ("dataVersion", _DELIVERED, "offsetTable")
@@ -52,8 +51,8 @@ _KNOWN: Final = ("dataVersion", _DELIVERED, "offsetTable")
 _Offsets = dict[int, int]
 
 
-class _Told(NamedTuple):
-    """The words of a master, and the end of its log then or later."""
+class _MasterProgress(NamedTuple):
+    """Progress of a master, and the end of its log then or later."""
 
     offsets: _Offsets
     version: DataVersion
@@ -61,25 +60,25 @@ class _Told(NamedTuple):
 
 
 class DelayOffsets:
-    """The next message of each level. ``table`` may be read directly."""
+    """Next message of each level. ``table`` may be read directly."""
 
     def __init__(self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS) -> None:
         self.table: _Offsets = {}
         self.data_version = DataVersion(timestamp=clock.now_ms())
         self._clock = clock
-        self._flushed: _Offsets = {}  # what is delivered for sure
-        self._steps: deque[tuple[int, _Offsets]] = deque()  # where the log ended, and then
-        self._told: list[_Told] = []
-        self._ends: dict[int, int] = {}  # by level, where the log ended after its last delivery
+        self._flushed: _Offsets = {}  # deliveries that are surely in the log on the disk
+        self._steps: deque[tuple[int, _Offsets]] = deque()  # end of the log, and the progress then
+        self._told: list[_MasterProgress] = []
+        self._ends: dict[int, int] = {}  # by level, end of the log after its last delivery
         self._unknown: dict[str, Any] = {}
         storage = storage_of(store_root, DELAYS, in_database=False, generations=generations)
         self.file = StateFile(storage, self.content)
 
     def note(self, offsets: Mapping[int, int], log_end: int, flushed_offset: int) -> None:
-        """Note up to where levels are delivered now, and where the log ends after that.
+        """Note the present progress of levels, and the end of the log behind their deliveries.
 
-        ``flushed_offset`` is up to where the log is on the disk. A disk that refuses the note does
-        not keep anything from being delivered: the next note has all of this one.
+        ``flushed_offset`` is the end of the log on the disk. If the disk refuses the note, deliveries go on: the next
+        note has all of this one.
         """
         self.table.update(offsets)
         self._ends.update(dict.fromkeys(offsets, log_end))
@@ -93,14 +92,14 @@ class DelayOffsets:
         try:
             tables = {"offsetTable": self._flushed, _DELIVERED: self._delivered()}
             self.file.keep(Change(self.data_version, {"dataVersion": version, **tables}))
-        except DiskFull:  # it was logged, and what comes next must follow on what is there
+        except DiskFull:  # it was logged, and the next entry must follow on what is in the journal
             self.file.behind = True
         else:
             self.data_version = version
 
     def settle(self, flushed_offset: int) -> None:
-        """Take the deliveries for sure after which the log ended at this offset or before, and of
-        what a master has told the last that was before."""
+        """Settle the steps that ended at or before an offset of the log, and the last progress of a master before
+        it."""
         while self._told and self._told[0].log_end <= flushed_offset:
             offsets, version, _ = self._told.pop(0)
             if (offsets, version) != (self._flushed, self.data_version):
@@ -116,13 +115,13 @@ class DelayOffsets:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all that is delivered is so for sure."""
+        """Return whether all deliveries are settled."""
         return not self._steps and not self._told
 
     def load(self, log_end: int) -> None:
-        """Read the file, as far as a log that ends there has what it says to be delivered.
+        """Read the file, without deliveries behind the end of the log.
 
-        Raises ConfigError when it can't be read.
+        Raise ConfigError if it can't be read.
         """
         raw = self.file.read()
         if not raw:
@@ -139,21 +138,21 @@ class DelayOffsets:
         self.file.behind = self.file.behind or bool(delivered)
 
     def settled(self) -> Mapping[str, Any]:
-        """Give what is delivered for sure, as slaves are told (45)."""
+        """Return the settled progress, for slaves (45)."""
         return {"dataVersion": self.data_version, "offsetTable": dict(sorted(self._flushed.items()))}
 
     def follow(self, offsets: Mapping[int, int], version: DataVersion, log_end: int) -> None:
-        """Have levels be delivered up to where a master has delivered them, once the log is flushed
-        as far as that of the master was then; at once where that is behind."""
+        """Take a master's progress once this log is flushed as far as the master's log was then; at once where it is
+        behind."""
         same_log = [told for told in self._told if told.log_end <= log_end]
         self._told = same_log[: TOLD_MAX - 1]
-        self._told.append(_Told(dict(offsets), version, log_end))
+        self._told.append(_MasterProgress(dict(offsets), version, log_end))
         for level, queue_offset in offsets.items():
             if queue_offset < self.table.get(level, 0):
                 self.correct(level, queue_offset)
 
     def take_back(self, offsets: Mapping[int, int], version: DataVersion) -> None:
-        """Have levels be delivered up to where a slave has delivered them, if that is ahead."""
+        """Take a slave's progress where it is ahead."""
         for level, queue_offset in offsets.items():
             if queue_offset > self.table.get(level, 0):
                 self.table[level] = self._flushed[level] = queue_offset
@@ -163,30 +162,29 @@ class DelayOffsets:
             self.file.behind = True
 
     def lead(self) -> None:
-        """Have this table count as later than that of a master that is away; what that has told of
-        a longer log does not count any more."""
+        """Mark this table as later than that of an absent master, whose progress in a longer log is void now."""
         self._told.clear()
         self.data_version = self.data_version.leading(self._clock.now_ms())
         self.file.behind = True
 
     def correct(self, level: int, queue_offset: int) -> None:
-        """Have a level go on elsewhere: the log does not have what it rests on."""
+        """Move a level to another offset: its present one is not in the log."""
         self.table[level] = self._flushed[level] = queue_offset
         self.file.behind = True
 
     def content(self) -> Mapping[str, Any]:
-        """Give what the file holds; it does not change any more."""
+        """Return the content of the file, which does not change any more."""
         own: dict[str, Any] = {"dataVersion": self.data_version, "offsetTable": dict(sorted(self._flushed.items()))}
         if self._steps:
             own[_DELIVERED] = self._delivered()
         return dict(sorted((own | self._unknown).items()))
 
     def save(self) -> None:
-        """Write the file if anything has changed since the last time."""
+        """Write the file if it has changed since the last time."""
         self.file.save()
 
     def close(self) -> None:
-        """Let go of the file; what was not saved is lost."""
+        """Close the file; unsaved changes are lost."""
         self.file.close()
 
     def _delivered(self) -> dict[str, tuple[int, int]]:

@@ -1,24 +1,22 @@
-"""Finds in the log the messages that waited and were delivered already.
+"""Find waiting messages that were delivered already, in the log.
 
-How far each level is stands beside the log (``state.delayoffsets``), and a broker that takes over
-may have that as it was some time ago: a slave asks its master for it now and then, and RocketMQ
-writes its file each ten seconds. But the log has what was delivered since then. A delivery by
-Firearrow names its message: its ``preparedTransactionOffset`` is the physical offset of that, as a
-commit has that of its half. One by RocketMQ names none; it is that of the message with which it
-agrees in everything. No delivery can name the message at offset 0, the first of a log: that is 0,
-too.
+The progress of each level is beside the log (``state.delayoffsets``), and a broker that takes over may have an old one:
+a slave requests it from its master now and then, and RocketMQ writes its file every ten seconds. But the log has the
+later deliveries. A delivery by Firearrow names its message: its ``preparedTransactionOffset`` is the physical offset of
+the message, as that of a commit is the offset of its half. A delivery by RocketMQ names none, and belongs to the
+message with which it agrees in everything. No delivery can name the message at offset 0, the first of a log, since 0
+means none.
 
-A delivery that is not found is made once more. A wrong one would lose a message, so in doubt there
-is none: of messages that agree in everything only the first may count as delivered, and none if one
-of the last that were delivered before is another of them. Such are what a sender has put twice with
-one unique key, and a message that a group has sent back twice after the same attempt.
+A delivery that is not found is repeated. A wrong match would lose a message, so in doubt there is no match. Of messages
+that agree in everything only the first may count as delivered, and none counts if one of the messages delivered last is
+another of them. Such are messages that a sender has put twice with one unique key, or that a group has sent back twice
+after the same attempt.
 
-Messages with a delivery time are found in the same way, but only where a record names them: here a
-slot of the timer, and a slave's view of its master's timer, are what may be old. The one at offset
-0 may come twice.
+Messages with a delivery time are found in the same way, but only if a record names them. Here the old part may be a
+slot of the timer, or a slave's view of its master's timer. The message at offset 0 may come twice.
 
-Work is limited: the log is read from where the first of the messages in question was due, and no
-further back than `LOG_BYTES_MAX` before its end.
+The work is limited: the log is read from the place where the first message in question was due, and from no more than
+`LOG_BYTES_MAX` before its end.
 """
 
 from __future__ import annotations
@@ -35,24 +33,24 @@ from firearrow.message.sysflag import HOSTS_V6_MASK
 from firearrow.store import Boundary, MessageStore, QueueEntry, TimerStore, delivered_copies, timed_copies
 
 LOG_BYTES_MAX: Final = 1 << 30
-"""Of the log's end, that is looked through, a second or two: what was delivered within a minute."""
+"""Bytes of the log's end that are read, a second or two: the deliveries of a minute."""
 
 TIMED_MAX: Final = 200_000
-"""Deliveries of messages with a delivery time that are known; those beyond are made once more."""
+"""Known deliveries of messages with a delivery time; further ones are repeated."""
 
 NAMELESS_MAX: Final = 100_000
-"""Deliveries that name no message which are compared with messages, some seconds' worth."""
+"""Deliveries without a name that are compared with messages, some seconds' worth."""
 
 DELIVERED_BEFORE: Final = 1000
-"""Messages before the first in question that are compared, too, beside as many as there are
-deliveries that name none: these may be of them."""
+"""Messages before the first in question that are compared, beside as many as there are deliveries without a name: these
+may be theirs."""
 
 _TOPIC: Final = names.SCHEDULE_TOPIC
-_STEP_BYTES: Final = 1 << 20  # are read at a time, some 5 ms
-_READ_BYTES: Final = 4096  # to read a message takes as long as to go through so many bytes
+_STEP_BYTES: Final = 1 << 20  # of the log in one read, some 5 ms
+_READ_BYTES: Final = 4096  # the read of a message takes as long as a scan of this size
 _DIGITS_MAX: Final = 9  # of a queue's number
 _unique: Final = properties.finder(properties.UNIQUE_KEY)
-_CHANGED: Final = (  # where a message that waited and its delivery may differ
+_CHANGED: Final = (  # properties in which a waiting message and its delivery may differ
     properties.INNER_MULTI_DISPATCH,
     properties.INNER_MULTI_QUEUE_OFFSET,
     properties.CRC32,
@@ -60,16 +58,16 @@ _CHANGED: Final = (  # where a message that waited and its delivery may differ
 
 
 def stated_due_ms(store: MessageStore, level: int, entry: QueueEntry) -> int:
-    """The time at which the message of an entry of a level's queue is due."""
+    """Return the due time of the message of an entry of a level's queue."""
     if entry.tag_code >= 0:
         return entry.tag_code
-    # The place of an extension, which says no more than the record.
+    # The reference to an extension, which has no more than the record.
     stored_ms = store.store_time_of(_TOPIC, level - 1, entry.queue_offset)
     return store.delays.due_ms(level, stored_ms)
 
 
 class _Identity(NamedTuple):
-    """All that a message has in common with its delivery."""
+    """Fields that a message has in common with its delivery."""
 
     topic: str
     queue_id: str
@@ -87,21 +85,20 @@ class _Delivery(NamedTuple):
     store_ms: int
 
 
-class Delivered:
-    """The deliveries of each level from an offset on (``offsets``; of a level that it lacks,
-    from the first message on)."""
+class LevelDeliveries:
+    """Deliveries of each level from an offset on (``offsets``; levels that it lacks count from the first message)."""
 
     def __init__(self, store: MessageStore, offsets: Mapping[int, int]) -> None:
         self._store = store
-        self._until_ms = store.last_store_ms  # what is due later was not delivered
+        self._until_ms = store.last_store_ms  # messages that are due later were not delivered
         self._offsets = offsets
         self._nameless: dict[_Identity, list[_Delivery]] = {}
         self._nameless_levels: Counter[int] = Counter()
         self.found: dict[int, set[int]] = {}
-        """By level the queue offsets of messages that were delivered."""
+        """By level the queue offsets of delivered messages."""
 
     def learn(self, levels: Iterable[int]) -> Iterator[None]:
-        """Look through the log; a step for each that is taken."""
+        """Read the log in steps."""
         firsts = {level: first for level in levels for first in self._due(level)}
         if not firsts:
             return
@@ -111,7 +108,7 @@ class Delivered:
             yield from self._compare(level)
 
     def _due(self, level: int) -> Iterator[QueueEntry]:
-        """The first message of a level that may not be delivered, if it was due."""
+        """Return the first message of a level that may not be delivered, if it was due."""
         store = self._store
         start = max(self._offsets.get(level, 0), store.min_queue_offset(_TOPIC, level - 1))
         for entry in store.iterate_from(_TOPIC, level - 1, start, 1):
@@ -119,8 +116,8 @@ class Delivered:
                 yield entry
 
     def _begin(self, firsts: Mapping[int, QueueEntry]) -> int:
-        """The place in the log of the first possible delivery: behind its message, and behind the
-        records that were stored before that was due."""
+        """Return the offset in the log of the first possible delivery: behind its message, and behind the records
+        before its due time."""
         store = self._store
         due_ms = min(stated_due_ms(store, level, entry) for level, entry in firsts.items())
         begin = min(entry.physical_offset for entry in firsts.values())
@@ -141,12 +138,12 @@ class Delivered:
         return begin
 
     def _note(self, named: int, place: int) -> int:
-        """Note which message a delivery is of; gives how many bytes were read."""
+        """Note the message of a delivery; return the count of bytes read."""
         store = self._store
         try:
             copy = store.content_at(place)
             message = store.content_at(named) if named else None
-        except MessageError:  # whoever reads it for its sake says so
+        except MessageError:  # the delivery logs it
             return _READ_BYTES
         found = properties.parse(copy.properties)
         if found.get(properties.REAL_TOPIC) == copy.topic:
@@ -169,7 +166,7 @@ class Delivered:
             self._nameless_levels[int(level)] += 1
 
     def _compare(self, level: int) -> Iterator[None]:
-        """Find the messages of deliveries that name none."""
+        """Find the messages of deliveries without a name."""
         store = self._store
         first = store.min_queue_offset(_TOPIC, level - 1)
         at = max(self._offsets.get(level, 0), first)
@@ -197,8 +194,8 @@ class Delivered:
                 yield
 
 
-class DeliveredTimers:
-    """The messages with a delivery time that went on, to their topics or into a later slot.
+class TimerDeliveries:
+    """Messages with a delivery time that went on, to their topics or into a later slot.
 
     Only slots that are not noted as read count. A record that was put for a message names it.
     """
@@ -210,10 +207,10 @@ class DeliveredTimers:
         """Their physical offsets."""
 
     def learn(self) -> Iterator[None]:
-        """Look through the log; a step for each that is taken."""
+        """Read the log in steps."""
         store, timers = self._store, self._timers
         at = read_ms = timers.progress.read_ms
-        # What is looked at ends where a slot does: the wheel never gives a time within one.
+        # The range ends where a slot ends: the wheel never gives a time within one.
         end_ms = (store.last_store_ms // timers.precision_ms + 1) * timers.precision_ms
         is_used = False
         while at < end_ms and not is_used:
@@ -240,8 +237,8 @@ class DeliveredTimers:
 
 
 def _in_steps(runs: Iterable[Iterable[tuple[int, int]]], note: Callable[[int, int], int]) -> Iterator[None]:
-    """Note copies, each with the place of its message and its own; a step ends with a run, and
-    within one when ``note`` has read enough bytes."""
+    """Note copies, each with the place of its message and its own place; a step ends with a run, or within it when
+    ``note`` has read enough bytes."""
     spent = 0
     for copies in runs:
         for named, place in copies:
@@ -253,7 +250,7 @@ def _in_steps(runs: Iterable[Iterable[tuple[int, int]]], note: Callable[[int, in
 
 
 def _waiting(message: Content) -> _Identity:
-    """The identity of a message that waits, in the queue that it is for."""
+    """Return the identity of a waiting message in its destination queue."""
     found = properties.parse(message.properties)
     topic = found.get(properties.REAL_TOPIC, "")
     return _identity(message, found, topic, found.get(properties.REAL_QUEUE_ID, ""))

@@ -1,1 +1,1 @@
-"""Lite topics: any number of queues below one topic, which come to be by the first message."""
+"""Lite topics: any number of queues below one topic, which the first message creates."""

@@ -1,6 +1,6 @@
 """Requests of administrators about lite topics (200074 to 200079).
 
-Source: upstream ``LiteManagerProcessor``.
+Source: RocketMQ ``LiteManagerProcessor``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import LiteClient, LiteDispatch, LiteGroup, LiteParent, LiteTopic
 
-NAMES_MAX: Final = 10_000  # that one answer tells
-STEP_ITEMS: Final = 500  # that are looked at in one step; about a millisecond
+NAMES_MAX: Final = 10_000  # in one answer
+STEP_ITEMS: Final = 500  # visited in one step; about a millisecond
 UNKNOWN: Final = -1
 
 
 class LiteAdminProcessor:
-    """200074 to 200079."""
+    """Handlers of administrators' requests (200074 to 200079)."""
 
     def __init__(self, context: BrokerContext, lite: LiteTopics) -> None:
         self._store = context.store
@@ -49,7 +49,7 @@ class LiteAdminProcessor:
         self._lite = lite
 
     def of_broker(self, _: Channel, __: AnyCommand) -> Steps:
-        """200074: how much the broker has of lite topics."""
+        """200074: answer with the counts of the broker's lite topics."""
         lmqs = yield from self._count(LMQ_PREFIX)
         parents = {
             name: facts.expiration_minutes(topic)
@@ -71,7 +71,7 @@ class LiteAdminProcessor:
         return Response(body=fastjson.dumps(info))
 
     def of_parent(self, _: Channel, request: AnyCommand) -> Steps:
-        """200075: how many lite topics a topic has, and whose they are."""
+        """200075: answer with the count of a topic's lite topics, and its groups."""
         name = fields_of(request, LiteParent).topic
         topic = self._parent(name)
         info = LiteParentInfo(
@@ -100,7 +100,7 @@ class LiteAdminProcessor:
         return found
 
     def of_topic(self, _: Channel, request: AnyCommand) -> Response:
-        """200076: who subscribes to a lite topic, and what it has."""
+        """200076: answer with the subscribers of a lite topic, and its offsets."""
         header = fields_of(request, LiteTopic)
         self._parent(header.parent_topic)
         queue = lite_queue(header.parent_topic, header.lite_topic)
@@ -119,7 +119,7 @@ class LiteAdminProcessor:
         return Response(body=fastjson.dumps(info))
 
     def of_client(self, _: Channel, request: AnyCommand) -> Response:
-        """200077: what a client subscribes to."""
+        """200077: answer with the subscriptions of a client."""
         header = fields_of(request, LiteClient)
         self._parent(header.parent_topic)
         if facts.parent_of(self._group(header.group)) != header.parent_topic:
@@ -141,7 +141,7 @@ class LiteAdminProcessor:
     # --- how far a group is ---
 
     def of_group(self, _: Channel, request: AnyCommand) -> Steps:
-        """200078: how far a group is behind, in a lite topic or where it is the farthest."""
+        """200078: answer with the lag of a group, in one lite topic or in those where it is largest."""
         header = fields_of(request, LiteGroup)
         parent = self._bound_parent(header.group)
         if header.lite_topic:
@@ -211,7 +211,7 @@ class LiteAdminProcessor:
         return total, found
 
     def dispatch(self, _: Channel, request: AnyCommand) -> Steps:
-        """200079: have a group, or one client, see again all that is ready for it."""
+        """200079: offer all ready lite topics to a group, or to one client, again."""
         header = fields_of(request, LiteDispatch)
         self._bound_parent(header.group)
         for client in self._lite.subscriptions.of_group(header.group):

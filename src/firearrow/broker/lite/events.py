@@ -1,22 +1,21 @@
 """Lite topics that have messages for a client, and the wake-ups of waiting clients.
 
-A lite topic is *ready* for a group if it has messages behind the group's offset and is not blocked
-by an earlier batch (``state.orderinfo``). It becomes ready when a message arrives, a client begins
-to subscribe, the last of a batch is acknowledged, or the batch's invisible time is over. Then it is
-noted for each client of the group that subscribes to it, and one of those whose pop waits is woken.
-A pop takes what is noted in the order in which it came. Whoever is too late finds nothing; nobody
-is passed over because another one was chosen that does not ask.
+A lite topic is *ready* for a group if it has messages behind the group's offset, and no earlier batch blocks it
+(``state.orderinfo``). It becomes ready when a message arrives, a client subscribes, the last message of a batch is
+acknowledged, or the batch's invisible time is over. Then it is noted for each subscribing client of the group, and one
+of their waiting pops is woken. A pop takes the noted lite topics in the order in which they came. A pop that comes too
+late finds nothing, but no client is passed over because another one was chosen that does not ask.
 
-For which lite topics a client was woken is known until its pop has run. Of these, the ones that it
-has left, because it has enough or is gone, have another one woken. In a group with a wildcard all
-is noted for the group and its pops wait together, so each that leaves something wakes the next.
-A notification takes nothing: one is woken besides the pop.
+The lite topics for which a client was woken are known until its pop has run. If the pop leaves some, because it has
+enough messages or its client is gone, others are woken for them. In a group with a wildcard all lite topics are noted
+for the group, and its pops wait together, so each that leaves some wakes the next. A notification takes nothing: one is
+woken in addition to the pop.
 
-What is noted for a client is among what it subscribes to, for a group with a wildcard among the
-lite topics that there are: the store has more of each than a note.
+The notes of a client are limited by its subscriptions, those of a group with a wildcard by the existing lite topics:
+the store has more data of each than a note.
 
-Java: LiteEventDispatcher notes an event for one client, chosen by chance, and mends what goes
-wrong with that by full dispatches, blacklists and rounds of 10 s.
+Java: LiteEventDispatcher notes an event for one client, chosen by chance, and repairs failures of that by full
+dispatches, blacklists and rounds of 10 s.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from firearrow.message.names import LITE_PREFIX, lite_queue
 from firearrow.services import Scheduler
 from firearrow.store import MessageStore
 
-STEP_QUEUES: Final = 100  # that are looked at in one step; a millisecond
+STEP_QUEUES: Final = 100  # visited in one step; a millisecond
 
 Queue = tuple[str, str]
 """Group and the LMQ of a lite topic."""
 
 
 class LiteEvents:
-    """Note what is ready, and wakes."""
+    """Note ready lite topics, and wake clients."""
 
     def __init__(
         self,
@@ -66,14 +65,14 @@ class LiteEvents:
         self._due: Deadlines[Queue] = Deadlines(scheduler, self._over)
         self._ticks: dict[Queue, int] = {}
         self._called: dict[Key, dict[str, None]] = {}
-        self._has_notifications = False  # the first one ever; until then nobody looks for any
+        self._has_notifications = False  # set by the first one; until then no notification is looked for
 
     def stop(self) -> None:
-        """Wake nobody any more."""
+        """Wake no client any more."""
         self._due.clear()
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
-        """Note the queues of lite topics among those that have new messages."""
+        """Note the lite topics among queues with new messages."""
         for topic, _, _, _ in arrivals:
             if topic.startswith(LITE_PREFIX):
                 self.offer(topic)
@@ -95,7 +94,7 @@ class LiteEvents:
         self._note(queue, self._clients_of(group, queue))
 
     def _clients_of(self, group: str, queue: str) -> list[Subscriber]:
-        """Whom of a group a lite topic is noted for; one for all of them with a wildcard."""
+        """Return the clients of a group for which a lite topic is noted; one stands for all of them with a wildcard."""
         clients = [one for one in self._subscriptions.of_queue(queue) if one.group == group]
         clients += [one for one in self._subscriptions.wildcards_of(queue) if one.group == group]
         return clients
@@ -103,7 +102,7 @@ class LiteEvents:
     def _note(self, queue: str, clients: Sequence[Subscriber]) -> None:
         """Note a lite topic for clients of a group, and wake one of them.
 
-        One that is blocked is noted when it is free: by the acknowledgement, or in time.
+        A blocked lite topic is noted when it is free: by the acknowledgement, or in time.
         """
         if not clients or self._orders.is_blocked(queue, clients[0].group, 0):
             return
@@ -112,7 +111,7 @@ class LiteEvents:
         self._wake(queue, clients)
 
     def _wake(self, queue: str, clients: Sequence[Subscriber]) -> None:
-        """Wake the pop of one of some clients, and a notification, if any waits."""
+        """Wake one pop of some clients, and a notification, if any waits."""
         first = self._chance.randrange(len(clients)) if len(clients) > 1 else 0
         if self._has_notifications:
             self._wake_notification([*clients[first:], *clients[:first]])
@@ -133,7 +132,7 @@ class LiteEvents:
                 return
 
     def has_run(self, parent: str, client_id: str, group: str) -> None:
-        """Have others woken for what a pop has left of that which it was woken for."""
+        """Wake others for the lite topics that a pop has left of those that it was woken for."""
         key = waiting_key(parent, client_id, group)
         for queue in self._called.pop(key, ()):
             if self.is_ready(group, queue) and not self._orders.is_blocked(queue, group, 0):
@@ -147,25 +146,24 @@ class LiteEvents:
                 self._held.wake_next(*notification_key(key))
 
     def notification_key(self, parent: str, client_id: str, group: str) -> Key:
-        """Return what a notification of a client is going to wait under (``HeldPops``)."""
+        """Return the key under which a notification of a client will wait (``HeldPops``)."""
         self._has_notifications = True
         client = self._subscriptions.find(client_id, group)
         pops = waiting_key(parent, client_id, group) if client is None else client.key
         return notification_key(pops)
 
     def waits(self, client: Subscriber) -> None:
-        """Have the pop of a client that begins to wait run again if it has not looked at all that
-        is noted."""
+        """Run a client's pop that begins to wait again if it has not looked at all noted lite topics."""
         if client.ready:
             self._held.wake_next(*client.key)
 
     def closed(self) -> None:
-        """Have others woken for what those were woken for whose connection has ended."""
+        """Wake others in place of the clients of a closed connection."""
         for key in list(self._called):
             self.refused(key)
 
     def refused(self, key: Key) -> None:
-        """Have others woken for what one was woken for that waits no more."""
+        """Wake others in place of a pop that was refused."""
         if key in self._called and not self._held.count(*key):
             parent, name, _ = key
             client_id, _, group = name.rpartition("@")
@@ -177,7 +175,7 @@ class LiteEvents:
         return end > max(self._offsets.query(group, queue, 0), 0)
 
     def has_any(self, client: Subscriber) -> bool:
-        """Return whether a pop of a client may get something, and drop notes that lead to nothing."""
+        """Return whether a pop of a client may get messages, and drop notes that lead to none."""
         for queue in list(islice(client.ready, STEP_QUEUES)):
             if self.is_ready(client.group, queue) and not self._orders.is_blocked(queue, client.group, 0):
                 return True
@@ -185,13 +183,13 @@ class LiteEvents:
         return bool(client.ready)
 
     def begun(self, client: Subscriber, queue: str) -> None:
-        """Note a lite topic that a client has begun to subscribe to, if there is anything."""
+        """Note a lite topic that a client has subscribed to, if it has messages."""
         if self.is_ready(client.group, queue):
             self._note(queue, [client])
 
     def look_through(self, client: Subscriber) -> Iterator[None]:
-        """Note all that is ready for a client, in steps: of what it subscribes to, or of all lite
-        topics of the parent if it has a wildcard."""
+        """Note all ready lite topics for a client, in steps: of its subscriptions, or of the parent if it has a
+        wildcard."""
         queues: Iterable[str | None] = list(client.queues)
         if client.is_wildcard:
             queues = self._store.topics_from(lite_queue(client.parent, ""))
@@ -202,7 +200,7 @@ class LiteEvents:
                 yield
 
     def blocked(self, group: str, queue: str, until_ms: int) -> None:
-        """See that a lite topic is noted again when its last batch becomes visible."""
+        """Note a lite topic again when its last batch becomes visible."""
         place = group, queue
         before = self._ticks.get(place)
         if before is not None:
@@ -211,7 +209,7 @@ class LiteEvents:
         self._ticks[place] = self._due.add(place, seconds)
 
     def freed(self, group: str, queue: str) -> None:
-        """Note a lite topic that has become free, if there is more of it."""
+        """Note a lite topic that has become free, if it has more messages."""
         tick = self._ticks.pop((group, queue), None)
         if tick is not None:
             self._due.discard((group, queue), tick)

@@ -20,7 +20,7 @@ from firearrow.wire.codes import RequestCode
 
 
 class LiteFeature(Feature):
-    """Lite topics, and the pops of them that wait."""
+    """Lite topics, and their waiting pops."""
 
     def __init__(self, base: Base) -> None:
         self._base = base
@@ -56,7 +56,7 @@ class LiteFeature(Feature):
         listen(QueuesDeleted, self.topics.queues_gone)
 
     def services(self) -> Sequence[Service]:
-        """The pops that wait, events, and the expiry of clients and topics."""
+        """Waiting pops, events, and the expiry of clients and topics."""
         config = self._base.settings.broker
         return (
             self.held,

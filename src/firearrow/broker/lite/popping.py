@@ -1,11 +1,10 @@
-"""Pops of lite topics: messages of those that are ready for a client, each topic in its order.
+"""Pops of lite topics: messages of the lite topics that are ready for a client, each in order.
 
-A pop takes what is ready for the client until it has enough. What it takes of one lite topic is a
-batch, which blocks that topic for the group until each message is acknowledged or visible again, as
-pops in order do; but these batches are in memory only. After a restart all that was not
-acknowledged comes again, at once.
+A pop takes ready lite topics until it has enough messages. Its messages of one lite topic are a batch, which blocks
+that topic for the group until each message is acknowledged or visible again, as pops in order do. But these batches are
+in memory only: a restart redelivers all unacknowledged messages at once.
 
-Source: upstream ``PopLiteMessageProcessor``, ``AckMessageProcessor#ackLite``.
+Source: RocketMQ ``PopLiteMessageProcessor``, ``AckMessageProcessor#ackLite``, ``ChangeInvisibleTimeProcessor``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from firearrow.wire.command import FieldValue, Response
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime, PopLiteMessage
 from firearrow.wire.pop import Handle
 
-LOOKS_MAX: Final = 256  # lite topics that a pop looks at; a few ms
+LOOKS_MAX: Final = 256  # lite topics that a pop visits; a few ms
 _QUEUE_ID: Final = 0  # the only queue of a lite topic
 _WRONG: Final = frozenset(
     {
@@ -55,7 +54,7 @@ class LitePop:
 
 
 class LitePopping:
-    """Pops lite topics and notes what became of their messages."""
+    """Pop lite topics, and note acknowledgements."""
 
     def __init__(self, context: BrokerContext, orders: ConsumerOrderInfo, events: LiteEvents) -> None:
         self._store = context.store
@@ -65,8 +64,10 @@ class LitePopping:
         self._events = events
 
     def pop(self, header: PopLiteMessage, client: Subscriber, now_ms: int, *, only_resident: bool) -> LitePop:
-        """Pop for a client; raises Fetch, with all that is ready noted as before, if what comes
-        first must be read from the disk."""
+        """Pop for a client.
+
+        Raise Fetch, with all ready lite topics noted as before, if the first message must be read from the disk.
+        """
         found = LitePop()
         taken: list[str] = []
         for queue in self._candidates(header, client):
@@ -91,7 +92,7 @@ class LitePopping:
         return found
 
     def _candidates(self, header: PopLiteMessage, client: Subscriber) -> list[str]:
-        """Give lite topics that may have messages for a client, first those that the same attempt took."""
+        """Return lite topics that may have messages for a client, first those that the same attempt took."""
         repeated: tuple[str, ...] = ()
         if header.attempt_id and header.attempt_id == client.attempt_id:
             is_wanted = client.queues.__contains__
@@ -99,7 +100,7 @@ class LitePopping:
         return list(dict.fromkeys((*repeated, *islice(client.ready, LOOKS_MAX))))
 
     def _get(self, header: PopLiteMessage, queue: str, count: int, only_resident: bool) -> tuple[bytes, Sequence[int]]:
-        """Give the next messages of a lite topic, and their offsets."""
+        """Return the next messages of a lite topic, and their offsets."""
         group = header.consumer_group
         attempt = header.attempt_id, header.invisible_time
         if self._orders.is_blocked(queue, group, _QUEUE_ID, *attempt):
@@ -124,10 +125,9 @@ class LitePopping:
         return self._store.get(queue, _QUEUE_ID, queue_offset, missing, None, only_resident)
 
     def _offset(self, group: str, queue: str) -> int:
-        """Give the offset at which a group goes on; the first message if it has not begun.
+        """Return the offset at which a group goes on; the first message if it has not begun.
 
-        Java: PopLiteMessageProcessor#getPopOffset begins with the last one, if the first is not in
-        memory any more.
+        Java: PopLiteMessageProcessor#getPopOffset begins with the last one, if the first is not in memory any more.
         """
         moved = self._offsets.take_reset(group, queue, _QUEUE_ID) if self._offsets.resets else None
         if moved is not None:
@@ -135,13 +135,13 @@ class LitePopping:
             self._offsets.commit(group, queue, _QUEUE_ID, moved)
             return moved
         committed = self._offsets.query(group, queue, _QUEUE_ID)
-        if committed < 0:  # from now on administrators see that it is behind
+        if committed < 0:  # from now on administrators see its lag
             committed = 0
             self._offsets.commit(group, queue, _QUEUE_ID, committed)
         return committed
 
     def _take(self, header: PopLiteMessage, queue: str, offsets: Sequence[int], now_ms: int) -> list[str]:
-        """Note a batch; gives how often each message was popped before."""
+        """Note a batch; return the count of earlier pops of each message."""
         group = header.consumer_group
         counts = self._orders.take(
             queue,
@@ -160,11 +160,11 @@ class LitePopping:
     # --- what became of them ---
 
     def end(self, queue: str) -> int:
-        """The offset behind the last message of a lite topic."""
+        """Return the offset behind the last message of a lite topic."""
         return self._store.max_queue_offset(queue, _QUEUE_ID)
 
     def acknowledge(self, group: str, queue: str, queue_offset: int, pop_ms: int) -> bool:
-        """Note that a message was consumed; False if the batch does not have it."""
+        """Note that a message was consumed; return False if the batch does not have it."""
         offsets, orders = self._offsets, self._orders
         committed = max(offsets.query(group, queue, _QUEUE_ID), 0)
         if queue_offset < committed:
@@ -180,7 +180,7 @@ class LitePopping:
         return True
 
     def _settle(self, group: str, queue: str) -> None:
-        """See when a lite topic goes on whose batch has changed."""
+        """Note when a lite topic goes on whose batch has changed."""
         batch = self._orders.batch(queue, group, _QUEUE_ID)
         if batch is not None and not batch.open_bits:
             self._orders.forget(queue, group)
@@ -191,20 +191,20 @@ class LitePopping:
             self._events.blocked(group, queue, until_ms)
 
     def change_visible(self, group: str, queue: str, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
-        """Have a message become visible at another time."""
+        """Change when a message becomes visible."""
         if queue_offset >= self._offsets.query(group, queue, _QUEUE_ID):
             self._orders.change_visible(queue, group, _QUEUE_ID, queue_offset, pop_ms=pop_ms, visible_ms=visible_ms)
             self._settle(group, queue)
 
     def suspend(self, group: str, queue: str, pop_ms: int, visible_ms: int) -> None:
-        """Have the whole batch become visible at a time, which does not count as another pop."""
+        """Change when the whole batch becomes visible; that does not count as another pop."""
         self._orders.suspend(queue, group, _QUEUE_ID, pop_ms=pop_ms, visible_ms=visible_ms)
         self._settle(group, queue)
 
     # --- where a group goes on ---
 
     def reset(self, group: str, queue: str, queue_offset: int) -> None:
-        """Have a group go on elsewhere."""
+        """Move a group to another offset."""
         if queue_offset != self._offsets.query(group, queue, _QUEUE_ID):
             self._offsets.reset(group, queue, _QUEUE_ID, queue_offset)
             self._orders.forget(queue, group)
@@ -212,23 +212,19 @@ class LitePopping:
 
 
 def _offset_in(view: MessageView, queue: str) -> int:
-    """The queue offset that a message has in an LMQ."""
+    """Return the queue offset of a message in an LMQ."""
     queues = view.properties[properties.INNER_MULTI_DISPATCH].split(",")
     offsets = view.properties[properties.INNER_MULTI_QUEUE_OFFSET].split(",")
     return int(offsets[queues.index(queue)])
 
 
-# Acknowledgements and changes of invisible time by consumers of lite topics (200051, 200053).
-#
-#  Source: upstream ``AckMessageProcessor#ackLite``, ``ChangeInvisibleTimeProcessor``.
-
-
 _CONSUMED: Final[dict[str, FieldValue]] = {"popTime": 0, "invisibleTime": 0, "reviveQid": 0}
-"""What is told of a message that was consumed already: clients read these fields."""
+"""Fields of the answer for a message that was consumed already: clients read them."""
 
 
 class LiteAcks:
-    """Notes what became of messages of lite topics, which headers name besides the parent."""
+    """Handlers of acknowledgements and changes of invisible times of lite topics, which headers name beside the
+    parent."""
 
     def __init__(self, context: BrokerContext, popping: LitePopping) -> None:
         self._groups = context.groups
@@ -236,7 +232,7 @@ class LiteAcks:
         self._popping = popping
 
     def ack(self, header: AckMessage, handle: Handle) -> Response:
-        """200051: a message was consumed."""
+        """200051: note that a message was consumed."""
         queue = self._checked_queue(header, handle)
         group, queue_offset = header.consumer_group, header.offset
         if not self._popping.acknowledge(group, queue, queue_offset, handle.pop_ms):
@@ -246,7 +242,7 @@ class LiteAcks:
         return Response()
 
     def change(self, header: ChangeInvisibleTime, handle: Handle, now_ms: int) -> Response:
-        """200053: a message is to become visible at another time; with ``suspend``, its batch."""
+        """200053: change when a message becomes visible again, or with ``suspend`` its batch."""
         queue = self._checked_queue(header, handle)
         group, visible_ms = header.consumer_group, now_ms + header.invisible_time
         if header.offset < self._offsets.query(group, queue, 0):

@@ -1,4 +1,4 @@
-"""Lite topics: who subscribes to which (200071), and pops of them (200070).
+"""Requests of clients of lite topics: subscriptions (200071), and pops (200070).
 
 Source: RocketMQ ``LiteSubscriptionCtlProcessor``, ``PopLiteMessageProcessor``.
 """
@@ -38,19 +38,19 @@ from firearrow.wire.headers import Notification, PopLiteMessage
 from firearrow.wire.pop import ORDER_REVIVE_QUEUE
 
 MESSAGES_MAX: Final = 32  # of one pop
-STEP_NAMES: Final = 200  # of a change, in one step; a millisecond or two
+STEP_NAMES: Final = 200  # of a change in one step; a millisecond or two
 _LAST, _FIRST, _BEHIND = range(3)  # OffsetOption of type POLICY
 
 
-class OfParent(Protocol):
-    """A header that names a parent topic and a group."""
+class LiteHeader(Protocol):
+    """Header that names a parent topic and a group."""
 
     consumer_group: str
     topic: str
 
 
 class LiteProcessor:
-    """Answer pops of lite topics, and notes who subscribes to them."""
+    """Handlers of pops of lite topics, and of subscriptions."""
 
     def __init__(self, context: BrokerContext, cold: ColdReads, lite: LiteTopics) -> None:
         self._settings = context.settings
@@ -70,11 +70,11 @@ class LiteProcessor:
     # --- pops ---
 
     def pop(self, peer: Peer, request: AnyCommand) -> Finished:
-        """200070: answer messages, or that there are none in time."""
+        """200070: answer with messages, or that none came in time."""
         return self._pop(peer, request, aside=self._cold.are_aside)
 
     def _pop_fetched(self, peer: Peer, request: AnyCommand) -> Finished:
-        """Run a pop again that waited for the disk."""
+        """Run a pop again after its reads from the disk."""
         return self._pop(peer, request, aside=False)
 
     def _pop(self, peer: Peer, request: AnyCommand, *, aside: bool) -> Finished:
@@ -99,7 +99,7 @@ class LiteProcessor:
         return self._wait(peer, request, header, now_ms)
 
     def _find(self, header: PopLiteMessage, now_ms: int, *, only_resident: bool) -> LitePop | None:
-        """Return what there is, None if there is nothing; raises Fetch as `LitePopping.pop`."""
+        """Return the found messages, None if there are none; raise Fetch like `LitePopping.pop`."""
         client = self._subscriptions.find(header.client_id, header.consumer_group)
         if client is None:
             return None
@@ -124,7 +124,7 @@ class LiteProcessor:
         return Response(code, "NO_MESSAGE_IN_QUEUE", _fields(header, now_ms, ""))
 
     def _check(self, header: PopLiteMessage, now_ms: int) -> None:
-        """All reasons to refuse a pop, in RocketMQ's order."""
+        """Refuse a pop for all reasons, in RocketMQ's order."""
         broker = self._settings.broker
         address = broker.broker_ip1
         if now_ms - header.born_time - header.poll_time > LATE_MS_MAX:
@@ -139,7 +139,7 @@ class LiteProcessor:
         self._check_topic(header)
         self._check_group(header)
 
-    def _check_topic(self, header: OfParent) -> None:
+    def _check_topic(self, header: LiteHeader) -> None:
         topic = self._topics.get(header.topic)
         if topic is None:
             _refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic [{header.topic}] not exist, apply first please!")
@@ -148,7 +148,7 @@ class LiteProcessor:
         if not facts.is_parent(topic):
             _refuse(ResponseCode.INVALID_PARAMETER, f"the topic [{header.topic}] message type not match")
 
-    def _check_group(self, header: OfParent) -> None:
+    def _check_group(self, header: LiteHeader) -> None:
         name = header.consumer_group
         group = self._groups.find(name)
         if group is None:
@@ -161,7 +161,7 @@ class LiteProcessor:
     # --- notifications ---
 
     def has_message(self, header: Notification) -> bool:
-        """Return whether there is something for a client; refuse what a pop would be refused for."""
+        """Return whether a client may get a message; refuse for the reasons of a pop."""
         if not header.client_id:
             _refuse(ResponseCode.INVALID_PARAMETER, "a lite consumer's clientId is missing")
         self._check_topic(header)
@@ -171,7 +171,7 @@ class LiteProcessor:
         return client is not None and self._events.has_any(client)
 
     def hold(self, peer: Peer, request: AnyCommand, header: Notification, answer: PeerAnswer) -> HoldOutcome:
-        """Keep a notification until there may be something; then ``answer`` runs it again."""
+        """Hold a notification until there may be a message; then ``answer`` runs it again."""
         client_id = header.client_id or ""
         key = self._events.notification_key(header.topic, client_id, header.consumer_group)
         chars = len(client_id) + len(header.attempt_id or "") + len(header.exp or "")
@@ -180,7 +180,7 @@ class LiteProcessor:
     # --- subscriptions ---
 
     def subscribe(self, peer: Peer, request: AnyCommand) -> Answer:
-        """200071: a client subscribes to lite topics, or does no more."""
+        """200071: subscribe a client to lite topics, or unsubscribe it."""
         if not request.body:
             raise BrokerError(ResponseCode.ILLEGAL_OPERATION, "Request body is null.")
         changes = body_of(request, LiteSubscriptionChanges).subscription_set
@@ -198,7 +198,7 @@ class LiteProcessor:
 
     def _change(self, peer: Peer, change: LiteSubscription) -> Iterator[None]:
         client_id, name, parent = change.client_id or "", change.group or "", change.topic or ""
-        # The parent would be in the name of each queue.
+        # The name of each queue contains the parent's.
         fault = names.validate_topic(parent)
         if fault is None and max(len(client_id), len(name)) > CLIENT_CHARS_MAX:
             fault = f"a client id or group has more than {CLIENT_CHARS_MAX} characters"
@@ -220,7 +220,7 @@ class LiteProcessor:
                 ResponseCode.ILLEGAL_OPERATION, "subscribe lite operation is not supported for this group"
             )
         client, is_new = self._subscriptions.join(client_id, name, parent, peer, is_wildcard=is_wildcard)
-        if is_new:  # what waited as nobody's may wait as another's now
+        if is_new:  # pops that waited before the client was known may wait under another key now
             self._held.release(*waiting_key(parent, client_id, name)[:2])
         if is_wildcard:
             if is_new:
@@ -235,10 +235,10 @@ class LiteProcessor:
             yield from self._replace(client, group, queues)
 
     def _replace(self, client: Subscriber, group: SubscriptionGroupConfig | None, queues: list[str]) -> Iterator[None]:
-        """Have a client subscribe to these and no others.
+        """Subscribe a client to exactly these lite topics.
 
-        Java: LiteSubscriptionRegistryImpl#addCompleteSubscription lets it have more than the quota,
-        and what another client has of an exclusive group.
+        Java: LiteSubscriptionRegistryImpl#addCompleteSubscription lets it have more than the quota, and lite topics of
+        another client of an exclusive group.
         """
         wanted = dict.fromkeys(queues)
         for number, queue in enumerate([old for old in client.queues if old not in wanted], 1):
@@ -279,7 +279,7 @@ class LiteProcessor:
             self._events.begun(client, queue)
 
     def _evict(self, client: Subscriber, group: SubscriptionGroupConfig | None, queue: str) -> None:
-        """Take a lite topic from the clients of the group that have it, and tell them."""
+        """Take a lite topic from the clients of the group that have it, and notify them."""
         parts = names.lite_parts(queue)
         assert parts is not None
         for other in self._owners(client.group, queue):
@@ -292,7 +292,7 @@ class LiteProcessor:
             if other.channel is not None:
                 code = RequestCode.NOTIFY_UNSUBSCRIBE_LITE
                 other.channel.push(request_of(code, fields, oneway=True))
-            if facts.begins_anew(group, evicted=True):
+            if facts.begins_again(group, evicted=True):
                 self._popping.reset(client.group, queue, 0)
 
     def _owners(self, group: str, queue: str) -> list[Subscriber]:
@@ -301,13 +301,13 @@ class LiteProcessor:
     def _remove(self, client: Subscriber, group: SubscriptionGroupConfig | None, queues: list[str]) -> Iterator[None]:
         for number, queue in enumerate(queues, 1):
             removed = self._subscriptions.remove(client, queue)
-            if removed and facts.begins_anew(group, evicted=False):
+            if removed and facts.begins_again(group, evicted=False):
                 self._popping.reset(client.group, queue, 0)
             if number % STEP_NAMES == 0:
                 yield
 
     def _begin(self, group: str, queue: str, option: OffsetOption) -> None:
-        """Have a group begin with a lite topic where its client says."""
+        """Move a group to the first offset that its client chooses in a lite topic."""
         at: int | None = None
         if option.type == "POLICY":
             at = {_FIRST: 0, _BEHIND: self._popping.end(queue)}.get(option.value)

@@ -1,10 +1,9 @@
 """Subscriptions to lite topics; in memory only, as clients repeat them every 30 s.
 
-A client of a group subscribes to lite topics one by one, or, where the group's attribute
-``lite.sub.wildcard`` says so, to all of the parent. Lite topics are named by their queues here
-(``%LMQ%$parent$lite``).
+A client of a group subscribes to lite topics one by one, or to all of the parent if the group has the attribute
+``lite.sub.wildcard``. Here the name of a lite topic is that of its queue (``%LMQ%$parent$lite``).
 
-Source: upstream ``LiteSubscriptionRegistryImpl``.
+Source: RocketMQ ``LiteSubscriptionRegistryImpl``.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from firearrow.wire.codes import ResponseCode
 
 CLIENTS_MAX: Final = 50_000  # of all groups: some 40 MB; each is a process, or a part of one
 EVERYBODY: Final = "*"
-"""The client id under which pops of a group with a wildcard wait."""
+"""Client id under which pops of a group with a wildcard wait."""
 _POPS: Final = -1
 _NOTIFICATIONS: Final = 0
 
 
 def waiting_key(parent: str, client_id: str, group: str) -> tuple[str, str, int]:
-    """Give what pops of a client wait under (``HeldPops``)."""
+    """Return the key under which pops of a client wait (``HeldPops``)."""
     return parent, f"{client_id}@{group}", _POPS
 
 
 def notification_key(pops: tuple[str, str, int]) -> tuple[str, str, int]:
-    """Give what notifications wait under for a client whose pops wait under a key."""
+    """Return the key for notifications of a client, by the key for its pops."""
     return *pops[:2], _NOTIFICATIONS
 
 
-class LiteBegun(NamedTuple):
+class FirstLiteSubscription(NamedTuple):
     """A client subscribes to lite topics, the first since the start."""
 
 
 class Subscriber:
-    """A client of a group, what it subscribes to, and what is ready for it.
+    """Client of a group, its subscriptions, and the lite topics that are ready for it.
 
-    ``ready`` has the queues that may have something for the group, the first to come first; those
-    of a group with a wildcard are the group's. ``attempt_id`` and ``taken`` are of its last pop.
+    ``ready`` has the queues that may have messages for the group, oldest first; clients of a group with a wildcard
+    share it. ``attempt_id`` and ``taken`` are those of its last pop.
     """
 
     __slots__ = (
@@ -61,7 +60,7 @@ class Subscriber:
         self.ready = ready
         self.channel: Channel | None = None
         self.heard_at = 0.0
-        self.popped_ms = -1  # when it asked last
+        self.popped_ms = -1  # time of its last pop
         self.attempt_id: str | None = None
         self.taken: tuple[str, ...] = ()
 
@@ -73,33 +72,33 @@ class Subscriber:
 
 
 class LiteSubscriptions:
-    """All subscribers. ``count`` is how many subscriptions to single lite topics there are, and
-    ``client_count`` how many clients.
+    """All subscribers. ``count`` is the number of subscriptions to single lite topics, ``client_count`` the number of
+    clients.
 
-    The first one ever is an event: until then no message is looked at for lite topics.
+    The first subscription ever is an event: before it no message is examined for lite topics.
     """
 
-    def __init__(self, clock: Clock, begun: Event[LiteBegun]) -> None:
+    def __init__(self, clock: Clock, begun: Event[FirstLiteSubscription]) -> None:
         self._monotonic = clock.monotonic
         self._begun = begun
         self._has_begun = False
         self._by_group: dict[str, dict[str, Subscriber]] = {}
         self._by_queue: dict[str, tuple[Subscriber, ...]] = {}
-        # Groups that want all of a parent, and their clients; what is ready is the group's.
+        # Groups with a wildcard by parent, and their clients.
         self._wildcards: dict[str, dict[str, dict[str, Subscriber]]] = {}
         self.count = self.client_count = 0
 
     def find(self, client_id: str, group: str) -> Subscriber | None:
-        """Give a client of a group, None if it subscribes to nothing."""
+        """Return a client of a group, None if it has no subscription."""
         return self._by_group.get(group, {}).get(client_id)
 
     def join(
         self, client_id: str, group: str, parent: str, channel: Channel | None, *, is_wildcard: bool
     ) -> tuple[Subscriber, bool]:
-        """Give a client that has just said something, and whether it is new.
+        """Return the client of a present request, and whether it is new.
 
-        One that has another parent, or is of another kind than before, begins anew. BrokerError if
-        there are too many.
+        A client with another parent, or of another kind than before, begins again. Raise BrokerError if there are too
+        many.
         """
         known = self.find(client_id, group)
         if known is not None and (known.parent, known.is_wildcard) != (parent, is_wildcard):
@@ -108,7 +107,7 @@ class LiteSubscriptions:
         is_new = known is None
         if not self._has_begun:
             self._has_begun = True
-            self._begun(LiteBegun())
+            self._begun(FirstLiteSubscription())
         if known is None:
             if self.client_count >= CLIENTS_MAX:
                 raise BrokerError(
@@ -134,7 +133,7 @@ class LiteSubscriptions:
         return subscriber
 
     def add(self, subscriber: Subscriber, queue: str) -> bool:
-        """Note that a client subscribes to a lite topic; False if it did."""
+        """Subscribe a client to a lite topic; return False if it was subscribed."""
         if queue in subscriber.queues:
             return False
         subscriber.queues[queue] = None
@@ -143,7 +142,7 @@ class LiteSubscriptions:
         return True
 
     def remove(self, subscriber: Subscriber, queue: str) -> bool:
-        """Note that a client subscribes to a lite topic no more; False if it did not."""
+        """Unsubscribe a client from a lite topic; return False if it was not subscribed."""
         if queue not in subscriber.queues:
             return False
         del subscriber.queues[queue]
@@ -175,38 +174,38 @@ class LiteSubscriptions:
             del self._wildcards[subscriber.parent]
 
     def forget_queue(self, queue: str) -> None:
-        """Forget a lite topic, which is deleted."""
+        """Forget a deleted lite topic."""
         for subscriber in self._by_queue.get(queue, ()):
             self.remove(subscriber, queue)
         for subscriber in self.wildcards_of(queue):
             subscriber.ready.pop(queue, None)
 
     def of_queue(self, queue: str) -> Iterable[Subscriber]:
-        """Give who subscribes to a lite topic by its name."""
+        """Return the subscribers of a lite topic by its name."""
         return self._by_queue.get(queue, ())
 
     def wildcards_of(self, queue: str) -> Iterator[Subscriber]:
-        """Give one client of each group that wants all lite topics of this one's parent."""
+        """Yield one client of each group that consumes all lite topics of this one's parent."""
         if self._wildcards:
             parts = lite_parts(queue)
             for clients in self._wildcards.get(parts[0] if parts else "", {}).values():
                 yield next(iter(clients.values()))
 
     def wildcard_ready(self, parent: str, group: str) -> bool:
-        """Tell whether anything is ready for a group that wants all lite topics of a parent."""
+        """Return whether a lite topic is ready for a group with a wildcard."""
         clients = self._wildcards.get(parent, {}).get(group)
         return bool(clients and next(iter(clients.values())).ready)
 
     def of_group(self, group: str) -> list[Subscriber]:
-        """Give the clients of a group."""
+        """Return the clients of a group."""
         return list(self._by_group.get(group, {}).values())
 
     def groups(self) -> list[str]:
-        """Give the groups that have clients."""
+        """Return the groups that have clients."""
         return list(self._by_group)
 
     def silent(self, seconds: float) -> list[Subscriber]:
-        """Give the clients that have said nothing for so long."""
+        """Return the clients without a request for a time."""
         before = self._monotonic() - seconds
         return [
             client for clients in self._by_group.values() for client in clients.values() if client.heard_at < before

@@ -1,4 +1,15 @@
-"""The parts that serve lite topics, as a whole."""
+"""Parts that serve lite topics, as a whole; sharding and expiry.
+
+*Sharding.* A client chooses a queue of the parent by the name of a lite topic, and so the broker of the cluster that
+has the lite topic.
+
+*Expiry.* A lite topic is deleted when its last message is older than its parent's ``lite.topic.expiration`` (minutes),
+consumed or not. Every two minutes the lite topics of all parents with such a time are visited, some in each turn of the
+event loop. The queue is deleted, with its groups' offsets and subscriptions; the messages stay in the parent's queues.
+
+Source: RocketMQ ``LiteShardingImpl``, whose hash is Guava's ``Hashing#consistentHash``;
+``AbstractLiteLifecycleManager``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +23,7 @@ from firearrow.broker.events import GroupDeleted
 from firearrow.broker.lite import facts
 from firearrow.broker.lite.events import LiteEvents
 from firearrow.broker.lite.popping import LitePopping
-from firearrow.broker.lite.subscriptions import LiteBegun, LiteSubscriptions
+from firearrow.broker.lite.subscriptions import FirstLiteSubscription, LiteSubscriptions
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.registering.routes import Queues, TopicRoutes
@@ -32,7 +43,7 @@ class LiteTopics(Service):
     ) -> None:
         super().__init__("lite topics")
         self.held = held
-        self.subscriptions = LiteSubscriptions(context.clock, events.of(LiteBegun))
+        self.subscriptions = LiteSubscriptions(context.clock, events.of(FirstLiteSubscription))
         self.orders = ConsumerOrderInfo(context.clock)
         self.events = LiteEvents(
             self.subscriptions,
@@ -52,27 +63,27 @@ class LiteTopics(Service):
         self._groups = context.groups
         self._known: tuple[DataVersion, str] | None = None
         self._known_groups: list[str] = []
-        events.listen(LiteBegun, lambda _: events.listen(MessagesArrived, self.events.arrived))
+        events.listen(FirstLiteSubscription, lambda _: events.listen(MessagesArrived, self.events.arrived))
 
     async def stop(self) -> None:
-        """Wake nobody any more."""
+        """Wake no client any more."""
         self.events.stop()
 
     def expire(self) -> None:
-        """Forget clients that have said nothing for some minutes: they are gone."""
+        """Forget clients that have sent no request for some minutes: they are gone."""
         timeout_ms = self._settings.broker.lite_subscription_check_timeout_mills
         for client in self.subscriptions.silent(timeout_ms / 1000):
             self.subscriptions.leave(client)
 
     def group_gone(self, gone: GroupDeleted) -> None:
-        """Forget the clients of a group that is deleted, and refuse what they wait for."""
+        """Forget the clients of a deleted group, and refuse their waiting requests."""
         for client in self.subscriptions.of_group(gone.group):
             self.held.group_gone(GroupDeleted(client.key[1]))
             self.subscriptions.leave(client)
         self.orders.group_gone(gone)
 
     def queues_gone(self, gone: QueuesDeleted) -> None:
-        """Forget a lite topic that is deleted."""
+        """Forget a deleted lite topic."""
         parts = lite_parts(gone.topic)
         if parts is not None:
             self.subscriptions.forget_queue(gone.topic)
@@ -80,7 +91,7 @@ class LiteTopics(Service):
                 self.orders.forget(gone.topic, group)
 
     def _groups_of(self, parent: str) -> list[str]:
-        """The groups of a parent, which many lite topics that are deleted in a row ask for."""
+        """Return the groups of a parent, remembered for many deleted lite topics in a row."""
         version = self._groups.data_version
         if self._known != (version, parent):
             self._known = version, parent
@@ -88,16 +99,11 @@ class LiteTopics(Service):
         return self._known_groups
 
 
-# Which broker of a cluster has a lite topic: a client chooses a queue of the parent by its name.
-#
-# Source: upstream ``LiteShardingImpl``; the hash is Guava's ``Hashing#consistentHash``.
-
-
 _MASK: Final = (1 << 64) - 1
 
 
 def bucket(name: str, count: int) -> int:
-    """Choose one of ``count``, such that with one more few names change their place."""
+    """Choose one of ``count``, such that with one more, few names change their place."""
     assert count > 0
     state = java_hash(name) & _MASK
     chosen = 0
@@ -111,15 +117,14 @@ def bucket(name: str, count: int) -> int:
 
 
 class LiteSharding:
-    """Says whether lite topics are this broker's, as far as it knows where the parent's queues
-    are."""
+    """Decide which lite topics belong to this broker, as far as it knows the parent's queues."""
 
     def __init__(self, routes: TopicRoutes, broker_name: str) -> None:
         self._routes = routes
         self._broker_name = broker_name
 
     def is_here(self, parent: str, lite_topic: str) -> bool:
-        """Tell whether a lite topic is this broker's; where nothing is known yet, it is."""
+        """Return whether a lite topic belongs to this broker; True where the parent's queues are unknown."""
         found: list[Queues | None] = []
         self._routes.find(parent, found.append)
         queues = found[0] if found else None
@@ -128,24 +133,15 @@ class LiteSharding:
         return queues[bucket(lite_topic, len(queues))].broker_name == self._broker_name
 
 
-# Lite topics that nobody sends to any more are deleted, after the time that their parent says.
-#
-#  A lite topic is as old as its last message; whether that was consumed does not count. Those of all parents with a
-# time (``lite.topic.expiration``, minutes) are gone through every two minutes, some in each turn of the event loop.
-# What is deleted are the queue, its groups' offsets and subscriptions; the messages stay in the parent's queues.
-#
-# Source: upstream ``AbstractLiteLifecycleManager``.
-
-
 log = logging.getLogger(__name__)
 
-STEP_QUEUES: Final = 100  # that are looked at in one turn; a millisecond
+STEP_QUEUES: Final = 100  # visited in one turn; a millisecond
 STEP_SECONDS: Final = 0.005
 _MINUTE_MS: Final = 60_000
 
 
 class LiteExpiry:
-    """Deletes lite topics whose time is over."""
+    """Delete lite topics whose time is over."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -157,7 +153,7 @@ class LiteExpiry:
         self._round: Iterator[int] | None = None
 
     def step(self) -> float:
-        """Look at some lite topics; gives the seconds until there is more to do."""
+        """Visit some lite topics; return the seconds until there is more to do."""
         if self._round is None:
             self._round = self._go_round()
         for deleted in self._round:
@@ -168,7 +164,7 @@ class LiteExpiry:
         return self._settings.broker.lite_ttl_check_interval / 1000
 
     def _go_round(self) -> Iterator[int]:
-        """Go through all lite topics; gives after each step how many it has deleted."""
+        """Visit all lite topics; yield the count of deleted ones after each step."""
         parents = {
             name: facts.expiration_minutes(topic)
             for name, topic in self._topics.table.items()
@@ -193,7 +189,7 @@ class LiteExpiry:
         return end > 0 and self._clock.now_ms() - last_ms > age_ms
 
     def _delete(self, parent: str, queues: list[str]) -> int:
-        """Delete lite topics; gives how many, none if the disk is too full for that."""
+        """Delete lite topics; return their count, 0 if the disk is too full for that."""
         try:
             self._store.delete_lmqs(queues)
         except DiskFull:

@@ -361,7 +361,7 @@ def _bits_of(text: str) -> list[int]:
     if len(text) > BITS_CHARS_MAX:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"bits of {len(text)} characters name messages further apart than those of a pop: "
+            f"bits of {len(text)} characters name messages farther apart than in any pop: "
             f"there are at most {BITS_CHARS_MAX}",
         )
     try:
@@ -371,6 +371,7 @@ def _bits_of(text: str) -> list[int]:
     found = [8 * number + bit for number, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1]
     if len(found) > OFFSETS_MAX:
         raise BrokerError(
-            ResponseCode.MESSAGE_ILLEGAL, f"{len(found)} messages of one pop are acknowledged, of at most {OFFSETS_MAX}"
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"{len(found)} messages of one pop are acknowledged, the limit is {OFFSETS_MAX}",
         )
     return found

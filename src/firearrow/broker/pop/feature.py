@@ -205,5 +205,5 @@ class RollbackProcessor:
     def roll_back(self, peer: Peer, request: AnyCommand) -> Steps:
         """200056: answer when the revive topics have every pop until now."""
         count = yield from self._books.move(self._clock.now_ms())
-        log.info("what is popped is noted in the revive topics now", extra={"count": count, "client": peer.address})
+        log.info("the revive topics have all pops now", extra={"count": count, "client": peer.address})
         return Response()

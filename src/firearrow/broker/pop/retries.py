@@ -137,7 +137,7 @@ class Retries:
             entry.queue_offset: entry for entry in store.iterate_from(topic, queue_id, queue_offset, ENTRIES_AHEAD)
         }
         if not ahead and queue_offset < store.queue(topic, queue_id).next_offset:
-            raise MessageError("its queue does not reach it yet", "queue offset")
+            raise MessageError("its queue does not reach its offset yet", "queue offset")
         entries.update(ahead)
         return entries.get(queue_offset)
 
@@ -283,11 +283,11 @@ class RemoteReads:
         return found
 
     async def _read(self, place: RemotePlace) -> None:
-        found: Content | MessageError | None = MessageError("it was not read", "broker")
+        found: Content | MessageError | None = MessageError("the message was not read", "broker")
         try:
             found = await self._pulled(place)
         except (OSError, FirearrowError) as error:
-            found = MessageError(f"it can't be read from {place.broker_name}: {error}", "broker")
+            found = MessageError(f"the message can't be read from {place.broker_name}: {error}", "broker")
         finally:
             self._under_way.discard(place)
             if len(self._found) >= UNDER_WAY_MAX:
@@ -300,7 +300,7 @@ class RemoteReads:
         brokers = [] if route is None else route.broker_datas
         addresses = [it.broker_addrs for it in brokers if it.broker_name == place.broker_name]
         if not addresses or 0 not in addresses[0]:
-            raise MessageError(f"no name server knows where {place.topic} is there", "broker")
+            raise MessageError(f"no name server knows the broker {place.broker_name} of topic {place.topic}", "broker")
         broker = self._settings.broker
         answer = await self._client.answer(
             addresses[0][0],
@@ -324,7 +324,7 @@ class RemoteReads:
             return decode_content(bytes(answer.body))
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             return None
-        raise MessageError(f"it is answered with {answer.code}: {answer.remark}", "broker")
+        raise MessageError(f"the broker answered {answer.code}: {answer.remark}", "broker")
 
 
 # --- the log of failed redeliveries ---

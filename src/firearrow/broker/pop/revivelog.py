@@ -61,8 +61,8 @@ class PopBatch:
     """Messages of a queue that one pop took, as their acknowledgements see them.
 
     All of them share the ``handle``. ``open`` contains a bit for each message that is not acknowledged, by its distance
-    from the first; it is 0 if acknowledgements are not followed. ``places`` are the queue offsets, in the timer's queue, of
-    the batch's records.
+    from the first; it is 0 if acknowledgements are not followed. ``places`` are the queue offsets of the batch's
+    records in the timer's queue.
     """
 
     __slots__ = (

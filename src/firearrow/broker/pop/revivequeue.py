@@ -148,7 +148,7 @@ class ReviveQueue:
         self._failures += 1
         if self._failures <= FAILURES_SAID_MAX:
             log.error(
-                "record of popped messages is left out: it can't be read",
+                "record of popped messages is skipped: it can't be read",
                 extra={"topic": self.topic, "queue_id": self.queue_id, "queue_offset": revive_offset, "error": error},
             )
 

@@ -19,7 +19,7 @@ from firearrow.wire.codes import RequestCode
 
 
 class ReplicationFeature(Feature):
-    """Both directions: a master tells slaves of changes, a slave asks its master."""
+    """Both directions of replication: a master sends changes to slaves, a slave asks its master."""
 
     def __init__(self, base: Base, groups: GroupFeature, offsets: ConsumerOffsets) -> None:
         self._base = base
@@ -40,15 +40,15 @@ class ReplicationFeature(Feature):
         )  # fmt: skip
 
     def begin(self) -> None:
-        """Begin to copy the log, or to give it away."""
+        """Begin to copy the log, or to send it."""
         self._replication = self._base.replicas.begin(self._base.store, self._base.clock)
 
     def handlers(self) -> Handlers:
-        """Handler of the changes that slaves ask for."""
+        """Handler of slaves' requests for changes."""
         return {RequestCode(code): handler for code, handler in self.feed.handlers().items()}
 
     def listen(self) -> None:
-        """In a slave, ask the master for topics of which there are messages."""
+        """In a slave, ask the master for topics that get messages."""
         if self._base.replicas.is_slave:
             self._base.events.listen(MessagesArrived, self.sync.arrived)
 
@@ -57,5 +57,5 @@ class ReplicationFeature(Feature):
         return (self._replication,)
 
     def services(self) -> Sequence[Service]:
-        """The changes that are told, and in a slave the questions to the master."""
+        """The feed of changes, and in a slave the requests to the master."""
         return (self.feed, self.sync) if self._base.replicas.is_slave else (self.feed,)

@@ -1,4 +1,8 @@
-"""Refusals of a slave: it has its master's messages and state, and nothing of its own."""
+"""Refusals by role.
+
+A slave has its master's messages and state, and takes no others. A master refuses messages at once while too few
+brokers are in sync with it.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +65,11 @@ TABLE_CHANGES: Final = frozenset(
 
 
 def refused_by_acting_slave(takes_pops: Callable[[], bool], has_database: bool) -> Condition:
-    """The same where slaves act for their master: its producers are to try another one; pops are
-    taken while they can be noted elsewhere. ``has_database``: they are noted in RocksDB here."""
+    """Refuse requests in a slave that may act for its master: producers should try another master.
+
+    Pops are taken while they can be noted at another master; with ``has_database`` they are noted in RocksDB here, and
+    so refused.
+    """
     why = _NO_POP_IN_DATABASE if has_database else _NO_POP_NOW
 
     def condition(row: Row) -> Check | None:
@@ -80,10 +87,10 @@ def refused_by_acting_slave(takes_pops: Callable[[], bool], has_database: bool) 
 
 
 def refused_by_slave(row: Row) -> Check | None:
-    """Give the check by which a slave refuses what only masters take.
+    """Return the check by which a slave refuses requests for masters only.
 
-    Java: has the remark on topics and groups, in AdminBrokerProcessor#validateSlave, but never
-    gives it; what is changed on a slave is lost when it asks its master the next time.
+    Java: has the remark on topics and groups, in AdminBrokerProcessor#validateSlave, but never gives it. A change on a
+    slave is lost when the slave asks its master the next time.
     """
     return _refused(row, None)
 
@@ -111,9 +118,6 @@ def _refusal(code: RequestCode) -> tuple[ResponseCode, str]:
     return ResponseCode.SERVICE_NOT_AVAILABLE, _NO_PUT
 
 
-# Refusals of a master while too few others are in sync with it: it refuses messages at once.
-
-
 _WAITS_FOR_NOBODY: Final = "WAIT\x01false"
 _HEADERS: Final[dict[int, type[SendMessage | SendMessageV2] | None]] = {
     RequestCode.SEND_MESSAGE: SendMessage,
@@ -124,8 +128,10 @@ _HEADERS: Final[dict[int, type[SendMessage | SendMessageV2] | None]] = {
 
 
 def refused_alone(needed: Callable[[], int], in_sync_count: Callable[[], int], key: str) -> Condition:
-    """Give the condition by which a master takes messages only if as many as are needed, itself
-    among them, are in sync; ``key`` says how many. Those with ``WAIT=false`` wait for nobody.
+    """Return the condition by which a master takes messages only if enough brokers are in sync, itself among them.
+
+    ``needed`` returns their number, which the configuration sets by ``key``. Messages with ``WAIT=false`` wait for no
+    other broker, and are taken.
 
     Java: CommitLog#asyncPutMessage.
     """
@@ -149,6 +155,6 @@ def refused_alone(needed: Callable[[], int], in_sync_count: Callable[[], int], k
 
 
 def refused_by_acting_master(replicas: Replicas, config: StoreConfig) -> Condition:
-    """Give it for a synchronous master whose slaves act for it."""
+    """Return the condition for a synchronous master whose slaves act for it."""
     key = "minInSyncReplicas" if config.enable_auto_in_sync_replicas else "inSyncReplicas"
     return refused_alone(replicas.needed, lambda: replicas.in_sync_count, key)

@@ -1,6 +1,6 @@
-"""A broker among its replicas: a master that sends its log, or a slave that follows one.
+"""Role of a broker among its replicas: a master that sends its log, or a slave that follows one.
 
-Source of the rules: upstream ``BrokerStartup``, ``DefaultHAService``.
+Source of the rules: RocketMQ ``BrokerStartup``, ``DefaultHAService``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SYNC_MASTER: Final = "SYNC_MASTER"
 
 
 def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
-    """Raise a `ConfigError` where the role does not fit the number.
+    """Raise a `ConfigError` if the role does not fit the number of the broker.
 
     Java: BrokerStartup sets the number of a master to 0, whatever the file says.
     """
@@ -41,13 +41,13 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
     ):
         raise ConfigError(
             "allAckInSyncStateSet, asyncLearner and syncFromLastFile need "
-            "enableControllerMode=true: only controllers say who is in sync"
+            "enableControllerMode=true: only controllers know the brokers in sync"
         )
     goes_by_fewer = broker.enable_slave_acting_master and store.enable_auto_in_sync_replicas
     if store.min_in_sync_replicas > 1 and not (broker.enable_controller_mode or goes_by_fewer):
         raise ConfigError(
             "minInSyncReplicas needs enableControllerMode=true, or enableSlaveActingMaster=true "
-            "and enableAutoInSyncReplicas=true: else nobody says who is in sync"
+            "and enableAutoInSyncReplicas=true: otherwise the brokers in sync are unknown"
         )
     if broker.enable_controller_mode and broker.enable_slave_acting_master:
         raise ConfigError(
@@ -61,10 +61,10 @@ def check_role(broker: BrokerConfig, store: StoreConfig) -> None:
 
 
 class Replicas:
-    """The broker's part in replication: ``master`` or ``slave`` is there, the other one None.
+    """Part of the broker in replication: either ``master`` or ``slave``, the other one is None.
 
-    ``access`` is how they get in at each other's port for slaves. ``acts``: slaves act for their
-    master here.
+    ``access`` is how brokers authenticate at each other's port for slaves. With ``acts``, slaves act for their master
+    here.
     """
 
     def __init__(self, config: StoreConfig, access: HaAccess = OPEN, *, acts: bool = False) -> None:
@@ -78,31 +78,30 @@ class Replicas:
         self.slave: Slave | None = None
         self._sender: Master | None = None
         self.members: dict[int, str] = {}
-        """The brokers of this name, itself among them, if slaves act for their master."""
+        """Brokers of this name by number, itself among them, if slaves act for their master."""
         self.linked: Event[None] = Event()
-        """Told when a slave begins to follow, or a master is connected."""
+        """Event: a slave begins to follow, or a master is connected."""
         self.counted: Event[None] = Event()
-        """Told when others than before are waited for."""
-        self._states: Mapping[int, int] = {}  # what slaves have confirmed, by their number
+        """Event: messages wait for other brokers than before."""
+        self._states: Mapping[int, int] = {}  # by number, the version that a slave has confirmed
         self.master_is_online = True
-        """Whether clients find the master, if there is one."""
+        """Return whether clients find the master, if there is one."""
 
     @property
     def is_slave(self) -> bool:
-        """Tell whether another broker is the master."""
+        """Return whether another broker is the master."""
         return self._config.broker_role == SLAVE
 
     @property
     def in_sync_count(self) -> int:
-        """Number of brokers of the name in sync with this master, itself among them; where slaves act for their
-        master."""
+        """Number of brokers of the name in sync with this master, itself among them; for names whose slaves act."""
         master = self.master
         known = [] if master is None else master.following
         in_sync = 1 + sum(master.is_in_sync(it) for it in known) if master is not None else 1
         return min(len(self.members.keys() - {MASTER_ID}) + 1, in_sync)
 
     def needed(self) -> int:
-        """Give the number of brokers that must have a message before its sender is answered.
+        """Return the number of brokers that must have a message before its sender gets the answer.
 
         Java: CommitLog#calcNeedAckNums, once for each message.
         """
@@ -112,20 +111,20 @@ class Replicas:
         return max(min(config.in_sync_replicas, self.in_sync_count), config.min_in_sync_replicas)
 
     def meet(self, members: dict[int, str]) -> None:
-        """Know the brokers of the name that are there."""
+        """Note the brokers of the name that exist."""
         self.members = members
         if self._confirming is not None:
             self._confirming.answer()
 
     def know_states(self, states: Mapping[int, int], version: int) -> None:
-        """Know up to which version slaves have the state beside the log; it is at ``version``."""
+        """Note the version of the state beside the log that each slave has; this broker is at ``version``."""
         self._states = states
 
     def confirms(self, version: int) -> bool:
-        """Tell whether all that the answer to a change waits for have the state up to a version.
+        """Return whether all slaves that the answer to a change waits for have a version of the state.
 
-        Of slaves that are connected, as many as a message waits for. One that is away, or
-        RocketMQ's, which can't confirm, delays no change: no controller makes it master.
+        These are as many connected slaves as a message waits for. A disconnected slave, or one of RocketMQ's, which
+        can't confirm, delays no change: no controller makes it master.
         """
         config = self._config
         if config.broker_role != SYNC_MASTER or config.in_sync_replicas < 2:
@@ -135,34 +134,34 @@ class Replicas:
 
     @property
     def has_master(self) -> bool:
-        """Tell whether it is a slave whose master is there."""
+        """Return whether this is a slave whose master is online."""
         return self.is_following and self.master_is_online
 
     @property
     def is_following(self) -> bool:
-        """Tell whether it is a slave that gets the log of its master."""
+        """Return whether this is a slave that gets the log of its master."""
         return self.slave is not None and self.slave.is_following
 
     @property
     def is_connected(self) -> bool:
-        """Tell whether it is a slave that is connected to its master."""
+        """Return whether this is a slave that is connected to its master."""
         return self.slave is not None and self.slave.is_connected
 
     def unfit_hosts(self) -> set[str]:
-        """The hosts of slaves that this master has refused since they have another log."""
+        """Return the hosts of slaves that this master has refused because they have another log."""
         return set() if self.master is None else self.master.unfit_hosts
 
     def slave_hosts(self) -> list[str]:
-        """The hosts of the slaves that follow this master."""
+        """Return the hosts of the slaves that follow this master."""
         known = [] if self.master is None else self.master.slaves
         return [it.address.rpartition(":")[0] for it in known if it.sending.acked >= 0]
 
     async def bind(self, host: str, asked_port: int, port: int) -> int:
-        """Take the port for slaves; give it, as others are to be told.
+        """Bind the port for slaves; return the port that others should use.
 
-        ``asked_port`` is the ``listenPort`` of the configuration, ``port`` the one that was found.
-        Raises CannotListen where slaves are wanted for sure: else a broker does without. A slave
-        takes others as well, which follow it or want bytes of the log back.
+        ``asked_port`` is the ``listenPort`` of the configuration, ``port`` the one that is bound. Raise CannotListen if
+        the configuration demands slaves; otherwise a broker goes on without the port. A slave takes connections as
+        well, of brokers that follow it or need bytes of the log.
         """
         wanted = self._config.ha_listen_port or (port + 1 if asked_port else 0)  # 0: a free one
         try:
@@ -186,7 +185,7 @@ class Replicas:
         return port
 
     def close(self) -> None:
-        """Give the port back, if nothing came of the start."""
+        """Release the port if the start has failed."""
         if self._server is not None:
             self._server.close()
 
@@ -195,7 +194,7 @@ class Replicas:
         return self._sender.connection()
 
     def begin(self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None) -> Service:
-        """Make the master's part or the slave's, as a service; a simulation gives its loop."""
+        """Make the part of the master or of the slave, as a service; a simulation gives its loop."""
         loop = loop or asyncio.get_running_loop()
         self._sender = Master(store, self._config, clock, loop, self._server)
         if self.is_slave:
@@ -212,33 +211,33 @@ class Replicas:
         return self.master
 
     def _link(self, master: Master) -> None:
-        """Tell `linked` of each slave that comes, even of one that is refused."""
+        """Announce by `linked` each slave that comes, even one that is refused."""
         master.joined.listen(self.linked)
         master.refused.listen(self.linked)
 
     def source_of_log(self) -> Source | None:
-        """Another broker that has the same log; None if none is known."""
+        """Return another broker that has the same log; None if none is known."""
         address = self._config.heal_from or (self.slave.master_address if self.slave else "")
         return Source(address, self._history(), self._access) if address else None
 
     def _history(self) -> History | None:
-        """Give the history that brokers in controller mode compare before one sends anything."""
+        """Return the history that brokers in controller mode compare before one sends anything."""
         return None
 
     def follow(self, ha_address: str) -> None:
-        """Follow the master that takes slaves there, unless the configuration says another."""
+        """Follow the master that takes slaves at an address, unless the configuration names another."""
         if self.slave is not None and ha_address and not self._config.ha_master_address:
             self.slave.follow(ha_address)
 
     def status(self) -> HaStatus:
-        """Give the answer to 907."""
+        """Return the answer to 907."""
         side = self.slave or self.master
         assert side is not None, "it has begun"
         return side.status()
 
 
 class FollowedSlave(Service):
-    """A slave that is sent the log, and sends it on."""
+    """Slave that receives the log, and sends it on."""
 
     def __init__(self, slave: Slave, sender: Master) -> None:
         super().__init__(slave.name)
@@ -251,18 +250,18 @@ class FollowedSlave(Service):
         return self._slave.trouble
 
     async def start(self) -> None:
-        """Begin to follow, and take others."""
+        """Begin to follow, and take other slaves."""
         await self._sender.start()
         await self._slave.start()
 
     async def stop(self) -> None:
-        """Follow no longer, and let go of the others."""
+        """Stop following, and disconnect the others."""
         await self._slave.stop()
         await self._sender.stop()
 
 
 class _Copies:
-    """That so many brokers have a message; a condition of its acknowledgement.
+    """Condition of an acknowledgement: enough brokers have a message.
 
     Java: GroupTransferService looks at each waiting send once a millisecond.
     """
@@ -276,10 +275,10 @@ class _Copies:
 
     @property
     def reached(self) -> int:
-        """Up to where enough slaves have the log."""
+        """Offset up to which enough slaves have the log."""
         slaves = max(self._needed() - 1, 0)
         return self._master.copied_offset(slaves, self._store.confirming.first_offset)
 
     def ask(self) -> None:
-        """Send slaves what they lack."""
+        """Send slaves the bytes that they lack."""
         self._master.wake()

@@ -1,36 +1,35 @@
-"""State that a slave learns from its master beside the log: topics, offsets, delays, groups, modes.
+"""State beside the log that a slave gets from its master: topics, offsets, delays, groups, modes.
 
-A slave asks for all of it once a minute, and at once when it hears of a master; what can't be had
-is asked for again some seconds later, and does not keep it from the rest. How far the timer is, it
-asks each three seconds. A master of ours tells it of each change at once (`broker.replication.statefeed`), and
-waits until it has that. Of RocketMQ's, which can't, it asks for topics when there are messages of
-one that it does not know.
+A slave requests all of it once a minute, and at once when it hears of a master. If one request fails, it is repeated
+some seconds later, and the others go on. The progress of the timer is requested every three seconds. A master of ours
+sends the slave each change at once (`broker.replication.statefeed`), and waits until the slave has it. RocketMQ's
+masters can't, so the slave requests topics when messages of an unknown one arrive.
 
 ======== ========================================================================================
 request  what the slave does with the answer
 ======== ========================================================================================
-21       if the data version is another: has these topics and no others. Queues stay as they are.
+21       if the data version is another: takes these topics and no others. Queues stay as they are.
 43       puts the offsets of groups over its own; none is removed, unless a master of ours has just
          come, or says that it has removed some
-45       takes how far delay levels are delivered, when its log is as long as 907 says
+45       takes the progress of delay levels, when its log is as long as 907 says
 201      the same as 21 for groups
-402      has these request modes and no others
-61       takes the names of the topics of which messages wait for their time
-3005,    has these users and what they may do, and no others, where access control is on and the
-3010     master is ours: users of RocketMQ's brokers are made on each of them
-19001    makes the change that the master tells of
-60       has its timer follow, as far as the log goes that the master has then, which 907 says
+402      takes these request modes and no others
+61       takes the names of the topics of messages in the timer
+3005,    takes these users and policies, and no others, if access control is on and the master is
+3010     ours: users of RocketMQ's brokers are made on each of them
+19001    applies the master's change
+60       lets its timer follow, as far as its log reaches to the end of the master's log, which 907
+         says
 ======== ========================================================================================
 
-A slave that may act for its master asks every few seconds for 45 and 60, and whether 21 and 201
-are other ones: what it does not know to be delivered, it delivers again, and a topic that it does
-not know can't be read there.
+A slave that may act for its master requests 45 and 60 every few seconds, and compares the versions of 21 and 201: it
+delivers again what it does not know as delivered, and an unknown topic can't be read there.
 
-21 and 201 come in pages. A master that has nothing of its own, because its files are lost perhaps,
-never empties a slave: that has the only copy. A master that comes back asks its slave for 43, 45
-and 60: both are in the same queues, so who is farther is right.
+21 and 201 come in pages. A master without any state, perhaps because its files are lost, never empties a slave, which
+has the only copy. A master that comes back requests 43, 45 and 60 from its slave: both have the same queues, so the one
+that is ahead is right.
 
-Source: upstream ``SlaveSynchronize``, ``BrokerOuterAPI``, whose last page may lack a name.
+Source: RocketMQ ``SlaveSynchronize``, ``BrokerOuterAPI``, whose last page may lack a name.
 """
 
 from __future__ import annotations
@@ -77,24 +76,24 @@ log = logging.getLogger(__name__)
 WHOLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 3.0
 _TOLD_LATER: Final = frozenset({"delays", "timer counts", "timer"})
-"""The steps for which a master tells no change."""
+"""Steps for which a master sends no change."""
 PAGE_ENTRIES: Final = 2000
 PAGES_MAX: Final = 10_000
-"""Pages that a table may come in, those of versions that changed meanwhile among them."""
+"""Limit of a table's pages, with those of versions that changed meanwhile."""
 CALL_SECONDS_MAX: Final = 30.0
 WATCH_RETRY_SECONDS: Final = 0.5
-HINT_SECONDS: Final = 1.0  # between questions for topics because there are messages of new ones
+HINT_SECONDS: Final = 1.0  # between requests for topics because new ones get messages
 
 
 class _Topics(Body, frozen=True):
-    """The answer to 21, as far as a slave reads it."""
+    """Answer to 21, with the fields that a slave reads."""
 
     data_version: DataVersion = DataVersion()
     topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
 
 
 class _Groups(Body, frozen=True):
-    """The answer to 201, as far as a slave reads it; RocketMQ leaves out the second table."""
+    """Answer to 201, with the fields that a slave reads; RocketMQ leaves out the second table."""
 
     data_version: DataVersion = DataVersion()
     subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(default_factory=dict)
@@ -102,7 +101,7 @@ class _Groups(Body, frozen=True):
 
 
 class _Offsets(Body, frozen=True):
-    """The answer to 43, as far as a slave reads it."""
+    """Answer to 43, with the fields that a slave reads."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
@@ -110,62 +109,64 @@ class _Offsets(Body, frozen=True):
 
 
 class _Delays(Body, frozen=True):
-    """The answer to 45, as far as a slave reads it."""
+    """Answer to 45, with the fields that a slave reads."""
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[int, int] = msgspec.field(default_factory=dict)
 
 
 class _Modes(Body, frozen=True):
-    """The answer to 402."""
+    """Answer to 402."""
 
     message_request_mode_map: dict[str, dict[str, RequestMode]] = msgspec.field(default_factory=dict)
 
 
 class _Change(Body, frozen=True):
-    """A change that a master tells of; ``after`` is the data version that it follows on."""
+    """Change from a master; ``after`` is the data version before it."""
 
     after: DataVersion = DataVersion()
     gone: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
 
 class _TopicsChange(_Change, frozen=True):
-    """A change of topics."""
+    """Change of topics."""
 
     new: _Topics = _Topics()
 
 
 class _GroupsChange(_Change, frozen=True):
-    """A change of groups."""
+    """Change of groups."""
 
     new: _Groups = _Groups()
 
 
 class _OffsetsChange(_Change, frozen=True):
-    """A change of offsets that an administrator has made."""
+    """Change of offsets by an administrator."""
 
     new: _Offsets = _Offsets()
 
 
-class _Deleted(Body, frozen=True):
-    """The topics that were deleted, and where."""
+class _DeletedTopics(Body, frozen=True):
+    """Deleted topics, and their place."""
 
     deleted_topics: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class _DeletedChange(_Change, frozen=True):
-    """Topics were deleted."""
+class _DeletionChange(_Change, frozen=True):
+    """Deletion of topics."""
 
-    new: _Deleted = _Deleted()
+    new: _DeletedTopics = _DeletedTopics()
 
 
 class SlaveSync(TaskService):
-    """Keeps what a slave has beside its log as its master has it. ``master_address`` is where that
-    serves clients, empty as long as nobody knows; ``access`` is how to get in there. ``timer_told``
-    is told how far the master's timer is, ``timer_back`` how far that of a slave is that acted for
-    this master; without ``timer_counts`` that is not asked for. If it ``acts``
-    for its master, or controllers have chosen that (``is_chosen``), it asks every few seconds for
-    what it must know to do so, or to take its place. ``broker_id`` is its number."""
+    """Keep the state beside a slave's log equal to its master's.
+
+    ``master_address`` is where the master serves clients, empty while it is unknown; ``access`` is how to authenticate
+    there. ``timer_told`` gets the progress of the master's timer, ``timer_back`` the progress of the timer of a slave
+    that acted for this master; without ``timer_counts`` neither is requested. A slave that ``acts`` for its master, or
+    that a controller may choose (``is_chosen``), asks every few seconds for the state that it needs for that.
+    ``broker_id`` is its number.
+    """
 
     def __init__(
         self,
@@ -201,26 +202,26 @@ class SlaveSync(TaskService):
         self._monotonic = clock.monotonic
         self._client = Client(access=access)
         self._told = asyncio.Event()
-        self._is_due = False  # whether all is asked for at once
+        self._is_due = False  # all state must be requested at once
         self._failed: dict[str, str] = {}
         self.master_address = ""
         self.whole_seconds = WHOLE_SECONDS
-        self.rounds = 0  # that were made as a whole
+        self.rounds = 0  # complete rounds
         self._watching: asyncio.Task[None] | None = None
-        self._tells = True  # as far as is known, the master tells of changes
-        self._one_by_one = asyncio.Lock()  # else an old answer would undo a change
+        self._tells = True  # as far as is known, the master sends changes
+        self._one_by_one = asyncio.Lock()  # otherwise an old answer would undo a change
         self._is_hinted = False
         self._hinted_at = -HINT_SECONDS
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Send no further request."""
         self._watch_no_more()
         await super().stop()
         await self._client.close()
 
     @property
     def trouble(self) -> str | None:
-        """Reason why the master's state can't be had."""
+        """Reason why the master's state is unavailable."""
         if (ended := super().trouble) is not None:
             return ended
         if not self.master_address:
@@ -228,30 +229,30 @@ class SlaveSync(TaskService):
         return "; ".join(f"{what}: {why}" for what, why in self._failed.items()) or None
 
     def follow(self, address: str) -> None:
-        """Ask the master that serves clients there."""
+        """Ask the master that serves clients at an address."""
         if address != self.master_address:
             log.info("master serves clients elsewhere", extra={"address": address})
             self.master_address = address
             self._tells = True
             self._watch_no_more()
-            self._failed.clear()  # another master may not be asked for the same
+            self._failed.clear()  # another master may support these requests
             self._ask_soon()
 
     @property
     def _is_right(self) -> bool:
-        """Tell whether the master is right, also if it has nothing.
+        """Return whether the master's state counts even if it is empty.
 
-        Controllers have chosen it for what it has: brokers of ours in sync have all of that.
+        Controllers have chosen it for its state: brokers of ours in sync have all of that.
         """
         return self._is_chosen and self._tells
 
     @property
     def watches(self) -> bool:
-        """Tell whether the master tells it of changes."""
+        """Return whether the master sends changes."""
         return self._watching is not None and not self._watching.done()
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
-        """There are messages: the master has a topic for them."""
+        """Note that messages arrived: the master has a topic for them."""
         if self._is_hinted or self.watches:
             return
         table = self._topics.table
@@ -283,7 +284,7 @@ class SlaveSync(TaskService):
                     await self._told.wait()
 
     async def ask_all(self) -> None:
-        """Ask for everything, once; from then on the master tells of changes, if it does."""
+        """Request all state once; from then on the master sends changes, if it does."""
         news = None if self.watches else await self._first_news()
         steps = {
             "topics": self._ask_new_topics if self.watches else self._ask_topics,
@@ -307,7 +308,7 @@ class SlaveSync(TaskService):
             self._watching.add_done_callback(say_if_failed)
 
     async def _ask_often(self) -> None:
-        """Ask for what a slave must know that acts for its master, or takes its place."""
+        """Request the state that a slave needs to act for its master, or to take its place."""
         tables = {"topics": self._ask_new_topics, "groups": self._ask_new_groups}
         await self._ask_some({**({} if self.watches else tables), "delays": self._ask_delays, "timer": self._ask_timer})
 
@@ -332,8 +333,10 @@ class SlaveSync(TaskService):
     # --- what the master tells ---
 
     async def _first_news(self) -> StateNews | None:
-        """Begin to be told of changes, before all is asked for; None if the master tells of none,
-        or can't be asked."""
+        """Begin to watch changes before all state is requested.
+
+        Return None if the master sends none, or can't be reached.
+        """
         if not self._tells:
             return None
         try:
@@ -358,8 +361,8 @@ class SlaveSync(TaskService):
         return news_of(await self._call(RequestCode.FOLLOW_STATE, fields))
 
     async def _watch(self, life: str, version: int) -> None:
-        """Make the changes that the master tells of, until it can't be asked, or does not know any
-        more which ones are lacking here."""
+        """Apply the changes of the master, until it can't be reached, or no longer knows which ones this slave
+        lacks."""
         try:
             while True:
                 news = await self._ask_news(life, version)
@@ -379,7 +382,7 @@ class SlaveSync(TaskService):
             self._watching = None
 
     async def _take(self, changes: Sequence[StateChange]) -> None:
-        """Make changes; a state that they do not follow on is asked for."""
+        """Apply changes; request each state whose data version does not match."""
         wholes = {
             statefeed.TOPICS: self._ask_topics,
             statefeed.GROUPS: self._ask_groups,
@@ -396,7 +399,7 @@ class SlaveSync(TaskService):
                 await wholes[state]()
 
     def _make(self, state: str, text: bytes) -> bool:
-        """Make a change; False if it does not follow on what is here."""
+        """Apply a change; return False if it does not follow on the present state."""
         if text == b"null":
             return False
         if state == statefeed.TOPICS:
@@ -414,10 +417,10 @@ class SlaveSync(TaskService):
         elif state in (statefeed.OFFSETS, statefeed.COMMITS):
             offsets = fastjson.decode(text, _OffsetsChange)
             self._offsets.follow_change(offsets.new.offset_table, offsets.gone.get("offsetTable", ()))
-            if state == statefeed.OFFSETS:  # commits go to the file with what is asked for
+            if state == statefeed.OFFSETS:  # the next whole state brings the commits into the file
                 self._saving.write(self._offsets.file)
         elif state == statefeed.DELETED:
-            deleted = fastjson.decode(text, _DeletedChange).new.deleted_topics
+            deleted = fastjson.decode(text, _DeletionChange).new.deleted_topics
             for topic, physical_offset in deleted.items():
                 self._topics.deleted.note(topic, physical_offset)
         return True
@@ -461,7 +464,7 @@ class SlaveSync(TaskService):
     async def _ask_delays(self) -> None:
         found = await self._ask(RequestCode.GET_ALL_DELAY_OFFSET, {}, _Delays)
         status = await self._ask(RequestCode.GET_BROKER_HA_STATUS, {}, HaStatus)
-        end = status.master_commit_log_max_offset  # behind all that was delivered
+        end = status.master_commit_log_max_offset  # behind all deliveries until now
         self._delays.follow(found.offset_table, found.data_version, end)
 
     async def _ask_modes(self) -> None:
@@ -478,7 +481,7 @@ class SlaveSync(TaskService):
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 return  # the master has no users
             raise
-        if not users:  # it keeps none, whatever is kept here
+        if not users:  # the master has none: the slave keeps its own
             return
         if not all(user.password for user in users):
             raise RemoteProtocolError(
@@ -491,28 +494,30 @@ class SlaveSync(TaskService):
             self._timer_counts.follow(await self._ask(RequestCode.GET_TIMER_METRICS, {}, TimerMetrics))
 
     async def _ask_timer(self) -> None:
-        """In this order: all that was put for what is delivered is before the end of the log."""
+        """Request the timer's progress before the end of the log, so that this end is behind all records of its
+        deliveries."""
         if self._timer_counts is None:
             return
         told = await self._timer_of(self.master_address)
         status = await self._ask(RequestCode.GET_BROKER_HA_STATUS, {}, HaStatus)
-        if told.read_ms > 0:  # else it never ran
+        if told.read_ms > 0:  # otherwise it never ran
             self.timer_told(MasterTimer(*told, status.master_commit_log_max_offset))
 
     async def _timer_of(self, address: str) -> ToldProgress:
         answer = await self._call(RequestCode.GET_TIMER_CHECK_POINT, {}, address)
         told = told_progress(body := answer.body or b"")
         if told is None:
-            raise RemoteProtocolError(f"{len(body)} bytes do not say how far a timer is")
+            raise RemoteProtocolError(f"{len(body)} bytes are no progress of a timer")
         return told
 
     # --- a master asks ---
 
     async def take_back(self, address: str) -> None:
-        """Go on where a slave is that acted for this master, as far as it is ahead.
+        """Go on where the slave is that acted for this master, where the slave is ahead.
 
-        Raises an OSError or a FirearrowError if it can't be asked. Java: BrokerPreOnlineService
-        takes a table of the slave as a whole, if that has the same data version or a later one.
+        Raise an OSError or a FirearrowError if the slave can't be reached.
+        Java: BrokerPreOnlineService takes a table of the slave as a whole, if that has the same data version or a later
+        one.
         """
         delays = await self._ask(RequestCode.GET_ALL_DELAY_OFFSET, {}, _Delays, address)
         offsets = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}, _Offsets, address)
@@ -550,10 +555,10 @@ class SlaveSync(TaskService):
         type_: type[Any],
         entries_of: Callable[[Any], dict[str, Any]],
     ) -> tuple[Any, dict[str, Any]]:
-        """All pages of a table of one version: the last page, and the entries of all.
+        """Return the last page of a table, and the entries of all its pages, in one version.
 
-        A master before 5.3 knows no pages and gives all at once. Java:
-        BrokerOuterAPI#getAllTopicConfig ends a page too soon if that has one entry.
+        A master before 5.3 knows no pages and sends all entries at once.
+        Java: BrokerOuterAPI#getAllTopicConfig ends a page too soon if that has one entry.
         """
         version = ""
         found: dict[str, Any] = {}
@@ -564,7 +569,7 @@ class SlaveSync(TaskService):
             entries = entries_of(page)
             said = fastjson.dumps(page.data_version).decode()
             if found and said != version:
-                found = {}  # what the page begins with is another table's
+                found = {}  # the page begins with entries of another version
                 version = said
                 continue
             version = said
@@ -581,7 +586,7 @@ class SlaveSync(TaskService):
 
 
 def _acls_of(infos: Iterable[AuthAcl]) -> list[Acl]:
-    """Take what a master says of policies."""
+    """Return the policies of a master's answer."""
     found: list[Acl] = []
     for info in infos:
         subject = Subject.of(info.subject)

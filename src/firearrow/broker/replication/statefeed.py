@@ -1,21 +1,21 @@
-"""The master's side of what a slave learns beside the log: each change is told at once.
+"""Feed of a master's state beside the log: slaves get each change at once.
 
-A slave of ours keeps a request open at its master (19001, no code of RocketMQ's), and says with it
-up to which *version* it has the master's state: which broker and which start of it (``life``), and
-the number of the last change. The master answers when there is a further change::
+A slave of ours keeps a request open at its master (19001, no code of RocketMQ's). The request has the *version* of the
+master's state that the slave has: the broker and its start (``life``), and the number of the last change. The master
+answers when there is a further change::
 
     {"life":"6f0c1d","version":8,"whole":false,"changes":[{"state":"topics","change":{...}}]}
 
-A change is the line of the table's journal (`firearrow.journal`); one of ``null`` says that the
-state is to be asked for. ``whole``: all of it is, since the slave has another life's state or one
-from too long ago. The next request of the slave confirms what the last answer had.
+A change is the line of the table's journal (`firearrow.journal`); with ``null`` the slave must request that state. With
+``whole`` it must request all state, since it has that of another life or a version from too long ago. The next request
+of the slave confirms the last answer.
 
-The answer to an administrator's change waits as that to a message does, and for the same slaves:
-those that `Replicas.confirms` counts. After ``slaveTimeout`` it is 12, as for a message. The change
-stays. A slave that can't confirm, RocketMQ's, is not waited for: it asks every ten seconds.
+The answer to an administrator's change waits like that to a message, and for the same slaves: those that
+`Replicas.confirms` counts. After ``slaveTimeout`` it is 12, as for a message. The change stays. The master does not
+wait for slaves that can't confirm, RocketMQ's, which ask every ten seconds.
 
-Slaves are told once a second where commits have moved groups, of `MOVED_MAX` queues at most. Nobody
-waits for it: a consumer that died before its commit would get the same messages again.
+Slaves get the moves of groups by commits once a second, of `MOVED_MAX` queues at most. No answer waits for that: a
+consumer that died before its commit would get the same messages again.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ from firearrow.wire.headers import FollowState
 
 log = logging.getLogger(__name__)
 
-HOLD_SECONDS: Final = 15.0  # then a slave is answered that there is nothing, and asks again
-ASK_SECONDS_MAX: Final = 60.0  # in which a slave takes what it was answered, or counts no more
-NOTHING_YET: Final = -1  # what a slave has that asks for the first time
+HOLD_SECONDS: Final = 15.0  # then a slave gets an answer without changes, and asks again
+ASK_SECONDS_MAX: Final = 60.0  # in which a slave applies its last answer; then it counts no more
+NOTHING_YET: Final = -1  # version of a slave that asks for the first time
 STOP_SECONDS: Final = 1.0
-"""So long a stop waits for slaves to have the last changes."""
+"""Limit of a stop's wait for slaves to have the last changes."""
 FOLLOWERS_MAX: Final = 64  # slaves of a name that may ask at a time
-RECENT_MAX: Final = 1000  # changes that are kept for slaves
+RECENT_MAX: Final = 1000  # changes in memory for slaves
 RECENT_BYTES_MAX: Final = 1 << 20
-"""Of these changes; a slave that needs earlier ones asks for all, which it can do in pages."""
+"""Bytes of these changes; a slave that needs earlier ones requests all state, which has pages."""
 BEFORE_STOP: Final = "before the broker stopped"
 MOVED_SECONDS: Final = 1.0
-MOVED_MAX: Final = 2000  # 140 kB; of more, slaves learn when they ask for all
-WAITING_MAX: Final = 10_000  # answers that wait for slaves; more are answered with 12 at once
+MOVED_MAX: Final = 2000  # 140 kB; slaves get further ones with the whole state
+WAITING_MAX: Final = 10_000  # answers that wait for slaves; further ones are 12 at once
 
 TOPICS: Final = "topics"
 DELETED: Final = "deleted topics"
@@ -87,12 +87,12 @@ CHANGES: Final = TABLE_CHANGES | frozenset(
         RequestCode.AUTH_DELETE_ACL,
     }
 )
-"""Requests whose answers wait for slaves. A heartbeat or a message that makes a group or topic does
-not: what they make is made again, from the next one."""
+"""Requests whose answers wait for slaves. A heartbeat or a message that creates a group or topic does not wait: the
+next one creates it again."""
 
 
 class StateChange(msgspec.Struct, frozen=True):
-    """One change of one state."""
+    """Change of one state."""
 
     state: str
     change: msgspec.Raw
@@ -104,7 +104,7 @@ class StateChange(msgspec.Struct, frozen=True):
 
 
 class StateNews(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer to 19001."""
+    """Answer to 19001."""
 
     life: str
     version: int
@@ -118,7 +118,7 @@ class _Recent(NamedTuple):
 
 
 class _Follower(NamedTuple):
-    """A slave: up to where it has the state, and the request that is open, if one is."""
+    """Slave with its version of the state, and its open request, if it has one."""
 
     broker_id: int
     confirmed: int
@@ -126,8 +126,8 @@ class _Follower(NamedTuple):
     until: float
 
 
-class _Waiting(NamedTuple):
-    """An answer, and the version that slaves must have before it leaves."""
+class _HeldAnswer(NamedTuple):
+    """Answer, and the version that slaves must have before it is sent."""
 
     version: int
     until: float
@@ -137,8 +137,10 @@ class _Waiting(NamedTuple):
 
 
 class StateFeed(Service):
-    """Tells slaves of changes, and has answers wait for them, for ``wait_seconds`` at most;
-    ``life`` tells this start of the broker from all others."""
+    """Send changes to slaves, and hold answers until the slaves have them, for ``wait_seconds`` at most.
+
+    ``life`` tells this start of the broker from all others.
+    """
 
     def __init__(
         self, replicas: Replicas, chance: Random, clock: Clock, loop: asyncio.AbstractEventLoop, wait_seconds: float
@@ -151,13 +153,13 @@ class StateFeed(Service):
         self._loop = loop
         self._wait_seconds = wait_seconds
         self._followers: dict[Peer, _Follower] = {}
-        self._states: dict[int, int] = {}  # what they have confirmed, by their number
+        self._states: dict[int, int] = {}  # by number, the version that a slave has confirmed
         self._wholes: dict[str, Callable[[], Change]] = {}
         self._recent: deque[_Recent] = deque()
         self._recent_bytes = 0
         self._is_planned = False
         self._expiry = Alarm(loop, self._expire)
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_HeldAnswer] = []
         self._all_have_it = asyncio.Event()
         self._has_stopped = False
         self._offsets: ConsumerOffsets | None = None
@@ -166,17 +168,17 @@ class StateFeed(Service):
 
     @property
     def confirming(self) -> Mapping[int, Confirming]:
-        """Give the functions that keep answers until slaves have the change, by code."""
+        """Return the functions that hold answers until slaves have the change, by code."""
         return dict.fromkeys(map(int, CHANGES), self.confirmed)
 
     def handlers(self) -> dict[int, Handler]:
-        """The handler of what slaves ask."""
+        """Handler of slaves' requests."""
         return {int(RequestCode.FOLLOW_STATE): self._follow}
 
     def watch_all(
         self, topics: TopicTable, groups: GroupTable, offsets: ConsumerOffsets, modes: RequestModes, events: Events
     ) -> None:
-        """Tell slaves of all changes of a broker's state that they can't see in the log."""
+        """Send slaves all changes of a broker's state that they can't see in the log."""
         self.watch(DELETED, topics.deleted.file.changed, topics.deleted.whole)
         self.watch(TOPICS, topics.file.changed)
         self.watch(GROUPS, groups.file.changed)
@@ -187,14 +189,14 @@ class StateFeed(Service):
         events.listen(ConnectionClosed, self.closed)
 
     def watch(self, state: str, changed: Event[Change], whole: Callable[[], Change] | None = None) -> None:
-        """Tell slaves of all changes of a table; who asks for the first time is given ``whole``,
-        where no other request has it."""
+        """Send slaves all changes of a table; a slave that asks for the first time gets ``whole``, if no other request
+        has it."""
         changed.listen(lambda change: self.note(state, change))
         if whole is not None:
             self._wholes[state] = whole
 
     async def stop(self) -> None:
-        """Let slaves have the last changes, for a second at most, and hold nothing any longer."""
+        """Wait a second at most until slaves have the last changes; then answer all held requests."""
         self.note(OFFSETS)
         if self._followers:
             self._all_have_it.clear()
@@ -215,9 +217,9 @@ class StateFeed(Service):
     # --- changes ---
 
     def note(self, state: str, change: Change | None = None) -> None:
-        """Tell slaves of a change soon; without ``change`` they ask for the whole state."""
+        """Send slaves a change soon; without ``change`` they request the whole state."""
         self.version += 1
-        if not self._followers:  # who comes asks for all
+        if not self._followers:  # a new slave requests the whole state
             self._recent.clear()
             self._recent_bytes = 0
             return
@@ -232,7 +234,7 @@ class StateFeed(Service):
             self._loop.call_soon(self._tell)
 
     def _note_moves(self) -> None:
-        """Tell slaves where commits have moved groups, every second while there are slaves."""
+        """Send slaves the moves of groups by commits, every second while there are slaves."""
         if self._offsets is None or self._has_stopped:
             return
         self._offsets.note_moves(wanted=bool(self._followers))
@@ -250,7 +252,7 @@ class StateFeed(Service):
                 peer.reply(it.request, self._news(it.confirmed))
 
     def _news(self, known: int) -> Response:
-        """Give the changes since a version."""
+        """Return the changes since a version."""
         kept_from = self._recent[0].version if self._recent else self.version + 1
         if known == NOTHING_YET or known + 1 < kept_from:
             wholes = [_change(state, whole()) for state, whole in self._wholes.items()]
@@ -261,7 +263,7 @@ class StateFeed(Service):
     # --- slaves ---
 
     def _follow(self, peer: Peer, request: AnyCommand) -> Answer:
-        """19001: a slave says what it has, and waits for more."""
+        """19001: confirm the slave's version, and hold the request until there are changes."""
         header = fields_of(request, FollowState)
         is_full = len(self._followers) >= FOLLOWERS_MAX and peer not in self._followers
         if self._has_stopped or is_full:
@@ -291,20 +293,20 @@ class StateFeed(Service):
             self._all_have_it.set()
 
     def closed(self, closed: ConnectionClosed) -> None:
-        """A connection is gone."""
+        """Forget a closed connection."""
         if self._followers.pop(closed.peer, None) is not None:
             self._confirmed()
 
     # --- answers that wait for slaves ---
 
     def confirmed(self, peer: Peer, request: AnyCommand, answer: Response | bytes) -> Finished:
-        """Give an answer, or None and send it when slaves have what changed up to now."""
+        """Return an answer, or return None and send it when slaves have all changes until now."""
         if self._replicas.confirms(self.version):
             return answer
         if self._has_stopped or len(self._waiting) >= WAITING_MAX:
             return _unconfirmed(BEFORE_STOP if self._has_stopped else "yet, and too many wait")
         until = self._monotonic() + self._wait_seconds
-        self._waiting.append(_Waiting(self.version, until, peer, request, answer))
+        self._waiting.append(_HeldAnswer(self.version, until, peer, request, answer))
         peer.owed += 1
         self._expiry.set_earlier(self._wait_seconds)
         return None
@@ -312,21 +314,21 @@ class StateFeed(Service):
     def _answer_waiting(self) -> None:
         if not self._waiting:
             return
-        stay: list[_Waiting] = []
-        ready: list[_Waiting] = []
+        stay: list[_HeldAnswer] = []
+        ready: list[_HeldAnswer] = []
         for it in self._waiting:
             (ready if self._replicas.confirms(it.version) else stay).append(it)
         self._waiting = stay
         for it in ready:
             self._leave(it, it.answer)
 
-    def _leave(self, waiting: _Waiting, answer: Response | bytes) -> None:
+    def _leave(self, waiting: _HeldAnswer, answer: Response | bytes) -> None:
         waiting.peer.owed -= 1
         assert waiting.peer.owed >= 0, "what is owed is answered once"
         waiting.peer.reply(waiting.request, answer)
 
     def _expire(self) -> None:
-        """Answer those whose time is over."""
+        """Answer the requests whose time is over."""
         now = self._monotonic()
         silent = [it for it in self._followers.items() if it[1].until <= now]
         for peer, it in silent:
@@ -361,7 +363,7 @@ def _response(news: StateNews) -> Response:
 
 
 def news_of(answer: AnyCommand) -> StateNews:
-    """Read the answer to 19001. Raises MessageError."""
+    """Decode the answer to 19001. Raise MessageError if it is malformed."""
     try:
         return msgspec.json.decode(answer.body or b"{}", type=StateNews)
     except (ValueError, RecursionError) as error:

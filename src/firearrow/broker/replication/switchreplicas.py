@@ -1,6 +1,6 @@
-"""A broker in controller mode among its replicas, in its present role.
+"""Role of a broker in controller mode among its replicas, which may change.
 
-Source of the rules: upstream ``AutoSwitchHAService``.
+Source of the rules: RocketMQ ``AutoSwitchHAService``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Place:
-    """A broker's knowledge of itself among the brokers of its name, in any role.
+class ReplicaState:
+    """Facts that a broker knows of itself among the brokers of its name, in any role.
 
-    ``number`` is the controller's; ``mastery`` who it last said is master. ``lost`` is whether the
-    log may lack what others were sent of its last epoch, as the machine lost power.
+    ``number`` is the controller's; ``mastery`` is the master that the controller named last. ``lost`` says that the log
+    may lack messages of its last epoch that were sent to others, as the machine lost power.
     """
 
     epochs: Epochs
@@ -52,15 +52,15 @@ class Place:
         return len(self.in_sync.members) if self.in_sync is not None else 0
 
     def cut(self, log_end: int) -> None:
-        """Forget the epochs that begin behind the end of the log. Raises OSError."""
+        """Forget the epochs that begin behind the end of the log. Raise OSError if that fails."""
         self.epochs.cut_behind(log_end)
         self.epochs.save()
 
     def begin_epoch(self, log_start: int, log_end: int) -> None:
-        """Begin the epoch of a master, unless it was master of it before. Raises OSError.
+        """Begin the epoch of a master, unless it was master of it before. Raise OSError if that fails.
 
-        After a loss of power, slaves may have more of that epoch than this log: what it writes from
-        here on must not be taken for the same.
+        After a loss of power, slaves may have more of that epoch than this log: what this log gets from here on must
+        not count as the same.
         """
         self.epochs.cut_behind(log_end)
         self.epochs.cut_start(log_start)
@@ -71,19 +71,19 @@ class Place:
 
 
 class SwitchReplicas(Replicas):
-    """The broker's part in replication; ``cut_wanted`` is told where a slave's log is to end."""
+    """Part of the broker in replication; ``cut_wanted`` gets the offset at which a slave's log must end."""
 
-    def __init__(self, config: StoreConfig, place: Place, asked_ha_port: int, access: HaAccess = OPEN) -> None:
+    def __init__(self, config: StoreConfig, place: ReplicaState, asked_ha_port: int, access: HaAccess = OPEN) -> None:
         super().__init__(config, access)
         self.place = place
         self.cut_wanted: Event[int] = Event()
         self._asked_ha_port = asked_ha_port
-        self._opened_end = 0  # what the log had when it was opened: queues show all of that
+        self._opened_end = 0  # end of the log when it was opened: queues show all messages before it
 
     async def bind(self, host: str, asked_port: int, port: int) -> int:
-        """Take the port for slaves; give it, as others are to be told.
+        """Bind the port for slaves; return the port that others should use.
 
-        If that is not configured and taken, a master takes any other: name servers say it.
+        If a port that is not configured is taken, a master binds any other: name servers publish it.
         """
         try:
             return await super().bind(host, asked_port, port)
@@ -94,7 +94,7 @@ class SwitchReplicas(Replicas):
         return port_of(self._server)
 
     def begin(self, store: MessageStore, clock: Clock, loop: asyncio.AbstractEventLoop | None = None) -> Service:
-        """Make the master's part or the slave's, as a service."""
+        """Make the part of the master or of the slave, as a service."""
         loop = loop or asyncio.get_running_loop()
         place, config = self.place, self._config
         self._opened_end = store.log_end_offset
@@ -107,7 +107,7 @@ class SwitchReplicas(Replicas):
                 lambda: self.confirmed_offset, for_readers=True,
             )  # fmt: skip
             self._sender = Master(store, config, clock, loop, self._server, sending)
-            self._sender.stop_seconds = 0.0  # who reads some bytes is not waited for
+            self._sender.stop_seconds = 0.0  # it does not wait for readers of a few bytes
             return FollowedSlave(slave, self._sender)
         mastery = place.mastery
         place.in_sync = InSync(place.number, mastery.in_sync, mastery.in_sync_version)
@@ -123,17 +123,17 @@ class SwitchReplicas(Replicas):
         return master
 
     def know_states(self, states: Mapping[int, int], version: int) -> None:
-        """Know up to which version slaves have the state; who has all of it may join the set."""
+        """Note the version of the state that each slave has; a slave with the whole state may join the set."""
         super().know_states(states, version)
         master = self.switch_master
         if master is not None:
             master.know_states({it for it, known in states.items() if known >= version})
 
     def confirms(self, version: int) -> bool:
-        """Tell whether all in sync have the state up to a version, where messages wait for slaves.
+        """Return whether all brokers in sync have a version of the state, if messages wait for slaves.
 
-        It is all of them also with ``inSyncReplicas``: the controller chooses among them by their
-        logs, not by this. RocketMQ's brokers can't say it, and are left out.
+        All of them must have it even with ``inSyncReplicas``: the controller chooses among them by their logs, not by
+        this. RocketMQ's brokers can't confirm it, and are left out.
         """
         master = self.switch_master
         if master is None or not master.copies.are_wanted:
@@ -152,26 +152,27 @@ class SwitchReplicas(Replicas):
 
     @property
     def switch_master(self) -> SwitchMaster | None:
-        """The master's part."""
+        """Return the part of the master."""
         return cast(SwitchMaster | None, self.master)
 
     @property
     def confirmed_offset(self) -> int:
-        """Up to where all that must have the log have it, as far as this broker knows."""
+        """Offset up to which all brokers that must have the log have it, as this broker knows."""
         if self.master is not None:
             return cast(SwitchMaster, self.master).confirmed_offset
         return cast(SwitchSlave, self.slave).confirmed_offset
 
     @property
     def may_show_lost(self) -> bool:
-        """Tell whether queues may show what some that must have it lack: a later master may be without.
+        """Return whether queues may show messages that some of these brokers lack, so that a later master may lack
+        them.
 
-        It was in the log when that was opened; the rest is shown only when it is confirmed.
+        Messages that were in the log when it was opened may be shown; later ones only when they are confirmed.
         """
         return self._config.all_ack_in_sync_state_set and self.confirmed_offset < self._opened_end
 
     def lead_on(self, mastery: Mastery) -> None:
-        """Stay master under another epoch. Raises OSError."""
+        """Stay master in another epoch. Raise OSError if that fails."""
         master = self.switch_master
         assert master is not None, "who stays master is one"
         place, store = self.place, master.store
@@ -179,12 +180,12 @@ class SwitchReplicas(Replicas):
         master.decided(mastery.in_sync, mastery.in_sync_version)
 
     def leave_master(self) -> None:
-        """Follow nobody until name servers say where another master takes slaves."""
+        """Follow no broker until name servers name the port of another master."""
         if self.slave is not None:
             self.slave.follow("")
 
     def hurry(self) -> None:
-        """Get ready for another role: who waits for copies waits in vain."""
+        """Prepare for another role: requests that wait for copies get none."""
         master = self.switch_master
         if master is not None:
             master.stop_seconds = ROLE_STOP_SECONDS

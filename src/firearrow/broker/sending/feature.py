@@ -1,4 +1,4 @@
-"""Sends: single messages, batches, replies, messages that consumers send back."""
+"""Sends: single messages, batches, replies, and messages that consumers send back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from firearrow.wire.codes import RequestCode
 
 
 class SendFeature(Feature):
-    """The way of a message into the log: ``puts`` for all parts of the broker, sends of clients."""
+    """Sends of clients, and ``puts`` for all parts of the broker."""
 
     def __init__(self, base: Base, timers: TimerStore, routes: TopicRoutes) -> None:
         self._base = base
@@ -57,7 +57,7 @@ class SendFeature(Feature):
         }
 
     def saved_handlers(self) -> Handlers:
-        """Handler of messages that are sent back, which may make a retry topic."""
+        """Handler of messages that are sent back, which may create a retry topic."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self._sends_back.send_back}
 
     def bulk_handlers(self) -> BulkHandlers:
@@ -74,5 +74,5 @@ class SendFeature(Feature):
         self._base.events.listen(SettingsChanged, lambda _: self._sends.forget_targets())
 
     def inner_services(self) -> Sequence[Service]:
-        """In a slave that acts, the way to other masters."""
+        """In a slave that acts, the writer that forwards to other masters."""
         return () if self.escapes is None else (self.escapes,)

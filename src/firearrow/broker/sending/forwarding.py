@@ -28,7 +28,7 @@ import msgspec
 
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.registering.routes import TopicRoutes
-from firearrow.broker.sending.puts import Draft, Placed, Puts, Redirection
+from firearrow.broker.sending.puts import Draft, PutResult, Puts, Redirection
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
@@ -53,9 +53,9 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS_MAX: Final = 3.0  # Java: EscapeBridge#SEND_TIMEOUT
 ANSWER_SECONDS_MAX: Final = 2 * SEND_SECONDS_MAX
-NOTED_MAX: Final = 10_000  # records about pops that were sent, so that a second put of one does nothing
+NOTED_MAX: Final = 10_000  # sent records about pops, so that a second put of one does nothing
 IN_FLIGHT_MAX: Final = 64
-"""Messages in flight, and those whose result nobody has asked for."""
+"""Messages in flight, and finished ones whose result is not fetched."""
 ROUTES_MAX: Final = 1000
 _QUEUES_OF_NEW: Final = 8  # Java: BrokerOuterAPI#buildSendMessageRequestHeaderV2
 _STORED: Final = frozenset(
@@ -68,7 +68,7 @@ _STORED: Final = frozenset(
 )
 """Codes of a broker that has stored the message; with some of them, less safely than configured."""
 _WAITS_FOR_NOBODY: Final = {properties.WAIT_STORE: "false"}
-_NOWHERE: Final = Placed(0, 0, 0)
+_NOWHERE: Final = PutResult(0, 0, 0)
 
 
 class _Key(NamedTuple):
@@ -108,8 +108,8 @@ class _Master(NamedTuple):
     queue_nums: int
 
 
-class _Target(NamedTuple):
-    """Queue of another broker that a message goes to."""
+class _RemoteQueue(NamedTuple):
+    """Queue of another broker, the destination of a message."""
 
     address: str
     broker_name: str
@@ -193,7 +193,7 @@ class ForwardingWriter(Puts, Service):
         _wait_no_more(found)
         self._put_away(_Message(queue.topic, queue.queue_id, body, found, flag, sys_flag, born_ms, times))
 
-    def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
+    def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> PutResult:
         found = properties.parse(draft.stored) | draft.properties
         topic, queue_id = draft.topic, draft.queue_id
         if topic == names.TIMER_TOPIC:  # it rolls: at the other broker its wait begins again
@@ -322,7 +322,7 @@ class ForwardingWriter(Puts, Service):
             moved.set()
         asyncio.get_running_loop().call_soon(self.moved, None)
 
-    def _fields(self, message: _Message, target: _Target) -> dict[str, str | int | bool]:
+    def _fields(self, message: _Message, target: _RemoteQueue) -> dict[str, str | int | bool]:
         broker = self._settings.broker
         own = f"InnerProducerGroup_{broker.broker_name}_{broker.broker_id}"
         header = SendMessageV2(
@@ -341,7 +341,7 @@ class ForwardingWriter(Puts, Service):
         fields = msgspec.to_builtins(header)
         return {name: value for name, value in fields.items() if value is not None}
 
-    async def _target(self, message: _Message) -> _Target:
+    async def _target(self, message: _Message) -> _RemoteQueue:
         """Return a queue of another broker; BrokerError if no other one has the topic."""
         own = self._settings.broker.broker_name
         masters = _elsewhere(await self._route(message.topic), own)
@@ -351,7 +351,7 @@ class ForwardingWriter(Puts, Service):
         if not masters:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no other master has the topic {message.topic}")
         master = masters[(message.queue_id + self._failures) % len(masters)]
-        return _Target(master.address, master.broker_name, message.queue_id % master.queue_nums)
+        return _RemoteQueue(master.address, master.broker_name, message.queue_id % master.queue_nums)
 
     async def _route(self, topic: str) -> Route | None:
         """Return the route of a topic, some seconds old at most."""

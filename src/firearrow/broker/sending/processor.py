@@ -1,17 +1,16 @@
 """Sends: one message (10, 310) and batches (320).
 
-A batch to a topic with the attribute ``queue.type=BatchCQ`` is stored as one record (an inner
-batch, see ``firearrow.store.batchqueue``), if it has a unique key; else as one for each member.
+A batch to a topic with the attribute ``queue.type=BatchCQ`` is stored as one record (an inner batch, see
+``firearrow.store.batchqueue``), if it has a unique key; otherwise as one record for each member.
 
-Nearly every message is *plain*: its topic exists and needs no special care, its flags and
-properties ask for nothing that the broker must do. Such a message goes straight to the log.
-Whatever else it may be is found out by ``_target`` (once per topic, as long as its config stays the
-same) and by ``_send_draft`` (by the properties).
+Nearly every message is *plain*: its topic exists and needs no special care, and its flags and properties ask for
+nothing that the broker must do. Such a message goes straight to the log. ``_target`` finds out about the topic (once
+per topic, as long as its config stays the same), and ``_send_draft`` handles all other properties.
 
-The queue of a message with a priority (``_SYS_MSG_PRIORITY_``) is that priority, or the highest one
-that is written to: pops of a topic for priorities look at high queues first (``pop.popping``).
+The queue of a message with a priority (``_SYS_MSG_PRIORITY_``) is that priority, or the highest one that is written to:
+pops of a topic for priorities look at high queues first (``pop.popping``).
 
-Source: upstream ``SendMessageProcessor``, ``AbstractSendMessageProcessor``, ``HookUtils``.
+Source: RocketMQ ``SendMessageProcessor``, ``AbstractSendMessageProcessor``, ``HookUtils``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from firearrow.broker.delaying.delivery import delay_level
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.groups.locks import QueueLocks
 from firearrow.broker.metrics.tally import DELAY, FIFO, Tally
-from firearrow.broker.sending.puts import Draft, Placed
+from firearrow.broker.sending.puts import Draft, PutResult
 from firearrow.broker.sending.sendback import DLQ_QUEUES, times_max_of
 from firearrow.broker.timing.recalls import recall_handle
 from firearrow.broker.topics.table import UNIT_FLAG
@@ -60,10 +59,10 @@ _BATCH_TOPIC_BYTES_MAX: Final = 127
 _UNIQUE_MARK: Final = b"UNIQ_KEY\x01"
 _PAIR_END: Final = b"\x02"
 
-# Properties that ask for a delivery which this broker does not do yet. They are refused rather than
-# stored: a message that was acknowledged must reach its consumers as its sender meant it.
+# Properties that ask for a delivery which this broker does not support yet. They are refused rather than stored: an
+# acknowledged message must reach its consumers as its sender meant it.
 _UNSUPPORTED: Final = {"INNER_NUM": "inner-batch"}
-# What brokers note in messages: of a client, it would be of another message, or a lie.
+# Properties that brokers add. From a client they would belong to another message, or be a lie.
 _DROPPED: Final = frozenset(
     {
         "MSG_REGION",
@@ -75,7 +74,7 @@ _DROPPED: Final = frozenset(
         properties.CRC32,
     }
 )
-# What messages of a batch must not have, as nobody looks at each: it would act later.
+# Properties that messages of a batch must not have, as the broker does not look at each: they would act later.
 _NOT_IN_BATCHES: Final = (properties.POP_CHECKPOINT, properties.REPLY_TO_CLIENT, properties.RETRY_TOPIC)
 _UNCONFIRMED: Final = {
     Outcome.NOT_FLUSHED: (ResponseCode.FLUSH_DISK_TIMEOUT, "the message is stored, the disk did not confirm it"),
@@ -84,11 +83,11 @@ _UNCONFIRMED: Final = {
         "the message is stored, not enough slaves did confirm it (inSyncReplicas)",
     ),
 }
-_INTEGER: Final = re.compile(r"[+-]?\d{1,64}")  # as Java reads one
+_INTEGER: Final = re.compile(r"[+-]?\d{1,64}")  # as Java reads a number
 
 
-class _Target:
-    """A topic that may be sent to, as its config says."""
+class _SendTopic:
+    """Topic that may be sent to, by its config."""
 
     __slots__ = ("config", "half_waits", "inner_batches", "queue_count", "queues", "write_queues")
 
@@ -102,7 +101,7 @@ class _Target:
 
 
 class SendProcessor:
-    """Appends what clients send."""
+    """Append the messages that clients send."""
 
     def __init__(self, context: BrokerContext, locks: QueueLocks, soon: Soon) -> None:
         self._settings = context.settings
@@ -122,7 +121,7 @@ class SendProcessor:
         wanted = [properties.INNER_MULTI_QUEUE_OFFSET] if store.takes_lmqs else []
         wanted += _NOT_IN_BATCHES if self._senders.asks_rights else ()
         self._not_in_batches = [name.encode() for name in wanted]
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, _SendTopic] = {}
         self._halves: tuple[TopicConfig | None, ConsumeQueue] | None = None
         self._ready: dict[Peer, list[bytes]] = {}
         self._body_bytes_max = store.config.max_message_size
@@ -147,7 +146,7 @@ class SendProcessor:
     # --- one message ---
 
     def send(self, peer: Peer, request: AnyCommand) -> Answer:
-        """10, 310: append one message and answer its ids and its queue offset."""
+        """10, 310: append one message, and answer with its ids and its queue offset."""
         header = request.ext
         if type(header) is not SendMessageV2:
             header = fields_of(request, SendMessage if request.code == RequestCode.SEND_MESSAGE else SendMessageV2)
@@ -192,11 +191,11 @@ class SendProcessor:
         return answer
 
     def _send_half(
-        self, peer: Peer, request: AnyCommand, header: AnySendMessage, target: _Target, queue_id: int, text: bytes
+        self, peer: Peer, request: AnyCommand, header: AnySendMessage, target: _SendTopic, queue_id: int, text: bytes
     ) -> Answer:
-        """Append a message that begins a transaction, if that is all that is asked for.
+        """Append a message that begins a transaction, if its properties ask for nothing more.
 
-        As a draft, with its properties read and written again, it takes twice as long.
+        A draft, whose properties are read and written again, takes twice as long.
         """
         unique = plain_half_unique(text)
         sys_flag = header.sys_flag & ~TRANSACTION_MASK
@@ -232,7 +231,7 @@ class SendProcessor:
         return answer
 
     def _half_queue(self) -> ConsumeQueue:
-        """The queue of halves; BrokerError if there is none any more."""
+        """Return the queue of halves; BrokerError if it no longer exists."""
         config = self._topic_table.get(HALF_TOPIC)
         known = self._halves
         if known is None or known[0] is not config:
@@ -242,9 +241,9 @@ class SendProcessor:
     # --- batches ---
 
     def send_batch(self, peer: Peer, request: AnyCommand) -> Answer:
-        """320: append the members of a batch side by side and answer their ids.
+        """320: append the members of a batch side by side, and answer with their ids.
 
-        All go to one queue with consecutive offsets, or none.
+        All go to one queue with consecutive offsets, or none does.
         """
         header = fields_of(request, SendMessageV2)
         target, queue = self._batch_target(peer, header, len(request.body))
@@ -267,7 +266,13 @@ class SendProcessor:
         return answer
 
     def _send_inner(
-        self, peer: Peer, request: AnyCommand, header: SendMessageV2, target: _Target, queue: ConsumeQueue, count: int
+        self,
+        peer: Peer,
+        request: AnyCommand,
+        header: SendMessageV2,
+        target: _SendTopic,
+        queue: ConsumeQueue,
+        count: int,
     ) -> Answer:
         """Append a whole batch as one record, which takes ``count`` queue offsets."""
         if count > MESSAGES_MAX:
@@ -306,16 +311,16 @@ class SendProcessor:
         return answer
 
     def send_batches(self, requests: Sequence[PeerRequest]) -> list[bytes] | None:
-        """320, several that came together: the answers of ``send_batch`` to each.
+        """320, several in one turn: answer like ``send_batch`` to each.
 
-        None, with nothing appended, unless all are plain and look alike, to one topic: what must
-        be refused or treated with care is left to ``send_batch``.
+        Return None, with nothing appended, unless all are plain, look alike and go to one topic. ``send_batch`` serves
+        the others.
         """
         members = members_alike([request.body for _, request in requests])
         if members is None or self._must_confirm or self._store.refused is not None:
             return None
         count = len(members) // len(requests)
-        targets: list[_Target] = []
+        targets: list[_SendTopic] = []
         parts: list[Part] = []
         try:
             for peer, request in requests:
@@ -342,8 +347,8 @@ class SendProcessor:
             for ids, part, queue_offset, (_, request) in places
         ]
 
-    def _batch_target(self, peer: Peer, header: SendMessageV2, body_bytes: int) -> tuple[_Target, ConsumeQueue]:
-        """Give the target of a batch. Raises BrokerError if it is refused."""
+    def _batch_target(self, peer: Peer, header: SendMessageV2, body_bytes: int) -> tuple[_SendTopic, ConsumeQueue]:
+        """Return the target of a batch. Raise BrokerError if the batch is refused."""
         topic = header.topic
         target = self._targets.get(topic)
         if target is None or target.config is not self._topic_table.get(topic):
@@ -360,7 +365,7 @@ class SendProcessor:
         return target, target.queues[queue_id]
 
     def _check_members(self, members: Members) -> None:
-        """Refuse a batch of which a message has a property that would act later."""
+        """Refuse a batch with a message whose properties would act later."""
         if not self._not_in_batches:
             return
         texts = members.texts()
@@ -371,9 +376,9 @@ class SendProcessor:
     # --- what is rare ---
 
     def place(self, peer: Peer, header: AnySendMessage, body_bytes: int) -> int:
-        """Give the queue that a message would go to, of a topic that may come to be by this.
+        """Return the queue that a message would go to; its topic may be created by this.
 
-        Raises BrokerError if it is too large or may not be sent there.
+        Raise BrokerError if the message is too large or may not be sent there.
         """
         text_bytes = len(header.properties.encode())
         if body_bytes > self._body_bytes_max or text_bytes > PROPERTIES_BYTES_MAX:
@@ -385,17 +390,17 @@ class SendProcessor:
             return header.queue_id
         return self._queue_id(target, header.queue_id)
 
-    def _target(self, peer: Peer, header: AnySendMessage) -> _Target:
+    def _target(self, peer: Peer, header: AnySendMessage) -> _SendTopic:
         """Check a topic (creating it if that is allowed) and remember it."""
         topic = header.topic
         self._check_sendable(topic)
         config = self._topics.get(topic) or self._create(peer, header)
         count = max(config.read_queue_nums, config.write_queue_nums)
-        # What goes to a retry topic is never plain.
+        # A message to a retry topic is never plain.
         numbers = range(0 if names.is_retry(topic) else count)
         queues = [self._store.queue(topic, queue_id) for queue_id in numbers]
-        target = _Target(topic, config, queues, inner_batches=self._store.is_batch(topic))
-        if config.topic_name == topic:  # LMQs are too many to be remembered
+        target = _SendTopic(topic, config, queues, inner_batches=self._store.is_batch(topic))
+        if config.topic_name == topic:  # there are too many LMQs to remember
             self._targets[topic] = target
         return target
 
@@ -436,8 +441,9 @@ class SendProcessor:
             )
         return config
 
-    def _queue_id(self, target: _Target, queue_id: int) -> int:
-        """A random queue where the client leaves the choice; 29 where it names one too high."""
+    def _queue_id(self, target: _SendTopic, queue_id: int) -> int:
+        """Return the queue of a message: a random one if the client leaves the choice. Refuse one that does not exist
+        (29)."""
         if 0 <= queue_id < target.queue_count:
             return queue_id
         if queue_id < 0 and target.queue_count:
@@ -448,8 +454,10 @@ class SendProcessor:
         )
 
     def _send_again(self, peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int) -> Answer:
-        """Add what a consumer sends to its retry topic by itself, as it does when it can't send it
-        back (36). What failed too often, or was to be consumed in order, is a dead letter."""
+        """Add a failed message that a consumer sends to its retry topic because it can't send it back (36).
+
+        A message that failed too often, or that was consumed in order, becomes a dead letter.
+        """
         group = names.group_of(header.topic) or ""
         config = self._groups.find(group)
         if config is None:
@@ -461,8 +469,7 @@ class SendProcessor:
     def _send_draft(
         self, peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int, dead_of: str | None = None
     ) -> Answer:
-        """Add a message whose properties may ask for more than to be stored; ``dead_of`` is the
-        group of which it is a dead letter."""
+        """Add a message whose properties may ask for more than storage; ``dead_of`` is the group of a dead letter."""
         kept = self.kept(properties.parse(header.properties))
         if self._senders.asks_rights:
             self._check_reach(request, header.topic, kept)
@@ -503,9 +510,8 @@ class SendProcessor:
         return answer
 
     @staticmethod
-    def _note_kind(tally: Tally, draft: Draft, placed: Placed, dead_of: str | None, topic: str) -> None:
-        """Count a message that is no normal one; halves and those with a delay level are all that
-        their topics have."""
+    def _note_kind(tally: Tally, draft: Draft, placed: PutResult, dead_of: str | None, topic: str) -> None:
+        """Count a message of a special kind; the topics of halves and of delay levels have only such messages."""
         if dead_of is not None:
             tally.dead.add((dead_of, draft.properties.get(properties.RETRY_TOPIC, topic)))
         elif draft.topic == names.TIMER_TOPIC:
@@ -514,8 +520,10 @@ class SendProcessor:
             tally.put(topic, FIFO, placed.end_offset - placed.physical_offset)
 
     def _queue_by_priority(self, kept: dict[str, str], topic: str, queue_id: int) -> int:
-        """Give the queue of a message with a priority, the one that the client chose if that is
-        no number from 0 on. A message that is of another kind as well has no priority."""
+        """Return the queue of a message with a priority: that of the client if the priority is no number from 0 on.
+
+        A message that is of another kind as well has no priority.
+        """
         text = kept[properties.PRIORITY]
         priority = int(text) if _INTEGER.fullmatch(text) else -1
         if not 0 <= priority <= INT_MAX:
@@ -525,14 +533,14 @@ class SendProcessor:
             return queue_id
         config = self._topics.get(topic)
         write_queues = 0 if config is None else config.write_queue_nums
-        # Java: SendMessageProcessor#sendMessage puts it into queue -1 if there is none to write to.
+        # Java: SendMessageProcessor#sendMessage puts it into queue -1 if no queue can be written to.
         return min(priority, write_queues - 1) if write_queues else queue_id
 
     def _check_reach(self, request: AnyCommand, topic: str, found: dict[str, str]) -> None:
-        """Refuse, or leave out, properties by which a message would reach what its sender may not.
+        """Refuse, or remove, properties by which a message would reach more than its sender may.
 
-        LMQs were asked for with the topic (``broker.access.requestresources``). What consumers put into their retry
-        topic has what its sender gave it.
+        The permission for LMQs was checked with that for the topic (``broker.access.requestresources``). Messages that
+        consumers put into their retry topic keep the properties of their senders.
         """
         config = self._settings.broker
         if properties.TIMER_DELETE_UNIQUE_KEY in found and not config.recall_message_enable:
@@ -543,7 +551,7 @@ class SendProcessor:
             )
         if names.is_retry(topic):
             return
-        found.pop(properties.RETRY_TOPIC, None)  # consumers would take it for one of that topic
+        found.pop(properties.RETRY_TOPIC, None)  # consumers would take it for a message of that topic
         client_id = found.get(properties.REPLY_TO_CLIENT)
         owner = None if client_id is None else self._clients.user_of(client_id)
         if owner is not None and owner != self._senders.user_of(request):
@@ -554,7 +562,7 @@ class SendProcessor:
 
     @staticmethod
     def kept(found: dict[str, str]) -> dict[str, str]:
-        """The properties that are stored; BrokerError if one asks for what can't be done."""
+        """Return the properties to store; BrokerError if one asks for something impossible."""
         for name, kind in _UNSUPPORTED.items():
             if found.get(name, "0") != "0":
                 raise BrokerError(
@@ -567,12 +575,12 @@ class SendProcessor:
         }
 
     def _when_confirmed(self, peer: Peer, request: AnyCommand, text: bytes, answer: Response | bytes) -> Answer:
-        """Hold an answer back until the message is safe, unless the sender will not wait."""
+        """Hold an answer back until the message is safe, unless the sender does not want to wait."""
         if text.find(b"WAIT\x01false") >= 0:
             if self._store.sync_flush:
                 self._store.flush_soon()
             return answer
-        request.body = b""  # it is in the log; waiting for the disk must not keep it
+        request.body = b""  # it is in the log, and must not stay in memory until it is on the disk
         self._store.when_confirmed(self._store.log_end_offset, partial(self._confirmed, peer, request, answer))
         return None
 
@@ -587,7 +595,7 @@ class SendProcessor:
             self._send_soon(peer, answer)
 
     def _send_soon(self, peer: Peer, frame: bytes) -> None:
-        """Send what becomes ready together, as one flush makes it, in one write to each peer."""
+        """Send the answers that become ready together, as by one flush, in one write to each peer."""
         ready = self._ready
         frames = ready.get(peer)
         if frames is not None:
@@ -606,7 +614,7 @@ class SendProcessor:
 def draft_of_send(
     peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int, found: dict[str, str], sys_flag: int
 ) -> Draft:
-    """Give what a client sends as a draft, with other properties and flags than it was sent."""
+    """Return the message of a request as a draft, with ``kept`` properties and ``flags``."""
     return Draft(
         header.topic,
         queue_id,
@@ -621,7 +629,7 @@ def draft_of_send(
 
 
 def _is_by_priority(found: Mapping[str, str]) -> bool:
-    """Tell whether a message with a priority is of no other kind (``TopicMessageType``)."""
+    """Return whether a message has a priority and is of no other kind (``TopicMessageType``)."""
     if found.get(properties.TRANSACTION_PREPARED, "").lower() == "true":
         return False
     others = properties.DELAY_LEVEL, *properties.DELIVERY_TIMES, properties.SHARDING_KEY
@@ -629,10 +637,10 @@ def _is_by_priority(found: Mapping[str, str]) -> bool:
 
 
 def _plain_unique(text: bytes) -> bytes:
-    """The unique key of properties that ask for nothing but to be stored, else nothing.
+    """Return the unique key of properties that ask for nothing but storage, otherwise nothing.
 
-    Every property that asks for more has an underscore in its name (the unique key has one) or is
-    DELAY. ``find`` because ``in`` first tries bytes as a number, at ten times the price.
+    Every property that asks for more has an underscore in its name (the unique key has one) or is DELAY. This uses
+    ``find``, because ``in`` first tries bytes as a number, which takes ten times as long.
     """
     at = text.find(_UNIQUE_MARK)
     end = text.find(_PAIR_END, at)
@@ -649,7 +657,7 @@ def _plain_unique(text: bytes) -> bytes:
 
 
 def _refuse_delay(header: SendMessageV2) -> None:
-    """Refuse a batch with a delay level or a delivery time of its own.
+    """Refuse a batch with a delay level or a delivery time.
 
     Java: with a time, and in a queue of batches with a level, it is taken and never delivered.
     """
@@ -664,7 +672,7 @@ def _refuse_delay(header: SendMessageV2) -> None:
 
 
 def _refuse_property(body: bytes, name: str) -> None:
-    """Refuse a batch of which a message has a property."""
+    """Refuse a batch with a message that has a certain property."""
     if any(name in properties.parse(member.properties) for member in split_batch(body)):
         raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"a message with the property {name} is not for a batch")
 
@@ -674,7 +682,7 @@ def _part(queue: ConsumeQueue, count: int, header: SendMessageV2, peer: Peer) ->
 
 
 def _illegal(header: AnySendMessage, body_bytes: int, properties_bytes: int, body_bytes_max: int) -> BrokerError:
-    """Give the fault of a message that is too large or has flags that no plain one has."""
+    """Return the fault of a message that is too large or has flags that no plain one has."""
     reason = f"sysFlag {header.sys_flag} is not of a plain message"
     if body_bytes > body_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
         reason = (

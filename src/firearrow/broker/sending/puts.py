@@ -1,15 +1,14 @@
-"""Messages that need more than to be appended, and those that the broker puts itself.
+"""Puts of all messages that are not plain sends.
 
-A plain send goes straight to ``MessageStore.put``. Whatever else becomes a message is a `Draft`
-first: a send whose properties ask for something, a failed message that is sent back, one that is
-due, a half, an answer. ``Puts.put`` has each redirection look at it, in their order, and adds it
-where it then belongs. A redirection is a function that may give a draft another topic and queue,
-to wait there: with a delay in ``SCHEDULE_TOPIC_XXXX``, with a time in the timer's topic, within a
-transaction in that of halves. `wait_elsewhere` notes in its properties where it is to go at last.
-What is in a topic that clients can't send to waits already, and is not redirected again: a half
-may have a delay, which begins when it is committed.
+A plain send goes straight to ``MessageStore.put``. Every other message is a `Draft` first: a send whose properties ask
+for something, a failed message that is sent back, a due message, a half, an answer. ``Puts.put`` applies each
+redirection to it, in order, and then adds it to its queue. A redirection is a function that may give a draft another
+topic and queue, to wait there. A message with a delay level waits in ``SCHEDULE_TOPIC_XXXX``, one with a delivery time
+in the timer's topic, one of a transaction in the topic of halves. `wait_elsewhere` notes its final topic in its
+properties. Messages of topics that clients can't send to wait already, and are not redirected again. A half may have a
+delay, which begins at its commit.
 
-Source: upstream ``MessageExtBrokerInner``, ``PutMessageHook``, ``HookUtils``.
+Source: RocketMQ ``MessageExtBrokerInner``, ``PutMessageHook``, ``HookUtils``.
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ from firearrow.wire.codes import ResponseCode
 
 
 class Draft(msgspec.Struct):
-    """A message before it is put.
+    """Message before its put.
 
-    ``born_host`` is packed as in a record (``message.hosts``). ``prepared_transaction_offset`` is
-    the physical offset of the half that a committed message was. ``stored`` are properties before
-    the others, as they are stored, that ask for nothing: neither a redirection nor `Puts` looks at
-    any of them, by `asks_nothing`. To read and to write those, too, takes half of all that it takes
-    to put a message again.
+    ``born_host`` is packed as in a record (``message.hosts``). ``prepared_transaction_offset`` is the physical offset
+    of the half of a committed message. ``stored`` are encoded properties before the others that ask for nothing:
+    neither a redirection nor `Puts` looks at them, by `asks_nothing`. To decode and encode them, too, would take half
+    of the time of another put of a message.
     """
 
     topic: str
@@ -58,7 +56,7 @@ class Draft(msgspec.Struct):
     stored: bytes = b""
 
 
-class Placed(NamedTuple):
+class PutResult(NamedTuple):
     """Place of a message that was put; ``end_offset`` is the physical offset behind its record."""
 
     physical_offset: int
@@ -66,23 +64,25 @@ class Placed(NamedTuple):
     end_offset: int
 
 
-# Whatever redirections and `Puts` look at: but for what is about a transaction, which is over when
-# its message is put again.
+# Names that redirections and `Puts` look at, without those of a transaction, which is over when its message is put
+# again.
 _ASKING: Final = (b"DELAY", b"TIMER_", b"INNER_MULTI_", b"REAL_", b"TRAN_PREPARED_", b"TRANSACTION_CHECK_")
 
 Redirection = Callable[[Draft, int], None]
-"""May change a draft that is about to be put, at a time in ms, by what its properties ask for;
-raises BrokerError to refuse it."""
+"""Function that may change a draft before its put at a time in ms, by its properties; raises BrokerError to refuse
+it."""
 
 
 def asks_nothing(stored: bytes) -> bool:
-    """Tell whether stored properties may be the ``stored`` of a draft. They may end a transaction."""
+    """Return whether encoded properties may be the ``stored`` of a draft. They may end a transaction."""
     return properties.lacks(stored, _ASKING)
 
 
 def draft_of_content(content: Content, stored: bytes, found: dict[str, str]) -> Draft:
-    """Give a message of the store as one that is to be put again, into the same queue; its
-    properties are those in ``stored``, if they ask for nothing, and those ``found``."""
+    """Return a message of the store as a draft for another put, into the same queue.
+
+    Its properties are those in ``stored``, if they ask for nothing, and those ``found``.
+    """
     return Draft(
         content.topic,
         content.queue_id,
@@ -99,7 +99,7 @@ def draft_of_content(content: Content, stored: bytes, found: dict[str, str]) -> 
 
 
 def draft_of(view: MessageView) -> Draft:
-    """Give a message of the store as one that is to be put again, into the same queue."""
+    """Return a message of the store as a draft for another put, into the same queue."""
     return Draft(
         view.topic,
         view.queue_id,
@@ -121,9 +121,9 @@ def again(
     reconsume_times: int,
     prepared_transaction_offset: int = 0,
 ) -> NewMessage:
-    """Give a message of the store as one to be put into another queue, with properties ``stored``.
+    """Return a message of the store for a put into another queue, with properties ``stored``.
 
-    It gives what `Puts.put` does with a draft of it, if no redirection looks at that.
+    `Puts.put` makes the same of a draft of it, if no redirection looks at the draft.
     """
     return (
         queue,
@@ -139,17 +139,17 @@ def again(
 
 
 def wait_elsewhere(draft: Draft, topic: str, queue_id: int) -> None:
-    """Have a message wait in another topic, and note where it is to go."""
+    """Let a message wait in another topic, and note its destination."""
     draft.properties[properties.REAL_TOPIC] = draft.topic
     draft.properties[properties.REAL_QUEUE_ID] = str(draft.queue_id)
     draft.topic, draft.queue_id = topic, queue_id
 
 
 class Puts:
-    """Puts drafts into the store, each where its redirections want it.
+    """Put drafts into the store, where their redirections send them.
 
-    ``events`` are told of each that waits elsewhere, if not for a delay level; who puts such a one
-    by itself says so by ``waits``.
+    ``events`` announce each message that waits elsewhere, except for a delay level. A caller that puts such a message
+    without a redirection announces it by ``waits``.
     """
 
     def __init__(
@@ -170,20 +170,20 @@ class Puts:
         self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, chance.getrandbits(31))
         self._unique_counter = 0
         self.moved: Event[None] = Event()
-        """Told when something has come of what was under way."""
+        """Event: messages that were in flight have a result."""
 
     async def settled(self) -> bool:
-        """Wait until nothing is under way any more; False if nothing was.
+        """Wait until no message is in flight; return False if none was.
 
-        What is put here is put at once. Of a slave that acts for its master that is not so.
+        Here each put ends at once. In a slave that acts for its master it does not.
         """
         return False
 
-    def put(self, draft: Draft, now_ms: int | None = None) -> Placed:
+    def put(self, draft: Draft, now_ms: int | None = None) -> PutResult:
         """Redirect a draft and add it.
 
-        Raises BrokerError if a redirection refuses it or its topic has no such queue, MessageError
-        if it is too large or malformed, DiskFull without room; nothing was added then.
+        Raise BrokerError if a redirection refuses it or its topic has no such queue, MessageError if it is too large or
+        malformed, DiskFull without room; in each case nothing is added.
         """
         if now_ms is None:
             now_ms = self._clock.now_ms()
@@ -201,11 +201,10 @@ class Puts:
             self.waits(WaitsElsewhere(draft.topic, wanted))
         return placed
 
-    def deliver(self, draft: Draft, now_ms: int) -> Placed:
-        """Add a draft that has waited where it belongs at last, whether or not there is such a
-        topic any more; raises the same, but for the topic, and MessageError for a name that no
-        topic can have.
+    def deliver(self, draft: Draft, now_ms: int) -> PutResult:
+        """Add a draft that has waited to its destination, even if its topic no longer exists.
 
+        Raise the same as `put` except for the topic, and MessageError for a name that no topic can have.
         Java: ScheduleMessageService#messageTimeUp takes from the message what redirects it.
         """
         try:
@@ -219,11 +218,11 @@ class Puts:
     def put_waiting(
         self, queue: ConsumeQueue, body: bytes, stored: bytes, waits: WaitsElsewhere | None, now_ms: int
     ) -> int:
-        """Add a message of the broker's own, whose properties are formatted, to the queue that it
-        belongs to at present; ``waits`` says so if it is to wait there.
+        """Add a message of the broker with formatted properties to its present queue; ``waits`` says that it waits
+        there.
 
-        Returns its queue offset. Raises MessageError or DiskFull, having added nothing. It is for
-        what is put for each message that clients handle: a draft takes twice as long.
+        Return its queue offset. Raise MessageError or DiskFull with nothing added. This is for messages that the broker
+        puts for each message that clients handle: a draft takes twice as long.
         """
         store, queue_offset = self._store, queue.next_offset
         host = store.store_host
@@ -233,14 +232,14 @@ class Puts:
         return queue_offset
 
     def put_again(self, message: NewMessage, now_ms: int) -> None:
-        """Add a message that ``again`` has made of one of the store, alone.
+        """Add one message that ``again`` has made of a message of the store.
 
-        Raises MessageError or DiskFull, having added nothing.
+        Raise MessageError or DiskFull with nothing added.
         """
         queue, body, stored, flag, sys_flag, born_ms, born_host, times, prepared = message
         self._store.put(queue, body, stored, flag, sys_flag, born_ms, born_host, now_ms, times, prepared)
 
-    def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> Placed:
+    def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> PutResult:
         store, stored = self._store, draft.stored
         end: QueueEnd = queue
         if draft.properties:
@@ -262,16 +261,16 @@ class Puts:
             draft.reconsume_times,
             draft.prepared_transaction_offset,
         )
-        return Placed(physical_offset, queue_offset, store.log_end_offset)
+        return PutResult(physical_offset, queue_offset, store.log_end_offset)
 
     def new_unique_id(self, now_ms: int) -> str:
-        """Make an id as clients do, for a message that came without one."""
+        """Make an id like a client, for a message that came without one."""
         self._unique_counter = (self._unique_counter + 1) & 0xFFFF
         since = now_ms - month_start_ms(now_ms)
         return create_unique_id(self._unique_prefix, since, self._unique_counter)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue that a topic has; BrokerError if it has not, or there is no such topic."""
+        """Return a queue of a topic; BrokerError if topic or queue does not exist."""
         config = self._topics.get(topic)
         if config is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -283,9 +282,9 @@ class Puts:
         return self._store.queue(topic, queue_id)
 
     def _end(self, draft: Draft, queue: ConsumeQueue) -> QueueEnd:
-        """Give the queue to append to, with the LMQs that the message asks for.
+        """Return the queue to append to, with the LMQs that the message asks for.
 
-        Java: CommitLog#putMessage puts halves into LMQs, too, where anybody reads them at once.
+        Java: CommitLog#putMessage puts halves into LMQs, too, where any consumer reads them at once.
         """
         lmq = draft.properties.get(properties.INNER_MULTI_DISPATCH, "")
         takes = names.takes_lmqs(draft.topic) and names.is_sendable(draft.topic)
@@ -296,7 +295,7 @@ class Puts:
         return together
 
     def _check_lmqs(self, draft: Draft) -> None:
-        """Refuse what is for LMQs where there are none, also if it is to wait before."""
+        """Refuse a message for LMQs that can't exist, also if it waits elsewhere before."""
         wants = draft.properties.get(properties.INNER_MULTI_DISPATCH)
         if wants and names.takes_lmqs(draft.topic) and not self._store.takes_lmqs:
             raise BrokerError(

@@ -1,13 +1,12 @@
-"""Replies (324, 325): what a consumer answers to a message whose sender waits for that.
+"""Replies (324, 325): the answer of a consumer to a message whose sender waits for it.
 
-Such a request is an ordinary message. Its property ``REPLY_TO_CLIENT`` is the id of the client that
-waits, ``CORRELATION_ID`` tells it which of its requests is answered; a reply has the same two. It
-is sent to the topic ``<cluster>_REPLY_TOPIC`` of the broker that had the request, which passes it
-on to the client (326) and says to the consumer whether that was taken. With
-``storeReplyMessageEnable`` a copy is stored in that topic, before it is passed on: so a reply is
-not kept in memory for a client that does not answer.
+Such a request is an ordinary message. Its property ``REPLY_TO_CLIENT`` is the id of the waiting client, and
+``CORRELATION_ID`` tells the client which of its requests is answered; a reply has the same two. The reply is sent to
+the topic ``<cluster>_REPLY_TOPIC`` of the broker that had the request. That broker passes it on to the client (326),
+and tells the consumer whether the client took it. With ``storeReplyMessageEnable`` a copy is stored in that topic
+before the reply is passed on. So a reply does not stay in memory for a client that does not answer.
 
-Source: upstream ``ReplyMessageProcessor``, ``Broker2Client#callClient``.
+Source: RocketMQ ``ReplyMessageProcessor``, ``Broker2Client#callClient``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final, NamedTuple
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.groups.clients import Channel
 from firearrow.broker.sending.processor import SendProcessor, draft_of_send
-from firearrow.broker.sending.puts import Placed
+from firearrow.broker.sending.puts import PutResult
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import properties
 from firearrow.message.hosts import unpack_host
@@ -34,21 +33,21 @@ from firearrow.wire.frame import AnyCommand, SendAnswers
 from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
 
 TAKEN_SECONDS_MAX: Final = 10.0  # Java: Broker2Client#callClient
-_NOT_STORED: Final = "0"  # the id of what was only passed on
+_NOT_STORED: Final = "0"  # id of a reply without a copy
 
 
 class _Reply(NamedTuple):
-    """A reply that is to be answered: its sender, the request, the queue of its topic, and where
-    its copy is, if there is one."""
+    """Reply without an answer yet: its sender, the request, the queue of its topic, and the place of its copy, if there
+    is one."""
 
     peer: Peer
     asked: AnyCommand
     queue_id: int
-    placed: Placed | None
+    placed: PutResult | None
 
 
 class ReplyProcessor:
-    """324, 325."""
+    """Handler of replies (324, 325)."""
 
     def __init__(self, context: BrokerContext, sends: SendProcessor) -> None:
         self._settings = context.settings
@@ -62,7 +61,7 @@ class ReplyProcessor:
         self._answers = SendAnswers(config.region_id, trace_on=config.trace_on, id_prefix="")
 
     def reply(self, peer: Peer, asked: AnyCommand) -> Answer:
-        """324, 325: pass a reply on to the client that waits for it, and keep a copy."""
+        """324, 325: pass a reply on to the waiting client, and store a copy."""
         header: AnySendMessage
         if asked.code == RequestCode.SEND_REPLY_MESSAGE:
             header = fields_of(asked, SendMessage)
@@ -80,8 +79,8 @@ class ReplyProcessor:
 
     def _stored(
         self, peer: Peer, asked: AnyCommand, header: AnySendMessage, queue_id: int, kept: dict[str, str]
-    ) -> Placed | None:
-        """Store a reply, if that is wanted; that it could not be keeps nobody from getting it.
+    ) -> PutResult | None:
+        """Store a copy of a reply, if that is configured; a failure does not keep the client from getting the reply.
 
         Java: ReplyMessageProcessor forgets that the body is compressed, and refuses an empty one.
         """
@@ -114,9 +113,9 @@ class ReplyProcessor:
         }
 
     def _push(self, reply: _Reply, client_id: str | None, fields: Mapping[str, FieldValue]) -> str | None:
-        """Pass a reply on, and have its sender answered when the client has taken it.
+        """Pass a reply on, and answer its sender when the client has taken it.
 
-        Gives what makes that impossible.
+        Return the reason if that is impossible.
         """
         if client_id is None:
             return f"reply message properties[{properties.REPLY_TO_CLIENT}] is null"
@@ -129,7 +128,7 @@ class ReplyProcessor:
             call = channel.call(command, TAKEN_SECONDS_MAX)
         except ConnectionError as error:
             return _not_taken(client_id, error)
-        asked.body, asked.ext = b"", {}  # they are on their way; waiting must not keep them
+        asked.body, asked.ext = b"", {}  # they are in flight, and must not stay in memory until the answer
         peer.owed += 1
 
         def answer(call: Answered) -> None:
@@ -142,12 +141,12 @@ class ReplyProcessor:
         return None
 
     def _may_still_ask(self, client_id: str, channel: Channel) -> bool:
-        """Tell whether the user of a client that waits may send anything by now: a request, say."""
+        """Return whether the user of a waiting client may still send, for example, a request."""
         user = self._clients.user_of(client_id)
         return user is not None and self._senders.may_publish(user, channel.ip)
 
     def _answer(self, reply: _Reply, fault: str | None) -> Response:
-        """Give the answer to the sender of a reply: whether the client took it, and the place of its copy."""
+        """Return the answer to the sender of a reply: whether the client took it, and the place of its copy."""
         ids, queue_offset = _NOT_STORED, 0
         if reply.placed is not None:
             ids = encode_offset_id(self._host, reply.placed.physical_offset)
@@ -157,7 +156,7 @@ class ReplyProcessor:
         return Response(code, fault, fields)
 
     def _when_safe(self, reply: _Reply, response: Response) -> Response | None:
-        """Give the answer, or hold it back until the copy is safe."""
+        """Return the answer, or hold it back until the copy is safe."""
         if reply.placed is None or not self._store.must_confirm:
             return response
         reply.peer.owed += 1
@@ -167,13 +166,13 @@ class ReplyProcessor:
 
 
 def _reply(peer: Peer, asked: AnyCommand, response: Response, _: Outcome) -> None:
-    """Answer at last; that the copy is not confirmed matters to nobody, as upstream."""
+    """Answer at last, even if the copy is not confirmed, as in RocketMQ."""
     peer.owed -= 1
     peer.reply(asked, response)
 
 
 def _fault_of(call: Answered, client_id: str) -> str | None:
-    """Give the reason why a client has not taken a reply."""
+    """Return the reason why a client has not taken a reply."""
     try:
         answer = call.result()
     except OSError as error:

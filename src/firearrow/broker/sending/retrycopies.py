@@ -1,13 +1,12 @@
-"""Retry copies: the copy of a message that a consumer group failed to consume, which comes again.
+"""Retry copies: the copy of a message that a consumer group failed to consume, for its redelivery.
 
-The copy says of which topic the message was at first (``RETRY_TOPIC``) and which offset message id
-it had there (``ORIGIN_MESSAGE_ID``); its sender waits for it no more (``WAIT``).
+The copy has the message's first topic (``RETRY_TOPIC``) and its offset message id there (``ORIGIN_MESSAGE_ID``). The
+sender of the message waits for it no more (``WAIT``).
 
-Nearly all copies are *plain*: their properties are those of the message with a few bytes in other
-places, so they are cut out and joined. To read them all and to write them again takes as long as
-all the rest that the broker does about it. What is plain is said by `plain_copies`: a message that
-fails for the first time and was sent as clients do, or one whose properties end as those of a copy
-that was plain itself. For all others there is `copy_of`, which gives the same for those, too.
+Nearly all copies are *plain*: their properties are those of the message with a few bytes in other places, so they are
+cut out and joined. To decode and encode all of them takes as long as everything else that the broker does for a copy.
+`plain_copies` says which copies are plain: those of a message that fails for the first time and was sent like clients
+do, or whose properties end like those of a plain copy. `copy_of` serves all others, and gives the same for plain ones.
 """
 
 from __future__ import annotations
@@ -28,19 +27,18 @@ _WAIT: Final = b"WAIT\x01"
 _WAITS: Final = b"\x02WAIT\x01true\x02"
 _WAITS_NOT: Final = b"\x02WAIT\x01false\x02"
 _NOTED: Final = (b"RETRY_TOPIC\x01", b"ORIGIN_MESSAGE_ID\x01", b"TRAN_MSG\x01")
-# What nearly every message has. All that is looked for has an underscore, too, or is DELAY.
+# Properties of nearly every message. All names that matter have an underscore, too, or are DELAY.
 _USUAL: Final = b"UNIQ_KEY\x01", b"MSG_REGION\x01", b"TRACE_ON\x01"
 _PAIR_END: Final = b"\x02"
 _MARK: Final = b"\x03"
 _END: Final = _PAIR_END + _MARK
 _NO_MORE: Final = _WAITS_NOT + _MARK
 _NEVER_PLAIN: Final = INNER_BATCH | TRANSACTION_PREPARED
-"""A batch that is one record can't be sent back; what is prepared, or rolled back, is not delayed.
-"""
+"""A batch that is one record can't be sent back; a prepared or rolled back message is not delayed."""
 _OFFSET_DIGITS: Final = 16
 
 _RETRY_TOPIC: Final = b"\x02RETRY_TOPIC\x01"
-# How the properties of a copy end that has waited, as `plain_copies` and the delay write them.
+# End of the properties of a copy that has waited, as `plain_copies` and the delay write them.
 _NOTES: Final = re.compile(
     rb"(RETRY_TOPIC\x01([^\x01\x02]+)\x02ORIGIN_MESSAGE_ID\x01[0-9A-F]+)\x02"
     rb"DELAY\x01[0-9]+\x02REAL_TOPIC\x01[^\x01\x02]+\x02REAL_QID\x01[0-9]+\x02"
@@ -48,13 +46,12 @@ _NOTES: Final = re.compile(
 
 
 PlainCopy: TypeAlias = tuple[bytes, str]
-"""The properties of a copy as they are stored, but for those about its delay, and a separator
-before them; and the topic of which the message was at first."""
+"""Encoded properties of a copy without those about its delay, and a separator before them; and the first topic of the
+message."""
 
 
 def plain_copies(contents: Sequence[Content]) -> list[PlainCopy]:
-    """Give failed messages as the plain copies that they become, up to the first that may become
-    another."""
+    """Return the plain copies of failed messages, up to the first whose copy may not be plain."""
     copies: list[PlainCopy] = []
     alike = _left_unread([content.properties for content in contents])
     for number, content in enumerate(contents):
@@ -74,7 +71,7 @@ def plain_copies(contents: Sequence[Content]) -> list[PlainCopy]:
 
 
 def _again(stored: bytes) -> PlainCopy | None:
-    """Properties of a copy that was plain itself, as its own copy has them."""
+    """Return the properties of the next copy of a plain copy."""
     at = stored.rfind(_RETRY_TOPIC) + 1
     again = _NOTES.fullmatch(stored, at) if at else None
     kept = stored[:at]
@@ -84,7 +81,7 @@ def _again(stored: bytes) -> PlainCopy | None:
 
 
 def copy_of(content: Content) -> Draft:
-    """Give a failed message as it comes again, but for where it goes."""
+    """Return the copy of a failed message, without its destination."""
     kept = _left_unread([content.properties])
     if kept:
         stored, found = kept[0] + _PAIR_END, {}
@@ -101,12 +98,12 @@ def copy_of(content: Content) -> Draft:
 
 
 def _left_unread(several: Sequence[bytes]) -> list[bytes]:
-    """Properties of messages that fail for the first time, as their copies have them, but for the
-    separator at the end; nothing if one has to be read for that, or if they are not alike.
+    """Return the properties of copies of messages that fail for the first time, without the separator at the end.
 
-    They are looked through as one text: for 32 messages that takes a third of the time. Alike are
-    those that all say whether their senders wait, or none does, as that of clients other than
-    Java's; and that all end with a separator, or none does, as those of a batch's members.
+    Return nothing if one of them must be decoded, or if they are not alike. One search runs over all of them as one
+    text: for 32 messages that takes a third of the time. Properties are alike if all say whether their senders wait, or
+    none does, as with clients other than Java's; and if all end with a separator, or none does, as with members of a
+    batch.
     """
     if not several:
         return []
@@ -123,15 +120,17 @@ def _left_unread(several: Sequence[bytes]) -> list[bytes]:
         return []
     found = kept.split(_END)
     found.pop()
-    # If one said twice that its sender waits, and another did not, or if one has an end within,
-    # or none in its place, then lengths or numbers differ.
+    # If one said twice that its sender waits, and another did not, or if one has an end within, or none in its place,
+    # then lengths or numbers differ.
     longer -= is_closed
     return found if [*map(len, found)] == [len(it) + longer for it in several] else []
 
 
 def _asks_nothing(stored: bytes) -> bool:
-    """Tell whether properties have nothing of what is looked at when a copy is made or put. That is
-    found in half of the time where no other name than three has an underscore."""
+    """Return whether properties have no names that matter when a copy is made or put.
+
+    The check takes half of the time if no name but three has an underscore.
+    """
     others = stored.count(b"_")
     for name in _USUAL:
         if others:
@@ -142,13 +141,13 @@ def _asks_nothing(stored: bytes) -> bool:
 
 
 def _closed(stored: bytes) -> bytes:
-    """Properties that others may follow. Those of a batch's member end without a separator."""
+    """Return properties to which others can be appended. Those of a batch's member end without a separator."""
     return stored if stored.endswith(_PAIR_END) or not stored else stored + _PAIR_END
 
 
 @lru_cache(maxsize=1024)  # topics, usually of one broker
 def _first_notes(topic: str, store_host: bytes) -> bytes:
-    """Give the properties of a copy of a message that fails for the first time. The offset follows, with which the id
-    of the message ends."""
+    """Return the added properties of a copy of a message that fails for the first time, without the offset that ends
+    the id."""
     prefix = encode_offset_id(unpack_host(store_host), 0)[:-_OFFSET_DIGITS]
     return f"\x02RETRY_TOPIC\x01{topic}\x02ORIGIN_MESSAGE_ID\x01{prefix}".encode()

@@ -1,10 +1,10 @@
-"""36: a consumer sends a message back that it failed to consume.
+"""36: a consumer sends back a message that it failed to consume.
 
-A copy of it waits in ``%RETRY%group`` until the delay of its level is over, to be consumed again;
-after the last retry it goes into ``%DLQ%group`` for good. The levels follow the number of failures:
-3 and up, that is 10 s to 2 h by default, 16 times.
+A copy of the message waits in ``%RETRY%group`` until the delay of its level is over, and is then consumed again. After
+the last retry it goes into ``%DLQ%group`` for good. The levels follow the number of failures: 3 and up, that is 10 s to
+2 h by default, 16 times.
 
-Source: upstream ``AbstractSendMessageProcessor#consumerSendMsgBack``.
+Source: RocketMQ ``AbstractSendMessageProcessor#consumerSendMsgBack``.
 """
 
 from __future__ import annotations
@@ -31,28 +31,26 @@ from firearrow.wire.frame import AnyCommand, bare_frame
 from firearrow.wire.headers import SendBack
 
 MAX_RECONSUME_TIMES_SINCE: Final = 121
-"""The first version of clients (upstream ``MQVersion.V3_4_9``) of which the header counts that says
-how often a message may be consumed again."""
+"""First version of clients (RocketMQ ``MQVersion.V3_4_9``) whose header has the maximum of retries."""
 
 FIRST_RETRY_LEVEL: Final = 3
 DLQ_QUEUES: Final = 1
 
 REPEAT_SECONDS: Final = 10.0
-"""For so long a client may ask again because it had no answer: it waits 5 s for one."""
+"""A client may repeat its request in this time because it had no answer: it waits 5 s for one."""
 REPEATS_MAX: Final = 20_000
-"""Messages of which is known that they were sent back just now, and as many that are dead since
-then: 4 to 8 MB each."""
+"""Known messages that were sent back just now, and as many that are dead since then: 4 to 8 MB each."""
 GROUPS_MAX: Final = 1 << 16
-"""Groups that have a number; if there are more, all get new ones: their repeats are forgotten."""
-WAYS_MAX: Final = 1000  # groups of which the way is remembered: some 1 MB
-WAITS_MAX: Final = 64  # levels and queues of which a way has the properties ready
+"""Groups that have a number. If there are more, all get new ones, and their repeats are forgotten."""
+WAYS_MAX: Final = 1000  # groups whose retry routes are in memory: some 1 MB
+WAITS_MAX: Final = 64  # pairs of level and queue whose properties a route has ready
 
 
 SEVERAL_MAX: Final = 256
-"""Messages whose copies are put at once, which takes 2 ms; others have their turn before more."""
+"""Copies that are put at once, which takes 2 ms; the others wait for the next turn."""
 
 
-class _Way:
+class _RetryRoute:
     """Target of a group's failed messages, as long as the configuration stays."""
 
     __slots__ = ("_real_topic", "_waits", "config", "queues")
@@ -64,7 +62,7 @@ class _Way:
         self._waits: dict[tuple[int, int], bytes] = {}
 
     def waits(self, level: int, queue_id: int) -> bytes:
-        """The properties of a copy that say how long it waits, and for which queue."""
+        """Return the properties of a copy that hold its delay and its queue."""
         found = self._waits.get((level, queue_id))
         if found is None:
             if len(self._waits) >= WAITS_MAX:
@@ -77,15 +75,15 @@ class _Way:
         return found
 
 
-class _Place(NamedTuple):
+class _CopyPlace(NamedTuple):
     """Place of copies that failed alike: the queue of a level, and the properties of a copy there.
 
-    There are no properties if the copies may go to several queues afterwards. Until a time, a repeated
-    request for a copy gets the one that waits. ``group_key`` begins the keys of the group's messages.
+    There are no properties if the copies may go to several queues afterwards. Until a time, a repeated request for a
+    copy gets the waiting one. ``group_key`` begins the keys of the group's messages.
     """
 
     queue: ConsumeQueue
-    way: _Way
+    way: _RetryRoute
     level: int
     waits: bytes
     until: float
@@ -93,13 +91,12 @@ class _Place(NamedTuple):
 
 
 class SendBackProcessor:
-    """Has failed messages come again.
+    """Redeliver failed messages.
 
-    What a group's messages have in common is found out once for as long as no topic, group or key
-    of the configuration changes. Plain copies (``broker.sending.retrycopies``) of what comes together are put
-    side by side into the queues of their levels: 7 µs each, instead of 27 by drafts. Those are for
-    all else, and for the first message of each group, for which topic and group may have to be
-    created.
+    The facts that a group's messages have in common are found out once for as long as no topic, group or key of the
+    configuration changes. Plain copies (``broker.sending.retrycopies``) of one turn are put side by side into the
+    queues of their levels: 7 µs each, instead of 27 by drafts. Drafts are for all others, and for the first message of
+    each group, whose topic and group may have to be created.
     """
 
     def __init__(self, context: BrokerContext) -> None:
@@ -112,18 +109,18 @@ class SendBackProcessor:
         self._clock = context.clock
         self._chance = context.chance
         self._sync_flush = context.store.sync_flush
-        self._sent_back: Recent[int] = Recent(REPEATS_MAX)
-        self._dead: Recent[int] = Recent(REPEATS_MAX)
+        self._sent_back: RecentKeys[int] = RecentKeys(REPEATS_MAX)
+        self._dead: RecentKeys[int] = RecentKeys(REPEATS_MAX)
         self._numbers = itertools.count()
         self._group_keys: dict[str, int] = {}
-        self._ways: dict[str, _Way] = {}
+        self._ways: dict[str, _RetryRoute] = {}
         self._delay_queues = 0
         self._seen: tuple[object, ...] = (None, None, None)
 
     def send_back(self, peer: Peer, request: AnyCommand) -> Answer:
-        """36: put a copy of a message into the group's retry topic, or into that of its dead ones.
+        """36: put a copy of a message into the group's retry topic, or into its dead-letter topic.
 
-        Who asks again while the copy waits gets the same answer, and no second copy.
+        A repeated request gets the same answer while the copy waits, and no second copy.
         """
         request.ext = header = fields_of(request, SendBack)
         answers = self._put_plain(((peer, request),))
@@ -135,8 +132,8 @@ class SendBackProcessor:
         content = self._failed(header.offset)
         times = content.reconsume_times
         is_dead = header.delay_level < 0 or times >= times_max_of(config, request.version, header.max_reconsume_times)
-        # Only while nobody can have got anything of the copy yet: a message that fails once more,
-        # as after a reset of its group, is not one that was asked for again. Java: keeps both.
+        # Only while no consumer can have the copy yet: a message that fails once more, as after a reset of its group,
+        # is not a repeated request. Java: keeps both copies.
         key = header.offset | self._group_key(header.group)
         now = self._clock.monotonic()
         if self._dead.has(key, now) or (not is_dead and self._sent_back.has(key, now)):
@@ -154,20 +151,20 @@ class SendBackProcessor:
         return bare_frame(request.opaque, request.binary)
 
     def _repeat_seconds(self, level: int) -> float:
-        """For how long a copy that waits is one that may be asked for again."""
+        """Return the seconds in which a request may be a repetition for a waiting copy."""
         return min(self._store.delays.delay_ms(level) / 1000, REPEAT_SECONDS)
 
     # --- the way of plain ones ---
 
     def send_back_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None] | None:
-        """36, several that came together: the answers of ``send_back`` to the first of them, as far
-        as their copies are plain; the others are left to it."""
+        """36, several in one turn: answer like ``send_back`` to the first of them, as far as their copies are plain;
+        ``send_back`` serves the others."""
         answers: list[bytes | None] = [*self._put_plain(requests[:SEVERAL_MAX])]
         return answers + [None] * (len(requests) - len(answers)) if answers else None
 
     def _put_plain(self, requests: Sequence[PeerRequest]) -> list[bytes]:
-        """Put the copies of failed messages up to the first that is not plain, or may be refused;
-        give their answers."""
+        """Put the copies of failed messages up to the first that is not plain, or may be refused; return their
+        answers."""
         store = self._store
         copies: list[NewMessage] = []
         noted: dict[int, float] = {}
@@ -185,7 +182,7 @@ class SendBackProcessor:
         ):
             group, times = header.group, content.reconsume_times
             failure = group, header.delay_level, header.max_reconsume_times, request.version, times
-            if failure != known:  # what comes together failed alike, nearly always
+            if failure != known:  # messages of one turn nearly always failed alike
                 known, place = failure, self._place_of(*failure)
             if place is None:
                 break
@@ -210,8 +207,8 @@ class SendBackProcessor:
 
     def _place_of(
         self, group: str, delay_level: int, stated_max: int | None, version: int, times: int
-    ) -> _Place | None:
-        """Give the place of a copy by its earlier failures; None if the general way has to decide."""
+    ) -> _CopyPlace | None:
+        """Return the place of a copy by its earlier failures; None if the general path must decide."""
         way = self._known_ways().get(group) or self._find_way(group)
         if way is None or times >= times_max_of(way.config, version, stated_max):
             return None
@@ -222,13 +219,13 @@ class SendBackProcessor:
         queue = store.queue(names.SCHEDULE_TOPIC, level - 1)
         until = self._clock.monotonic() + self._repeat_seconds(level)
         waits = way.waits(level, 0) if way.queues == 1 else b""
-        return _Place(queue, way, level, waits, until, self._group_key(group))
+        return _CopyPlace(queue, way, level, waits, until, self._group_key(group))
 
     def _group_key(self, group: str) -> int:
-        """A number of the group's own, which leaves room for offsets.
+        """Return the group's number, shifted to leave room for offsets.
 
-        A message that a group has sent back is known by both as one number: of a pair each of five
-        look-ups would have to find the hash anew.
+        The key of a message that a group has sent back is one number made of both: with a pair, each of five look-ups
+        would compute the hash again.
         """
         keys = self._group_keys
         if group not in keys:
@@ -238,13 +235,13 @@ class SendBackProcessor:
         return keys[group]
 
     def _count(self, origins: Iterable[tuple[str, str]]) -> None:
-        """Count what was sent back, by its group and the topic of which it was at first."""
+        """Count a message that was sent back, by its group and its first topic."""
         for (group, origin), count in Counter(origins).items():
             if self._topics.get(origin) is not None:  # senders may write any name there
                 self._stats.sent_back(group, origin, count)
 
-    def _known_ways(self) -> dict[str, _Way]:
-        """The ways that are known, by group; none of them has changed since."""
+    def _known_ways(self) -> dict[str, _RetryRoute]:
+        """Return the known routes by group, none of which has changed."""
         topics, groups, settings = self._seen
         if (
             self._topics.data_version is not topics
@@ -260,8 +257,8 @@ class SendBackProcessor:
         waiting = self._topics.table[names.SCHEDULE_TOPIC]
         self._delay_queues = max(waiting.read_queue_nums, waiting.write_queue_nums)
 
-    def _find_way(self, group: str) -> _Way | None:
-        """Find the way of a group; None if it has to be looked at more closely."""
+    def _find_way(self, group: str) -> _RetryRoute | None:
+        """Return the route of a group; None if the general path must find it."""
         config = self._groups.table.get(group)
         retry = self._topics.table.get(names.retry_topic(group))
         if config is None or retry is None or retry.order or config.retry_queue_nums <= 0:
@@ -270,7 +267,7 @@ class SendBackProcessor:
             return None
         if len(self._ways) >= WAYS_MAX:
             self._ways.clear()
-        way = self._ways[group] = _Way(config, retry)
+        way = self._ways[group] = _RetryRoute(config, retry)
         return way
 
     def _queue_id(self, queues: int) -> int:
@@ -281,7 +278,7 @@ class SendBackProcessor:
     def _put(
         self, draft: Draft, level: int, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
     ) -> None:
-        """Put a copy where it waits, or where the dead ones are (level 0)."""
+        """Put a copy where it waits, or where dead letters are (level 0)."""
         draft.properties[properties.DELAY_LEVEL] = str(level)
         self._place(draft, header, config, is_dead=is_dead)
         self._puts.put(draft)
@@ -292,7 +289,7 @@ class SendBackProcessor:
                 self._stats.tally.dead.add((header.group, origin))
 
     def _group(self, group: str) -> SubscriptionGroupConfig:
-        """The group as it is or would be; BrokerError where nothing can be sent back for it."""
+        """Return the group as it is or would be created; BrokerError if it can have no retries."""
         config = self._groups.get(group)
         if config is None and not self._groups.may_create(group):
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
@@ -309,17 +306,17 @@ class SendBackProcessor:
         return config or SubscriptionGroupConfig(group)
 
     def _failed(self, physical_offset: int) -> Content:
-        """The message at a place of the log; BrokerError if it can't come again from there."""
+        """Return the message at an offset of the log; BrokerError if it can't be redelivered from there."""
         try:
             content = self._store.named_at(physical_offset)
         except MessageError as error:
             raise _not_found(physical_offset, str(error)) from error
-        if content.sys_flag & INNER_BATCH:  # its client then sends the one that failed by itself
+        if content.sys_flag & INNER_BATCH:  # its client then sends the failed one alone
             raise _not_found(physical_offset, "it is a batch, stored as one record")
         return content
 
     def _place(self, draft: Draft, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool) -> None:
-        """Say where a copy goes, and create what it needs for that."""
+        """Return the destination of a copy, and create the topic that it needs."""
         refused = self._store.refused
         if refused is not None:
             raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, refused)
@@ -341,7 +338,7 @@ def _not_found(physical_offset: int, reason: str) -> BrokerError:
 
 
 def _retry_queues(config: SubscriptionGroupConfig, retry: TopicConfig) -> int:
-    """Count the queues of a group's retry topic that its failed messages may use.
+    """Return the number of queues of a group's retry topic for its failed messages.
 
     Java: retryQueueNums, though consumers may know fewer queues of the topic.
     """
@@ -349,7 +346,8 @@ def _retry_queues(config: SubscriptionGroupConfig, retry: TopicConfig) -> int:
 
 
 def times_max_of(config: SubscriptionGroupConfig, version: int, stated: int | None) -> int:
-    """Give the maximum of retries of a group: its client's if the client sends one, else its configuration's."""
+    """Return the maximum of retries of a group: that of its client if the client sends one, otherwise of its
+    configuration."""
     if version >= MAX_RECONSUME_TIMES_SINCE and stated is not None:
         return stated
     return config.retry_max_times
@@ -361,13 +359,12 @@ def times_max_of(config: SubscriptionGroupConfig, version: int, stated: int | No
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Recent(Generic[Key]):
-    """Keys, each with the time until which it counts. It knows the last ``keys_max`` of them, and
-    at most twice as many, besides those that were noted with the last one.
+class RecentKeys(Generic[Key]):
+    """Keys, each with the time until which it counts: the last ``keys_max`` of them at least, and twice as many at
+    most, not counting those of the last call.
 
-    They are kept in two generations, of which the older one is forgotten as a whole: so to note a
-    key is one assignment. To take them out one by one, in the order in which they came, takes eight
-    times as long.
+    They are in two generations, of which the older one is forgotten as a whole: so to note a key is one assignment. To
+    remove keys one by one, in their order, takes eight times as long.
     """
 
     __slots__ = ("_before", "_keys_max", "_now")
@@ -379,17 +376,17 @@ class Recent(Generic[Key]):
         self._before: dict[Key, float] = {}
 
     def note(self, key: Key, until: float) -> None:
-        """Have a key count until then, by whichever clock; what was noted of it before is over."""
+        """Let a key count until a time, by any clock; its earlier time is void."""
         self.note_all({key: until})
 
     def note_all(self, keys: Mapping[Key, float]) -> None:
-        """Note keys, no more than a few hundred at a time, and until when each counts."""
+        """Note keys, no more than a few hundred at once, and the time until which each counts."""
         if len(self._now) >= self._keys_max:
             self._before, self._now = self._now, {}
         self._now.update(keys)
 
     def has(self, key: Key, now: float) -> bool:
-        """Tell whether a key still counts."""
+        """Return whether a key still counts."""
         until = self._now.get(key)
         if until is None and self._before:
             until = self._before.get(key)

@@ -1,9 +1,9 @@
 """Counts of waiting messages by topic: ``timermetrics``.
 
-The timer log counts by the hashes of topics (``TimerStore.pending``). Their names are known from
-the messages that came, the topics that there are, and the file; the counts in it are not read.
+The timer log counts by the hashes of topics (``TimerStore.pending``). The names come from arriving messages, existing
+topics and the file, whose counts are not read.
 
-Source: upstream ``TimerMetrics``.
+Source: RocketMQ ``TimerMetrics``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TimerMetrics(Body, frozen=True):
 
 
 class TimerCounts:
-    """The counts of ``timers`` under the names of their topics."""
+    """Counts of ``timers`` by the names of their topics."""
 
     def __init__(self, timers: TimerStore, clock: Clock, directory: Path) -> None:
         self._timers = timers
@@ -62,16 +62,16 @@ class TimerCounts:
             self.note(java_hash(topic), topic)
 
     def follow(self, metrics: TimerMetrics) -> None:
-        """Know a master's topics; how many messages wait is counted here."""
+        """Learn a master's topics; their messages are counted here."""
         for topic in metrics.timing_count:
             self.note(java_hash(topic), topic)
 
     def note(self, topic_hash: int, topic: str) -> None:
-        """A message of a topic waits."""
+        """Note the topic of a waiting message."""
         self._names[topic_hash] = topic
 
     def metrics(self) -> TimerMetrics:
-        """Give the counts of waiting messages, of topics with a name."""
+        """Return the counts of waiting messages, of topics with a known name."""
         now_ms = self._clock.now_ms()
         names = dict(self._names)
         return TimerMetrics(
@@ -84,7 +84,7 @@ class TimerCounts:
         )
 
     def content(self) -> bytes:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         self._version = self._version.next_version(self._clock.now_ms())
         return fastjson.dumps(self.metrics())
 

@@ -35,7 +35,7 @@ class TimingFeature(Feature):
             self.counts.load(self._base.topics.table)
 
     def connect(self, context: BrokerContext, sync: SlaveSync) -> None:
-        """Make the timer; a slave's follows its master's."""
+        """Make the timer; a slave's timer follows its master's."""
         self._recalls = RecallProcessor(context)
         if not self._is_on:
             return
@@ -55,7 +55,7 @@ class TimingFeature(Feature):
         base.store.keep_from(timed.let_go)
 
     def lead(self) -> None:
-        """Count the timer's progress as later than that of a master that is away."""
+        """Mark the timer's progress as later than that of an absent master."""
         self.store.lead(LEAD)
 
     def saved_handlers(self) -> Handlers:
@@ -67,7 +67,7 @@ class TimingFeature(Feature):
         return () if self.timed is None else (self._flush, self.timed)
 
     def deliveries(self) -> Sequence[Service]:
-        """The delivery by the timer, where it depends on whose turn it is."""
+        """The delivery by the timer, if only the acting broker may run it."""
         return (Delivering(self.timed),) if self.timed is not None and self._base.acts else ()
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""Recalls: messages by which others, that wait for their time, are not delivered.
+"""Recalls: messages that cancel the delivery of other messages (370).
 
-A recall waits in the slot of the message that it names. Its key is the unique key of that message,
-behind the topic where `appendTopicForTimerDeleteKey` says so.
+A recall is a message in the same slot as the waiting message that it names. When that slot is read, neither is
+delivered. Its key is the unique key of that message, behind the topic if `appendTopicForTimerDeleteKey` is set.
 
-Source: upstream ``RecallMessageProcessor``, ``TimerMessageStore#buildDeleteKey``.
+Source: RocketMQ ``RecallMessageProcessor``, ``TimerMessageStore#buildDeleteKey``.
 """
 
 from __future__ import annotations
@@ -28,63 +28,57 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import RecallMessage
 
 Recall = tuple[str, str]
-"""The topic whose message is recalled, if that matters, and the key by which it is named."""
+"""Topic of the recalled message, if that matters, and the key that names the message."""
 
 
 def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None:
-    """The handle by which a message that was just put can be recalled, None if it can't."""
+    """Return the handle by which a message that was just put can be recalled, None if it can't."""
     topic = draft.properties.get(properties.REAL_TOPIC, "")
     if draft.topic != names.TIMER_TOPIC or names.is_retry(topic):
         return None
-    # As upstream: a time within the slot, which is rounded down to the same one again.
+    # As in RocketMQ: a time within the slot, which rounds down to the same slot again.
     time_ms = int(draft.properties[properties.TIMER_OUT_MS]) + 1
     return RecallHandle(topic, broker_name, time_ms, unique_key).encode()
 
 
 def delete_key(topic: str, unique_key: str, config: StoreConfig) -> str:
-    """Give the names by which a recall names its messages."""
+    """Return the key by which a recall names a message."""
     return f"{topic}+{unique_key}" if config.append_topic_for_timer_delete_key else unique_key
 
 
 def identity_of(view: MessageView) -> tuple[str, str]:
-    """Give the topic that a waiting message is for, and its unique key.
+    """Return the destination topic of a waiting message, and its unique key.
 
-    Senders choose the key, so by that alone one message could pass for another.
+    Senders choose the key, so the key alone could name another message, too.
     """
     return view.properties.get(properties.REAL_TOPIC, ""), view.unique_key or ""
 
 
 def recall_by(view: MessageView, settings: Settings) -> Recall:
-    """Give the recall that a message is."""
+    """Return the recall that a message is."""
     topic, _ = identity_of(view)
     return _recall(topic, view.properties[properties.TIMER_DELETE_UNIQUE_KEY], settings)
 
 
 def recall_of(view: MessageView, settings: Settings) -> Recall:
-    """Give the recall by which a message would not be delivered."""
+    """Return the recall that would cancel a message."""
     topic, unique_key = identity_of(view)
     return _recall(topic, delete_key(topic, unique_key, settings.store), settings)
 
 
 def _recall(topic: str, key: str, settings: Settings) -> Recall:
-    """A recall is of its own topic alone where it takes a permission to send to a topic."""
+    """Return a recall, for one topic only if sending to a topic requires a permission."""
     return (topic if settings.broker.authorization_enabled else "", key)
 
 
-# --- 370: taking back a message that waits for its time ---
-#
-#  The recall is a message itself. It waits in the same slot as the one that it names, and when that slot is read,
-# neither is delivered.
-#
-# Source: upstream ``RecallMessageProcessor``.
-
+# --- requests ---
 
 _TAG: Final = "_RECALL_TAG_"
 _BODY: Final = b"0"
 
 
 class RecallProcessor:
-    """Recalls messages."""
+    """Handler of recalls."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -96,8 +90,10 @@ class RecallProcessor:
         self._region = {"MSG_REGION": context.settings.broker.region_id}
 
     def recall(self, peer: Peer, request: AnyCommand) -> Answer:
-        """370: have a message not be delivered. The answer names it, also if it was delivered or
-        never there, as upstream."""
+        """370: cancel the delivery of a message.
+
+        The answer names the message, even if it was delivered or never existed, as in RocketMQ.
+        """
         header = fields_of(request, RecallMessage)
         now_ms = self._clock.now_ms()
         try:
@@ -119,7 +115,7 @@ class RecallProcessor:
         peer.reply(request, answer)
 
     def _checked(self, header: RecallMessage, now_ms: int) -> RecallHandle:
-        """The handle of a request; BrokerError if its message can't be recalled."""
+        """Return the handle of a request; BrokerError if its message can't be recalled."""
         config = self._settings.broker
         if not config.recall_message_enable:
             raise BrokerError(

@@ -38,7 +38,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.delaying.redelivery import DeliveredTimers
+from firearrow.broker.delaying.redelivery import TimerDeliveries
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.sending.puts import Draft, draft_of, wait_elsewhere
@@ -103,7 +103,7 @@ _Delivery = Generator[float | Exception, None, bool]
 """Steps that put messages, and return whether any of them has rolled."""
 
 
-class _Known(msgspec.Struct):
+class _TimerFacts(msgspec.Struct):
     """Facts that a timer has read from the store since it began to lead or to follow."""
 
     recalled: set[Recall] = msgspec.field(default_factory=set)  # by messages that are not on the wheel yet
@@ -223,7 +223,7 @@ class TimedMessages(RoundService):
         self._settings = context.settings
         self._clock = context.clock
         self._flush = flush
-        self._known = _Known()
+        self._known = _TimerFacts()
         self._no_room: OSError | None = None  # for a unit of the wheel
         self._is_in_slot = False  # some messages of a slot are delivered, and others are not
         acts = self._settings.broker.enable_slave_acting_master  # leads only when `Delivering` runs
@@ -231,7 +231,7 @@ class TimedMessages(RoundService):
 
     async def start(self) -> None:
         """Begin with messages that are due already."""
-        self._known = _Known()
+        self._known = _TimerFacts()
         await super().start()
 
     async def stop(self) -> None:
@@ -269,7 +269,7 @@ class TimedMessages(RoundService):
         """Deliver due messages from now on."""
         self._following = None
         if self._is_running:
-            self._known = _Known()
+            self._known = _TimerFacts()
             self._alarm.set(0)
 
     async def rest(self) -> None:
@@ -475,7 +475,7 @@ class TimedMessages(RoundService):
     def _read_delivered(self) -> Steps:
         """Find the messages of the next slots that were delivered already, once after each begin."""
         if self._known.delivered is None:
-            look = DeliveredTimers(self._store, self._timers)
+            look = TimerDeliveries(self._store, self._timers)
             for _ in look.learn():
                 yield 0.0
             self._known.delivered = look.found

@@ -1,13 +1,12 @@
-"""Decided half messages: in memory, and as records of the op queue.
+"""Decisions on half messages: in memory, and as records of the op queue.
 
-A decision, commit or rollback, is known here from the moment that it is made, a bit for each queue
-offset of a half. Some seconds' worth of them become a record of ``RMQ_SYS_TRANS_OP_HALF_TOPIC``,
-tag ``d``, whose body is their queue offsets, ``17,18,``: this is what the next start reads, and any
-other broker that opens the store. Other copies of such a half are named after it, ``17,+3,``, so
-that they are not checked either. RocketMQ reads numbers with and without the sign; who counts
-decisions can tell what was decided from what follows.
+A decision, commit or rollback, is known here at once, as a bit for the queue offset of the half. The decisions of some
+seconds become a record of ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, tag ``d``, whose body has their queue offsets, ``17,18,``.
+The next start reads it, and so does any other broker that opens the store. Other copies of such a half follow it,
+``17,+3,``, so that they are not checked either. RocketMQ reads numbers with and without the sign; a reader that counts
+decisions can tell the half from its copies.
 
-Source: upstream ``TransactionalMessageServiceImpl#batchSendOpMessage``, ``#getOpMessage``.
+Source: RocketMQ ``TransactionalMessageServiceImpl#batchSendOpMessage``, ``#getOpMessage``.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from firearrow.services import Alarm, Scheduler
 log = logging.getLogger(__name__)
 
 KNOWN_BEFORE_MAX: Final = 1 << 24
-"""Decided halves that are remembered when the half queue has moved on over them, in case their
-producer decides once more: 2 MiB of bits. Those of minutes ago, however many there are."""
+"""Decided halves in memory behind which the half queue has moved on, in case their producer decides again: 2 MiB of
+bits. They are the halves of the last minutes at any rate."""
 
 UNWRITTEN_MAX: Final = 100_000
-"""Decisions that wait for their record while the disk is full, some 8 MB; no half is rolled back
-beyond. (A commit needs room itself.)"""
+"""Decisions that wait for their record while the disk is full, some 8 MB; above, no half is rolled back. (A commit
+needs room itself.)"""
 
 DECIDED_TAG: Final = "d"
 _SEPARATOR: Final = ","
 _OF_COPY: Final = "+"
 _OFFSET: Final = re.compile(r"\+?[0-9]{1,18}")
-_CHUNK: Final = 1 << 16  # halves whose bits are allotted and forgotten together
+_CHUNK: Final = 1 << 16  # halves whose bits are allocated and freed together
 
 
-class Decided:
-    """A set of queue offsets, dense ones: one bit each."""
+class DecidedOffsets:
+    """Set of dense queue offsets: one bit each."""
 
     def __init__(self) -> None:
         self._chunks: dict[int, bytearray] = {}
@@ -56,7 +55,7 @@ class Decided:
         return chunk is not None and bool(chunk[at >> 3] >> (at & 7) & 1)
 
     def add(self, queue_offset: int) -> None:
-        """Have an offset in it from now on."""
+        """Add an offset."""
         chunk = self._chunks.get(queue_offset // _CHUNK)
         if chunk is None:
             chunk = self._chunks[queue_offset // _CHUNK] = bytearray(_CHUNK // 8)
@@ -64,14 +63,14 @@ class Decided:
         chunk[at >> 3] |= 1 << (at & 7)
 
     def forget_before(self, queue_offset: int) -> None:
-        """Forget offsets so far before another that nobody asks for them."""
+        """Forget offsets far before another, which no request names."""
         first = (queue_offset - KNOWN_BEFORE_MAX) // _CHUNK
         for number in [number for number in self._chunks if number < first]:
             del self._chunks[number]
 
 
 def offsets_in(op: MessageView) -> Iterator[int]:
-    """Give the offsets that a record of the op queue names, as far as they are numbers."""
+    """Yield the offsets that a record of the op queue names, without texts that are no numbers."""
     if op.tags == DECIDED_TAG:
         for number in op.body.decode("latin-1").split(_SEPARATOR):
             if _OFFSET.fullmatch(number):
@@ -79,10 +78,10 @@ def offsets_in(op: MessageView) -> Iterator[int]:
 
 
 class OpQueue:
-    """Writes decisions to the op queue, and knows up to where its records are of use no more.
+    """Write decisions to the op queue, and know which of its records are no longer needed.
 
-    A record is done once the half queue has moved on over every half that it names. ``host`` is the
-    broker's own address, packed.
+    A record is done once the half queue has moved on behind every half that it names. ``host`` is the broker's own
+    address, packed.
     """
 
     def __init__(self, puts: Puts, host: bytes, settings: Settings, clock: Clock, scheduler: Scheduler) -> None:
@@ -100,14 +99,14 @@ class OpQueue:
     def check_room(self) -> None:
         """Raise DiskFull while no more decisions can be taken."""
         if len(self._unwritten) >= UNWRITTEN_MAX:
-            raise DiskFull(f"{UNWRITTEN_MAX} decisions wait to be written: {self.trouble}")
+            raise DiskFull(f"{UNWRITTEN_MAX} decisions are not written yet: {self.trouble}")
 
     def note(self, half_offset: int, copies: Iterable[int] = ()) -> None:
-        """Have a record written, in a while, that a half is decided, and so are copies of it."""
+        """Write later that a half and its copies are decided."""
         self._note([f"{half_offset}", *(f"{_OF_COPY}{copy}" for copy in copies)])
 
     def note_all(self, half_offsets: Iterable[int]) -> None:
-        """Note halves that were never put again."""
+        """Write later that halves without copies are decided."""
         self._note(map(str, half_offsets))
 
     def _note(self, named: Iterable[str]) -> None:
@@ -124,7 +123,7 @@ class OpQueue:
         self._alarm.set(self._settings.broker.transaction_op_batch_interval / 1000)
 
     def write(self) -> None:
-        """Write all that is unwritten; what the disk does not take is tried again later."""
+        """Write all pending decisions; retry later if the disk refuses them."""
         self.cancel()
         before = self.trouble
         try:
@@ -133,9 +132,7 @@ class OpQueue:
         except (StoreError, MessageError, BrokerError) as error:
             self.trouble = str(error)
             if before is None:
-                log.error(
-                    "decisions on transactions can't be written: that will be tried again", extra={"error": error}
-                )
+                log.error("decisions on transactions can't be written, and are retried", extra={"error": error})
             self._write_later()
         else:
             self.trouble = None
@@ -158,15 +155,15 @@ class OpQueue:
         self._unwritten_bytes -= size
 
     def cancel(self) -> None:
-        """Write nothing by time any more."""
+        """Cancel the next write."""
         self._alarm.cancel()
 
     def in_use(self, queue_offset: int, last_half: int) -> None:
-        """Note that there is a record, and the last half that it names."""
+        """Note that a record exists, and the last half that it names."""
         self._in_use.append((queue_offset, last_half))
 
     def done_before(self, half_offset: int) -> int:
-        """Give the offset before which all records are done when the half queue is at an offset."""
+        """Return the offset before which all records are done when the half queue is at an offset."""
         while self._in_use and self._in_use[0][1] < half_offset:
             self.done_offset = self._in_use.popleft()[0] + 1
         return self.done_offset

@@ -18,7 +18,7 @@ from firearrow.wire.codes import RequestCode
 
 
 class TransactionFeature(Feature):
-    """Transactions that are open, and the service that checks them back."""
+    """Open transactions, and the service that checks them."""
 
     def __init__(self, base: Base) -> None:
         self._base = base
@@ -43,12 +43,12 @@ class TransactionFeature(Feature):
         return {RequestCode.END_TRANSACTION: self._ends.end_several}
 
     def listen(self) -> None:
-        """Notice half messages, and deleted topics."""
+        """Note new half messages, and deleted topics."""
         self._base.events.listen(WaitsElsewhere, self.service.waits)
         self._base.events.listen(QueuesDeleted, self.open_counts.topic_gone)
 
     def deliveries(self) -> Sequence[Service]:
-        """The checks back."""
+        """Service that checks halves."""
         return (self.service,)
 
     def services(self) -> Sequence[Service]:

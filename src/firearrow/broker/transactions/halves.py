@@ -1,15 +1,15 @@
-"""Halves: messages of transactions that wait for what their producer decides.
+"""Halves: messages of transactions that wait for the decision of their producer.
 
-A send with ``TRAN_MSG=true`` becomes a half: a record in queue 0 of ``RMQ_SYS_TRANS_HALF_TOPIC``,
-with the topic and queue that it is for in ``REAL_TOPIC`` and ``REAL_QID``. A commit (37) makes a
-record of its real topic of it, which names the half's physical offset. To ask its producer, a half
-is put again at the end of its queue, counted up in ``TRANSACTION_CHECK_TIMES``, so that the offsets
-of the queue can move on over it. Such a copy has in ``TRAN_PREPARED_QUEUE_OFFSET`` the queue offset
-of the first half, its *root*, by which all copies of a transaction are known as one.
+A send with ``TRAN_MSG=true`` becomes a half: a record in queue 0 of ``RMQ_SYS_TRANS_HALF_TOPIC``, whose ``REAL_TOPIC``
+and ``REAL_QID`` are its destination. A commit (37) makes a record of the real topic of it, which names the half's
+physical offset. To check its producer, a half is put again at the end of its queue, with one more in
+``TRANSACTION_CHECK_TIMES``, so that the offset of the queue can move on behind it. Such a copy has in
+``TRAN_PREPARED_QUEUE_OFFSET`` the queue offset of the first half, its *root*, by which all copies of a transaction are
+known as one.
 
 Java: TransactionalMessageBridge#renewHalfMessageInner gives only copies of halves with
 ``CHECK_IMMUNITY_TIME_IN_SECONDS`` a root, and loses the flag of the application.
-Source: upstream ``TransactionalMessageBridge``, ``TransactionalMessageUtil``,
+Source: RocketMQ ``TransactionalMessageBridge``, ``TransactionalMessageUtil``,
 ``EndTransactionProcessor#endMessageTransaction``.
 """
 
@@ -23,7 +23,7 @@ import msgspec
 
 from firearrow.broker.sending.puts import (
     Draft,
-    Placed,
+    PutResult,
     Puts,
     Redirection,
     again,
@@ -52,7 +52,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _REAL_TOPIC: Final = b"\x02REAL_TOPIC\x01"
 _REAL_PLACE: Final = re.compile(rb"REAL_TOPIC\x01([\x03-\x7f]+)\x02REAL_QID\x01([+-]?[0-9]{1,18})\x02")
 _IMMUNITY: Final = properties.CHECK_IMMUNITY_SEC.encode()
-# Every property that asks for more than to be stored has an underscore in its name, or is DELAY.
+# Every property that asks for more than storage has an underscore in its name, or is DELAY.
 # ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
 _PLAIN_SEND: Final = re.compile(
     rb"(?:(?:TRAN_MSG\x01true|UNIQ_KEY\x01([0-9A-Za-z]++)|(?!DELAY\x01)[^_\x01\x02]++"
@@ -61,19 +61,19 @@ _PLAIN_SEND: Final = re.compile(
 _ONCE: Final = b"TRAN_MSG\x01", b"UNIQ_KEY\x01"
 _producer_group: Final = properties.finder(properties.PRODUCER_GROUP)
 _ROOT: Final = properties.TRANSACTION_PREPARED_QUEUE_OFFSET
-# What the broker notes in halves; of a client that forwards a message, it would be of another.
+# Properties that the broker adds to halves; from a client that forwards a message they would belong to another half.
 _NOTES: Final = (_ROOT, properties.TRANSACTION_CHECK_TIMES, properties.INNER_MULTI_QUEUE_OFFSET)
 
 
 class Half(NamedTuple):
-    """A half as it is stored; ``root`` is the queue offset of the first half of its transaction."""
+    """Stored half; ``root`` is the queue offset of the first half of its transaction."""
 
     view: MessageView
     root: int
 
     @property
     def queue_offset(self) -> int:
-        """Its place in the queue of halves."""
+        """Offset in the queue of halves."""
         return self.view.queue_offset
 
     @property
@@ -83,12 +83,12 @@ class Half(NamedTuple):
 
     @property
     def real_topic(self) -> str:
-        """The topic that the message is for."""
+        """Topic of the message."""
         return self.view.properties[properties.REAL_TOPIC]
 
     @property
     def producer_group(self) -> str:
-        """Whom to ask."""
+        """Producer group to check."""
         return self.view.properties.get(properties.PRODUCER_GROUP, "")
 
     @property
@@ -98,13 +98,12 @@ class Half(NamedTuple):
 
     @property
     def immunity(self) -> str | None:
-        """The seconds for which it is not to be checked, as its sender wrote them."""
+        """Seconds without a check, as its sender wrote them."""
         return self.view.properties.get(properties.CHECK_IMMUNITY_SEC)
 
 
 class PlainHalf(msgspec.Struct, frozen=True, gc=False):
-    """A half that was never put again, and of which nothing is asked but to be decided; ``stored``
-    are the properties of its message."""
+    """Half without copies whose properties ask only for a decision; ``stored`` are the properties of its message."""
 
     queue_offset: int
     born_timestamp_ms: int
@@ -116,12 +115,12 @@ class PlainHalf(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def root(self) -> int:
-        """It is the first half of its transaction."""
+        """Its own offset: it is the first half of its transaction."""
         return self.queue_offset
 
     @property
     def immunity(self) -> None:
-        """It may be checked like any other."""
+        """None: it may be checked like any other."""
         return
 
 
@@ -129,10 +128,10 @@ AnyHalf = Half | PlainHalf
 
 
 def plain_half(content: Content) -> PlainHalf | None:
-    """Give a message as the plain half that it is; None if it may be another one, or none.
+    """Return a message as a plain half; None if it may be another one, or none.
 
-    Nearly all halves are: what the broker has added to their properties is cut off. To read them
-    all, and to write them again for a commit, takes as long as all the rest of it.
+    Nearly all halves are plain: the properties that the broker has added are cut off. To decode all of them, and encode
+    them again for a commit, takes as long as the rest of the commit.
     """
     if content.topic != HALF_TOPIC:
         return None
@@ -156,14 +155,13 @@ def plain_half(content: Content) -> PlainHalf | None:
 
 @lru_cache(maxsize=256)  # queues
 def _place(tail: bytes) -> tuple[str, int] | None:
-    """The topic and queue that properties end with."""
+    """Return the topic and queue that properties end with."""
     found = _REAL_PLACE.fullmatch(tail)
     return None if found is None else (str(found[1], "ascii"), int(found[2]))
 
 
 def plain_half_unique(text: bytes) -> bytes | None:
-    """Give the unique key of a message that is sent, if its properties make it a half and ask for
-    nothing else; None if it may be another one.
+    """Return the unique key of a sent message whose properties make it a plain half; None if it may be another one.
 
     Nearly all halves are sent so: such properties can be stored as they came.
     """
@@ -177,8 +175,10 @@ def plain_half_unique(text: bytes) -> bytes | None:
 
 
 def stored_as_half(text: bytes, unique: bytes, topic: str, queue_id: int) -> bytes:
-    """Give the properties of a half, as `waits_as_half` makes them, of those that its sender gave
-    it and the broker has added (``text``, which ends with a pair)."""
+    """Return the properties of a half, as `waits_as_half` makes them.
+
+    ``text`` has those of the sender with those that the broker has added, and ends with a pair.
+    """
     return b"%b__transactionId__\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
         text,
         unique,
@@ -188,12 +188,12 @@ def stored_as_half(text: bytes, unique: bytes, topic: str, queue_id: int) -> byt
 
 
 def half_of(record: bytes | None) -> Half | None:
-    """Give the half that a record is, None if it is none."""
+    """Return the half of a record, None if the record is none."""
     return None if record is None else as_half(decode_record(record))
 
 
 def as_half(view: MessageView) -> Half | None:
-    """Give a message as the half that it is, None if it is none."""
+    """Return a message as a half, None if it is none."""
     found = view.properties
     queue_id = found.get(properties.REAL_QUEUE_ID, "")
     if view.topic != HALF_TOPIC or not found.get(properties.REAL_TOPIC):
@@ -206,14 +206,14 @@ def as_half(view: MessageView) -> Half | None:
 
 
 def noted_root(view: MessageView) -> int | None:
-    """Give the root of the transaction that a half, or one that was given up, is of."""
+    """Return the root of the transaction of a half, or of a half that was given up."""
     own = view.queue_offset if view.topic == HALF_TOPIC else None
     root = _number(view.properties.get(_ROOT), -1)
     return root if root >= 0 and (own is None or root < own) else own
 
 
 def waits_as_half(settings: Settings) -> Redirection:
-    """Give the redirection of transactional messages; BrokerError where they are not wanted."""
+    """Return the redirection of transactional messages; it raises BrokerError if the configuration forbids them."""
 
     def redirect(draft: Draft, now_ms: int) -> None:
         if not _is_transactional(draft):
@@ -236,8 +236,8 @@ def waits_as_half(settings: Settings) -> Redirection:
 
 
 def _is_transactional(draft: Draft) -> bool:
-    """Tell whether a message is to be a half: it is one of a transaction, not committed, and not a
-    failed one that comes again (clients before 4.6.1 leave the property in those)."""
+    """Return whether a message becomes a half: it is one of a transaction, not committed, and not a failed one that is
+    redelivered (clients before 4.6.1 leave the property in those)."""
     found = draft.properties
     if found.get(properties.TRANSACTION_PREPARED, "").lower() != "true":
         return False
@@ -250,7 +250,7 @@ def _is_transactional(draft: Draft) -> bool:
 
 
 def copied(half: Half, check_times: int) -> Draft:
-    """Give a half to be put again."""
+    """Return a half for another put."""
     noted = {_ROOT: str(half.root)}
     if check_times:
         noted[properties.TRANSACTION_CHECK_TIMES] = str(check_times)
@@ -258,7 +258,7 @@ def copied(half: Half, check_times: int) -> Draft:
 
 
 def resumed(view: MessageView, root: int | None) -> Draft:
-    """Give a message of a transaction to be put as a half that was never checked."""
+    """Return a message of a transaction for a put as a half without checks."""
     noted = {properties.TRANSACTION_CHECK_TIMES: "0"}
     if root is not None:
         noted[_ROOT] = str(root)
@@ -266,7 +266,7 @@ def resumed(view: MessageView, root: int | None) -> Draft:
 
 
 def moved(half: Half) -> Draft:
-    """Give a half as the message of a transaction that its producer sent, for another broker."""
+    """Return a half as the message that its producer sent, for another broker."""
     view = half.view
     found = _as_sent(view.properties) | {properties.TRANSACTION_PREPARED: "true"}
     for name in (*_NOTES, properties.TRANSACTION_ID):
@@ -279,7 +279,7 @@ def moved(half: Half) -> Draft:
 
 
 def given_up(half: Half) -> Draft:
-    """Give a half to be put where those are that nobody decides."""
+    """Return a half for a put into the topic of halves that nobody decided."""
     return _draft(half.view, GIVEN_UP_TOPIC, half.view.properties)
 
 
@@ -290,7 +290,7 @@ def _draft(view: MessageView, topic: str, found: dict[str, str]) -> Draft:
 
 
 def put_committed(puts: Puts, half: AnyHalf, now_ms: int) -> None:
-    """Put the message that a half becomes when it is committed; raises as `Puts.put`."""
+    """Put the message of a committed half; raise the same as `Puts.put`."""
     if not isinstance(half, PlainHalf):
         puts.put(committed(half), now_ms)
         return
@@ -299,7 +299,7 @@ def put_committed(puts: Puts, half: AnyHalf, now_ms: int) -> None:
 
 
 def plain_committed(half: PlainHalf, queue: ConsumeQueue) -> NewMessage:
-    """Give the message that a plain half becomes in the queue that it is for."""
+    """Return the message of a committed plain half, in its real queue."""
     content = half.content
     return again(
         queue,
@@ -312,13 +312,13 @@ def plain_committed(half: PlainHalf, queue: ConsumeQueue) -> NewMessage:
 
 
 def committed(half: Half) -> Draft:
-    """Give the message that a half becomes when it is committed."""
+    """Return the message of a committed half."""
     view = half.view
     found = _as_sent(view.properties)
     queue_id = int(found.pop(properties.REAL_QUEUE_ID))
     draft = _draft(view, found.pop(properties.REAL_TOPIC), found)
     if _delay_level(found) > 0 or not found.keys().isdisjoint(properties.DELIVERY_TIMES):
-        found.pop(properties.TRANSACTION_PREPARED, None)  # upstream: where it waits once more
+        found.pop(properties.TRANSACTION_PREPARED, None)  # RocketMQ: in the topic where it waits once more
     draft.queue_id = queue_id
     draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
     draft.prepared_transaction_offset = view.physical_offset
@@ -326,9 +326,9 @@ def committed(half: Half) -> Draft:
 
 
 def check_request(
-    half: Half, draft: Draft, placed: Placed, store_host: bytes, broker_name: str
+    half: Half, draft: Draft, placed: PutResult, store_host: bytes, broker_name: str
 ) -> Command[dict[str, str]]:
-    """Give the request (39) that asks a producer of a half, which was put again as ``draft``."""
+    """Return the request (39) that checks the producer of a half, which was put again as ``draft``."""
     view = half.view
     found = _as_sent(draft.properties)
     body = encode_record(
@@ -360,8 +360,7 @@ def check_request(
 
 
 def _as_sent(found: dict[str, str]) -> dict[str, str]:
-    """Properties without the root, which clients know only of halves that are not checked at
-    once."""
+    """Return properties without the root, which clients know only from halves that are not checked at once."""
     kept = found.copy()
     if properties.CHECK_IMMUNITY_SEC not in kept:
         kept.pop(_ROOT, None)
@@ -369,7 +368,7 @@ def _as_sent(found: dict[str, str]) -> dict[str, str]:
 
 
 def answer_limit_ms(immunity: str, timeout_ms: int) -> int:
-    """Give the age at which a producer may decide a half unasked no longer.
+    """Return the age up to which a producer may decide a half without a check.
 
     Java: TransactionalMessageUtil#getImmunityTime.
     """
@@ -377,9 +376,9 @@ def answer_limit_ms(immunity: str, timeout_ms: int) -> int:
 
 
 def check_age_ms(immunity: str | None, timeout_ms: int) -> int:
-    """Give the age from which a producer is asked.
+    """Return the age from which a producer is checked.
 
-    Java: TransactionalMessageServiceImpl#getImmunityTime, which knows no least.
+    Java: TransactionalMessageServiceImpl#getImmunityTime, which knows no minimum.
     """
     seconds = _number(immunity, -1)
     return timeout_ms if seconds == -1 else seconds * 1000
@@ -390,7 +389,7 @@ def _delay_level(found: dict[str, str]) -> int:
 
 
 def _number(text: str | None, otherwise: int, *, absent: int | None = None) -> int:
-    """The number that a text is, as Java reads one; another where it is none."""
+    """Return the number in a text, as Java reads it; ``otherwise`` if there is none."""
     if text is None and absent is not None:
         return absent
     return int(text) if text is not None and _NUMBER.fullmatch(text) else otherwise

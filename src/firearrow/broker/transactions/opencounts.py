@@ -1,11 +1,11 @@
-"""Counts of open transactions by topic (RocketMQ's ``TransactionMetrics``).
+"""Count of open transactions by topic (RocketMQ's ``TransactionMetrics``).
 
 ``config/transactionMetrics``, one line, written some seconds after a change::
 
     {"dataVersion":{...},"transactionCount":{"T":{"count":3,"timeStamp":1795320632309}}}
 
-RocketMQ shows it in its metrics, and nothing depends on it: a kill may leave it a little behind,
-and one that can't be read is begun anew.
+RocketMQ shows the counts in its metrics, and nothing depends on them: a kill may leave the file a little behind, and
+if the file can't be read, the counts begin at 0.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class OpenCount(msgspec.Struct, rename="camel"):
 
 
 class _LineFile(JsonFile):
-    """A state in a JSON file of one line."""
+    """State in a JSON file of one line."""
 
     def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
         replace_atomically(self.path, fastjson.dumps(content))
 
 
 class OpenCounts:
-    """The counts of all topics."""
+    """Counts of all topics."""
 
     def __init__(self, clock: Clock, store_root: Path | None) -> None:
         self._clock = clock
         self._counts: dict[str, OpenCount] = {}
         self._version = DataVersion(timestamp=clock.now_ms())
-        self._changes = 0  # that the version does not count yet
+        self._changes = 0  # changes that the version does not count yet
         self._changed_ms = 0
         storage = None if store_root is None else _LineFile(store_root / CONFIG_DIRECTORY / FILE_NAME, 0)
         self.file = StateFile(storage, self._content)
 
     def add(self, topic: str, more: int) -> None:
-        """Note that so many more transactions of a topic are open, or fewer."""
+        """Add to the count of open transactions of a topic."""
         found = self._counts.get(topic)
         if found is None:
             found = self._counts[topic] = OpenCount()
@@ -69,11 +69,11 @@ class OpenCounts:
         self.file.behind = True
 
     def counts(self) -> dict[str, int]:
-        """Give how many are open, by topic."""
+        """Return the counts by topic."""
         return {topic: found.count for topic, found in self._counts.items()}
 
     def topic_gone(self, gone: QueuesDeleted) -> None:
-        """Forget a topic that was deleted."""
+        """Forget a deleted topic."""
         if gone.queue_id is None and self._counts.pop(gone.topic, None) is not None:
             self.file.behind = True
 

@@ -1,6 +1,6 @@
 """Requests of producers and administrators about transactions.
 
-Source: upstream ``EndTransactionProcessor``, ``AdminBrokerProcessor#resumeCheckHalfMessage``.
+Source: RocketMQ ``EndTransactionProcessor``, ``AdminBrokerProcessor#resumeCheckHalfMessage``.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _OUTCOMES: Final = (TRANSACTION_NONE, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 
 
 SEVERAL_MAX: Final = 256
-"""Halves that are committed at once, which takes 2 ms; others have their turn before more."""
+"""Halves that are committed at once, which takes 2 ms; the others wait for the next turn."""
 
 
 class TransactionProcessor:
-    """37, 323.
+    """Handlers of ends and resumed checks (37, 323).
 
-    Plain halves (``broker.transactions.halves``) that are committed together are read and put side by side,
-    which takes half the time of one by one.
+    Plain halves (``broker.transactions.halves``) that are committed together are read and put side by side, which takes
+    half of the time.
     """
 
     def __init__(self, context: BrokerContext, transactions: Transactions) -> None:
@@ -78,13 +78,13 @@ class TransactionProcessor:
         return Response()
 
     def end_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None] | None:
-        """37, several that came together: the answers of ``end`` to the first of them, as far as
-        they commit plain halves; the others are left to it."""
+        """37, several in one turn: answer like ``end`` to the first of them, as far as they commit plain halves;
+        ``end`` serves the others."""
         answers: list[bytes | None] = [*self._commit_plain(requests[:SEVERAL_MAX])]
         return answers + [None] * (len(requests) - len(answers)) if answers else None
 
     def _commit_plain(self, requests: Sequence[PeerRequest]) -> list[bytes]:
-        """Commit halves up to the first that is not plain, or may be refused; give the answers."""
+        """Commit halves up to the first that is not plain, or may be refused; return the answers."""
         queues: dict[tuple[str, int], ConsumeQueue] = {}
         found: dict[int, tuple[PlainHalf, ConsumeQueue]] = {}
         headers: list[EndTransaction] = []
@@ -120,7 +120,7 @@ class TransactionProcessor:
         return [bare_frame(it.opaque, it.binary) for _, it in requests[: len(found)]]
 
     def _half_at(self, physical_offset: int) -> AnyHalf:
-        """The half at a place of the log, sound to the last byte; BrokerError if there is none."""
+        """Return the half at an offset of the log, checked to the last byte; BrokerError if there is none."""
         half: AnyHalf | None
         try:
             half = plain_half(self._store.named_at(physical_offset))
@@ -142,7 +142,7 @@ class TransactionProcessor:
             if age_ms > limit_ms:
                 raise BrokerError(
                     ResponseCode.ILLEGAL_OPERATION,
-                    f"the half is {age_ms} ms old, it could be decided for {limit_ms} ms: its producer will be asked",
+                    f"the half is {age_ms} ms old, a decision must come in {limit_ms} ms: its producer will be asked",
                 )
         if header.producer_group != half.producer_group:
             raise _refused("The producer group wrong")
@@ -150,9 +150,9 @@ class TransactionProcessor:
             raise _refused("The transaction state table offset wrong")
 
     def resume(self, peer: Peer, request: AnyCommand) -> Answer:
-        """323: have a transaction checked again from the begin, though it was given up.
+        """323: check a transaction again from the begin, even if it was given up.
 
-        Java: AdminBrokerProcessor#resumeCheckHalfMessage takes any message for one.
+        Java: AdminBrokerProcessor#resumeCheckHalfMessage takes any message for a half.
         """
         header = fields_of(request, ResumeCheck)
         try:
@@ -167,7 +167,7 @@ class TransactionProcessor:
 
 
 def _is_of_transaction(view: MessageView) -> bool:
-    """Tell whether a message is a half, or was one until it was given up."""
+    """Return whether a message is a half, or was one until it was given up."""
     found = view.properties
     return (
         view.topic in (HALF_TOPIC, GIVEN_UP_TOPIC)

@@ -37,8 +37,8 @@ from typing import Final
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
-from firearrow.broker.sending.puts import Draft, Placed
-from firearrow.broker.transactions.decisions import Decided, OpQueue, offsets_in
+from firearrow.broker.sending.puts import Draft, PutResult
+from firearrow.broker.transactions.decisions import DecidedOffsets, OpQueue, offsets_in
 from firearrow.broker.transactions.halves import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -142,7 +142,7 @@ class Transactions(RoundService):
     def _forget(self) -> None:
         """Forget the state of all halves."""
         context = self._context
-        self._decided = Decided()
+        self._decided = DecidedOffsets()
         self._ops = OpQueue(context.puts, context.store.store_host, context.settings, context.clock, self._scheduler)
         self._last_copies: dict[int, int] = {}
 
@@ -500,7 +500,7 @@ class Transactions(RoundService):
         self._decided.add(half.queue_offset)
         self._open_counts.add(half.real_topic, -1)
 
-    def _copy(self, half: Half, check_times: int) -> tuple[Draft, Placed] | None:
+    def _copy(self, half: Half, check_times: int) -> tuple[Draft, PutResult] | None:
         """Put a half at the end of its queue; give it up if it has no room for the added properties.
 
         Java: TransactionalMessageServiceImpl#check retries it until the round is over, and all halves behind it wait.
