@@ -135,7 +135,7 @@ class RetriedFilter:
 
 
 class OwnRetries(NamedTuple):
-    """Filters a retry topic that several groups share: by the group of the popped message, and by that group's filter."""
+    """Filter of a retry topic that several groups share: the group of the popped message, and the filter of that group."""
 
     group: str
     wanted: Wanted
