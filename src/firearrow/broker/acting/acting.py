@@ -12,7 +12,7 @@ A broker is *online* when it is registered. Before that it finds out which other
 * A master tells each slave its port (906), and waits until the slave has connected. Then it takes back the offsets of
 consumers, delay levels and the timer. A slave with another log delays no master, and nothing is taken back from it.
 
-So a returning master delivers nothing before it knows what its slave has delivered. A slave that hears of the master
+So a returning master delivers nothing before it knows the deliveries of its slave. A slave that hears of the master
 ends its special services before it answers. If the master does not come online, they begin again some seconds later. As
 long as a slave gets the log of its master, it does not act, whatever name servers say: the master is alive, and at
 work. Java: it does.
@@ -315,7 +315,7 @@ class Acting(Service):
 
         return await first_answer(self._name_servers, asked) if self._name_servers else {}
 
-    # --- whose turn it is ---
+    # --- the acting broker ---
 
     def _is_to_act(self) -> bool:
         """Return whether the special services must run here."""
@@ -368,7 +368,7 @@ class Acting(Service):
         if self._lacks_flushed and physical_offset is not None:
             self._store.checkpoint.master_flushed_offset = physical_offset
 
-    # --- what others ask ---
+    # --- requests of other brokers ---
 
     def handlers(self) -> dict[int, Handler]:
         """Handlers of requests of name servers and of brokers of the group."""

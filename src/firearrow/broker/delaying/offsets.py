@@ -92,7 +92,7 @@ class DelayOffsets:
         try:
             tables = {"offsetTable": self._flushed, _DELIVERED: self._delivered()}
             self.file.keep(Change(self.data_version, {"dataVersion": version, **tables}))
-        except DiskFull:  # it was logged, and the next entry must follow on what is in the journal
+        except DiskFull:  # it was logged, and the next entry must follow on the last one in the journal
             self.file.behind = True
         else:
             self.data_version = version

@@ -138,7 +138,7 @@ class LiteAdminProcessor:
         )
         return Response(body=fastjson.dumps(info))
 
-    # --- how far a group is ---
+    # --- lag of a group ---
 
     def of_group(self, _: Channel, request: AnyCommand) -> Steps:
         """200078: answer with the lag of a group, in one lite topic or in those where it is largest."""
@@ -219,7 +219,7 @@ class LiteAdminProcessor:
                 yield from self._lite.events.look_through(client)
         return Response()
 
-    # --- what all ask ---
+    # --- checks ---
 
     def _parent(self, name: str) -> TopicConfig:
         topic = self._topics.get(name)

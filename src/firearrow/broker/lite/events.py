@@ -65,7 +65,7 @@ class LiteEvents:
         self._due: Deadlines[Queue] = Deadlines(scheduler, self._over)
         self._ticks: dict[Queue, int] = {}
         self._called: dict[Key, dict[str, None]] = {}
-        self._has_notifications = False  # set by the first one; until then no notification is looked for
+        self._has_notifications = False  # set by the first one; before it no notification is looked for
 
     def stop(self) -> None:
         """Wake no client any more."""

@@ -157,7 +157,7 @@ class LitePopping:
             return ["0"] * len(offsets)
         return [f"0 qo{_QUEUE_ID}%{offset} {counts[offset]}" if offset in counts else "0" for offset in offsets]
 
-    # --- what became of them ---
+    # --- acknowledgements ---
 
     def end(self, queue: str) -> int:
         """Return the offset behind the last message of a lite topic."""
@@ -201,7 +201,7 @@ class LitePopping:
         self._orders.suspend(queue, group, _QUEUE_ID, pop_ms=pop_ms, visible_ms=visible_ms)
         self._settle(group, queue)
 
-    # --- where a group goes on ---
+    # --- offsets of groups ---
 
     def reset(self, group: str, queue: str, queue_offset: int) -> None:
         """Move a group to another offset."""

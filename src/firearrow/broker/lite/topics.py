@@ -117,7 +117,7 @@ def bucket(name: str, count: int) -> int:
 
 
 class LiteSharding:
-    """Decide which lite topics belong to this broker, as far as it knows the parent's queues."""
+    """Decide which lite topics belong to this broker, by the known queues of the parent."""
 
     def __init__(self, routes: TopicRoutes, broker_name: str) -> None:
         self._routes = routes

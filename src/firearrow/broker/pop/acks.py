@@ -52,7 +52,7 @@ class AckProcessor:
         self._revive_log = books.revive_log
         self._lite = lite
 
-    # --- consumed ---
+    # --- acknowledgements ---
 
     def ack(self, peer: Peer, request: AnyCommand) -> Finished:
         """200051: note that a message was consumed."""
@@ -85,8 +85,8 @@ class AckProcessor:
         consumer that pops 32 messages and acknowledges each alone. The answers come after the record, so the log has
         every answered acknowledgement, as otherwise.
 
-        Return None unless all are plain. ``ack`` then serves each of them, and repeats what is noted already to the
-        same effect.
+        Return None unless all are plain. ``ack`` then serves each of them, and may repeat an acknowledgement to
+        the same effect.
         """
         together = self._together(requests)
         if together is None:
@@ -234,7 +234,7 @@ class AckProcessor:
         self._unblocking.changed(topic, group, queue_id)
         return True
 
-    # --- not yet ---
+    # --- invisible times ---
 
     def change_invisible_time(self, peer: Peer, request: AnyCommand) -> Finished:
         """200053: change when a message becomes visible again; its consumer gets another handle."""
@@ -300,7 +300,7 @@ class AckProcessor:
         )
         self._books.note_pop_again(batch, checkpoint, now_ms)
 
-    # --- what both ask ---
+    # --- checks ---
 
     def _batch(self, header: AckMessage | ChangeInvisibleTime) -> PopBatch:
         """Return the batch with which a message was popped."""

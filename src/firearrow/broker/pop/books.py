@@ -71,7 +71,7 @@ class _PendingOffset(NamedTuple):
 class _OffsetLine:
     """Pending offsets of a group in a queue, of which the group has not reached the first one yet.
 
-    ``committed`` is the offset that is committed for the group. If somebody else moves it, the pending ones are void.
+    ``committed`` is the offset that is committed for the group. If another caller moves it, the pending ones are void.
     """
 
     __slots__ = ("committed", "pending")
@@ -144,7 +144,7 @@ class Books(TurnService):
         return _NO_OFFSETS if self._lines else self._offsets.committed.get(f"{topic}@{group}", _NO_OFFSETS)
 
     def _line(self, topic: str, group: str, queue_id: int, committed: int) -> _OffsetLine | None:
-        """Return the pending offsets of a group in a queue, unless somebody else has moved the group."""
+        """Return the pending offsets of a group in a queue, unless another caller has moved the group."""
         line = self._lines.get((topic, group, queue_id))
         if line is not None and line.committed != committed:
             del self._lines[topic, group, queue_id]
@@ -374,7 +374,7 @@ class EscapedBooks(Books):
             self.acknowledge(batch, checkpoint.start_offset, now_ms)
 
     def _write(self, buffered: BufferedCheckpoint, now_ms: int) -> bool:
-        """Send a checkpoint, and behind it what was acknowledged of it meanwhile."""
+        """Send a checkpoint, and behind it the acknowledgements that came meanwhile."""
         sent = self._in_flight.get(buffered.key)
         if sent is None:
             sent = replace(buffered.checkpoint, acknowledged_bits=buffered.acknowledged_bits)

@@ -7,7 +7,7 @@ A group's offset moves on when the record is written, as with the other books. N
 of the offsets is written when the records are. The answer to an acknowledgement waits for the disk
 (``broker.storage.saving``).
 
-*Switching.* While the database is open, an acknowledgement looks for its record there first, whatever the key says:
+*Switching.* While the database is open, an acknowledgement looks for its record there first, even if the key is off:
 handles of records name revive queue 0. If there is no record, the other books get the acknowledgement. So the key can
 be changed while messages are in flight: each is acknowledged, or redelivered, where it was noted. 200056 moves the
 records to the revive topics, each to a separate checkpoint. The pop time tells whether an old handle means such a
@@ -81,7 +81,7 @@ class KvBooks(Books):
         """Return the revive queue of the next pop."""
         return REVIVE_QUEUE if self._is_on else self.revive_log.next_queue_id()
 
-    # --- what was popped ---
+    # --- pops ---
 
     def note_pop(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
         """Note that messages are popped, and that the group goes on at an offset."""
@@ -112,7 +112,7 @@ class KvBooks(Books):
         self._note([replace(record, retry_flag=0)], [old])
         self._tell("popped again", [old])
 
-    # --- what was consumed ---
+    # --- acknowledgements ---
 
     def acknowledge(self, batch: PopBatch, queue_offset: int, now_ms: int) -> None:
         """Note that a message was consumed."""
@@ -168,7 +168,7 @@ class KvBooks(Books):
             for key in keys:
                 log.info("popped message", extra={"what": what, "record": record_of(key, b"")})
 
-    # --- what was moved ---
+    # --- moves to the revive topics ---
 
     def move(self, now_ms: int) -> Generator[None, None, int]:
         """Move all earlier pops to the revive topics, in steps; return the count of messages.

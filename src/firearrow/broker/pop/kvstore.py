@@ -123,7 +123,7 @@ class KvStore:
         """Return up to ``count`` rows from a key on; some may leave."""
         return self._records.some(start, count)
 
-    # --- when they are due ---
+    # --- due records ---
 
     def due_ms(self) -> int | None:
         """Time at which the next records are due, None if there are none."""
@@ -169,7 +169,7 @@ class KvStore:
         else:
             self._counts.pop(step, None)
 
-    # --- what leaves ---
+    # --- leaving records ---
 
     def leave(self, keys: Sequence[bytes], log_end: int) -> None:
         """Hide records, and remove them when the log is on the disk up to an offset."""

@@ -282,7 +282,7 @@ class ConsumerOrderInfo:
                 if free_ms is not None:
                     yield topic, group, queue_id, free_ms
 
-    # --- what goes ---
+    # --- removal ---
 
     def forget(self, topic: str, group: str, queue_id: int | None = None) -> None:
         """Forget the batch of a queue, as it is read elsewhere now, or the batches of all queues."""

@@ -330,7 +330,7 @@ class Popping:
         self._unblocking.changed(topic, header.consumer_group, queue_id)
         pop.order_counts += order_count_infos(TOPIC, queue_id, offsets, counts)
 
-    # --- what was popped before ---
+    # --- retried messages ---
 
     def _as_of_topic(
         self, pop: Pop, source: _Source, queue_id: int, queue_offset: int, records: list[bytes], offsets: Sequence[int]
@@ -355,7 +355,7 @@ class Popping:
             for record, offset in zip(records, offsets, strict=True)
         ]
 
-    # --- where a group goes on ---
+    # --- offsets of groups ---
 
     def _offset(self, pop: Pop, topic: str, queue_id: int) -> int:
         """Return the offset that a group pops from; set it if the group has none yet."""

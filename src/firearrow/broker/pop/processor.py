@@ -90,7 +90,7 @@ class PopProcessor:
         return answers
 
     def _pop_together(self, asked: list[PeerRequest], now_ms: int) -> list[bytes]:
-        """Return the answers to the first of some equal pops, as far as there are messages."""
+        """Return the answers to the first of some equal pops, one for each that gets a message."""
         peer, request = asked[0]
         header: PopMessage = request.ext
         count = header.max_msg_nums
@@ -107,7 +107,7 @@ class PopProcessor:
         for (_, request), taken in zip(asked, shares(pop.taken, count), strict=False):
             left -= min(count, left)
             frames.append(_found(request, pop, taken, pop.rest + left))
-        assert not left, "all that was taken is given"
+        assert not left, "each popped message is in an answer"
         if pop.rest > 0 and pop.count:
             self._held.wake_next(header.topic, header.consumer_group, header.queue_id)
         return frames

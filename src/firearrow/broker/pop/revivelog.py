@@ -206,7 +206,7 @@ class ReviveLog:
         revive_queue_id, visible_ms = batch.handle.revive_queue_id, batch.visible_ms
         return self.put_acknowledgement(ack, revive_queue_id, visible_ms, now_ms)
 
-    # --- records that need no wait ---
+    # --- records without a wait ---
 
     def _follow(self, batch: PopBatch, checkpoint: Checkpoint, place: int) -> None:
         """Follow the acknowledgements of a checkpoint whose record is at a place of the timer's queue."""
@@ -290,7 +290,7 @@ class ReviveLog:
         return stored.encode()
 
 
-# --- Offsets of groups after a broker was killed ---
+# --- offsets of groups after a kill ---
 #
 # Offsets are written every few seconds, checkpoints at once. So a start reads the checkpoints of the last seconds, and
 # a checkpoint that begins at its group's offset moves the group behind its messages. These messages then stay invisible

@@ -155,7 +155,7 @@ class HeldPops(Service):
         queues = self._by_topic.get(topic, {}).get(group, {})
         return len(queues.get(max(queue_id, ANY_QUEUE), ()))
 
-    # --- to wait ---
+    # --- waiting ---
 
     def hold(
         self, peer: Peer, request: AnyCommand, header: WaitHeader, answer: Answer, wanted: Wanted = None
@@ -261,7 +261,7 @@ class HeldPops(Service):
         if not groups:
             del self._by_topic[topic]
 
-    # --- what wakes ---
+    # --- wake-ups ---
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
         """Wake one request of each group for new entries of queues.
@@ -350,7 +350,7 @@ class HeldPops(Service):
                 known.append(arrival)
         self._plan()
 
-    # --- to run again ---
+    # --- runs ---
 
     def _plan(self) -> None:
         if not self._is_planned:
@@ -426,7 +426,7 @@ class HeldPops(Service):
         self.wake_next(*held.key)
         self.refused(held.key)
 
-    # --- what is forbidden meanwhile ---
+    # --- lost permissions ---
 
     def reviewed(self) -> Iterator[Callable[[], None]]:
         """Yield calls that refuse the requests whose senders have lost the permission."""

@@ -23,7 +23,7 @@ request  what the slave does with the answer
 ======== ========================================================================================
 
 A slave that may act for its master requests 45 and 60 every few seconds, and compares the versions of 21 and 201: it
-delivers again what it does not know as delivered, and an unknown topic can't be read there.
+delivers messages again whose delivery it does not know, and an unknown topic can't be read there.
 
 21 and 201 come in pages. A master without any state, perhaps because its files are lost, never empties a slave, which
 has the only copy. A master that comes back requests 43, 45 and 60 from its slave: both have the same queues, so the one
@@ -208,7 +208,7 @@ class SlaveSync(TaskService):
         self.whole_seconds = WHOLE_SECONDS
         self.rounds = 0  # complete rounds
         self._watching: asyncio.Task[None] | None = None
-        self._tells = True  # as far as is known, the master sends changes
+        self._tells = True  # until the contrary is known, the master sends changes
         self._one_by_one = asyncio.Lock()  # otherwise an old answer would undo a change
         self._is_hinted = False
         self._hinted_at = -HINT_SECONDS
@@ -330,7 +330,7 @@ class SlaveSync(TaskService):
             )
         self._failed[what] = why
 
-    # --- what the master tells ---
+    # --- changes from the master ---
 
     async def _first_news(self) -> StateNews | None:
         """Begin to watch changes before all state is requested.
@@ -510,7 +510,7 @@ class SlaveSync(TaskService):
             raise RemoteProtocolError(f"{len(body)} bytes are no progress of a timer")
         return told
 
-    # --- a master asks ---
+    # --- requests of a returning master ---
 
     async def take_back(self, address: str) -> None:
         """Go on where the slave is that acted for this master, where the slave is ahead.
@@ -530,7 +530,7 @@ class SlaveSync(TaskService):
         if timer is not None:
             self.timer_back(timer)
 
-    # --- how it is asked ---
+    # --- checks of producers ---
 
     async def _call(self, code: RequestCode, fields: Mapping[str, FieldValue], address: str = "") -> AnyCommand:
         return await self._client.call(address or self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX)

@@ -324,7 +324,7 @@ class StateFeed(Service):
 
     def _leave(self, waiting: _HeldAnswer, answer: Response | bytes) -> None:
         waiting.peer.owed -= 1
-        assert waiting.peer.owed >= 0, "what is owed is answered once"
+        assert waiting.peer.owed >= 0, "an answer is sent once"
         waiting.peer.reply(waiting.request, answer)
 
     def _expire(self) -> None:

@@ -59,7 +59,7 @@ class ReplicaState:
     def begin_epoch(self, log_start: int, log_end: int) -> None:
         """Begin the epoch of a master, unless it was master of it before. Raise OSError if that fails.
 
-        After a loss of power, slaves may have more of that epoch than this log: what this log gets from here on must
+        After a loss of power, slaves may have more of that epoch than this log: later messages of this log must
         not count as the same.
         """
         self.epochs.cut_behind(log_end)

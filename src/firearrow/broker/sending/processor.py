@@ -373,7 +373,7 @@ class SendProcessor:
             if texts.find(name) >= 0:
                 _refuse_property(members.body, name.decode())
 
-    # --- what is rare ---
+    # --- rare requests ---
 
     def place(self, peer: Peer, header: AnySendMessage, body_bytes: int) -> int:
         """Return the queue that a message would go to; its topic may be created by this.

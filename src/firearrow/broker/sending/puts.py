@@ -205,7 +205,7 @@ class Puts:
         """Add a draft that has waited to its destination, even if its topic no longer exists.
 
         Raise the same as `put` except for the topic, and MessageError for a name that no topic can have.
-        Java: ScheduleMessageService#messageTimeUp takes from the message what redirects it.
+        Java: ScheduleMessageService#messageTimeUp removes the properties that redirect it.
         """
         try:
             queue = self._store.queue(draft.topic, draft.queue_id)

@@ -154,10 +154,10 @@ class SendBackProcessor:
         """Return the seconds in which a request may be a repetition for a waiting copy."""
         return min(self._store.delays.delay_ms(level) / 1000, REPEAT_SECONDS)
 
-    # --- the way of plain ones ---
+    # --- plain copies ---
 
     def send_back_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None] | None:
-        """36, several in one turn: answer like ``send_back`` to the first of them, as far as their copies are plain;
+        """36, several in one turn: answer like ``send_back`` to the first of them, while their copies are plain;
         ``send_back`` serves the others."""
         answers: list[bytes | None] = [*self._put_plain(requests[:SEVERAL_MAX])]
         return answers + [None] * (len(requests) - len(answers)) if answers else None
@@ -273,7 +273,7 @@ class SendBackProcessor:
     def _queue_id(self, queues: int) -> int:
         return self._chance.randrange(queues) if queues > 1 else 0
 
-    # --- the way of all others ---
+    # --- all other copies ---
 
     def _put(
         self, draft: Draft, level: int, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
@@ -353,7 +353,7 @@ def times_max_of(config: SubscriptionGroupConfig, version: int, stated: int | No
     return config.retry_max_times
 
 
-# --- What happened a short while ago, as far as a limit of memory goes ---
+# --- recent keys ---
 
 
 Key = TypeVar("Key", bound=Hashable)

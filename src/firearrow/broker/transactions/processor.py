@@ -78,7 +78,7 @@ class TransactionProcessor:
         return Response()
 
     def end_several(self, requests: Sequence[PeerRequest]) -> list[bytes | None] | None:
-        """37, several in one turn: answer like ``end`` to the first of them, as far as they commit plain halves;
+        """37, several in one turn: answer like ``end`` to the first of them, while they commit plain halves;
         ``end`` serves the others."""
         answers: list[bytes | None] = [*self._commit_plain(requests[:SEVERAL_MAX])]
         return answers + [None] * (len(requests) - len(answers)) if answers else None
