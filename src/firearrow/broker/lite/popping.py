@@ -180,7 +180,7 @@ class LitePopping:
         return True
 
     def _settle(self, group: str, queue: str) -> None:
-        """Note when a lite topic goes on whose batch has changed."""
+        """Unblock a lite topic whose batch has changed, or note when it will be free."""
         batch = self._orders.batch(queue, group, _QUEUE_ID)
         if batch is not None and not batch.open_bits:
             self._orders.forget(queue, group)

@@ -307,7 +307,7 @@ class LiteProcessor:
                 yield
 
     def _begin(self, group: str, queue: str, option: OffsetOption) -> None:
-        """Move a group to the first offset that its client chooses in a lite topic."""
+        """Move a group to the offset in a lite topic that its client asks for."""
         at: int | None = None
         if option.type == "POLICY":
             at = {_FIRST: 0, _BEHIND: self._popping.end(queue)}.get(option.value)

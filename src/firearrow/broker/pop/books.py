@@ -100,7 +100,7 @@ class Books(TurnService):
         super().__init__("checkpoints of pops", scheduler)
         self.revive_log = ReviveLog(context)
         self.next_queue_id: Callable[[], int] = self.revive_log.next_queue_id
-        """Return the revive queue of the next pop."""
+        """Function that returns the revive queue of the next pop."""
         self._broker_name = context.settings.broker.broker_name
         self._settings = context.settings
         self._offsets = context.offsets

@@ -227,7 +227,7 @@ class OpenCheckpoints:
         self._open: OrderedDict[Key, OpenCheckpoint] = OrderedDict()  # in the order in which they came
         self._early: OrderedDict[Key, _EarlyAcks] = OrderedDict()
         self._alike: dict[Key, int] = {}  # by checkpoint that shares a name, the first offset that a start must read
-        self._closed = -1  # first offset that a start must read, of checkpoints that share a name
+        self._closed = -1  # revive offset of the last closed checkpoint
 
     def __len__(self) -> int:
         """Number of open checkpoints."""

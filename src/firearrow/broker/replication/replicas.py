@@ -85,7 +85,7 @@ class Replicas:
         """Event: messages wait for other brokers than before."""
         self._states: Mapping[int, int] = {}  # by number, the version that a slave has confirmed
         self.master_is_online = True
-        """Return whether clients find the master, if there is one."""
+        """Clients find the master, if there is one."""
 
     @property
     def is_slave(self) -> bool:

@@ -164,8 +164,8 @@ class SlaveSync(TaskService):
     ``master_address`` is where the master serves clients, empty while it is unknown; ``access`` is how to authenticate
     there. ``timer_told`` gets the progress of the master's timer, ``timer_back`` the progress of the timer of a slave
     that acted for this master; without ``timer_counts`` neither is requested. A slave that ``acts`` for its master, or
-    that a controller may choose (``is_chosen``), asks every few seconds for the state that it needs for that.
-    ``broker_id`` is its number.
+    whose master a controller has chosen (``is_chosen``), asks every few seconds for the state that it needs to act for
+    the master, or to take its place. ``broker_id`` is its number.
     """
 
     def __init__(
@@ -530,7 +530,7 @@ class SlaveSync(TaskService):
         if timer is not None:
             self.timer_back(timer)
 
-    # --- checks of producers ---
+    # --- requests ---
 
     async def _call(self, code: RequestCode, fields: Mapping[str, FieldValue], address: str = "") -> AnyCommand:
         return await self._client.call(address or self.master_address, code, fields, timeout_seconds=CALL_SECONDS_MAX)

@@ -290,7 +290,7 @@ class ForwardingWriter(Puts, Service):
             if answer is not None:
                 peer.reply(request, answer)
 
-    # --- the wire ---
+    # --- sends ---
 
     async def _send(self, key: _Key, message: _Message) -> None:
         failure = "it was not sent"

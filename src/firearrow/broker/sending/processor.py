@@ -614,7 +614,7 @@ class SendProcessor:
 def draft_of_send(
     peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int, found: dict[str, str], sys_flag: int
 ) -> Draft:
-    """Return the message of a request as a draft, with ``kept`` properties and ``flags``."""
+    """Return the message of a request as a draft, with the properties ``found`` and the flags ``sys_flag``."""
     return Draft(
         header.topic,
         queue_id,
