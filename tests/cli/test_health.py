@@ -62,7 +62,7 @@ def test_a_cluster_that_does_not_answer_is_unknown(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--lag", "10"], r"'10' is no limit: write WARNING:CRITICAL"),
+        (["--lag", "10"], r"'10' is not a limit: write WARNING:CRITICAL"),
         (["--disk", "90:80"], r"has the critical value before the warning"),
         (["--only", "dsk"], r"there is no check 'dsk', choose from name-servers, brokers, disk"),
     ],
