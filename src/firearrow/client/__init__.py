@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from firearrow.client.idempotence import KeyStore, MemoryKeys, SqliteKeys, once
     from firearrow.client.message import Message
     from firearrow.client.pop.simpleconsumer import SimpleConsumer
+    from firearrow.client.producer.drafts import Receipt, SendStatus
     from firearrow.client.producer.producer import Producer
-    from firearrow.client.producer.sendcalls import Receipt, SendStatus
     from firearrow.client.producer.sender import Rules
     from firearrow.client.producer.transactions import Decision, Transaction
     from firearrow.client.pull.pullconsumer import PullConsumer
@@ -41,10 +41,10 @@ _HOMES: Final = {
     "PullConsumer": ("firearrow.client.pull.pullconsumer", "PullConsumer"),
     "PushConsumer": ("firearrow.client.push.pushconsumer", "PushConsumer"),
     "Queue": ("firearrow.client.queues", "Queue"),
-    "Receipt": ("firearrow.client.producer.sendcalls", "Receipt"),
+    "Receipt": ("firearrow.client.producer.drafts", "Receipt"),
     "RetryLater": ("firearrow.client.consumer.handlers", "RetryLater"),
     "Rules": ("firearrow.client.producer.sender", "Rules"),
-    "SendStatus": ("firearrow.client.producer.sendcalls", "SendStatus"),
+    "SendStatus": ("firearrow.client.producer.drafts", "SendStatus"),
     "Session": ("firearrow.client.session.session", "Session"),
     "SimpleConsumer": ("firearrow.client.pop.simpleconsumer", "SimpleConsumer"),
     "SqliteKeys": ("firearrow.client.idempotence", "SqliteKeys"),

@@ -162,7 +162,7 @@ class SqliteKeys:
         await asyncio.to_thread(self._execute, "DELETE FROM keys WHERE key = ?", key)
 
     async def forget(self, older_than_seconds: float) -> None:
-        """Remove keys that were done or claimed before ``seconds``."""
+        """Remove keys whose claim or completion is older than ``older_than_seconds``."""
         before = self._clock.now_ms() - int(older_than_seconds * 1000)
         await asyncio.to_thread(self._execute, "DELETE FROM keys WHERE at_ms < ?", before)
 

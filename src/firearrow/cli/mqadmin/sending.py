@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import fixed, shown, text_order
 from firearrow.client.admin.messages import Stored
-from firearrow.client.producer.sendcalls import NEW_TOPIC_QUEUES
+from firearrow.client.producer.drafts import NEW_TOPIC_QUEUES
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import Target, writable
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound

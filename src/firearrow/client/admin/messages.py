@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from firearrow.client.admin.calls import Part, subject_of
-from firearrow.client.producer.sendcalls import send_fields
+from firearrow.client.producer.drafts import send_fields
 from firearrow.client.queues import Queue
 from firearrow.client.session.answers import read_number
 from firearrow.errors import BrokerError

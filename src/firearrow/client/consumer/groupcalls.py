@@ -9,11 +9,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.client.message import Message, messages_in
+from firearrow.client.producer.drafts import Draft
+from firearrow.client.producer.sender import Rules, Sender
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import MASTER
 from firearrow.client.session.answers import read_body, read_number
 from firearrow.client.session.session import Session
 from firearrow.errors import BrokerError
+from firearrow.message import properties as keys_of
+from firearrow.message import sysflag
+from firearrow.message.names import retry_topic
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     CLUSTERING,
@@ -39,6 +44,10 @@ SUSPEND_MS: Final = 15_000  # for which a broker suspends a pull without message
 PULL_SECONDS_MAX: Final = 30.0
 SEND_BACK_SECONDS_MAX: Final = 5.0
 NOT_STORED: Final = -1
+
+RETRY_COPY_LEVEL: Final = 3  # of the first retry
+RETRY_COPY_GROUP: Final = "CLIENT_INNER_PRODUCER"  # the producer group of RocketMQ's clients for this
+_COPIED_FLAGS: Final = sysflag.COMPRESSED | sysflag.COMPRESSION_MASK
 
 _COMMITS, _SUSPENDS, _SUBSCRIBES, _LITE = 1, 2, 4, 16
 
@@ -146,6 +155,28 @@ class GroupCalls:
         await self.session.call(
             queue.broker, RequestCode.CONSUMER_SEND_MSG_BACK, fields, timeout_seconds=SEND_BACK_SECONDS_MAX
         )
+
+    async def send_retry_copy(self, message: Message, times_max: int) -> None:
+        """Send a copy of a failed message to the retry topic, if its broker can't redeliver it. Raises SendFailed.
+
+        Source: RocketMQ's ``DefaultMQPushConsumerImpl#sendMessageBackAsNormalMessage``.
+        """
+        view = message.view
+        properties = {
+            **view.properties,
+            keys_of.RETRY_TOPIC: self.session.topic(message.topic),
+            keys_of.DELAY_LEVEL: str(RETRY_COPY_LEVEL + message.reconsume_times),
+            keys_of.RECONSUME_TIME: str(message.reconsume_times + 1),
+            keys_of.MAX_RECONSUME_TIMES: str(times_max),
+        }
+        properties.setdefault(keys_of.ORIGIN_MESSAGE_ID, message.message_id)
+        properties.pop(keys_of.TRANSACTION_PREPARED, None)
+        sender = Sender(self.session, RETRY_COPY_GROUP, Rules())
+        try:
+            draft = Draft(retry_topic(self.group), view.body, properties, view.flag)
+            await sender.post(draft, sys_flag=view.sys_flag & _COPIED_FLAGS)
+        finally:
+            sender.close()
 
     # --- offsets ---
 

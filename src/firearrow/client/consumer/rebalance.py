@@ -80,8 +80,8 @@ class Rebalancer:
         return all_done
 
     def _has_waited_for_retries(self) -> bool:
-        """Look for the group's retry topic often at first: as a rule, brokers create it at the group's first
-        heartbeat."""
+        """Tell whether to stop the frequent looks for the group's retry topic. As a rule, brokers create it at the
+        group's first heartbeat."""
         self._retry_looks += 1
         return self._retry_looks > RETRY_LOOKS
 

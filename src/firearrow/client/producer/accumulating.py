@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-from firearrow.client.producer.drafts import BODY_BYTES_MAX, Draft
-from firearrow.client.producer.sendcalls import Receipt
+from firearrow.client.producer.drafts import BODY_BYTES_MAX, Draft, Receipt
 from firearrow.client.producer.sender import QueueChoice
 from firearrow.errors import FirearrowError
 from firearrow.message import properties as keys_of

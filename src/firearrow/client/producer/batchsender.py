@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Final, NamedTuple
 
-from firearrow.client.producer.sendcalls import NEW_TOPIC_QUEUES, send_fields
+from firearrow.client.producer.drafts import NEW_TOPIC_QUEUES, send_fields
 from firearrow.client.queues import Queue
 from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.queues import Target, writable

@@ -24,6 +24,7 @@ from firearrow.client.producer.drafts import (
     COMPRESS_FROM_BYTES,
     Compressor,
     Draft,
+    Receipt,
     SendOptions,
     check_body,
     check_topic,
@@ -31,7 +32,6 @@ from firearrow.client.producer.drafts import (
     properties_of,
 )
 from firearrow.client.producer.replies import REPLY_TYPE, PendingReplies, reply_to
-from firearrow.client.producer.sendcalls import Receipt
 from firearrow.client.producer.sender import ANYWHERE, PostResult, QueueChoice, Rules, Selector, Sender
 from firearrow.client.producer.transactions import PREPARED, Check, Decision, Halves, Transaction
 from firearrow.client.queues import Queue

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.client.producer.choosing import Detector, FaultTable, Turns, by_hash, choose
-from firearrow.client.producer.drafts import Draft
-from firearrow.client.producer.sendcalls import NEW_TOPIC_QUEUES, STATUS_OF, Receipt, SendStatus, send_fields
+from firearrow.client.producer.drafts import NEW_TOPIC_QUEUES, STATUS_OF, Draft, Receipt, SendStatus, send_fields
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import publish_queues
 from firearrow.client.session.answers import read_number

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from firearrow.client.message import Message
-from firearrow.client.producer.sendcalls import Receipt, SendStatus
+from firearrow.client.producer.drafts import Receipt, SendStatus
 from firearrow.client.session.answers import read_number
 from firearrow.client.session.session import Session
 from firearrow.errors import ClientError

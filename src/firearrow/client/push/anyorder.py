@@ -15,7 +15,6 @@ from typing import Final
 from firearrow.client.consumer.handlers import Delivery, Failure, Registration, Source, failure_of
 from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.message import Message
-from firearrow.client.push.retrycopy import send_retry_copy
 from firearrow.errors import FirearrowError
 from firearrow.net.tasks import Running, Tasks
 
@@ -83,7 +82,7 @@ class Workers:
 
     @property
     def running(self) -> list[Job]:
-        """Tasks in flight."""
+        """Jobs of all workers at work."""
         return list(self._running.values())
 
     async def drain(self, seconds: float) -> None:
@@ -286,9 +285,8 @@ class QueueSource:
 
     async def _is_copied(self, message: Message) -> bool:
         member = self._member
-        session = member.calls.session
         try:
-            await send_retry_copy(session, member.group, message, member.reconsume_times_max)
+            await member.calls.send_retry_copy(message, member.reconsume_times_max)
         except (OSError, FirearrowError) as error:
             fields = {"message_id": message.message_id, "error": error}
             log.warning("message can't be sent to the retry topic", extra=fields)

@@ -17,7 +17,6 @@ from typing import Final
 from firearrow.client.consumer.handlers import Delivery, Failure, Registration, Rollback
 from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.message import Message
-from firearrow.client.push.retrycopy import send_retry_copy
 from firearrow.client.queues import Queue
 from firearrow.errors import FirearrowError
 
@@ -168,9 +167,8 @@ class InOrder:
 
     async def _is_sent_away(self, message: Message) -> bool:
         member = self._member
-        session = member.calls.session
         try:
-            await send_retry_copy(session, member.group, message, member.reconsume_times_max)
+            await member.calls.send_retry_copy(message, member.reconsume_times_max)
         except (OSError, FirearrowError) as error:
             fields = {**message.queue.fields, "message_id": message.message_id, "error": error}
             log.warning("message can't be given up", extra=fields)

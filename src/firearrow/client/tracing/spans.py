@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from firearrow.client.message import Message
-from firearrow.client.producer.drafts import Draft
-from firearrow.client.producer.sendcalls import Receipt
+from firearrow.client.producer.drafts import Draft, Receipt
 from firearrow.client.session.session import Session
 from firearrow.errors import ConfigError
 from firearrow.message import properties as keys_of

@@ -16,8 +16,7 @@ from itertools import islice
 from typing import Final
 
 from firearrow.client.message import Message
-from firearrow.client.producer.drafts import Draft
-from firearrow.client.producer.sendcalls import Receipt
+from firearrow.client.producer.drafts import Draft, Receipt
 from firearrow.client.producer.sender import PostResult, Rules, Sender
 from firearrow.client.producer.transactions import Decision
 from firearrow.client.session.session import Session

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from firearrow.client.producer.sendcalls import send_fields
+from firearrow.client.producer.drafts import send_fields
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError, TopicNotFound
 from firearrow.message.model import MessageView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from firearrow.client.producer.sendcalls import send_fields
+from firearrow.client.producer.drafts import send_fields
 from firearrow.client.pull.rangereader import PullOptions
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import Target, writable
