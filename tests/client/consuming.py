@@ -1,4 +1,4 @@
-"""What tests of consumers do besides: make topics, send to queues, count what comes."""
+"""Helpers for tests of consumers: create topics, send to queues, count deliveries."""
 
 from __future__ import annotations
 

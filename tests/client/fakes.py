@@ -1,4 +1,4 @@
-"""A name server and brokers that answer as a test tells them, on threads beside it."""
+"""Name server and brokers in threads, with the answers of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking twin of the client, against a broker on a thread beside it."""
+"""Blocking client, against a broker in another thread."""
 
 import asyncio
 import inspect

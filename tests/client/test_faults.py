@@ -1,4 +1,4 @@
-"""Clients whose connections are cut, delayed and corrupted: nothing is lost, and order is kept."""
+"""Clients with cut, delayed and corrupted connections: no message is lost, and order is kept."""
 
 from __future__ import annotations
 

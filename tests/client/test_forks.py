@@ -1,4 +1,4 @@
-"""Processes that a program with a client starts, in each way that there is."""
+"""Child processes of a program with a client, for each start method."""
 
 from __future__ import annotations
 

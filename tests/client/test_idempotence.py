@@ -1,4 +1,4 @@
-"""Handlers that work on each key once, by a store in memory and one in a file."""
+"""Handlers that work on each key once, with a store in memory and one in a file."""
 
 from __future__ import annotations
 

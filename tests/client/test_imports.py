@@ -1,4 +1,4 @@
-"""What importing the client brings: little, as programs start often, and Spark's workers do."""
+"""Imports of the client: few, since programs start often, and Spark's workers do."""
 
 import subprocess
 import sys

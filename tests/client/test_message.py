@@ -1,4 +1,4 @@
-"""A message as an application gets it, and as it prints."""
+"""Message as an application gets it, and its printed form."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Clients whose user may not do what they ask for: they are told so at once, by name."""
+"""Clients without permission: they get an error at once, which names the missing right."""
 
 from __future__ import annotations
 

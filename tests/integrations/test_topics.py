@@ -1,4 +1,4 @@
-"""Topics that are made where there are none."""
+"""Creation of missing topics."""
 
 from __future__ import annotations
 

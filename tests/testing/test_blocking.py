@@ -1,4 +1,4 @@
-"""Embedded clusters in a thread of their own, used from outside of any event loop."""
+"""Embedded clusters in a separate thread, used without an event loop."""
 
 import json
 import socket

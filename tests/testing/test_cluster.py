@@ -1,4 +1,4 @@
-"""Embedded clusters in the caller's event loop: what they are, how they end, what they leave."""
+"""Embedded clusters in the caller's event loop: servers, end and remaining files."""
 
 import asyncio
 import socket

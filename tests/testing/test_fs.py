@@ -1,4 +1,4 @@
-"""Copies of directories that somebody else may be changing; crashes are tested where stores are."""
+"""Copies of directories that change meanwhile; the store's tests have the crashes."""
 
 import threading
 from pathlib import Path

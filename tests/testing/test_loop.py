@@ -1,5 +1,4 @@
-"""The virtual loop: time leaps, connections behave as with sockets, and who waits for nothing is
-told."""
+"""Virtual loop: time leaps, connections behave as with sockets, and endless waits raise an error."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,4 +1,4 @@
-"""The fixtures for pytest, in runs of their own: only what a run says of itself is looked at."""
+"""Fixtures for pytest, in separate runs: only their output is examined."""
 
 from __future__ import annotations
 

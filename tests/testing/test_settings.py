@@ -1,4 +1,4 @@
-"""Keys of an embedded cluster: RocketMQ's names, read as in its files; mistakes are told."""
+"""Keys of an embedded cluster: RocketMQ's names, values as in its files, errors for mistakes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is said of broken stores."""
+"""Text about damaged stores."""
 
 from pathlib import Path
 

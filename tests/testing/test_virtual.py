@@ -1,4 +1,4 @@
-"""A cluster in virtual time: hours pass at once, and nothing waits for ever."""
+"""Cluster in virtual time: hours pass at once, and no wait is endless."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

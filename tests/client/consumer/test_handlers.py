@@ -1,4 +1,4 @@
-"""Handlers: which are awaited, what becomes of what they raise."""
+"""Handlers: awaited or in threads, and the results of their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a consumer says how far it is."""
+"""Commits of a consumer's offsets, to brokers and to a file."""
 
 from __future__ import annotations
 

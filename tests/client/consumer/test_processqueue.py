@@ -1,4 +1,4 @@
-"""The cache of a queue, against a sorted map as RocketMQ's client has it."""
+"""Cache of a queue, compared with a sorted map as in RocketMQ's client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer counts: rates of the last minute, failures of the last hour."""
+"""Counts of a consumer: rates of the last minute, failures of the last hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions of tags and of SQL, as a heartbeat carries them."""
+"""Expressions of tags and of SQL, as in a heartbeat; first offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of what monitoring finds, and of its limits."""
+"""Checks for monitoring, and their thresholds."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of the rules that say why a group does not consume."""
+"""Rules for the reasons why a group does not consume."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,4 @@
-"""What is found out about a cluster that runs, and about groups that don't consume, in virtual
-time."""
+"""Diagnosis of a running cluster, and of groups that do not consume, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the rules that say why sends are slow."""
+"""Rules for the reasons of slow sends."""
 
 from typing import Any
 

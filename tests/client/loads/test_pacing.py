@@ -1,4 +1,4 @@
-"""Tests of how a load is paced, in virtual time."""
+"""Pacing of a load, in virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What is held stays away from others while its owner lives, and is received from all brokers."""
+"""Renewal of invisible times, and pops from all brokers."""
 
 from __future__ import annotations
 

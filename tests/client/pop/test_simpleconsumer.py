@@ -1,4 +1,4 @@
-"""Consumers that are asked: what they receive, and what becomes of it."""
+"""Simple consumers: received messages, acknowledgements and redeliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends that go well, are tried again, or fail in words that say what happened."""
+"""Batches that are sent, retried, or fail with an error that explains it."""
 
 from __future__ import annotations
 

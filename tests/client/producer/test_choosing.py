@@ -1,4 +1,4 @@
-"""The choice of a queue: in turn, by key, and away from brokers that are slow or gone."""
+"""Choice of a queue: in turn, by key, and away from slow or unreachable brokers."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A producer in a cluster: what brokers have of what it sent, and what it is told."""
+"""Producer in a cluster: records at the brokers, receipts and errors."""
 
 import asyncio
 import re

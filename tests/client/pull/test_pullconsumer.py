@@ -1,4 +1,4 @@
-"""Consumers that poll: assigned or subscribed queues, places, commits."""
+"""Pull consumers: assigned or subscribed queues, offsets, commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of queues, offsets by time and places in the log, as a broker of ours tells them."""
+"""Ends of queues, offsets by time and places in the log, from a broker of Firearrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of a queue pulled from brokers that cut, filter, lose, fail and move."""
+"""Ranges of a queue, pulled from brokers that truncate, filter, lose, fail and move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers: how many run, which of them wait, what is begun in the end."""
+"""Workers: their number, their waiting and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues that come and go: nothing is lost in storms, restarts, cuts and without a name server."""
+"""Rebalances: no message is lost in storms, restarts, cuts and without a name server."""
 
 from __future__ import annotations
 

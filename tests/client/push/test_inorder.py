@@ -1,4 +1,4 @@
-"""Consumers in order: one message of a queue after another, whatever fails and whoever comes."""
+"""Consumption in order: one message of a queue after another, despite failures and rebalances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Push consumers in virtual time: what they get, how often, in which order, and what they leave."""
+"""Push consumers in virtual time: deliveries, their count and order, and committed offsets."""
 
 from __future__ import annotations
 

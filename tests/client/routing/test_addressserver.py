@@ -1,4 +1,4 @@
-"""Name servers that a web server tells: at the start, and when there are others later."""
+"""Name servers from a web server, at the start and after a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes that are asked for once, whoever of those who wait for them gives up."""
+"""Routes: one request for all callers, whichever of them is cancelled."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Name servers: any one that answers will do, and one that is gone is passed over."""
+"""Name servers: the answer of any one will do, and an unreachable one is skipped."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a route says of its topic's queues."""
+"""Queues that a route describes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What name servers know, whichever of them answers."""
+"""Routes on demand, from any name server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session: routes that are kept up to date, heartbeats, what brokers ask, and a clean end."""
+"""Session: fresh routes, heartbeats, requests of brokers, and a clean end."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The records of a trace, byte for byte as Java writes them."""
+"""Records of a trace, byte for byte as Java writes them."""
 
 from firearrow.client.tracing import records as tracerecords
 from firearrow.client.tracing.records import Kind, Outcome, Step, steps_in

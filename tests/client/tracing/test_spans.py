@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: what is sent carries the context of its send to who consumes it."""
+"""Spans of OpenTelemetry: a message carries the context of its send to its consumer."""
 
 import sys
 from collections.abc import Iterator
