@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli.mqadmin.commandline import WrongCommandLine, usage, values_in
-from firearrow.cli.mqadmin.helptexts import HELP, OF_COMMANDS
-from firearrow.cli.mqadmin.table import ROWS, Row, row_of
+from firearrow.cli.mqadmin.table import HELP, OF_COMMANDS, ROWS, Row, row_of
 from tests.mqadminscript import run_ours
 
 

@@ -34,7 +34,7 @@ COMPARED_ELSEWHERE: Final = {
     ),
     "getBrokerEpoch": "of brokers in controller mode, which are RocketMQ's: "
     "test_original_brokers_follow_our_controllers",
-    "startMonitoring": "writes a log and never ends: test_monitoring",
+    "startMonitoring": "writes a log and never ends: test_offsets",
 }  # fmt: skip
 """Commands without a file here, and why."""
 

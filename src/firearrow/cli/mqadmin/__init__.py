@@ -1,5 +1,5 @@
-"""`mqadmin`: upstream's commands by the same names, options and columns, on `client.admin`.
+"""`mqadmin`: RocketMQ's commands with the same names, options and columns, on `client.admin`.
 
-`table` has a row for each command, `entry` runs one, and the other modules have the commands, by
-subject; only the one that is needed is imported.
+`table` has a row for each command, and `entry` runs one. The other modules hold the commands by subject; a run imports
+only the module of its command.
 """

@@ -1,4 +1,4 @@
-"""The commands about users and what they may do, on brokers with access control."""
+"""Commands about users and their permissions, on brokers with access control."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from firearrow.cli.mqadmin.invocation import Invocation
-from firearrow.cli.mqadmin.javatext import shown, text_order
+from firearrow.cli.mqadmin.javatext import shown
 from firearrow.errors import ConfigError
 from firearrow.wire.admin_bodies import AuthAcl, AuthEntry, AuthPolicy, AuthUserInfo
 
@@ -15,19 +15,18 @@ _ACL: Final = "{:<16}  {:<10}  {:<22}  {:<20}  {:<24}  {:<10}"
 
 
 async def _everywhere(run: Invocation, said: str, change: Callable[[str], Awaitable[None]]) -> None:
-    """Change a broker, or all masters and slaves of a cluster."""
+    """Change a broker, or all masters and slaves of a cluster; print ``said`` with each address."""
     address = run.get("b")
-    addresses = [address] if address else text_order(await run.all_brokers(run.text("c")))
-    for one in addresses:
+    for one in [address] if address else await run.all_brokers(run.text("c")):
         await change(one)
         run.line(f"{said} to {one} success.")
 
 
 async def _places(run: Invocation) -> list[str]:
-    """The broker that is named, or the masters of a cluster."""
+    """List the broker of ``-b``, or the masters of a cluster."""
     if address := run.get("b"):
         return [address]
-    masters = text_order(await run.masters(run.text("c")))
+    masters = await run.masters(run.text("c"))
     if not masters:
         raise ConfigError(f"cluster {run.text('c')!r} has no master")
     return masters
@@ -38,7 +37,7 @@ def _user(run: Invocation) -> AuthUserInfo:
 
 
 async def create_user(run: Invocation) -> None:
-    """Make a user."""
+    """Create a user."""
     user = _user(run)
     await _everywhere(run, "create user", lambda one: run.admin.auth.create_user(one, user))
 
@@ -65,7 +64,7 @@ async def get_user(run: Invocation) -> None:
 
 
 async def list_users(run: Invocation) -> None:
-    """List users: of the first master that has any."""
+    """List the users of the first master that has any."""
     for address in await _places(run):
         users = await run.admin.auth.users(address, run.get("f"))
         if users:
@@ -83,7 +82,7 @@ def _print_users(run: Invocation, users: Sequence[AuthUserInfo]) -> None:
 
 
 async def copy_users(run: Invocation) -> None:
-    """Copy all users of a broker, or some, to another."""
+    """Copy all users of a broker, or some, to another broker."""
     source, target = run.text("f"), run.text("t")
     auth = run.admin.auth
     if names := run.get("u"):
@@ -94,7 +93,7 @@ async def copy_users(run: Invocation) -> None:
     for user in users:
         if user.password is None:
             raise ConfigError(
-                f"{source} tells passwords to super users only, so {user.username!r} can't be copied: sign as one"
+                f"{source} gives passwords to super users only: sign as a super user to copy {user.username!r}"
             )
         known = await auth.user(target, user.username or "")
         await (auth.create_user if known is None else auth.update_user)(target, user)
@@ -113,26 +112,26 @@ def _words(text: str) -> list[str]:
 
 
 async def create_acl(run: Invocation) -> None:
-    """Say what a subject may do."""
+    """Set the permissions of a subject."""
     acl = _acl(run)
     await _everywhere(run, "create acl", lambda one: run.admin.auth.create_acl(one, acl))
 
 
 async def update_acl(run: Invocation) -> None:
-    """Change what a subject may do."""
+    """Change the permissions of a subject."""
     acl = _acl(run)
     await _everywhere(run, "update acl", lambda one: run.admin.auth.update_acl(one, acl))
 
 
 async def delete_acl(run: Invocation) -> None:
-    """Forget what a subject may do."""
+    """Delete the permissions of a subject."""
     subject, resource = run.text("s"), run.get("r")
     auth = run.admin.auth
     await _everywhere(run, "delete acl", lambda one: auth.delete_acl(one, subject, resource))
 
 
 async def get_acl(run: Invocation) -> None:
-    """Show what a subject may do."""
+    """Show the permissions of a subject."""
     for address in await _places(run):
         acl = await run.admin.auth.acl(address, run.get("s") or "")
         if acl is not None:
@@ -140,7 +139,7 @@ async def get_acl(run: Invocation) -> None:
 
 
 async def list_acls(run: Invocation) -> None:
-    """List what subjects may do."""
+    """List the permissions of subjects."""
     for address in await _places(run):
         acls = await run.admin.auth.acls(address, run.get("s"), run.get("r"))
         if acls:
@@ -160,7 +159,7 @@ def _print_acls(run: Invocation, acls: Sequence[AuthAcl]) -> None:
 
 
 async def copy_acls(run: Invocation) -> None:
-    """Copy what all subjects of a broker, or some, may do to another."""
+    """Copy the permissions of all subjects of a broker, or of some, to another broker."""
     source, target = run.text("f"), run.text("t")
     auth = run.admin.auth
     if subjects := run.get("s"):

@@ -1,6 +1,6 @@
-"""`firearrow mqadmin`, as the list of commands and its help have it.
+"""`firearrow mqadmin` in the list of commands and its help.
 
-What it is asked to run does not come here: `firearrow.cli.main` hands the words on as they are.
+`firearrow.cli.main` gives the words of an `mqadmin` command line to `entry` directly.
 """
 
 from __future__ import annotations

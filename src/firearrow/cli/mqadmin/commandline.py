@@ -1,8 +1,8 @@
-"""Reads a command line of `mqadmin` as upstream does, and says what is wrong with it.
+"""Read a command line of `mqadmin` as RocketMQ does, and write the usage of a command.
 
-A wrong one ends with 1: the reason is on standard error, how the command is used on standard
-output. It is read by argparse, where all other commands have cyclopts: upstream takes a long name
-behind one hyphen, too, and the beginning of a name for the whole, as argparse does.
+A wrong command line ends with 1, its fault on standard error and the usage on standard output. The parser is argparse,
+where all other commands have cyclopts. Like RocketMQ, argparse accepts a long name after one hyphen, and the beginning
+of a name.
 
     usage: mqadmin topicRoute [-h] [-l] [-n <arg>] -t <arg>
      -h,--help                print this help
@@ -15,18 +15,17 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from firearrow.cli.mqadmin.helptexts import help_of
-from firearrow.cli.mqadmin.table import ROWS, Option, Row
+from firearrow.cli.mqadmin.table import ROWS, Option, Row, help_of
 
 WIDTH: Final = 110
 NAME_WIDTH: Final = 35
 
 Values = dict[str, str | bool]
-"""What a command line says, by the name of the option."""
+"""Values of a command line by the names of the options."""
 
 
 class WrongCommandLine(Exception):
-    """A command line that can't be read; its text says why."""
+    """A command line that can't be read; its text names the fault."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,15 +34,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def values_in(row: Row, words: Sequence[str]) -> Values:
-    """Read the words behind the name of a command; WrongCommandLine if they are wrong.
+    """Read the words after the name of a command; WrongCommandLine if they are wrong.
 
-    Nothing is needed of who asks for help.
+    With ``-h`` no option is mandatory.
     """
     options = row.options()
     parser = _Parser(prog=f"mqadmin {row.name}", add_help=False, argument_default=None)
     for option in options:
         short = [f"-{option.short}"] if option.short else []
-        # Upstream takes a long name behind one hyphen, too.
+        # RocketMQ accepts a long name after one hyphen, too.
         names = [*short, f"--{option.long}", f"-{option.long}"]
         action = "store" if option.takes_value else "store_true"
         parser.add_argument(*names, dest=option.name, action=action, default=None)
@@ -74,7 +73,7 @@ def _check_needed(options: Sequence[Option], values: Values) -> None:
 
 
 def usage(row: Row) -> str:
-    """How a command is used."""
+    """Write the usage of a command."""
     options = sorted(row.options(), key=lambda option: option.name.lower())
     head = f"usage: mqadmin {row.name} {' '.join(_short_usage(options))}"
     lines = textwrap.wrap(head, WIDTH, subsequent_indent="       ", break_long_words=False)
@@ -113,7 +112,7 @@ def _named(option: Option) -> str:
 
 
 def overview() -> str:
-    """All commands, with a line each."""
+    """List all commands, one a line."""
     lines = ["The most commonly used mqadmin commands are:"]
     for row in ROWS:
         summary = row.summary if row.is_supported else f"not supported: {row.summary}"

@@ -1,7 +1,13 @@
-"""Runs one command of `mqadmin`, and gives its exit code.
+"""Run one command of `mqadmin`, and give its exit code.
 
-As upstream's: a command line that can't be read ends with 1, all else with 0, a command that failed
-too, for which standard error has a sentence. A command that Firearrow does not have ends with 1.
+The exit codes are RocketMQ's: 1 for a command line that can't be read, 0 for a command that failed. The error is on
+standard error. A command that Firearrow does not have ends with 1.
+
+With access control, a run signs as the user in RocketMQ's ``conf/tools.yml`` below the directory in ``ROCKETMQ_HOME``.
+Only these two lines of the file are read:
+
+    accessKey: rocketmq2
+    secretKey: 12345678
 """
 
 from __future__ import annotations
@@ -10,15 +16,19 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Final, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
 
 from firearrow.cli.mqadmin.commandline import WrongCommandLine, overview, usage, values_in
 from firearrow.cli.mqadmin.table import Row, row_of
 
+if TYPE_CHECKING:
+    from firearrow.wire.signature import Credentials
+
+HOME: Final = "ROCKETMQ_HOME"
+USER_FILE: Final = "conf/tools.yml"
 ENVIRONMENT: Final = "NAMESRV_ADDR"
 REFUSED: Final = 1
-
-Values = Mapping[str, str | bool]
 
 
 def run(words: Sequence[str]) -> int:
@@ -51,7 +61,7 @@ def _run(row: Row, words: Sequence[str]) -> int:
     if "h" in values:
         sys.stdout.write(usage(row))
         return 0
-    import asyncio  # who only asks for help need not wait for it
+    import asyncio  # slow to import, and help does not need it
 
     from firearrow.cli.failures import carried_out
 
@@ -62,8 +72,7 @@ def _run(row: Row, words: Sequence[str]) -> int:
     return carried_out(command, 0)
 
 
-async def _carry_out(row: Row, values: Values) -> None:
-    from firearrow.cli.mqadmin.access import credentials
+async def _carry_out(row: Row, values: Mapping[str, str | bool]) -> None:
     from firearrow.cli.mqadmin.invocation import Invocation
     from firearrow.client.admin import Admin
     from firearrow.clock import SystemClock
@@ -79,3 +88,17 @@ def _function(row: Row) -> Callable[..., Awaitable[None]]:
     module, _, name = row.place.partition(":")
     found = getattr(import_module(f"firearrow.cli.mqadmin.{module}"), name)
     return cast(Callable[..., Awaitable[None]], found)
+
+
+def credentials() -> Credentials | None:
+    """Read the user from the file; None if there is no file, or one of the two lines is missing."""
+    from firearrow.wire.signature import Credentials
+
+    home = os.environ.get(HOME)
+    path = Path(home) / USER_FILE if home else None
+    if path is None or not path.is_file():
+        return None
+    pairs = [line.partition(":") for line in path.read_text(encoding="utf-8").splitlines()]
+    found = {key.strip(): value.strip().strip("'\"") for key, _, value in pairs}
+    access, secret = found.get("accessKey"), found.get("secretKey")
+    return Credentials(access, secret) if access and secret else None

@@ -1,4 +1,4 @@
-"""The commands that write what a cluster has into JSON files."""
+"""Commands that write topics, groups, configurations and counters of a cluster into JSON files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from firearrow.cli.mqadmin.brokers import masters_with_slaves
-from firearrow.cli.mqadmin.invocation import Invocation
+from firearrow.cli.mqadmin.invocation import Invocation, or_none
 from firearrow.cli.mqadmin.javatext import concurrent_order, copied_concurrent_order, shown, text_order
-from firearrow.cli.mqadmin.stats import PUT, day_sum
+from firearrow.cli.mqadmin.offsets import PUT, day_sum
+from firearrow.cli.mqadmin.servers import masters_with_slaves
 from firearrow.client.routing.queues import MASTER
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.files import for_the_user_alone, make_own_directory
@@ -24,7 +24,7 @@ from firearrow.wire.codes import PROTOCOL_VERSION, version_name
 
 DIRECTORY: Final = Path("/tmp/rocketmq/export")
 PERMS: Final = 8  # a perm is less than this
-# Groups that a broker has from its start, or clients for themselves.
+# Groups that a broker creates at its start, and internal groups of clients.
 OWN_GROUPS: Final = names.SYSTEM_GROUPS | {
     "DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER",
     "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP",
@@ -38,7 +38,7 @@ KEYS: Final = (
 
 
 def hashed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A map in the order of a `HashMap`."""
+    """Sort a map in the order of a `HashMap`."""
     return {name: table[name] for name in text_order(table)}
 
 
@@ -57,7 +57,7 @@ def _write(run: Invocation, name: str, content: Any) -> Path:
 
 
 async def metadata(run: Invocation) -> None:
-    """Write the topics and groups of users, of a broker or all masters of a cluster together."""
+    """Write the users' topics and groups, of a broker or of all masters of a cluster together."""
     if address := run.get("b"):
         await _metadata_of_broker(run, address)
         return
@@ -66,7 +66,7 @@ async def metadata(run: Invocation) -> None:
         return
     topics: dict[str, TopicConfig] = {}
     groups: dict[str, SubscriptionGroupConfig] = {}
-    for master in text_order(await run.masters(run.text("c"))):
+    for master in await run.masters(run.text("c")):
         found = (await user_topics(run, master)).topic_config_table
         for name in found:
             topics[name] = _added(found[name], topics.get(name))
@@ -95,7 +95,7 @@ async def _metadata_of_broker(run: Invocation, address: str) -> None:
 
 
 def _added(topic: TopicConfig, other: TopicConfig | None) -> TopicConfig:
-    """A topic with the queues of both."""
+    """Add the queues of another broker's topic."""
     if other is None:
         return topic
     return msgspec.structs.replace(
@@ -113,7 +113,7 @@ def _added_group(group: SubscriptionGroupConfig, other: SubscriptionGroupConfig 
 
 
 async def user_topics(run: Invocation, address: str) -> TopicConfigTable:
-    """The topics of a broker that are not its own; with ``-s`` those of retries, too."""
+    """Give the topics of a broker without system topics; with ``-s``, also retry and dead-letter topics."""
     table = await run.admin.topics.configs(address)
     own = set(await run.admin.topics.system_names(address))
 
@@ -133,19 +133,19 @@ async def user_topics(run: Invocation, address: str) -> TopicConfigTable:
 
 
 async def user_groups(run: Invocation, address: str) -> SubscriptionGroupTable:
-    """The groups of a broker that are not its own."""
+    """Give the groups of a broker without system groups."""
     table = await run.admin.groups.configs(address)
     found = table.subscription_group_table
     kept = {
-        name: _in_upstreams_form(found[name])
+        name: _in_rocketmqs_form(found[name])
         for name in copied_concurrent_order(found)
         if name not in OWN_GROUPS and not name.startswith(names.SYSTEM_GROUP_PREFIX)
     }
     return SubscriptionGroupTable(table.data_version, kept, table.forbidden_table)
 
 
-def _in_upstreams_form(group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-    """A group whose retry policy is written as upstream does: names in order, delays in a line."""
+def _in_rocketmqs_form(group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+    """Arrange a group's retry policy as RocketMQ writes it: names in order, delays in a line."""
     policy = {
         name: {key: tuple(item) if isinstance(item, list) else item for key, item in part.items()}
         if isinstance(part, dict)
@@ -156,7 +156,7 @@ def _in_upstreams_form(group: SubscriptionGroupConfig) -> SubscriptionGroupConfi
 
 
 async def configs(run: Invocation) -> None:
-    """Write some keys of each master's configuration, and how large the cluster is."""
+    """Write some keys of each master's configuration, and the size of the cluster."""
     found: dict[str, Any] = {}
     pairs = await masters_with_slaves(run, run.text("c"))
     for master in pairs:
@@ -247,28 +247,22 @@ def _first(text: str) -> float:
 
 
 async def _put_of(run: Invocation, address: str, topic: str) -> tuple[float, int]:
-    try:
-        counter = await run.admin.brokers.counter(address, PUT, topic)
-    except (OSError, FirearrowError):  # it has not counted yet
-        return 0.0, 0
-    return counter.stats_minute.tps, day_sum(counter)
+    counter = await or_none(run.admin.brokers.counter(address, PUT, topic))
+    return (counter.stats_minute.tps, day_sum(counter)) if counter else (0.0, 0)
 
 
 async def _clients(run: Invocation, groups: SubscriptionGroupTable) -> list[str]:
-    """The languages and versions of all consumers that are there."""
+    """List the languages and versions of all connected consumers."""
     found: dict[str, None] = {}
     for name in groups.subscription_group_table:
-        try:
-            consumers = await run.admin.consumers(name)
-        except (OSError, FirearrowError):  # it is offline
-            continue
-        for client in consumers.connection_set:
+        consumers = await or_none(run.admin.consumers(name))
+        for client in consumers.connection_set if consumers else ():
             found[f"{shown(client.language)}%{version_name(client.version)}"] = None
     return text_order(found)
 
 
 async def pop_records(run: Invocation) -> None:
-    """Have brokers move their books of pops from RocksDB into the log."""
+    """Make brokers move their records of popped messages from RocksDB into the log."""
     # Java: ExportPopRecordCommand#execute takes ``-d false`` for a dry run.
     dry = (run.get("d") or "").lower() == "false"
     if address := run.get("b"):

@@ -1,26 +1,41 @@
-"""The commands about consumer groups and clients."""
+"""Commands about consumer groups and clients, and the text of consumers' reports about themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
 from firearrow.cli.mqadmin.invocation import Invocation
-from firearrow.cli.mqadmin.javatext import concurrent_order, shown, text_order
-from firearrow.cli.mqadmin.runninginfo import info_text, queue_troubles, same_subscriptions
-from firearrow.cli.mqadmin.topics import attribute_changes
+from firearrow.cli.mqadmin.javatext import concurrent_order, digits, fixed, shown, text_order
+from firearrow.cli.mqadmin.topics import attribute_changes, in_order
 from firearrow.client.admin.cluster import cluster_with
 from firearrow.client.routing.queues import address_of
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.files import name_of_file
 from firearrow.message.names import dlq_topic, retry_topic
 from firearrow.wire import fastjson
-from firearrow.wire.client_bodies import ConsumerRunningInfo, SubscriptionGroupConfig
+from firearrow.wire.client_bodies import (
+    ConsumerRunningInfo,
+    MessageQueue,
+    PopProcessQueueInfo,
+    ProcessQueueInfo,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+)
 from firearrow.wire.codes import version_name
 
+YOUNG_MS: Final = 2 * 60 * 1000  # until this age a consumer's subscription may differ
+BLOCKED_MS: Final = 60 * 1000
+
+_QUEUE_FIELDS: Final = (
+    "commitOffset", "cachedMsgMinOffset", "cachedMsgMaxOffset", "cachedMsgCount",
+    "cachedMsgSizeInMiB", "transactionMsgMinOffset", "transactionMsgMaxOffset",
+    "transactionMsgCount", "locked", "tryUnlockTimes", "lastLockTimestamp", "droped",
+    "lastPullTimestamp", "lastConsumeTimestamp",
+)  # fmt: skip
 _RETRY_POLICIES: Final = {
     "exponentialRetryPolicy": ("ExponentialRetryPolicy", ("initial", "max", "multiplier")),
     "customizedRetryPolicy": ("CustomizedRetryPolicy", ("next",)),
@@ -28,7 +43,7 @@ _RETRY_POLICIES: Final = {
 
 
 def config_values(group: SubscriptionGroupConfig) -> dict[str, str]:
-    """A group's settings in upstream's order and words; what is not set is ``null``."""
+    """Give a group's settings in RocketMQ's order and form; a missing value is ``null``."""
     values: dict[str, str] = {}
     for field in msgspec.structs.fields(group):
         value = getattr(group, field.name)
@@ -62,7 +77,7 @@ def _members(values: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 async def update_group(run: Invocation) -> None:
-    """Make a group or change it, on a broker or on all masters of a cluster."""
+    """Create a group or change it, on a broker or on all masters of a cluster."""
     policy = run.get("p")
     settings: dict[str, Any] = {}
     if policy:
@@ -81,27 +96,17 @@ async def update_group(run: Invocation) -> None:
         attributes=attribute_changes(run.text("attributes")) if run.get("attributes") else {},
         **settings,
     )
-    address = run.get("b")
-    cluster = run.get("c")
-    if address:
+
+    async def create(address: str) -> None:
         await run.admin.groups.create(address, group)
-        run.line(f"create subscription group to {address} success.")
-    elif cluster:
-        for master in text_order(await run.masters(cluster)):
-            try:
-                await run.admin.groups.create(master, group)
-                run.line(f"create subscription group to {master} success.")
-            except (OSError, FirearrowError) as error:
-                run.note(error)
-    else:
-        run.usage()
-        return
-    pairs = ", ".join(f"{name}={text}" for name, text in config_values(group).items())
-    run.write(f"SubscriptionGroupConfig{{{pairs}}}")
+
+    if await run.change_brokers(create, "create subscription group to {} success."):
+        pairs = ", ".join(f"{name}={text}" for name, text in config_values(group).items())
+        run.write(f"SubscriptionGroupConfig{{{pairs}}}")
 
 
 async def update_groups(run: Invocation) -> None:
-    """Make or change the groups of a file."""
+    """Create or change the groups of a file."""
     data = run.file_in("f")
     groups = fastjson.decode(data, list[SubscriptionGroupConfig]) if data is not None else []
     if not groups:
@@ -111,14 +116,14 @@ async def update_groups(run: Invocation) -> None:
         await run.admin.groups.create_all(address, groups)
         run.line(f"submit batch of group config to {address} {done}")
         return
-    for master in text_order(await run.masters(run.text("c"))):
+    for master in await run.masters(run.text("c")):
         await run.admin.groups.create_all(master, groups)
         run.line(f"submit batch of subscription group config to {master} {done}")
     run.usage()
 
 
 async def set_mode(run: Invocation) -> None:
-    """Have a group pull or pop a topic."""
+    """Make a group pull or pop a topic."""
     topic, group, shared = run.text("t"), run.text("g"), run.number("q", 0)
     mode: Literal["PULL", "POP"]
     match run.text("m"):
@@ -126,44 +131,34 @@ async def set_mode(run: Invocation) -> None:
             pass
         case other:
             raise ConfigError(f"-m {other!r}: allowed is PULL or POP")
-    if address := run.get("b"):
+
+    async def change(address: str) -> None:
         await run.admin.groups.set_mode(address, group, topic, mode, shared)
-        run.line(f"set consume mode to {address} success.")
-    elif cluster := run.get("c"):
-        for master in text_order(await run.masters(cluster)):
-            try:
-                await run.admin.groups.set_mode(master, group, topic, mode, shared)
-                run.line(f"set consume mode to {master} success.")
-            except (OSError, FirearrowError) as error:
-                run.note(error)
-    else:
-        run.usage()
-        return
-    run.write(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{shared}]")
+
+    if await run.change_brokers(change, "set consume mode to {} success."):
+        run.write(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{shared}]")
 
 
 async def delete_group(run: Invocation) -> None:
-    """Delete a group, from a cluster with its retry and dead-letter topics."""
+    """Delete a group; from a cluster, its retry and dead-letter topics too."""
     group, clean = run.text("g"), run.flag("r", False)
     said = f"delete subscription group [{group}] from broker"
     if address := run.get("b"):
         await run.admin.groups.delete(address, group, clean_offset=clean)
         run.line(f"{said} [{address}] success.")
     elif cluster := run.get("c"):
-        for master in text_order(await run.masters(cluster)):
+        for master in await run.masters(cluster):
             await run.admin.groups.delete(master, group, clean_offset=clean)
             run.line(f"{said} [{master}] in cluster [{cluster}] success.")
-        try:
+        with run.noting():
             await run.admin.delete_topic(retry_topic(group), cluster)
             await run.admin.delete_topic(dlq_topic(group), cluster)
-        except (OSError, FirearrowError) as error:
-            run.note(error)
     else:
         run.usage()
 
 
 async def get_config(run: Invocation) -> None:
-    """Show what each broker knows of a group."""
+    """Show the configuration of a group on each broker."""
     group = run.text("g")
     info = await run.admin.cluster()
     for name in text_order(info.broker_addr_table):
@@ -202,7 +197,7 @@ async def all_producers(run: Invocation) -> None:
 
 
 async def consumer_connection(run: Invocation) -> None:
-    """List the clients of a consumer group and what they subscribe to."""
+    """List the clients of a consumer group and their subscriptions."""
     found = await run.admin.consumers(run.text("g"), run.get("b"))
     run.line(f"{'#ClientId':<36} {'#ClientAddr':<22} {'#Language':<10} #Version")
     for client in found.connection_set:
@@ -222,7 +217,7 @@ async def consumer_connection(run: Invocation) -> None:
 
 
 async def consumer_status(run: Invocation) -> None:
-    """Show what a consumer says of itself, or write that of all into files and compare them."""
+    """Show a consumer's report about itself, or write the reports of all into files and compare them."""
     group, stacks = run.text("g"), run.has("s")
     found = await run.admin.consumers(group, run.get("b"))
     if client_id := run.get("i"):
@@ -264,3 +259,110 @@ def _compare(run: Invocation, infos: dict[str, ConsumerRunningInfo]) -> None:
     run.line("\n\nRebalance OK")
     for client_id, info in ordered.items():
         run.write(queue_troubles(client_id, info, now))
+
+
+# --- reports of consumers ---
+
+
+def _held_text(held: ProcessQueueInfo) -> str:
+    values = [getattr(held, name) for name in held.__struct_fields__]
+    pairs = [
+        f"{name}={digits(value) if name.startswith('last') else shown(value)}"
+        for name, value in zip(_QUEUE_FIELDS, values, strict=True)
+    ]
+    return f"ProcessQueueInfo [{', '.join(pairs)}]"
+
+
+def info_text(info: ConsumerRunningInfo) -> str:
+    """Write a consumer's whole report about itself."""
+    parts = ["#Consumer Properties#\n"]
+    parts += [f"{name:<40}: {info.properties[name]}\n" for name in concurrent_order(info.properties)]
+    parts.append("\n\n#Consumer Subscription#\n")
+    for number, wanted in enumerate(_sorted(info.subscription_set), 1):
+        parts.append(
+            f"{number:03d} Topic: {wanted.topic:<40} "
+            f"ClassFilter: {shown(wanted.class_filter_mode):<8} "
+            f"SubExpression: {wanted.sub_string}\n"
+        )
+    parts += _queues_text(info)
+    parts.append(
+        f"\n\n#Consumer RT&TPS#\n{'#Topic':<64}  {'#Pull RT':>14} {'#Pull TPS':>14} "
+        f"{'#Consume RT':>14} {'#ConsumeOK TPS':>14} {'#ConsumeFailed TPS':>18} "
+        f"{'#ConsumeFailedMsgsInHour':>25}\n"
+    )
+    for topic, rates in sorted(info.status_table.items()):
+        parts.append(
+            f"{topic:<32}  {fixed(rates.pull_rt, 2):>14} {fixed(rates.pull_tps, 2):>14} "
+            f"{fixed(rates.consume_rt, 2):>14} {fixed(rates.consume_ok_tps, 2):>14} "
+            f"{fixed(rates.consume_failed_tps, 2):>18} {rates.consume_failed_msgs:>25}\n"
+        )
+    parts.append("\n\n#User Consume Info#\n")
+    parts += [f"{name:<40}: {text}\n" for name, text in sorted(info.user_consumer_info.items())]
+    if info.jstack is not None:
+        parts.append(f"\n\n#Consumer jstack#\n{info.jstack}")
+    return "".join(parts)
+
+
+def _queues_text(info: ConsumerRunningInfo) -> list[str]:
+    head = f"{'#Broker Name':<32}  {'#QID':<4}"
+    details = f"{head}  {'#ProcessQueueInfo':<20}\n"
+    held, popped = info.mq_table, info.mq_pop_table
+    parts = [f"\n\n#Consumer Offset#\n{'#Topic':<64}  {head}  {'#Consumer Offset':<20}\n"]
+    parts += [f"{_place(one, 32)}  {held[one].commit_offset:<20}\n" for one in in_order(held)]
+    parts.append(f"\n\n#Consumer MQ Detail#\n{'#Topic':<64}  {details}")
+    parts += [f"{_place(one, 64)}  {_held_text(held[one])}\n" for one in in_order(held)]
+    parts.append(f"\n\n#Consumer Pop Detail#\n{'#Topic':<32}  {details}")
+    parts += [f"{_place(one, 32)}  {_popped_text(popped[one])}\n" for one in in_order(popped)]
+    return parts
+
+
+def _popped_text(popped: PopProcessQueueInfo) -> str:
+    return (
+        f"PopProcessQueueInfo [waitAckCount:{popped.wait_ack_count}, "
+        f"droped:{shown(popped.droped)}, lastPopTimestamp:{popped.last_pop_timestamp}]"
+    )
+
+
+def _place(queue: MessageQueue, width: int) -> str:
+    return f"{queue.topic:<{width}}  {queue.broker_name:<32}  {queue.queue_id:<4}"
+
+
+def _sorted(subscriptions: Sequence[SubscriptionData]) -> list[SubscriptionData]:
+    return sorted(subscriptions, key=lambda wanted: f"{wanted.topic}@{wanted.sub_string}")
+
+
+def same_subscriptions(infos: Sequence[ConsumerRunningInfo], now_ms: int) -> bool:
+    """Tell whether the consumers of a group have the same subscriptions; for young consumers always true."""
+    first = infos[0]
+    started = int(first.properties.get("PROP_CONSUMER_START_TIMESTAMP", now_ms))
+    if not first.is_push or now_ms - started <= YOUNG_MS:
+        return True
+    wanted = [_wanted(info) for info in infos]
+    return all(own == wanted[0] for own in wanted)
+
+
+def _wanted(info: ConsumerRunningInfo) -> list[tuple[str, str, str]]:
+    return [(wanted.topic, wanted.sub_string, wanted.expression_type) for wanted in _sorted(info.subscription_set)]
+
+
+def queue_troubles(client_id: str, info: ConsumerRunningInfo, now_ms: int) -> str:
+    """Write a line for each queue that a push consumer can't lock or does not process."""
+    if not info.is_push:
+        return ""
+    lines: list[str] = []
+    for queue in in_order(info.mq_table):
+        held = info.mq_table[queue]
+        if info.is_ordered and not held.locked:
+            late = f"can't lock for a while, {now_ms - held.last_lock_timestamp}ms"
+        elif info.is_ordered and held.droped and held.try_unlock_times > 0:
+            late = f"unlock {held.try_unlock_times} times, still failed"
+        elif not info.is_ordered and held.cached_msg_count and _idle_ms(held, now_ms) > BLOCKED_MS:
+            late = f"can't consume for a while, maybe blocked, {_idle_ms(held, now_ms)}ms"
+        else:
+            continue
+        lines.append(f"{client_id} {queue.text} {late}\n")
+    return "".join(lines)
+
+
+def _idle_ms(held: ProcessQueueInfo, now_ms: int) -> int:
+    return now_ms - held.last_consume_timestamp

@@ -1,13 +1,13 @@
-"""How Java's programs print: values, numbers, times, and maps in the order of their hashes.
+"""Values, numbers, times and maps in the text form of Java's programs; maps are in the order of their hashes.
 
-Scripts compare what `mqadmin` prints, and two of its tables come in the order in which Java goes
-through a `HashMap`. That order is no accident: it follows from the keys' hashes, the size of the
-table, which is a power of two, and the order in which keys came.
+Scripts compare the output of `mqadmin`, and many of its tables are in the order in which Java iterates over a
+`HashMap`. This order follows from the keys' hashes, the size of the table, which is a power of two, and the order of
+insertion.
 
-    new HashMap        16 buckets, twice as many when more than three quarters are taken; a bucket
-                       keeps the order in which its keys came
-    ConcurrentHashMap  the same, but grows as soon as three quarters are taken, and turns the order
-                       of a bucket around while it moves it, but for its end (`Properties` is one)
+    new HashMap        16 buckets, twice as many when more than three quarters are taken; the keys of a bucket are in
+                       the order of insertion
+    ConcurrentHashMap  the same, but it grows as soon as three quarters are taken; growing reverses the order of a
+                       bucket except for its end (`Properties` is such a map)
 
 Sources: OpenJDK 17, ``HashMap#resize``, ``ConcurrentHashMap#transfer``; ``Formatter``.
 """
@@ -30,7 +30,7 @@ TABLE_SIZE: Final = 16
 
 
 def shown(value: Any) -> str:
-    """A value as ``String.valueOf`` gives it; a map in its own order."""
+    """Write a value as ``String.valueOf`` does; a map in its present order."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -45,28 +45,28 @@ def shown(value: Any) -> str:
 
 
 def fixed(value: float, places: int) -> str:
-    """A number with so many places, a half rounded up, as ``%.2f`` prints it."""
+    """Write a number with ``places`` decimals, a half rounded up, as ``%.2f`` prints it."""
     number = Decimal(repr(float(value)))
     return str(number.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
 
 
 def front(text: str | None, longest: int) -> str:
-    """A text cut to so many characters."""
+    """Cut a text to ``longest`` characters."""
     return shown(text)[:longest]
 
 
 def moment(ms: int) -> str:
-    """A time in ms as ``2026-01-31 08:00:00,123``, local."""
+    """Write a time in ms as ``2026-01-31 08:00:00,123``, local."""
     return f"{_local(ms):%Y-%m-%d %H:%M:%S},{ms % 1000:03d}"
 
 
 def second(ms: int) -> str:
-    """A time in ms as ``2026-01-31 08:00:00``, local."""
+    """Write a time in ms as ``2026-01-31 08:00:00``, local."""
     return f"{_local(ms):%Y-%m-%d %H:%M:%S}"
 
 
 def digits(ms: int) -> str:
-    """A time in ms as ``20260131080000123``, local."""
+    """Write a time in ms as ``20260131080000123``, local."""
     return f"{_local(ms):%Y%m%d%H%M%S}{ms % 1000:03d}"
 
 
@@ -88,14 +88,14 @@ def _local(ms: int) -> datetime:
 
 
 def queue_hash(queue: MessageQueue) -> int:
-    """The hash of a queue: Java's ``MessageQueue#hashCode``."""
+    """Hash a queue as Java's ``MessageQueue#hashCode`` does."""
     code = 31 + java_hash(queue.broker_name)
     code = code * 31 + queue.queue_id
     return code * 31 + java_hash(queue.topic)
 
 
 def hash_order(keys: Iterable[K], hash_of: Callable[[K], int], table_size: int = TABLE_SIZE) -> list[K]:
-    """Keys, each once, in the order of a `HashMap` that they are put into one after another."""
+    """Sort keys, each once, in the order of a `HashMap` after inserting them one after another."""
     size = table_size
     found = list(dict.fromkeys(keys))
     while len(found) > size * 3 // 4:
@@ -104,12 +104,12 @@ def hash_order(keys: Iterable[K], hash_of: Callable[[K], int], table_size: int =
 
 
 def text_order(keys: Iterable[str], table_size: int = TABLE_SIZE) -> list[str]:
-    """Texts in the order of a `HashMap`."""
+    """Sort texts in the order of a `HashMap`."""
     return hash_order(keys, java_hash, table_size)
 
 
 def copied_order(keys: Sequence[K], hash_of: Callable[[K], int]) -> list[K]:
-    """Keys in the order of a `HashMap` that another one's are put into together."""
+    """Sort keys in the order of a `HashMap` that is a copy of another map."""
     size = 1
     while size < int(len(keys) / 0.75 + 1):
         size *= 2
@@ -117,7 +117,7 @@ def copied_order(keys: Sequence[K], hash_of: Callable[[K], int]) -> list[K]:
 
 
 def concurrent_order(keys: Iterable[str]) -> list[str]:
-    """Texts in the order of a `ConcurrentHashMap` that they are put into one after another."""
+    """Sort texts in the order of a `ConcurrentHashMap` after inserting them one after another."""
     table: list[list[str]] = [[] for _ in range(TABLE_SIZE)]
     for count, key in enumerate(dict.fromkeys(keys), 1):
         table[_spread(java_hash(key)) & len(table) - 1].append(key)
@@ -127,9 +127,9 @@ def concurrent_order(keys: Iterable[str]) -> list[str]:
 
 
 def copied_concurrent_order(keys: Iterable[str]) -> list[str]:
-    """Texts in the order of a `ConcurrentHashMap` that another one's are put into together.
+    """Sort texts in the order of a `ConcurrentHashMap` that is a copy of another one.
 
-    It makes its table for half as many more, and then doubles it (``tryPresize``).
+    The copy makes its table for one and a half times as many keys, and then doubles it (``tryPresize``).
     """
     found = concurrent_order(keys)
     size = 2
@@ -139,7 +139,7 @@ def copied_concurrent_order(keys: Iterable[str]) -> list[str]:
 
 
 def _moved(table: list[list[str]]) -> list[list[str]]:
-    """A table of twice the size: the end of a bucket that stays together keeps its order."""
+    """Double a table; the end of a bucket that stays together keeps its order."""
     size = len(table)
     halves: tuple[list[list[str]], list[list[str]]] = ([], [])
     for bucket in table:

@@ -1,4 +1,4 @@
-"""The commands that read queues: their messages, and their entries."""
+"""Commands that read queues: their messages, and their entries."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import moment_of, shown, text_order
-from firearrow.cli.mqadmin.messagetext import body_text, message_id, pulled_text
+from firearrow.cli.mqadmin.messages import added_by_client, body_text, broker_address, message_id, pulled_text
 from firearrow.cli.mqadmin.topics import readable_queues
 from firearrow.client.admin.messages import TOOLS_GROUP, Pulled, PullStatus
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import address_of
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import FirearrowError
 from firearrow.message.model import MessageView
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import QueueEntryData
@@ -25,21 +25,8 @@ RULE: Final = "======================================"
 DONE: Final = (PullStatus.NO_NEW_MSG, PullStatus.OFFSET_ILLEGAL)
 
 
-async def broker_address(run: Invocation, topic: str, broker: str) -> str:
-    """The address of a broker of a topic; ConfigError if the topic is not there."""
-    for data in (await run.admin.topics.route(topic)).broker_datas:
-        if data.broker_name == broker:
-            return address_of(data)
-    raise ConfigError(f"topic {topic!r} is not on broker {broker!r}")
-
-
-def added_by_client(pulled: Pulled) -> dict[str, str]:
-    """The properties that a client adds to the messages that it pulls."""
-    return {"MIN_OFFSET": str(pulled.earliest), "MAX_OFFSET": str(pulled.latest)}
-
-
 def _wanted(messages: list[MessageView], expression: str) -> list[MessageView]:
-    """Those with one of the tags: a broker goes by the hashes of tags."""
+    """List the messages with one of the tags. A broker compares only the hashes of tags."""
     if expression == ALL:
         return messages
     tags = {tag.strip() for tag in expression.split("||")}
@@ -54,7 +41,7 @@ def _print(run: Invocation, broker: str, pulled: Pulled, expression: str, charse
 
 
 async def _range(run: Invocation, address: str, queue: MessageQueue, since: str, until: str) -> tuple[int, int]:
-    """The offsets of a queue, or those of the times that options give."""
+    """Give the first and last offsets of a queue, or the offsets at the times in two options."""
     offsets = run.admin.offsets
     start = await offsets.earliest(address, queue)
     end = await offsets.latest(address, queue)
@@ -95,7 +82,7 @@ async def print_topic(run: Invocation) -> None:
 async def _pull(
     run: Invocation, address: str, queue: MessageQueue, offset: int, count: int, expression: str
 ) -> Pulled | None:
-    """Pull; None when that fails, of which standard error tells."""
+    """Pull messages; for an error note it on standard error and give None."""
     place = Queue(queue.topic, queue.broker_name, queue.queue_id)
     group = run.get("g") or TOOLS_GROUP
     try:
@@ -128,7 +115,7 @@ async def print_queue(run: Invocation) -> None:
 
 
 async def consume(run: Invocation) -> None:
-    """Print messages of a topic or a queue, without committing anything."""
+    """Print messages of a topic or a queue; no offset is committed."""
     count = run.number("c", CONSUMED)
     refusal = _refusal(run, count)
     if refusal:
@@ -149,12 +136,12 @@ async def consume(run: Invocation) -> None:
             run.line(f"The older {count} message of the {queue.queue_id} queue will be provided")
             end, count = start + count - 1, 0
         else:
-            count -= end - start + 1  # as upstream: the end, which is behind the last, counts
+            count -= end - start + 1  # as in RocketMQ, the end counts, which is behind the last message
         await _print_range(run, address, queue, start, end)
 
 
 def _refusal(run: Invocation, count: int) -> str:
-    """What is wrong with the options, in upstream's words."""
+    """Name the fault in the options, in RocketMQ's words; blank if there is none."""
     now = run.clock.now_ms()
     since, until = moment_of(run.get("s") or "0"), moment_of(run.get("e") or "0")
     if count <= 0:
@@ -204,7 +191,7 @@ async def _print_range(run: Invocation, address: str, queue: MessageQueue, start
 
 
 async def queue_entries(run: Invocation) -> None:
-    """Show entries of a queue, and what a group wants of its topic."""
+    """Show entries of a queue, and a group's subscription to the topic."""
     topic, index = run.text("t"), run.number("i")
     address = run.get("b")
     if not address:

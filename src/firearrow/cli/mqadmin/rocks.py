@@ -1,4 +1,4 @@
-"""The commands about what brokers keep in RocksDB."""
+"""Commands about the tables and queues that brokers store in RocksDB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: Final = {
     "consumerOffsets": "offsetTable",
 }
 CHECKED_MS: Final = 30 * 24 * 60 * 60 * 1000
-FAILED: Final = 3  # of a comparison
+FAILED: Final = 3  # result of a comparison
 
 
 async def export_metadata(run: Invocation) -> None:
@@ -54,7 +54,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 async def to_json(run: Invocation) -> None:
-    """Have brokers write tables as JSON; or print those of a database, from its files."""
+    """Make brokers write tables as JSON; or print the tables of a database, from its files."""
     kinds = [kind for kind in (run.get("t") or ";".join(KINDS)).split(";") if kind]
     known = {kind.lower(): kind for kind in KINDS}
     if any(kind.strip().lower() not in known for kind in kinds):
@@ -129,7 +129,7 @@ def _content(path: Path, kind: str) -> dict[str, Any]:
 
 
 async def check_queues(run: Invocation) -> None:
-    """Have each broker compare its queues in RocksDB with those in files."""
+    """Make each broker compare its queues in RocksDB with its queues in files."""
     since = run.number("cf", run.clock.now_ms() - CHECKED_MS)
     info = await run.admin.cluster()
     if run.text("c") not in info.cluster_addr_table:

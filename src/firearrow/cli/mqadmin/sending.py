@@ -1,4 +1,4 @@
-"""The commands that send messages, and measure how long that takes."""
+"""Commands that send messages, and measure the time of a send."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ SIZE: Final = 128
 ROUND_SECONDS: Final = 10
 STATUS_GROUP: Final = "PID_SMSC"
 FILLING: Final = b"hello jodie"
-CHINA: Final = timedelta(hours=8)  # the log of `clusterRT` has its times
+CHINA: Final = timedelta(hours=8)  # the time zone of the log of `clusterRT`
 _HEAD: Final = "{:<32}  {:<4}  {:<20}    {}"
 
 
 class Sent(NamedTuple):
-    """A message that was sent, and the queue it went to."""
+    """Queue and place of a message that was sent."""
 
     queue: Queue
     stored: Stored
 
     def __str__(self) -> str:
-        """What upstream prints of it."""
+        """Write it in RocketMQ's form."""
         queue = MessageQueue(self.queue.topic, self.queue.broker, self.stored.queue_id)
         return (
             f"SendResult [sendStatus={self.stored.status}, msgId={self.stored.message_id}, "
@@ -48,7 +48,7 @@ class Sent(NamedTuple):
 
 
 class Sending:
-    """A producer for the time of a command: queue after queue, beginning anywhere."""
+    """Producer for the time of a command: it takes the queues in turn, from a random one on."""
 
     def __init__(self, run: Invocation, group: str | None = None) -> None:
         self._run = run
@@ -65,18 +65,18 @@ class Sending:
             counter += 1
 
     async def targets(self, topic: str) -> list[Target]:
-        """The queues of a topic that may be written to; of a new one, those that it will have."""
+        """List the writable queues of a topic; for a new topic, its future queues."""
         try:
             found = writable(await self._run.admin.topics.route(topic))
         except TopicNotFound:
             route = await self._run.admin.topics.route(AUTO_CREATE_TOPIC)
             found = writable(route, NEW_TOPIC_QUEUES)
         if not found:
-            raise ConfigError(f"topic {topic!r} has no queue that may be written to")
+            raise ConfigError(f"topic {topic!r} has no writable queue")
         return found
 
     async def send(self, message: Message, target: Target | None = None) -> Sent:
-        """Send a message, to any queue unless one is named."""
+        """Send a message to the target; without a target, to any queue."""
         if target is None:
             targets = await self.targets(message.topic)
             self._turn += 1
@@ -97,7 +97,7 @@ async def send(run: Invocation) -> None:
         run.write("Broker name must be set if the queue is chosen!")
         return
     if run.flag("m", False):
-        raise ConfigError("-m: messages can't be traced yet")
+        raise ConfigError("option -m is not supported: Firearrow can't trace this message yet")
     body = run.text("p").encode()
     message = Message.of(topic, body, tags=run.get("c"), keys=run.get("k"))
     sending = Sending(run)
@@ -115,7 +115,7 @@ async def send(run: Invocation) -> None:
 
 
 async def send_status(run: Invocation) -> None:
-    """Send messages to the topic that has a broker's name."""
+    """Send messages to the topic with a broker's name, and show the time of each send."""
     broker = run.text("b")
     size, count = run.number("s", SIZE), run.number("c", 50)
     sending = Sending(run, STATUS_GROUP)
@@ -135,7 +135,7 @@ def _ms_since(run: Invocation, began: float) -> int:
 
 
 async def check_times(run: Invocation) -> None:
-    """Measure sends to a topic, queue after queue; the first does not count."""
+    """Measure sends to a topic, queue after queue; the average is without the first send."""
     topic, amount, size = run.text("t"), run.number("a", AMOUNT), run.number("s", SIZE)
     sending = Sending(run)
     message = Message(topic, b"a" * size)
@@ -148,7 +148,7 @@ async def check_times(run: Invocation) -> None:
             targets = await sending.targets(topic)
             target = targets[number % len(targets)]
             await sending.send(message, target)
-        except (OSError, FirearrowError):  # it is shown
+        except (OSError, FirearrowError):  # the line shows it
             succeeded = False
         took = _ms_since(run, began)
         elapsed += took if number else 0
@@ -161,7 +161,7 @@ def _average(elapsed_ms: int, amount: int) -> str:
 
 
 async def cluster_times(run: Invocation) -> None:
-    """Measure sends to the topic of each broker's name, round after round."""
+    """Measure sends to the topic with each broker's name, round after round."""
     as_log = run.flag("p", False)
     if not as_log:
         run.line(f"{'#Cluster Name':<24}  {'#Broker Name':<24}  {'#RT':<4}  {'#successCount':<8}  {'#failCount':<8}")
@@ -185,7 +185,7 @@ async def _measure(run: Invocation, sending: Sending, cluster: str, broker: str,
         began = run.clock.monotonic()
         try:
             await sending.send(Message(broker, b"a" * size))
-        except (OSError, FirearrowError):  # it is counted
+        except (OSError, FirearrowError):  # the line shows the count
             failed += 1
         elapsed += _ms_since(run, began) if number else 0
     if not as_log:

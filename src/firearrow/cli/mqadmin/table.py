@@ -1,16 +1,16 @@
-"""The commands of `mqadmin`: one row each, in upstream's order.
+"""Commands of `mqadmin`: one row each, in RocketMQ's order, and the help of their options.
 
-A row names the function that does it (``module:function`` of this package) and its options:
+A row names the function of the command (``module:function`` of this package) and its options:
 
-    t:topic=!     -t and --topic, with a value, needed
+    t:topic=!     -t and --topic, with a value, mandatory
     l:list        -l and --list, without a value
-    b:brokerAddr=*  c:clusterName=*    one of those that are marked needed (a second set has ``+``)
-    :attributes=  a long form only
+    b:brokerAddr=*  c:clusterName=*    exactly one of the options with ``*`` is mandatory (a second set has ``+``)
+    :attributes=  only a long form
 
-Each command has ``h:help`` and ``n:namesrvAddr=`` too. Names of commands and options are upstream's,
-so that scripts go on working; a row without a function says why the command is not supported.
+Each command has ``h:help`` and ``n:namesrvAddr=`` too. Names of commands and options are RocketMQ's, so scripts
+continue to work. A row without a function gives the reason why the command is not supported.
 
-Source: upstream ``MQAdminStartup`` and the ``buildCommandlineOptions`` of its commands.
+Source: RocketMQ's ``MQAdminStartup`` and the ``buildCommandlineOptions`` of its commands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 
 class Option(NamedTuple):
-    """One option; of those with the same ``group`` one is needed."""
+    """One option; exactly one option of a ``group`` is mandatory."""
 
     short: str
     long: str
@@ -29,12 +29,12 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.short or self.long
 
 
 class Row(NamedTuple):
-    """One command. ``place`` is empty where it is not supported, ``summary`` says why then."""
+    """One command. Without support, ``place`` is empty and ``summary`` gives the reason."""
 
     name: str
     place: str
@@ -43,11 +43,11 @@ class Row(NamedTuple):
 
     @property
     def is_supported(self) -> bool:
-        """Tell whether Firearrow has it."""
+        """Tell whether Firearrow has the command."""
         return bool(self.place)
 
     def options(self) -> list[Option]:
-        """Its own options, help and the name servers among them."""
+        """List the options, including help and the name servers."""
         own = [_option(text) for text in self.options_text.split()]
         shorts = {option.short for option in own}
         return [option for option in _COMMON if option.short not in shorts] + own
@@ -90,50 +90,50 @@ ROWS: Final = (
     Row("updateSubGroupList", "groups:update_groups", f"{_PLACES} f:filename=!", "make or change the groups that a JSON file has"),
     Row("setConsumeMode", "groups:set_mode", f"{_ANY_PLACE} t:topicName=! g:groupName=! m:mode=! q:popShareQueueNum=", "have a group pull or pop a topic"),
     Row("deleteSubGroup", "groups:delete_group", f"{_ANY_PLACE} g:groupName=! r:removeOffset=", "delete a consumer group"),
-    Row("updateBrokerConfig", "brokers:update_config", f"{_ANY_PLACE} a:updateAllBroker= k:key=! v:value=!", "change a key of brokers' configuration"),
+    Row("updateBrokerConfig", "servers:update_broker_config", f"{_ANY_PLACE} a:updateAllBroker= k:key=! v:value=!", "change a key of brokers' configuration"),
     Row("updateTopicPerm", "topics:update_perm", f"{_ANY_PLACE} t:topic=! p:perm=!", "change whether a topic can be read and written"),
     Row("topicRoute", "topics:topic_route", "t:topic=! l:list", "show where a topic is"),
     Row("topicStatus", "topics:topic_status", "t:topic=! c:cluster=", "show the ends of a topic's queues"),
     Row("topicClusterList", "topics:topic_clusters", "t:topic=!", "list the clusters that a topic is in"),
     Row("addBroker", "", "c:brokerContainerAddr=! b:brokerConfigPath=!", _NO_CONTAINER),
     Row("removeBroker", "", "c:brokerContainerAddr=! b:brokerIdentity=!", _NO_CONTAINER),
-    Row("resetMasterFlushOffset", "brokers:reset_flush_offset", "b:brokerAddr= o:offset=", "tell a slave how far its master has flushed"),
-    Row("brokerStatus", "brokers:broker_status", _PLACES, "show what brokers count"),
-    Row("queryMsgById", "lookups:by_id", "t:topic=! i:msgId=! g:consumerGroup= d:clientId= s:sendMessage= u:unitName= f:bodyFormat= c:cluster=", "show messages by id, have them consumed or send them again"),
-    Row("queryMsgByKey", "lookups:by_key", "t:topic=! k:msgKey=! b:beginTimestamp= e:endTimestamp= m:maxNum= c:cluster= p:keyType= l:lastKey=", "list messages by key or tag"),
-    Row("queryMsgByUniqueKey", "lookups:by_unique_key", "i:msgId=! g:consumerGroup= d:clientId= t:topic=! a:showAll c:cluster= s:startTime= e:endTime=", "show messages by the id that their client gave"),
-    Row("queryMsgByOffset", "lookups:by_offset", "t:topic=! b:brokerName=! i:queueId=! o:offset=! f:bodyFormat= r:routeTopic=", "show a message by its place"),
-    Row("queryMsgTraceById", "traces:trace", "i:msgId=! t:traceTopic= b:beginTimestamp= e:endTimestamp= c:maxNum=", "show who sent and consumed a message"),
+    Row("resetMasterFlushOffset", "servers:reset_flush_offset", "b:brokerAddr= o:offset=", "tell a slave how far its master has flushed"),
+    Row("brokerStatus", "servers:broker_status", _PLACES, "show what brokers count"),
+    Row("queryMsgById", "messages:by_id", "t:topic=! i:msgId=! g:consumerGroup= d:clientId= s:sendMessage= u:unitName= f:bodyFormat= c:cluster=", "show messages by id, have them consumed or send them again"),
+    Row("queryMsgByKey", "messages:by_key", "t:topic=! k:msgKey=! b:beginTimestamp= e:endTimestamp= m:maxNum= c:cluster= p:keyType= l:lastKey=", "list messages by key or tag"),
+    Row("queryMsgByUniqueKey", "messages:by_unique_key", "i:msgId=! g:consumerGroup= d:clientId= t:topic=! a:showAll c:cluster= s:startTime= e:endTime=", "show messages by the id that their client gave"),
+    Row("queryMsgByOffset", "messages:by_offset", "t:topic=! b:brokerName=! i:queueId=! o:offset=! f:bodyFormat= r:routeTopic=", "show a message by its place"),
+    Row("queryMsgTraceById", "messages:trace", "i:msgId=! t:traceTopic= b:beginTimestamp= e:endTimestamp= c:maxNum=", "show who sent and consumed a message"),
     Row("printMsg", "reading:print_topic", "t:topic=! c:charsetName= s:subExpression= b:beginTimestamp= e:endTimestamp= d:printBody= l:lmqParentTopic=", "print the messages of a topic"),
     Row("printMsgByQueue", "reading:print_queue", "t:topic=! a:brokerName=! i:queueId=! c:charsetName= s:subExpression= b:beginTimestamp= e:endTimestamp= p:print_msg= d:printBody= f:calculate=", "print the messages of a queue, or count their tags"),
     Row("sendMsgStatus", "sending:send_status", "b:brokerName=! s:messageSize= c:count=", "send messages to a broker and show how long each takes"),
-    Row("brokerConsumeStats", "progress:of_broker", "b:brokerAddr=! t:timeoutMillis= l:level= o:order=", "show how far all groups of a broker are"),
+    Row("brokerConsumeStats", "offsets:broker_progress", "b:brokerAddr=! t:timeoutMillis= l:level= o:order=", "show how far all groups of a broker are"),
     Row("producerConnection", "groups:producer_connection", "g:producerGroup=! t:topic=!", "list the clients of a producer group"),
     Row("consumerConnection", "groups:consumer_connection", "g:consumerGroup=! b:brokerAddr=", "list the clients of a consumer group"),
-    Row("consumerProgress", "progress:of_group", "g:groupName= t:topicName= s:showClientIP= c:cluster=", "show how far a group is, or all"),
+    Row("consumerProgress", "offsets:group_progress", "g:groupName= t:topicName= s:showClientIP= c:cluster=", "show how far a group is, or all"),
     Row("consumerStatus", "groups:consumer_status", "g:consumerGroup=! i:clientId= b:brokerAddr= s:jstack", "show what consumers say of themselves"),
     Row("cloneGroupOffset", "offsets:clone", "s:srcGroup=! d:destGroup=! t:topic=! o:offline=", "give a group another's offsets"),
     Row("producer", "groups:all_producers", "b:broker=!", "list the producers of a broker"),
-    Row("clusterList", "clusters:list_clusters", "m:moreStats i:interval= c:clusterName=", "list clusters and brokers"),
+    Row("clusterList", "servers:list_clusters", "m:moreStats i:interval= c:clusterName=", "list clusters and brokers"),
     Row("topicList", "topics:topic_list", "c:clusterModel", "list all topics"),
-    Row("updateKvConfig", "nameservers:update_kv", "s:namespace=! k:key=! v:value=!", "set a key of the name servers"),
-    Row("deleteKvConfig", "nameservers:delete_kv", "s:namespace=! k:key=!", "delete a key of the name servers"),
-    Row("wipeWritePerm", "nameservers:wipe_write_perm", "b:brokerName=!", "have nobody send to a broker"),
-    Row("addWritePerm", "nameservers:add_write_perm", "b:brokerName=!", "have a broker sent to again"),
+    Row("updateKvConfig", "servers:update_kv", "s:namespace=! k:key=! v:value=!", "set a key of the name servers"),
+    Row("deleteKvConfig", "servers:delete_kv", "s:namespace=! k:key=!", "delete a key of the name servers"),
+    Row("wipeWritePerm", "servers:wipe_write_perm", "b:brokerName=!", "have nobody send to a broker"),
+    Row("addWritePerm", "servers:add_write_perm", "b:brokerName=!", "have a broker sent to again"),
     Row("resetOffsetByTime", "offsets:reset", "g:group=! t:topic=! s:timestamp=! f:force= b:broker= q:queue= o:offset= c:cluster=", "have a group go on at a time"),
     Row("skipAccumulatedMessage", "offsets:skip", "g:group=! t:topic=! f:force= c:cluster=", "have a group skip all that waits for it"),
     Row("updateOrderConf", "topics:update_order", "t:topic=! v:orderConf= m:method=!", "show or change the queues of a topic with an order"),
-    Row("cleanExpiredCQ", "brokers:clean_queues", "b:brokerAddr= c:cluster=", "delete queue files whose messages are gone"),
-    Row("deleteExpiredCommitLog", "brokers:clean_log", "n:namesrvAddr= b:brokerAddr= c:cluster=", "delete log files that are past their time"),
-    Row("cleanUnusedTopic", "brokers:clean_topics", "b:brokerAddr= c:cluster=", "delete queues of topics that are no more"),
-    Row("startMonitoring", "monitoring:monitor", "", "log once a minute which groups are behind, until stopped"),
-    Row("statsAll", "stats:of_all", "a:activeTopic t:topic=", "show rates and counts of topics and groups"),
+    Row("cleanExpiredCQ", "servers:clean_queues", "b:brokerAddr= c:cluster=", "delete queue files whose messages are gone"),
+    Row("deleteExpiredCommitLog", "servers:clean_log", "n:namesrvAddr= b:brokerAddr= c:cluster=", "delete log files that are past their time"),
+    Row("cleanUnusedTopic", "servers:clean_topics", "b:brokerAddr= c:cluster=", "delete queues of topics that are no more"),
+    Row("startMonitoring", "offsets:monitor", "", "log once a minute which groups are behind, until stopped"),
+    Row("statsAll", "offsets:stats_of_all", "a:activeTopic t:topic=", "show rates and counts of topics and groups"),
     Row("allocateMQ", "topics:allocate", "t:topic=! i:ipList=!", "show which client would get which queue"),
     Row("checkMsgSendRT", "sending:check_times", "t:topic=! a:amount= s:size=", "measure how long sends to a topic take"),
     Row("clusterRT", "sending:cluster_times", "a:amount= s:size= c:cluster= p:print_log= m:machine_room= i:interval=", "measure how long sends to each broker take, until stopped"),
-    Row("getNamesrvConfig", "nameservers:get_config", "", "show the configuration of name servers"),
-    Row("updateNamesrvConfig", "nameservers:update_config", "k:key=! v:value=!", "change a key of name servers' configuration"),
-    Row("getBrokerConfig", "brokers:get_config", _PLACES, "show the configuration of brokers"),
+    Row("getNamesrvConfig", "servers:get_namesrv_config", "", "show the configuration of name servers"),
+    Row("updateNamesrvConfig", "servers:update_namesrv_config", "k:key=! v:value=!", "change a key of name servers' configuration"),
+    Row("getBrokerConfig", "servers:get_broker_config", _PLACES, "show the configuration of brokers"),
     Row("getConsumerConfig", "groups:get_config", "g:groupName=!", "show what brokers know of a group"),
     Row("queryCq", "reading:queue_entries", "t:topic=! q:queue=! i:index=! c:count= b:broker= g:consumer=", "show entries of a queue"),
     Row("sendMessage", "sending:send", "t:topic=! p:body=! k:key= c:tags= b:broker= i:qid= m:msgTraceEnable=", "send a message"),
@@ -145,14 +145,14 @@ ROWS: Final = (
     Row("exportMetrics", "exports:metrics", "c:clusterName=! f:filePath=", "write rates and counts of a cluster to a JSON file"),
     Row("exportMetadataInRocksDB", "rocks:export_metadata", "p:path=! t:configType=! j:jsonEnable=", "print topics or groups that RocksDB keeps, from its files"),
     Row("exportPopRecord", "exports:pop_records", "c:clusterName= b:brokerAddr= d:dryRun=", "have brokers move their books of pops into the log"),
-    Row("haStatus", "brokers:ha_status", "c:clusterName= b:brokerAddr= i:interval=", "show how far replication is"),
-    Row("getSyncStateSet", "controllers:in_sync", "a:controllerAddress=! c:clusterName= b:brokerName= i:interval=", "show who is master and who has all messages, as controllers know it"),
-    Row("getBrokerEpoch", "controllers:epochs", "c:clusterName=* b:brokerName=* i:interval=", "show which masters have written the log of brokers in controller mode"),
-    Row("getControllerMetaData", "controllers:group", "a:controllerAddress=!", "show who leads the controllers"),
-    Row("getControllerConfig", "controllers:get_config", "a:controllerAddress=!", "show the configuration of controllers"),
-    Row("updateControllerConfig", "controllers:update_config", "a:controllerAddress=! k:key=! v:value=!", "change a key of controllers' configuration"),
-    Row("electMaster", "controllers:elect", "a:controllerAddress=! b:brokerId=! bn:brokerName=! c:clusterName=!", "make a broker the master of its name"),
-    Row("cleanBrokerMetadata", "controllers:forget", "a:controllerAddress=! b:brokerControllerIdsToClean= bn:brokerName=! c:clusterName= l:cleanLivingBroker", "have controllers forget brokers"),
+    Row("haStatus", "servers:ha_status", "c:clusterName= b:brokerAddr= i:interval=", "show how far replication is"),
+    Row("getSyncStateSet", "servers:in_sync", "a:controllerAddress=! c:clusterName= b:brokerName= i:interval=", "show who is master and who has all messages, as controllers know it"),
+    Row("getBrokerEpoch", "servers:epochs", "c:clusterName=* b:brokerName=* i:interval=", "show which masters have written the log of brokers in controller mode"),
+    Row("getControllerMetaData", "servers:controller_group", "a:controllerAddress=!", "show who leads the controllers"),
+    Row("getControllerConfig", "servers:get_controller_config", "a:controllerAddress=!", "show the configuration of controllers"),
+    Row("updateControllerConfig", "servers:update_controller_config", "a:controllerAddress=! k:key=! v:value=!", "change a key of controllers' configuration"),
+    Row("electMaster", "servers:elect", "a:controllerAddress=! b:brokerId=! bn:brokerName=! c:clusterName=!", "make a broker the master of its name"),
+    Row("cleanBrokerMetadata", "servers:forget", "a:controllerAddress=! b:brokerControllerIdsToClean= bn:brokerName=! c:clusterName= l:cleanLivingBroker", "have controllers forget brokers"),
     Row("dumpCompactionLog", "", "f:file=", "Firearrow has no compacted topics"),
     Row("getColdDataFlowCtrInfo", "", _ANY_PLACE, _NO_COLD),
     Row("updateColdDataFlowCtrGroupConfig", "", f"{_ANY_PLACE} g:consumerGroup=! v:threshold=!", _NO_COLD),
@@ -172,16 +172,172 @@ ROWS: Final = (
     Row("copyAcl", "auth:copy_acls", "f:fromBroker=! t:toBroker=! s:subjects=", "copy what users may do from broker to broker"),
     Row("rocksDBConfigToJson", "rocks:to_json", "t:configType= p:configPath= e:exportFile= j:jsonEnable= n:nameserverAddr= c:cluster= b:brokerAddr=", "print or write as JSON what RocksDB keeps of topics, groups and offsets"),
     Row("checkRocksdbCqWriteProgress", "rocks:check_queues", "c:cluster=! n:nameserverAddr=! t:topic= cf:checkFrom=", "have queues in RocksDB compared with those in files"),
-    Row("switchTimerEngine", "brokers:set_timer_engine", f"{_PLACES} e:engineType=!", "choose what keeps timed messages"),
-    Row("getBrokerLiteInfo", "lite:broker_info", "b:brokerAddr=* c:cluster=* d:showDetail", "show how much brokers have of lite topics"),
-    Row("getParentTopicInfo", "lite:parent_info", "p:parentTopic=!", "show how many lite topics a topic has"),
-    Row("getLiteTopicInfo", "lite:topic_info", "p:parentTopic=! l:liteTopic=! s:showClientId", "show a lite topic"),
-    Row("getLiteClientInfo", "lite:client_info", "p:parentTopic=! g:group=! c:clientId=! s:showDetail", "show a client of lite topics"),
-    Row("getLiteGroupInfo", "lite:group_info", "p:parentTopic=! g:group=! l:liteTopic= k:topK=", "show how far a group is behind in lite topics"),
-    Row("triggerLiteDispatch", "lite:dispatch", "p:parentTopic=! g:group=! c:clientId= b:brokerName=", "have a group see all lite topics that are ready"),
+    Row("switchTimerEngine", "servers:set_timer_engine", f"{_PLACES} e:engineType=!", "choose what keeps timed messages"),
+    Row("getBrokerLiteInfo", "topics:lite_broker", "b:brokerAddr=* c:cluster=* d:showDetail", "show how much brokers have of lite topics"),
+    Row("getParentTopicInfo", "topics:lite_parent", "p:parentTopic=!", "show how many lite topics a topic has"),
+    Row("getLiteTopicInfo", "topics:lite_topic", "p:parentTopic=! l:liteTopic=! s:showClientId", "show a lite topic"),
+    Row("getLiteClientInfo", "topics:lite_client", "p:parentTopic=! g:group=! c:clientId=! s:showDetail", "show a client of lite topics"),
+    Row("getLiteGroupInfo", "topics:lite_group", "p:parentTopic=! g:group=! l:liteTopic= k:topK=", "show how far a group is behind in lite topics"),
+    Row("triggerLiteDispatch", "topics:lite_dispatch", "p:parentTopic=! g:group=! c:clientId= b:brokerName=", "have a group see all lite topics that are ready"),
 )  # fmt: skip
 
 
 def row_of(name: str) -> Row | None:
-    """The row of a command, whose name may be in any case, as upstream has it."""
+    """Give the row of a command; its name may be in any case, as in RocketMQ."""
     return next((row for row in ROWS if row.name.lower() == name.lower()), None)
+
+
+# Most options mean the same in every command.
+HELP: Final = {
+    "MessageNumber": "how many messages (128)",
+    "actions": "Pub, Sub, Create, Update, Delete, Get, List: those that are meant",
+    "activeTopic": "only topics with messages of today",
+    "amount": "how many messages (100)",
+    "attributes": "changes of attributes: +name=value or -name, joined by commas",
+    "beginTimestamp": "from this time on: ms since 1970 or yyyy-MM-dd#HH:mm:ss:SSS",
+    "body": "body of the message, as UTF-8",
+    "bodyFormat": "print the body in this character set",
+    "broker": "a broker: its address, or its name where a message is sent",
+    "brokerAddr": "address of a broker",
+    "brokerConfigPath": "configuration file of the broker",
+    "brokerContainerAddr": "address of a container",
+    "brokerControllerIdsToClean": "ids of brokers, joined by ;",
+    "brokerId": "id of the broker to consume from",
+    "brokerIdentity": "cluster:broker:id",
+    "brokerName": "name of a broker",
+    "brokers": "names of brokers, joined by commas",
+    "calculate": "true: count the tags",
+    "charsetName": "character set of bodies (UTF-8)",
+    "checkFrom": "from this store time on, ms since 1970 (30 days ago)",
+    "cleanLivingBroker": "also those that are alive",
+    "clientId": "id of a client",
+    "cluster": "name of a cluster; for a light topic its parent topic",
+    "clusterModel": "with clusters and consumer groups",
+    "clusterName": "name of a cluster",
+    "clusters": "names of clusters, joined by commas",
+    "commitLogReadAheadMode": "0: random, 1: sequential",
+    "configPath": "directory of the database, whose parent has `topics` and others",
+    "configType": "topics, subscriptionGroups or consumerOffsets, joined by ;",
+    "consumeBroadcastEnable": "true: the group may broadcast",
+    "consumeEnable": "false: the group may not consume",
+    "consumeFromMinEnable": "true: a new group begins at the first message",
+    "consumeMessageOrderly": "true: the group pops in order",
+    "consumer": "a consumer group, to show what it wants",
+    "consumerGroup": "name of a consumer group",
+    "controllerAddress": "address of a controller",
+    "count": "how many",
+    "decision": "Allow or Deny",
+    "destGroup": "the group that gets the offsets",
+    "dryRun": "false: only say what would be done, as upstream reads it",
+    "endTime": "until this store time, ms since 1970",
+    "endTimestamp": "until this time: ms since 1970 or yyyy-MM-dd#HH:mm:ss:SSS",
+    "engineType": "R for RocksDB, F for files",
+    "exportFile": "write to this file",
+    "file": "a file",
+    "filePath": "directory to write to (/tmp/rocketmq/export)",
+    "filename": "a JSON file with a list",
+    "filter": "only names with this in them",
+    "force": "false: only back, never forward (true)",
+    "forceReplace": "true: replace what is there",
+    "fromBroker": "address of the broker to copy from",
+    "group": "name of a consumer group",
+    "groupName": "name of a consumer group",
+    "groupRetryPolicy": "when messages are retried, as JSON",
+    "hasUnitSub": "true: the topic has subscriptions of other units",
+    "help": "print this help",
+    "index": "first offset to show",
+    "interval": "seconds between two rounds",
+    "ipList": "clients, joined by commas",
+    "jsonEnable": "print as JSON: true or false",
+    "jstack": "with the stacks of its threads",
+    "key": "a key",
+    "keyType": "K: keys, T: tags (K)",
+    "lastKey": "go on behind this key of the index",
+    "level": "only what is behind by so many messages",
+    "list": "as a table",
+    "liteTopic": "name of a lite topic",
+    "lmqParentTopic": "parent of a light topic, which has the route",
+    "machine room": "a name for the log (noname)",
+    "mapFile": "file with the map of queues",
+    "maxNum": "at most so many messages (64)",
+    "messageSize": "bytes of a message (128)",
+    "method": "get, put or delete",
+    "mode": "PULL or POP",
+    "moreStats": "with counts of today and yesterday",
+    "msgId": "id of a message; several are joined by commas",
+    "msgKey": "key or tag of messages",
+    "msgTraceEnable": "true: trace the message (not supported)",
+    "nameserverAddr": "addresses of name servers, joined by ;",
+    "namesrvAddr": "addresses of name servers, joined by ; (NAMESRV_ADDR)",
+    "namespace": "namespace of the key",
+    "notifyConsumerIdsChanged": "true: clients are told of each other",
+    "offline": "also topics that the group does not subscribe to now",
+    "offset": "an offset",
+    "order": "true: with an order",
+    "orderConf": "queues by broker: broker-a:4;broker-b:4",
+    "parentTopic": "the topic that has lite topics",
+    "password": "a password",
+    "path": "directory of the database",
+    "perm": "2: write, 4: read, 6: both",
+    "popShareQueueNum": "how many more clients share a queue that is popped",
+    "print log": "true: one line with | for each broker",
+    "print msg": "true: print the messages",
+    "printBody": "false: without the bodies",
+    "producerGroup": "name of a producer group",
+    "qid": "number of a queue, together with a broker",
+    "queue": "number of a queue",
+    "queueId": "number of a queue",
+    "readQueueNums": "queues to read (8)",
+    "removeOffset": "true: also what the group has consumed",
+    "resource": "only resources with this in them",
+    "resources": "resources, joined by commas: Topic:name, Group:name",
+    "retryMaxTimes": "how often a message is retried (16)",
+    "retryQueueNums": "queues of the retry topic (1)",
+    "routeTopic": "the topic that has the route of a light topic",
+    "sendMessage": "true: send the messages again",
+    "showAll": "all messages with the id, not only the first",
+    "showClientIP": "true: with the client of each queue",
+    "showClientId": "with the clients",
+    "showDetail": "with all names",
+    "size": "bytes of a message (128)",
+    "sourceIp": "addresses that it holds for, joined by commas",
+    "specialTopic": "also retry and dead-letter topics",
+    "srcGroup": "the group whose offsets are taken",
+    "startTime": "from this store time on, ms since 1970",
+    "subExpression": "tags, joined by || (*)",
+    "subject": "a user, as User:name",
+    "subjects": "users, as User:name, joined by commas",
+    "subscriptionGroup": "only groups",
+    "tags": "tag of the message",
+    "threshold": "bytes a second",
+    "timeoutMillis": "how long to wait, in ms (50000)",
+    "timestamp": "a time: now, ms since 1970 or yyyy-MM-dd#HH:mm:ss:SSS",
+    "toBroker": "address of the broker to copy to",
+    "topK": "how many of the worst (20)",
+    "topic": "name of a topic",
+    "topicName": "name of a topic",
+    "totalQueueNum": "how many queues",
+    "traceTopic": "the topic of traces (RMQ_SYS_TRACE_TOPIC)",
+    "unit": "true: the topic is of a unit",
+    "unitName": "name of the unit",
+    "updateAllBroker": "slaves too",
+    "userStatus": "enable or disable",
+    "userType": "Super or Normal",
+    "username": "name of a user",
+    "usernames": "names of users, joined by commas",
+    "value": "the value",
+    "whichBrokerWhenConsumeSlowly": "id of the broker to consume from when slow",
+    "writeQueueNums": "queues to write (8)",
+}
+
+OF_COMMANDS: Final = {
+    ("exportMetadata", "topic"): "only topics",
+    ("sendMessage", "key"): "keys of the message, separated by blanks",
+    ("sendMessage", "broker"): "name of the broker to send to",
+    ("getLiteClientInfo", "showDetail"): "with its lite topics",
+}
+
+
+def help_of(command: str, long_name: str) -> str:
+    """Give the help of an option of a command."""
+    return OF_COMMANDS.get((command, long_name)) or HELP[long_name]

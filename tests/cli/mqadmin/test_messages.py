@@ -1,4 +1,4 @@
-"""Bodies of messages as files: the names come from producers, the directory from `/tmp`."""
+"""Bodies of messages as files: producers choose the names, and the directory is below `/tmp`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.cli.mqadmin import messagetext
-from firearrow.cli.mqadmin.messagetext import write_body
+from firearrow.cli.mqadmin import messages
+from firearrow.cli.mqadmin.messages import write_body
 from firearrow.errors import ConfigError
 from firearrow.message.hosts import Host
 from firearrow.message.model import MessageView
@@ -20,7 +20,7 @@ HOST = Host("10.0.0.1", 1)
 def bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory that the tools write to."""
     path = tmp_path / "rocketmq/msgbodys"
-    monkeypatch.setattr(messagetext, "BODIES", path)
+    monkeypatch.setattr(messages, "BODIES", path)
     return path
 
 

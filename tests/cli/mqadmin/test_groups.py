@@ -1,10 +1,10 @@
-"""What is wrong with what consumers say of themselves."""
+"""Faults that consumers' reports about themselves show."""
 
 from __future__ import annotations
 
 import pytest
 
-from firearrow.cli.mqadmin.runninginfo import BLOCKED_MS, YOUNG_MS, info_text, queue_troubles, same_subscriptions
+from firearrow.cli.mqadmin.groups import BLOCKED_MS, YOUNG_MS, info_text, queue_troubles, same_subscriptions
 from firearrow.wire.client_bodies import (
     ConsumerRunningInfo,
     MessageQueue,

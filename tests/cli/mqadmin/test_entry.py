@@ -1,4 +1,4 @@
-"""Who mqadmin is: the user that a file below ROCKETMQ_HOME names."""
+"""A run of mqadmin signs as the user in a file below ROCKETMQ_HOME."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.cli.mqadmin.access import credentials
+from firearrow.cli.mqadmin.entry import credentials
 from firearrow.wire.signature import Credentials
 from tests.broker.serving import Serving
 from tests.broker.signing import ROOT, Signer, protected

@@ -1,11 +1,11 @@
-"""One round of monitoring says which groups are behind, and by how much."""
+"""One round of monitoring logs the groups that are behind, and their lag."""
 
 from __future__ import annotations
 
 import pytest
 
 from firearrow.cli.mqadmin.invocation import Invocation
-from firearrow.cli.mqadmin.monitoring import one_round
+from firearrow.cli.mqadmin.offsets import one_round
 from firearrow.cli.mqadmin.table import row_of
 from firearrow.clock import SystemClock
 from firearrow.wire.bodies import TopicList
