@@ -52,8 +52,8 @@ PLAIN = (
         for name in ("__init__", "access", "offsets", "options", "properties", "session", "sink", "sinkrows", "tables")
     ),
     "spark/workererrors.py",
-    *(f"client/{path.name}" for path in (SOURCE / "client").iterdir() if path.name != "admin"),
-    *("testing/", "integrations/"),
+    *(f"client/{path.name}" for path in (SOURCE / "client").iterdir()),
+    *("testing/", "integrations/", "cli/mqadmin/"),
     *(f"store/{path.name}" for path in (SOURCE / "store").glob("*.py")),
     *(
         f"broker/{room.parent.name}/{name}"

@@ -1,4 +1,4 @@
-"""Command lines of mqadmin: what is read, what is refused, and how a command explains itself."""
+"""Command lines of mqadmin: their options, refusals and usage texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def row(name: str) -> Row:
         "--topic=T -b=b:1 -r4",
     ],
 )
-def test_options_in_all_of_upstreams_forms(words: str) -> None:
+def test_options_in_all_of_rocketmqs_forms(words: str) -> None:
     assert values_in(row("updateTopic"), words.split()) == {"t": "T", "b": "b:1", "r": "4"}
 
 
@@ -46,13 +46,13 @@ def test_options_in_all_of_upstreams_forms(words: str) -> None:
         ("topicRoute", "-t T more", "unrecognized arguments: more"),
     ],
 )
-def test_what_is_wrong_is_said(name: str, words: str, why: str) -> None:
+def test_a_refusal_names_the_fault(name: str, words: str, why: str) -> None:
     with pytest.raises(WrongCommandLine) as refusal:
         values_in(row(name), words.split())
     assert why in str(refusal.value)
 
 
-def test_usage_is_upstreams_in_form() -> None:
+def test_usage_has_rocketmqs_form() -> None:
     assert usage(row("topicRoute")) == (
         "usage: mqadmin topicRoute [-h] [-l] [-n <arg>] -t <arg>\n"
         " -h,--help               print this help\n"
@@ -88,7 +88,7 @@ def test_names_of_commands_may_be_in_any_case() -> None:
     assert row_of("nothing") is None
 
 
-def test_exit_codes_are_upstreams() -> None:
+def test_exit_codes_are_rocketmqs() -> None:
     assert run_ours([])[2] == 0
     assert run_ours(["bogus"]) == ("The sub command bogus not exist.\n", "", 0)
     assert run_ours(["help", "topicRoute"]) == (usage(row("topicRoute")), "", 0)
@@ -97,7 +97,7 @@ def test_exit_codes_are_upstreams() -> None:
     assert (out, err, code) == (usage(row("topicRoute")), "Missing required option: t\n", 1)
 
 
-def test_what_is_not_supported_says_so() -> None:
+def test_an_unsupported_command_gives_the_reason() -> None:
     out, err, code = run_ours(["dumpCompactionLog", "-f", "x"])
     assert (out, code) == ("", 1)
     assert err == ("mqadmin: dumpCompactionLog is not supported: Firearrow has no compacted topics\n")

@@ -1,4 +1,4 @@
-"""Each command prints on Firearrow what upstream's printed on the original broker."""
+"""Each command prints on Firearrow the text that RocketMQ's tool printed on RocketMQ's broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _commands(stages: tuple[str, ...]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the script prints."""
+    """Print the script's commands on a Firearrow."""
     directory = tmp_path_factory.mktemp("mqadmin")
     where = directory / "store", directory / "logs"
     with serve("firearrow", *where, settings=SETTINGS) as server:
@@ -60,21 +60,21 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(_commands(STAGES)))
-def test_as_upstream(found: dict[str, str], name: str) -> None:
+def test_as_rocketmq(found: dict[str, str], name: str) -> None:
     assert found[name] == golden(name)
 
 
 @pytest.fixture(scope="module")
-def told_by_controller(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the script for controllers prints."""
+def printed_by_controller(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Print the script for controllers on a Firearrow."""
     with controllers("firearrow", tmp_path_factory.mktemp("controller"), 1) as group:
         wait_for_leader(group)
         return with_common_keys(printed_by_tools(group.all_addresses, ours))
 
 
 @pytest.mark.parametrize("name", sorted(_commands(COMMANDS)))
-def test_as_upstream_of_controllers(told_by_controller: dict[str, str], name: str) -> None:
-    assert told_by_controller[name] == golden(name)
+def test_as_rocketmq_on_controllers(printed_by_controller: dict[str, str], name: str) -> None:
+    assert printed_by_controller[name] == golden(name)
 
 
 def test_there_is_a_file_for_each_command_and_no_other() -> None:
@@ -82,7 +82,7 @@ def test_there_is_a_file_for_each_command_and_no_other() -> None:
     assert names == _commands((*STAGES, *ONLY_ORIGINAL, *COMMANDS))
 
 
-def test_each_command_of_upstream_is_compared_or_named() -> None:
+def test_each_command_of_rocketmq_is_compared_or_named() -> None:
     """Each has a file, is compared by another test, or says itself that it is not supported."""
     with_file = {path.stem for path in GOLDEN.glob("*.txt")}
     not_supported = {row.name for row in ROWS if not row.is_supported}

@@ -51,7 +51,7 @@ def test_queues_that_a_consumer_does_not_get_on_with(held: ProcessQueueInfo, ord
     assert queue_troubles("c", info(held, PROP_CONSUMEORDERLY=ordered), NOW) == line
 
 
-def test_who_pulls_has_no_troubles() -> None:
+def test_a_pull_consumer_has_no_troubles() -> None:
     asleep = info(ProcessQueueInfo(cached_msg_count=1), PROP_CONSUME_TYPE="CONSUME_ACTIVELY")
     assert queue_troubles("c", asleep, NOW) == ""
 

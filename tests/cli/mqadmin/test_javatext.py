@@ -1,4 +1,4 @@
-"""What Java prints: orders of hash tables as OpenJDK 17 has them, numbers, times."""
+"""Text forms of Java: the order of hash tables in OpenJDK 17, numbers, times."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_concurrent_table_turns_buckets_around_when_it_grows() -> None:
 def test_queues_are_hashed_by_broker_number_and_topic() -> None:
     queues = [MessageQueue("Play", "broker-a", number) for number in range(4)]
     order = [queue.queue_id for queue in hash_order(queues, queue_hash)]
-    assert order == [0, 3, 2, 1]  # as upstream's tools print them
+    assert order == [0, 3, 2, 1]  # as RocketMQ's tools print them
 
 
 @pytest.mark.parametrize(
@@ -98,5 +98,5 @@ def test_times() -> None:
         moment_of("yesterday")
 
 
-def test_what_is_too_long_is_cut() -> None:
+def test_a_long_text_is_cut() -> None:
     assert (front("abc", 2), front("a", 2), front(None, 9)) == ("ab", "a", "null")

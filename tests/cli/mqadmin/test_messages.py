@@ -65,7 +65,7 @@ def test_a_directory_that_everybody_may_write_is_refused(bodies: Path) -> None:
     assert not bodies.exists()
 
 
-def test_one_in_which_everybody_may_make_files_is_refused(bodies: Path) -> None:
+def test_a_directory_that_everybody_may_write_to_is_refused(bodies: Path) -> None:
     """The sticky bit keeps others from removing a file, not from making it, or a link, first."""
     bodies.mkdir(parents=True)
     bodies.chmod(0o1777)

@@ -47,7 +47,7 @@ def test_tables_as_json(config: Path) -> None:
     assert json.loads(file.read_text()) == {"offsetTable": {"T@g": {"0": 25}}}
 
 
-def test_what_is_wrong_is_said(config: Path) -> None:
+def test_a_refusal_names_the_fault(config: Path) -> None:
     out = run_ours(["rocksDBConfigToJson", "-p", str(config), "-t", "tables"])[0]
     assert out.startswith("Invalid configType: tables ")
     out = run_ours(["exportMetadataInRocksDB", "-p", str(config), "-t", "tables"])[0]

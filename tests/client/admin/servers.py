@@ -23,7 +23,7 @@ Reply = msgspec.Struct | Response | None
 
 
 class Answers:
-    """What is answered to each code, as body or as a whole; and what was asked."""
+    """Answers to each code, as a body or as a whole, and the requests so far."""
 
     def __init__(self, replies: Mapping[int, Reply]) -> None:
         self.replies = dict(replies)
@@ -51,7 +51,7 @@ def route_to(address: str) -> Route:
 async def administering(
     replies: Mapping[int, Reply], credentials: Credentials | None = None
 ) -> AsyncIterator[tuple[Admin, Answers]]:
-    """Serve the replies for a block; what asks for a route gets one to this server."""
+    """Serve the replies for a block; a request for a route gets a route to this server."""
     answers = Answers(replies)
     server = Server(answers.handlers(), SystemClock())
     answers.address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"

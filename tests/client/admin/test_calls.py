@@ -1,4 +1,4 @@
-"""How administrators ask: whom, signed by whom, and what a failure says."""
+"""Calls of administrators: their servers, their signatures, and the text of an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firearrow.wire.signature import ACCESS_KEY, SIGNATURE, Credentials, signatu
 from tests.client.admin.servers import administering, run
 
 
-def test_fields_are_those_that_are_there_by_their_names_on_the_wire() -> None:
+def test_fields_are_the_given_ones_by_their_names_on_the_wire() -> None:
     assert fields_in(None) == {}
     assert fields_in(AnyGroup(consumer_group="g")) == {"consumerGroup": "g"}
     found = fields_in(PullMessage("g", "T", 0, 7, 32, 4))
@@ -26,14 +26,14 @@ def test_fields_are_those_that_are_there_by_their_names_on_the_wire() -> None:
     assert "subscription" not in found
 
 
-def test_the_subject_of_a_request_is_what_its_fields_name() -> None:
+def test_the_subject_of_a_request_comes_from_its_fields() -> None:
     assert subject_of(None) == ""
     assert subject_of(GetConsumeStats("g", "T")) == "group 'g', topic 'T'"
     assert subject_of(PollingInfo("g", "T", -1)) == "group 'g', topic 'T'"
     assert subject_of(QueueHeader("T", 0)) == "topic 'T', queue 0"
 
 
-def test_a_refusal_says_what_was_asked_about_and_who_refused() -> None:
+def test_a_refusal_names_the_subject_and_the_server() -> None:
     async def scene() -> None:
         refusal = Response(ResponseCode.NO_PERMISSION, "not you")
         async with administering({215: refusal}) as (admin, answers):
@@ -80,8 +80,8 @@ def test_no_name_server_at_all() -> None:
     run(scene)
 
 
-def test_what_one_says_of_a_topic_counts() -> None:
-    """That it has no route is no failure of a name server."""
+def test_a_refusal_about_a_topic_counts() -> None:
+    """A topic without a route is no failure of a name server."""
 
     async def scene() -> None:
         refusal = Response(ResponseCode.TOPIC_NOT_EXIST, "")
@@ -104,7 +104,7 @@ def test_an_answer_that_can_not_be_read() -> None:
     run(scene)
 
 
-def test_a_server_that_does_not_answer_is_named_with_what_it_was_asked() -> None:
+def test_a_timeout_names_the_server() -> None:
     async def scene() -> None:
         async with administering({317: None}) as (admin, answers):
             with pytest.raises(TimeoutError, match=r"did not answer in 0\.05 s"):
@@ -162,7 +162,7 @@ def page_of(total: str, changes: int = 0) -> Response:
         (Response(fields={"totalGroupNum": "1"}, body=b"{"), "the answer can't be read"),
     ],
 )
-def test_what_is_no_page_of_a_table_is_an_error_that_names_who_sent_it(reply: Response, why: str) -> None:
+def test_a_malformed_page_of_a_table_is_an_error_that_names_the_server(reply: Response, why: str) -> None:
     async def scene() -> None:
         async with administering({201: reply}) as (admin, answers):
             with pytest.raises(RemoteProtocolError, match=f"{answers.address}.*{why}"):
@@ -171,7 +171,7 @@ def test_what_is_no_page_of_a_table_is_an_error_that_names_who_sent_it(reply: Re
     run(scene)
 
 
-def test_a_table_that_changes_all_the_time_is_not_read_for_ever() -> None:
+def test_reading_a_table_that_always_changes_ends() -> None:
     async def scene() -> None:
         async with administering({201: page_of("2")}) as (admin, answers):
             answers.next_reply = lambda _: page_of("2", len(answers.asked))

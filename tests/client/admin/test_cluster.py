@@ -1,4 +1,4 @@
-"""A cluster as administrators see it: which brokers are asked, and what nothing at all means."""
+"""Administration of a cluster: the brokers that get a request, and the errors for empty answers."""
 
 from __future__ import annotations
 

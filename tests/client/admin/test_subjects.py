@@ -1,4 +1,4 @@
-"""Each part of `Admin`, on a Firearrow: what is written is what is read."""
+"""Each part of `Admin`, on a Firearrow: a change can be read back."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_brokers_and_name_servers(server: Server) -> None:
     run(scene)
 
 
-def test_who_is_not_there(server: Server) -> None:
+def test_an_absent_client(server: Server) -> None:
     async def scene() -> None:
         async with Admin.of([server.namesrv]) as admin:
             with pytest.raises(NotFound, match="group 'g'"):

@@ -36,6 +36,8 @@ _QUEUE_FIELDS: Final = (
     "transactionMsgCount", "locked", "tryUnlockTimes", "lastLockTimestamp", "droped",
     "lastPullTimestamp", "lastConsumeTimestamp",
 )  # fmt: skip
+_CLIENT: Final = "{:<36} {:<22} {:<10} {}"
+_REPORT: Final = "{:<10} {:<40} {:<20} {}"
 _RETRY_POLICIES: Final = {
     "exponentialRetryPolicy": ("ExponentialRetryPolicy", ("initial", "max", "multiplier")),
     "customizedRetryPolicy": ("CustomizedRetryPolicy", ("next",)),
@@ -199,12 +201,10 @@ async def all_producers(run: Invocation) -> None:
 async def consumer_connection(run: Invocation) -> None:
     """List the clients of a consumer group and their subscriptions."""
     found = await run.admin.consumers(run.text("g"), run.get("b"))
-    run.line(f"{'#ClientId':<36} {'#ClientAddr':<22} {'#Language':<10} #Version")
+    run.line(_CLIENT.format("#ClientId", "#ClientAddr", "#Language", "#Version"))
     for client in found.connection_set:
-        run.line(
-            f"{client.client_id:<36} {client.client_addr:<22} {shown(client.language):<10} "
-            f"{version_name(client.version)}"
-        )
+        version = version_name(client.version)
+        run.line(_CLIENT.format(client.client_id, client.client_addr, shown(client.language), version))
     run.line("\nBelow is subscription:")
     run.line(f"{'#Topic':<20} #SubExpression")
     for topic in concurrent_order(found.subscription_table):
@@ -226,7 +226,7 @@ async def consumer_status(run: Invocation) -> None:
         return
     now = run.clock.now_ms()
     infos: dict[str, ConsumerRunningInfo] = {}
-    run.line(f"{'#Index':<10} {'#ClientId':<40} {'#Version':<20} #ConsumerRunningInfoFile")
+    run.line(_REPORT.format("#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile"))
     for client in found.connection_set:
         try:
             info = await run.admin.running_info(group, client.client_id, stacks=stacks)
@@ -235,8 +235,7 @@ async def consumer_status(run: Invocation) -> None:
             continue
         infos[client.client_id] = info
         path = _written(str(now), client.client_id, info_text(info))
-        version = version_name(client.version)
-        run.line(f"{len(infos):<10} {client.client_id:<40} {version:<20} {path}")
+        run.line(_REPORT.format(len(infos), client.client_id, version_name(client.version), path))
     _compare(run, infos)
 
 

@@ -26,6 +26,7 @@ AROUND_MS: Final = 36 * HOUR_MS
 RESENDING_GROUP: Final = "ReSendMsgById"
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")
 PROPERTIES_TABLE: Final = 128  # buckets of the map of a message's properties
+_FOUND: Final = "{:<50} {:>4} {:>40} {:<200}"
 _STEP: Final = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}"
 
 
@@ -100,13 +101,13 @@ async def by_key(run: Invocation) -> None:
         last_key=run.get("l"),
         cluster=run.get("c"),
     )
-    run.line(f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40} {'#IndexKey':<200}")
+    run.line(_FOUND.format("#Message ID", "#QID", "#Offset", "#IndexKey"))
     for message in found:
         stored = message.store_timestamp_ms
         hour = stored // HOUR_MS * HOUR_MS if stored > 0 else stored
         own = message_id(message)
         place = f"{hour}@{topic}@{kind}@{key}@{own}@{message.physical_offset}"
-        run.line(f"{own:<50} {message.queue_id:>4} {message.queue_offset:>40} {place:<200}")
+        run.line(_FOUND.format(own, message.queue_id, message.queue_offset, place))
 
 
 async def by_unique_key(run: Invocation) -> None:

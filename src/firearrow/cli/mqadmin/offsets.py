@@ -46,6 +46,10 @@ BROKER_MS: Final = 50_000
 FIRST_SECONDS: Final = 20.0
 ROUND_SECONDS: Final = 60.0
 _RULE: Final = "=" * 41
+_PLACE: Final = "{:<40}  {:<40}  {:<40}"
+_RESET: Final = "{:<20}  {:<20}  {:<20}  {:<20}  {:<20}  {:<20}"
+_GROUP: Final = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {}"
+_PART: Final = "{:<64}  {:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20}  {}"
 _STATS: Final = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}"
 
 
@@ -107,22 +111,16 @@ async def skip(run: Invocation) -> None:
 
 
 def _print_places(run: Invocation, places: Mapping[MessageQueue, int]) -> None:
-    run.line(f"{'#brokerName':<40}  {'#queueId':<40}  {'#offset':<40}")
+    run.line(_PLACE.format("#brokerName", "#queueId", "#offset"))
     for queue in copied_order(hash_order(places, queue_hash), queue_hash):
-        name = front(queue.broker_name, 32)
-        run.line(f"{name:<40}  {queue.queue_id:<40}  {places[queue]:<40}")
+        run.line(_PLACE.format(front(queue.broker_name, 32), queue.queue_id, places[queue]))
 
 
 def _print_resets(run: Invocation, resets: Sequence[Reset], last: str) -> None:
-    run.line(
-        f"{'#brokerName':<20}  {'#queueId':<20}  {'#brokerOffset':<20}  "
-        f"{'#consumerOffset':<20}  {'#timestampOffset':<20}  {last:<20}"
-    )
-    for one in resets:
-        run.line(
-            f"{front(one.broker, 32):<20}  {one.queue_id:<20}  {one.latest:<20}  "
-            f"{one.before:<20}  {one.at_time:<20}  {one.after:<20}"
-        )
+    heads = "#brokerName", "#queueId", "#brokerOffset", "#consumerOffset", "#timestampOffset"
+    run.line(_RESET.format(*heads, last))
+    for broker, *numbers in resets:
+        run.line(_RESET.format(front(broker, 32), *numbers))
 
 
 async def clone(run: Invocation) -> None:
@@ -196,7 +194,7 @@ async def _clients_by_queue(run: Invocation, group: str) -> dict[MessageQueue, s
 
 
 async def _of_all(run: Invocation) -> None:
-    run.line(f"{'#Group':<64}  {'#Count':<6}  {'#Version':<24} {'#Type':<5}  {'#Model':<14}  {'#TPS':<7}  #Diff Total")
+    run.line(_GROUP.format("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"))
     for topic in text_order(await run.admin.topics.names()):
         group = group_of(topic) if is_retry(topic) else None
         if group is None:
@@ -213,11 +211,8 @@ def _row(group: str, stats: ConsumeStats | None, consumers: ConsumerConnection |
         version = version_name(min(client.version for client in consumers.connection_set))
         kind = "PULL" if consumers.consume_type == CONSUME_ACTIVELY else "PUSH"
         model = consumers.message_model or "" if kind == "PUSH" else ""
-    rate = int(stats.consume_tps) if stats else 0
-    return (
-        f"{front(group, 64):<64}  {count:<6}  {version:<24} {kind:<5}  {model:<14}  {rate:<7}  "
-        f"{behind(stats) if stats else 0}"
-    )
+    rate, lag = (int(stats.consume_tps), behind(stats)) if stats else (0, 0)
+    return _GROUP.format(front(group, 64), count, version, kind, model, rate, lag)
 
 
 async def broker_progress(run: Invocation) -> None:
@@ -226,10 +221,8 @@ async def broker_progress(run: Invocation) -> None:
     found = await run.admin.offsets.all_progress(
         run.text("b"), ordered=run.flag("o", False), seconds=run.number("t", BROKER_MS) / 1000
     )
-    run.line(
-        f"{'#Topic':<64}  {'#Group':<64}  {'#Broker Name':<32}  {'#QID':<4}  "
-        f"{'#Broker Offset':<20}  {'#Consumer Offset':<20}  {'#Diff':<20}  #LastTime"
-    )
+    heads = "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", "#Diff", "#LastTime"
+    run.line(_PART.format("#Topic", "#Group", *heads))
     for groups in found.consume_stats_list:
         for group in hash_order(groups, java_hash):
             for stats in groups[group]:
@@ -242,12 +235,9 @@ def _print_part(run: Invocation, group: str, stats: ConsumeStats, level: int) ->
         offsets = stats.offset_table[queue]
         diff = offsets.broker_offset - offsets.consumer_offset
         if diff >= level and offsets.last_timestamp > 0:
-            run.line(
-                f"{front(queue.topic, 64):<64}  {group:<64}  "
-                f"{front(queue.broker_name, 32):<32}  {queue.queue_id:<4}  "
-                f"{offsets.broker_offset:<20}  {offsets.consumer_offset:<20}  {diff:<20}  "
-                f"{second(offsets.last_timestamp)}"
-            )
+            place = front(queue.topic, 64), group, front(queue.broker_name, 32), queue.queue_id
+            numbers = offsets.broker_offset, offsets.consumer_offset, diff
+            run.line(_PART.format(*place, *numbers, second(offsets.last_timestamp)))
 
 
 # --- rates ---

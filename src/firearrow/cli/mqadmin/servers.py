@@ -23,6 +23,7 @@ _TOTALS: Final = (
     ("msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
     ("msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
 )  # a column is the difference of the two counters
+_SLAVE: Final = "{:<32}  {:<16} {:>16} {:>16} {:>16} {:>16}"
 _TOTALS_LINE: Final = "{:<16}  {:<32} {:>14} {:>14} {:>14} {:>14}"
 
 
@@ -250,16 +251,14 @@ def _print_ha(run: Invocation, address: str, status: HaStatus) -> None:
         f"#MasterCommitLogMaxOffset\t{status.master_commit_log_max_offset}\n"
         f"#SlaveNum\t{len(status.ha_connection_info)}\n"
         f"#InSyncSlaveNum\t{status.in_sync_slave_nums}\n"
-        f"{'#SlaveAddr':<32}  {'#SlaveAckOffset':<16} {'#Diff':>16} "
-        f"{'#TransferSpeed(KB/s)':>16} {'#Status':>16} {'#TransferFromWhere':>16}\n"
     )
+    heads = "#SlaveAddr", "#SlaveAckOffset", "#Diff", "#TransferSpeed(KB/s)", "#Status", "#TransferFromWhere"
+    run.line(_SLAVE.format(*heads))
     for one in status.ha_connection_info:
         speed = fixed(one.transferred_byte_in_second / 1024, 2)
         state = "OK" if one.in_sync else "Fall Behind"
-        run.line(
-            f"{shown(one.addr):<32}  {one.slave_ack_offset:<16} {one.diff:>16} {speed:>16} "
-            f"{state:>16} {one.transfer_from_where:>16}"
-        )
+        place = shown(one.addr), one.slave_ack_offset, one.diff
+        run.line(_SLAVE.format(*place, speed, state, one.transfer_from_where))
 
 
 # --- name servers ---

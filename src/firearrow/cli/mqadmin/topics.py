@@ -22,6 +22,7 @@ T = TypeVar("T")
 UNIT: Final = 1  # bits of a topic's system flag
 UNIT_SUB: Final = 2
 TOP: Final = 20
+_ENDS: Final = "{:<32}  {:<4}  {:<20}  {:<20}    {}"
 _TABLE: Final = "{:<45} {:<32} {:<50} {:<10} {:<11} {:<5}"
 _BROKER: Final = "{:<30} {:<17} {:<10} {:<14} {:<20} {:<17} {:<15} {:<18} {:<15}"
 _PARENT: Final = "{:<50} {:<8} {:<14} {:<14} {:<100} "
@@ -192,14 +193,11 @@ async def topic_status(run: Invocation) -> None:
         stats = TopicStats(ends)
     else:
         stats = await run.admin.topic_stats(topic)
-    run.line(f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}    #Last Updated")
+    run.line(_ENDS.format("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"))
     for queue in in_order(stats.offset_table):
         end = stats.offset_table[queue]
         last = moment(end.last_update_timestamp) if end.last_update_timestamp > 0 else ""
-        run.line(
-            f"{front(queue.broker_name, 32):<32}  {queue.queue_id:<4}  {end.min_offset:<20}  "
-            f"{end.max_offset:<20}    {last}"
-        )
+        run.line(_ENDS.format(front(queue.broker_name, 32), queue.queue_id, end.min_offset, end.max_offset, last))
     run.line()
     run.line(f"Topic Put TPS: {shown(stats.topic_put_tps)}")
 

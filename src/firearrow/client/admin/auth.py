@@ -30,7 +30,7 @@ class Auth(Part):
         return await self._calls.read_or_none(address, Code.AUTH_GET_USER, AuthUserInfo, headers.AuthUser(username))
 
     async def users(self, address: str, like: str | None = None) -> list[AuthUserInfo]:
-        """List the users, or those whose names contain ``like``."""
+        """List all users, or the users whose names contain ``like``."""
         header = headers.AuthUsers(like)
         return await self._calls.read_or_none(address, Code.AUTH_LIST_USER, list[AuthUserInfo], header) or []
 

@@ -68,7 +68,7 @@ _SUBJECTS: Final = {
 class Calls:
     """Sends requests to brokers and name servers.
 
-    Where ``about`` is blank, an error names what the fields of the header name.
+    An error takes its subject from the header's fields unless ``about`` gives it.
     """
 
     def __init__(self, client: Client, name_servers: Sequence[str]) -> None:
