@@ -135,7 +135,7 @@ class RetriedFilter:
 
 
 class OwnRetries(NamedTuple):
-    """Filter of a retry topic that several groups share: the group of the popped message, and the filter of that group."""
+    """Filter of a retry topic that several groups share: the message's group, and that group's filter."""
 
     group: str
     wanted: Wanted
