@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from firearrow.client.consumer.groupcalls import GroupCalls
 from firearrow.client.consumer.offsets import (
-    SAID_AGAIN_SECONDS,
+    COMMIT_AGAIN_SECONDS,
     BrokerOffsets,
     FileOffsets,
     LocalOffsets,
@@ -55,7 +55,7 @@ def test_a_broker_is_told_of_changes_and_of_the_rest_once_a_minute() -> None:
         assert told.taken() == [(TWO, 1)]
         await offsets.write({ONE: 1})
         assert told.taken() == [(ONE, 1)]
-        await asyncio.sleep(SAID_AGAIN_SECONDS)
+        await asyncio.sleep(COMMIT_AGAIN_SECONDS)
         await offsets.write_changed({ONE: 1, TWO: 1})
         assert told.taken() == [(ONE, 1), (TWO, 1)]
 

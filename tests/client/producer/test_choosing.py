@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from firearrow.client import Producer, Rules
 from firearrow.client.producer.choosing import (
+    AVOIDED_MS,
     LATENCIES_MS,
-    LEFT_ALONE_MS,
     Detector,
     FaultTable,
     Turns,
+    avoided_ms,
     by_hash,
     choose,
-    left_alone_ms,
 )
 from firearrow.client.queues import Queue
 from tests.broker.serving import until
@@ -70,15 +70,15 @@ def test_the_best_that_there_is(
 
 @given(st.integers(0, 100_000))
 def test_who_was_slower_is_left_alone_longer(latency_ms: int) -> None:
-    assert left_alone_ms(latency_ms) <= left_alone_ms(latency_ms + 1)
+    assert avoided_ms(latency_ms) <= avoided_ms(latency_ms + 1)
 
 
 @pytest.mark.parametrize(
     ("latency_ms", "alone_ms"),
-    [(0, 0), (49, 0), *zip(LATENCIES_MS, LEFT_ALONE_MS, strict=True), (549, 0), (99_999, 30_000)],
+    [(0, 0), (49, 0), *zip(LATENCIES_MS, AVOIDED_MS, strict=True), (549, 0), (99_999, 30_000)],
 )
 def test_the_table(latency_ms: int, alone_ms: int) -> None:
-    assert left_alone_ms(latency_ms) == alone_ms
+    assert avoided_ms(latency_ms) == alone_ms
     faults = FaultTable()
     faults.note("a", latency_ms, 5000)
     assert faults.is_available("a", 5000 + alone_ms)

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 PERSIST_SECONDS: Final = 5.0
 PERSIST_FIRST_SECONDS: Final = 10.0
-SAID_AGAIN_SECONDS: Final = 60.0  # a one-way commit may have been lost
+COMMIT_AGAIN_SECONDS: Final = 60.0  # a one-way commit may have been lost
 
 
 class OffsetTable:
@@ -112,7 +112,7 @@ class BrokerOffsets:
         For a queue without messages, each pull commits, too.
         """
         # Java: RemoteBrokerOffsetStore#persistAll commits all of them each time.
-        since = asyncio.get_running_loop().time() - SAID_AGAIN_SECONDS
+        since = asyncio.get_running_loop().time() - COMMIT_AGAIN_SECONDS
         told = self._told
         self._told = {
             queue: told[queue]

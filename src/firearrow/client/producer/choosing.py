@@ -31,16 +31,16 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
 LATENCIES_MS: Final = (50, 100, 550, 1800, 3000, 5000, 15_000)
-LEFT_ALONE_MS: Final = (0, 0, 2000, 5000, 6000, 10_000, 30_000)
+AVOIDED_MS: Final = (0, 0, 2000, 5000, 6000, 10_000, 30_000)
 FAILED_LATENCY_MS: Final = 10_000
 _TURN_MASK: Final = 0x7FFF_FFFF
 
 
-def left_alone_ms(latency_ms: int) -> int:
+def avoided_ms(latency_ms: int) -> int:
     """Time for which sends avoid a broker with such a latency."""
-    for least, alone in zip(reversed(LATENCIES_MS), reversed(LEFT_ALONE_MS), strict=True):
+    for least, avoided in zip(reversed(LATENCIES_MS), reversed(AVOIDED_MS), strict=True):
         if latency_ms >= least:
-            return alone
+            return avoided
     return 0
 
 
@@ -54,9 +54,9 @@ class FaultTable:
     def note(self, broker: str, latency_ms: int, now_ms: int, *, failed: bool = False, gone: bool = False) -> None:
         """Note the latency of a broker. ``failed``: it took no message. ``gone``: sends must avoid it even without an
         alternative."""
-        alone = left_alone_ms(FAILED_LATENCY_MS if failed else latency_ms)
-        if alone:
-            self._until_ms[broker] = now_ms + alone
+        avoided = avoided_ms(FAILED_LATENCY_MS if failed else latency_ms)
+        if avoided:
+            self._until_ms[broker] = now_ms + avoided
         else:
             self._until_ms.pop(broker, None)
         if gone:

@@ -37,7 +37,7 @@ from firearrow.client.producer.transactions import PREPARED, Check, Decision, Ha
 from firearrow.client.queues import Queue
 from firearrow.client.session.session import Session, SessionOptions
 from firearrow.client.tracing.spans import SendSpan, Spans
-from firearrow.client.tracing.tracer import SentRecords, Tracer
+from firearrow.client.tracing.tracer import SendTrace, Tracer
 from firearrow.errors import BrokerError, ClientError, MessageError, NoReply, SendFailed
 from firearrow.message import properties as keys_of
 from firearrow.message.batch import encode_batch
@@ -92,7 +92,7 @@ class Producer:
         self._poster: Sender | None = None
         self._accumulator: Accumulator | None = None
         self._tracer: Tracer | None = None
-        self._records: SentRecords | None = None
+        self._records: SendTrace | None = None
         self._halves: Halves | None = None
         self._good_topics: set[str] = set()
 
@@ -115,7 +115,7 @@ class Producer:
         self._poster = Sender(self.session, self.group, self._rules)
         if self._trace_topic is not None:
             self._tracer = Tracer(self.session, self.group, "PRODUCE", self._trace_topic)
-            self._records = SentRecords(self.session, self.group, self._tracer.add)
+            self._records = SendTrace(self.session, self.group, self._tracer.add)
         if self._auto_batch:
             self._accumulator = Accumulator(self.session.tasks, self._send_drafts)
         if self._check is not None:

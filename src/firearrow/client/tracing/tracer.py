@@ -189,7 +189,7 @@ def _traced(messages: Sequence[Message]) -> list[Message]:
 _STATES = {Decision.COMMIT: "COMMIT_MESSAGE", Decision.ROLLBACK: "ROLLBACK_MESSAGE", Decision.UNKNOWN: "UNKNOW"}
 
 
-class SentRecords:
+class SendTrace:
     """Trace of one producer; ``add`` gets its records."""
 
     def __init__(self, session: Session, group: str, add: Callable[[Record], None]) -> None:
