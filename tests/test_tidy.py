@@ -40,13 +40,10 @@ CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\
 
 # Packages and modules whose docstrings keep the rules of STYLE.md.
 PLAIN = (
-    *("broker/feature.py", "broker/core.py", "broker/context.py", "broker/role.py", "broker/turns.py"),
-    *("broker/delaying/", "broker/timing/", "broker/transactions/", "broker/sending/", "broker/lite/"),
-    *("broker/pop/", "broker/acting/", "broker/replication/"),
     *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
-    *("controller/", "replication/", "net/"),
+    *("broker/", "controller/", "replication/", "net/"),
     *(path.name for path in SOURCE.glob("*.py")),
-    *("controller/", "replication/", "spark/bodies/", "spark/columns/", "spark/jobs/", "spark/source/"),
+    *("spark/bodies/", "spark/columns/", "spark/jobs/", "spark/source/"),
     *(
         f"spark/{name}.py"
         for name in ("__init__", "access", "offsets", "options", "properties", "session", "sink", "sinkrows", "tables")
@@ -55,11 +52,6 @@ PLAIN = (
     *(f"client/{path.name}" for path in (SOURCE / "client").iterdir()),
     *("testing/", "integrations/", "cli/mqadmin/"),
     *(f"store/{path.name}" for path in (SOURCE / "store").glob("*.py")),
-    *(
-        f"broker/{room.parent.name}/{name}"
-        for room in (SOURCE / "broker").glob("*/feature.py")
-        for name in ("feature.py", "__init__.py")
-    ),
 )
 _SUBJECTS = "a|the|all|each|what|queues?|brokers?|messages|it|them|consumers|groups|clients|another|its|those|who|time"
 STIFF = {

@@ -1,4 +1,4 @@
-"""The parts of a broker that most of its features use, in one value."""
+"""Parts of a broker that most of its features use, in one value."""
 
 from __future__ import annotations
 

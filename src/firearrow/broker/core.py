@@ -1,8 +1,8 @@
-"""The core of a broker: it opens the store, puts the features together, starts and stops them.
+"""Core of a broker: it opens the store, connects the features, starts and stops them.
 
-Start: take the port, open the store (which recovers it), load the state files, serve clients,
-register with the name servers. Stop is the same backwards, so that no client is told of a broker
-that does not answer, and everything that was acknowledged is on the disk when the lock is released.
+Start: listen, open the store (which recovers it), load the state files, serve clients, register with the name servers.
+A stop goes backwards, so that no client gets the address of a broker that does not answer, and all acknowledged data
+are durable when the lock is released.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ T = TypeVar("T")
 class Broker:
     """One broker on one store; ``start`` and ``stop`` once each, in one event loop.
 
-    ``config_file`` is where changes of the configuration by clients are written to. Without
-    ``background`` all is done in the event loop, which a simulation decides the time of; it gives
-    its ``chance`` as well, and the file system ``fs`` of log, queues, index and timer.
+    ``config_file`` gets changes of the configuration by clients. Without ``background`` all work is done in the event
+    loop, whose time a simulation controls. It also provides ``chance``, and the file system ``fs`` of log, queues,
+    index and timer.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Broker:
         self._fs = fs
         self._role = role or FixedRole()
         self._chance = chance or Random()
-        self._cut_at: int | None = None  # where the log is to end when it is opened
+        self._cut_at: int | None = None  # new end of the log, cut when it is opened
         self._handlers: dict[int, Handler] = {}
         self._bulk_handlers: dict[int, BulkHandler] = {}
         self.events = Events()
@@ -162,7 +162,7 @@ class Broker:
         ip = self.config.broker_ip1 or host
         self.address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         root, clock, events = self._store_config.root_path, self._clock, self.events
-        # An administrator reads the port that was found, not 0.
+        # An administrator reads the actual port, not 0.
         config = self.config = structs.replace(self.config, listen_port=port)
         self.settings = Settings(clock, config, self._store_config, file=self._config_file, events=events)
         in_database = self._store_config.store_type == "defaultRocksDB"
@@ -244,7 +244,7 @@ class Broker:
         ]  # fmt: skip
 
     def _load(self) -> None:
-        """Read the state files, connect the features, and have requests handled."""
+        """Read the state files, connect the features, and give their handlers to the server."""
         try:
             self._role.begin(self.store, is_slave=self.replicas.is_slave)
             for feature in self.features:
@@ -261,7 +261,7 @@ class Broker:
         self._role.begun(self._base, self.replication.sync)
 
     def _connect(self) -> None:
-        """Give the features the parts of each other."""
+        """Give each feature the parts of others."""
         context, saving = self._context(), self.storage.saving
         pulling, popping, routes = self.pulling, self.popping, self.registering.routes
         self.topics_feature.connect(context)
@@ -305,7 +305,7 @@ class Broker:
         )
 
     def _serve(self) -> None:
-        """Give the server the handlers of all features, and have features hear of events."""
+        """Give the server the handlers of all features, and register the features' listeners."""
         saved: dict[int, Handler] = {}
         handlers: dict[int, Handler] = {}
         saved_bulk: dict[int, BulkHandler] = {}
@@ -364,7 +364,7 @@ class Broker:
 
     def _sources(self) -> Sources:
         tally, meter, popping = self.stats.tally, self._server.meter, self.popping
-        assert tally is not None, "metrics are asked for only where they are counted"
+        assert tally is not None, "metrics are requested only with a tally"
         assert meter is not None, "and measured"
         return Sources(
             self._context(), tally, meter, self._flow, self.open_counts, popping.books, popping.revive_queues, []
@@ -372,7 +372,7 @@ class Broker:
 
     @property
     def not_registered_with(self) -> list[str]:
-        """The name servers that do not know this broker."""
+        """Name servers that do not know this broker."""
         return self.registering.registration.missing
 
     async def stop(self) -> None:
@@ -387,12 +387,12 @@ class Broker:
             await self.storage.finish()
             await self.popping.finish()
             self._save()
-        finally:  # on a full disk, too: a broker whose role changes opens all of it again
+        finally:  # on a full disk, too: a broker whose role changes opens everything again
             self._close_features()
             self.store.close()
 
     def cut(self) -> None:
-        """End all connections at once, as a kill of the process would; ``stop`` comes after it."""
+        """End all connections at once, as a kill of the process would; a call of ``stop`` must follow."""
         self._server.cut()
 
     @property
@@ -411,7 +411,7 @@ class Broker:
 
 
 def _flush_pops(store: MessageStore, pops: KvStore | None) -> None:
-    """Make durable, in any thread, everything that tells of popped messages."""
+    """Make the records of popped messages durable, in any thread."""
     store.flush_log()
     if pops is not None:
         pops.sync()
@@ -421,14 +421,14 @@ def _by_number(handlers: Mapping[RequestCode, T]) -> dict[int, T]:
     return {int(code): handler for code, handler in handlers.items()}  # ints are found faster
 
 
-# When a broker's clients are served: between all that they need and all that is told of them.
+# --- Service of clients, between the services that they need and those that register the broker ---
 
 
-SECOND_PORT: Final = 2  # below listenPort, as upstream
+SECOND_PORT: Final = 2  # below listenPort, as RocketMQ
 
 
 class Serving(Service):
-    """Takes clients from its start to its stop."""
+    """Serves clients from its start to its stop."""
 
     def __init__(self, server: Server) -> None:
         super().__init__("server")
@@ -440,10 +440,10 @@ class Serving(Service):
         await self._server.serve()
 
     def serve_replicas(self, config: BrokerConfig) -> None:
-        """Take clients at the port where RocketMQ's slaves ask for topics, and its masters that
-        come back for offsets.
+        """Accept connections at the port for RocketMQ's slaves, which ask for topics, and for its returning masters,
+        which ask for offsets.
 
-        Java: MixAll#brokerVIPChannel; a broker has a second server there in any case.
+        Java: MixAll#brokerVIPChannel; a broker always has a second server there.
         """
         if self._second is None:
             port = config.listen_port - SECOND_PORT

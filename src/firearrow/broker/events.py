@@ -10,46 +10,48 @@ from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
 
 class GroupLeft(NamedTuple):
-    """The last member of a consumer group is gone."""
+    """The last member of a consumer group has left."""
 
     group: str
 
 
 class TopicsChanged(NamedTuple):
-    """Topics are new or have changed; they are kept already."""
+    """Topics are new or have changed; the change is already stored."""
 
     configs: Sequence[TopicConfig]
 
 
 class TopicMade(NamedTuple):
-    """A send has made a topic."""
+    """A send has created a topic."""
 
     config: TopicConfig
 
 
 class GroupsChanged(NamedTuple):
-    """Consumer groups are new or have changed; they are kept already."""
+    """Consumer groups are new or have changed; the change is already stored."""
 
     configs: Sequence[SubscriptionGroupConfig]
 
 
 class GroupDeleted(NamedTuple):
-    """A consumer group is no more, if there was one."""
+    """A consumer group was deleted, if it existed."""
 
     group: str
 
 
 class MembersChanged(NamedTuple):
-    """A consumer group has other members or other topics than before; ``notify`` says whether its
-    configuration wants them to be told."""
+    """A consumer group has other members or other topics than before; ``notify`` is True if its configuration wants
+    notifications.
+    """
 
     group: str
     notify: bool
 
 
 class WaitsElsewhere(NamedTuple):
-    """A message was put that is to wait in a topic of the broker's own, on its way to another. Of
-    those with a delay level dispatch tells: there may be as many as messages."""
+    """A message was put into a system topic, where it waits on its way to its topic. Messages with a delay level are
+    reported by dispatch: there may be as many as messages.
+    """
 
     topic: str
     real_topic: str

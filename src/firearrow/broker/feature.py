@@ -1,4 +1,4 @@
-"""One part of a broker, as its core knows it, and the parts that nearly all of them need.
+"""One part of a broker, as its core sees it, and the parts that nearly all of them need.
 
 The core (``broker.core``) calls each feature in the order of its list: `load` when the store is open,
 `connect` when all state is loaded, then it gathers handlers, listeners and services. At the end, or
@@ -66,7 +66,7 @@ class Base(NamedTuple):
 
     @property
     def is_only_master(self) -> bool:
-        """Tell whether it is the master, and no slave ever acts in its place."""
+        """Tell whether the broker is the master, and no slave ever acts in its place."""
         return not self.replicas.is_slave and not self.acts
 
     def every(self, name: str, seconds: float, call: Callable[[], float | None]) -> Service:
@@ -77,8 +77,8 @@ class Base(NamedTuple):
 class Feature:
     """One part of a broker: its state files, its requests, its listeners and its services.
 
-    A subclass overrides the methods for what it has. `saved_handlers` are those whose answers wait
-    until the changed state is on the disk.
+    A subclass overrides the methods that it needs. `saved_handlers` are those whose answers wait until the changed
+    state is durable.
     """
 
     def load(self) -> None:
@@ -113,7 +113,7 @@ class Feature:
     def deliveries(self) -> Sequence[Service]:
         """Services that deliver messages.
 
-        They run in a master. Where slaves act for their master, the broker runs them whose turn it is.
+        They run in a master. Where slaves act for their master, the acting broker runs them.
         """
         return ()
 

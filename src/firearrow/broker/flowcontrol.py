@@ -1,10 +1,10 @@
 """Flow control: requests that are refused with code 2 because the broker is busy.
 
-RocketMQ has a queue and a pool of threads for each kind of request; here one loop handles all. What
-its limits mean for that:
+RocketMQ has a queue and a pool of threads for each kind of request; here one loop handles all. Its limits apply as
+follows:
 
 ====================  ==============================================================================
-upstream              here
+RocketMQ              here
 ====================  ==============================================================================
 a queue is full       more requests of a kind than ``...QueueCapacity`` have been read and wait: for
                       their turn, or for a peer that doesn't read its answers. One more: [OVERLOAD]
@@ -15,10 +15,10 @@ page cache busy       the loop was held up for longer than ``osPageCacheBusyTime
                       [REJECTREQUEST] if ``brokerFastFailureEnable`` is off
 ====================  ==============================================================================
 
-Nothing is asked of a request that is handled in its time (``net.lateness``). While a put is held up
-nobody gets an answer, since the interpreter waits with it; those who wait get it all at once.
+A request that is handled in time costs nothing (``net.lateness``). During a stalled put no client gets an answer, since
+the interpreter waits with it. Then all waiting requests are answered at once.
 
-Source: upstream ``BrokerFastFailure``, ``NettyRemotingAbstract#processRequestCommand``,
+Source: RocketMQ's ``BrokerFastFailure``, ``NettyRemotingAbstract#processRequestCommand``,
 ``SendMessageProcessor#rejectRequest``, ``BrokerController#registerProcessor``.
 """
 
@@ -40,14 +40,14 @@ from firearrow.wire.command import Response
 
 log = logging.getLogger(__name__)
 
-LINE_SECONDS_MIN: Final = 60.0  # between two lines in the log output
+LINE_SECONDS_MIN: Final = 60.0  # between two log lines
 _BUSY: Final = "broker busy, start flow control for a while"
 _OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class Line(NamedTuple):
-    """Requests that are limited together (RocketMQ: those of one thread pool)."""
+    """Requests with a common limit (RocketMQ: those of one thread pool)."""
 
     name: str
     codes: frozenset[int]
@@ -78,7 +78,7 @@ SENDS: Final = _line(
 )
 ADMINISTRATION: Final = _line(
     "administration",
-    (),  # all others
+    (),  # all other codes
     lambda config: config.admin_broker_thread_pool_queue_capacity,
     lambda config: config.wait_time_mills_in_admin_broker_queue,
 )
@@ -134,7 +134,7 @@ _LINE_OF: Final = {code: line for line in LINES for code in line.codes}
 
 
 class FlowControl(Patience):
-    """Decides by the configuration as it is now. ``log_end`` is where the CommitLog ends."""
+    """Decides by the present configuration. ``log_end`` returns the end of the CommitLog."""
 
     def __init__(self, settings: Callable[[], Settings], log_end: Callable[[], int], clock: Clock) -> None:
         self._settings = settings
@@ -150,10 +150,10 @@ class FlowControl(Patience):
 
     @property
     def least_ms(self) -> int:
-        """The shortest wait after which anything is refused."""
+        """Shortest wait after which any request is refused."""
         settings = self._settings()
         by = settings.broker, settings.store
-        if by != self._least_by:  # each turn of an idle broker asks
+        if by != self._least_by:  # each turn of an idle broker calls this
             self._least_by = by
             self._least_ms = settings.store.os_page_cache_busy_time_out_mills
             if settings.broker.broker_fast_failure_enable:
@@ -167,7 +167,7 @@ class FlowControl(Patience):
         return {line.name: self._waiting[line.name] for line in LINES}
 
     def in_time(self) -> None:
-        """Note where the log ends: what is put from here on is put in a stall, if one comes."""
+        """Note the end of the log: a put from now on is part of a stall, if one comes."""
         self._log_end_in_time = self._log_end()
 
     def held_up(self, stalled_ms: int) -> None:
@@ -175,7 +175,7 @@ class FlowControl(Patience):
         self.stalls.add(stalled_ms, by_put=self._log_end() > self._log_end_in_time)
 
     def refusal(self, code: int, waited_ms: int, stalled_ms: int) -> Response | None:
-        """Refuse a request that has waited for too long, or that came while a put took long."""
+        """Refuse a request that has waited for too long, or that came during a slow put."""
         line = _LINE_OF.get(code, ADMINISTRATION)
         settings = self._settings()
         is_fast = settings.broker.broker_fast_failure_enable
@@ -188,16 +188,16 @@ class FlowControl(Patience):
         return None
 
     def _was_busy(self, stalled_ms: int) -> bool:
-        """Tell whether a put is why the loop was held up.
+        """Tell whether a put has stalled the loop.
 
-        Java: DefaultMessageStore#isOSPageCacheBusy asks how long the lock of a put is held. Here
-        the loop is it, and to read the clock before and after each put would cost each message.
+        Java: DefaultMessageStore#isOSPageCacheBusy reads how long the lock of a put is held. Here the loop is the lock,
+        and reading the clock before and after each put would cost each message.
         """
         busy_ms = self._settings().store.os_page_cache_busy_time_out_mills
         return stalled_ms > busy_ms and self._log_end() > self._log_end_in_time
 
     def enter(self, code: int, *, must: bool = False) -> Response | None:
-        """Count a request that waits; refuse it if too many of its kind do."""
+        """Count a request that waits; refuse it if too many of its kind wait."""
         line = _LINE_OF.get(code, ADMINISTRATION)
         if not must and self._waiting[line.name] >= line.waiting_max(self._settings().broker):
             return self._refuse(_OVERLOAD, 0)
@@ -205,10 +205,10 @@ class FlowControl(Patience):
         return None
 
     def leave(self, code: int) -> None:
-        """Count a request that waits no longer."""
+        """Count a request that no longer waits."""
         line = _LINE_OF.get(code, ADMINISTRATION)
         self._waiting[line.name] -= 1
-        assert self._waiting[line.name] >= 0, "who leaves has entered"
+        assert self._waiting[line.name] >= 0, "a request that leaves has entered"
 
     def _remark(self, why: str, line: Line, waited_ms: int) -> str:
         size = self._waiting[line.name]

@@ -1,4 +1,4 @@
-"""The role of a broker, master or slave, as its core asks for it."""
+"""Role of a broker, master or slave, as its core sees it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from firearrow.store.config import StoreConfig
 class FixedRole:
     """The role that the configuration gives a broker, from its start to its stop.
 
-    A subclass has the role change while the broker runs: the core is made again for each role.
+    A subclass changes the role while the broker runs: the core is made again for each role.
     """
 
     registration_retry_ms: int | None = None
-    """Pause before a slave asks name servers for its master again; None for the usual one."""
+    """Pause before a slave asks name servers for its master again; None for the default."""
 
     def make_replicas(
         self, config: BrokerConfig, store_config: StoreConfig, users: Callable[[], Metadata | None], events: Events

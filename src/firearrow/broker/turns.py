@@ -1,8 +1,8 @@
 """Services that work in turns of some milliseconds, so that requests never wait for longer.
 
-A turn ends when its time is over, and says after how many seconds the next one begins: 0 if more work is there,
-infinity if only an event brings more. An event may begin the next turn earlier. Work that fails for now is tried again
-after a pause, and until it succeeds the service has a trouble, which the broker's status shows.
+A turn ends when its time is over, and returns the seconds until the next one: 0 if more work is pending, infinity if
+only an event brings more. An event may begin the next turn earlier. Failed work is retried after a pause. Until it
+succeeds the service has a trouble, which the broker's status shows.
 
 `TurnService` is for work that starts from the service's own state in each turn. `RoundService` is for work with many
 steps that need each other's variables: a round is a generator, and a turn runs it to its next yield. A stop cancels the
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.002  # requests wait for no longer than this and one step
 TURN_STEPS_MAX: Final = 128  # some milliseconds, for a clock that stands still during a turn
-RETRY_SECONDS: Final = 1.0  # until work that failed, for example by a full disk, is tried again
+RETRY_SECONDS: Final = 1.0  # until failed work, for example by a full disk, is retried
 LOOK_SECONDS_MAX: Final = 10.0  # until a change of the wall clock is noticed
 PASSING: Final = (BrokerError, StoreError, OSError)
 """Errors that may pass: the same work may succeed later."""
 
 Steps = Generator[float | Exception, None, None]
-"""Steps of a round. Each yields the seconds until the next step, or the error after which the step is tried again."""
+"""Steps of a round. Each yields the seconds until the next step, or the error after which the step is retried."""
 
 
 def steps_of_turn(monotonic: Callable[[], float], count_max: int = TURN_STEPS_MAX) -> Iterator[None]:
@@ -122,7 +122,7 @@ class RoundService(TurnService):
     A subclass defines `_round` and `_after_round`. A trouble is over when a round has ended well.
     """
 
-    _steps: Steps | None = None  # the round under way
+    _steps: Steps | None = None  # the round in progress
 
     def _round(self) -> Steps:
         raise NotImplementedError

@@ -24,7 +24,7 @@ from typing import Final
 from firearrow.services import Scheduler
 from firearrow.wire.command import Response
 
-TICK_SECONDS: Final = 0.05  # error of a stall's measured duration
+TICK_SECONDS: Final = 0.05  # a stall may be longer than measured by this
 STALL_MS_MIN: Final = 2  # the loop's own turns take less
 AFTER_SECONDS: Final = 0.001  # at least one look at all sockets
 FOR_EVER: Final = 1 << 62

@@ -142,7 +142,7 @@ def test_answers_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr(users, "sync", broken)
             answer = await told(caller, 3001, {"username": "u"}, {"password": "p"})
-            assert answer == (1, "the change is not on the disk: [Errno 5] broken", None)
+            assert answer == (1, "the change is not durable: [Errno 5] broken", None)
         assert await told(caller, 3003, {"username": "u"}) == (0, None, None)
 
     calling(tmp_path, main, **WITH_USERS)

@@ -102,7 +102,7 @@ def test_topics_that_are_asked_for_are_limited(broker: FakeBroker) -> None:
     names = ";".join(map(str, range(ITEMS_MAX + 1)))
     answer = broker.call(208, {"consumerGroup": "G1", "topicList": names})
     assert answer.code == 29
-    assert answer.remark == f"{ITEMS_MAX + 1} topics are asked for, the limit is {ITEMS_MAX}"
+    assert answer.remark == f"the request lists {ITEMS_MAX + 1} topics, the limit is {ITEMS_MAX}"
 
 
 # --- 317 ---

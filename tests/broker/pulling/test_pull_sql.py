@@ -74,7 +74,7 @@ REFUSED: list[tuple[dict[str, FieldValue], int, str]] = [
     ({"subscription": "a > 0x10"}, 23, "there is more: 'x10'"),
     ({"subscription": ""}, 23, "a value"),
     ({"subscription": "a" * (SQL_CHARS_MAX + 1)}, 23, "the limit is"),
-    ({"subscription": "a", "expressionType": "CLASS"}, 23, "'CLASS' is no type"),
+    ({"subscription": "a", "expressionType": "CLASS"}, 23, "'CLASS' is not a type"),
 ]
 
 

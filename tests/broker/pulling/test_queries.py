@@ -186,7 +186,7 @@ def test_a_key_that_no_message_can_have_is_not_looked_up(tmp_path: Path) -> None
     async def main(served: Serving, caller: Caller) -> None:
         answer = await caller.call(12, key_fields("k" * 32_768))
         assert answer.code == 22
-        assert answer.remark == "no message has a key of 32768 characters, 32767 are possible"
+        assert answer.remark == "no message has a key of 32768 characters, the limit is 32767"
 
     calling(tmp_path, main)
 
@@ -242,7 +242,7 @@ def test_entries_of_a_queue(tmp_path: Path) -> None:
         ({"topic": "none"}, 1, "0@none is not exist!"),
         ({"queueId": 99}, 1, "99@T is not exist!"),
         ({"queueId": -1}, 1, "-1@T is not exist!"),
-        ({"count": 20_001}, 29, "20001 entries are asked for, the limit is 20000"),
+        ({"count": 20_001}, 29, "the request asks for 20001 entries, the limit is 20000"),
         ({"index": 1}, 0, "Index 1 of 0@T is not exist!"),
         ({"index": -1}, 0, "Index -1 of 0@T is not exist!"),
         ({"queueId": 3}, 0, "Index 0 of 3@T is not exist!"),

@@ -271,8 +271,8 @@ def test_a_name_server_that_is_away_harms_nothing_and_is_found_later(caplog: pyt
 
         first, second = told(caplog)
         assert first.pop("error")
-        assert first == {"event": "name server can't be told: it is tried again", "address": away}
-        assert second == {"event": "name server is told again", "address": away}
+        assert first == {"event": "registration with a name server failed: retrying", "address": away}
+        assert second == {"event": "registration with a name server works again", "address": away}
 
     run(main)
 

@@ -65,7 +65,7 @@ def test_a_disk_that_refuses_is_tried_again(tmp_path: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.ERROR):
         file.save()
     assert file.behind
-    assert "will be tried again" in caplog.text
+    assert "the write is retried" in caplog.text
     obstacle.unlink()
     file.save()
     assert not file.behind

@@ -69,12 +69,12 @@ def test_where_both_are_damaged_nothing_is_changed(tmp_path: Path, caplog: pytes
                 hurt(tmp_path / root, sent[20].physical_offset + 100)
             before = log_of(slave)
             assert len(stored(slave)) == COUNT - 1
-            await until(lambda: "a replica does not help" in caplog.text)
+            await until(lambda: "damaged record can't be restored from a replica" in caplog.text)
             assert log_of(slave) == before
             assert log_of(master) == before
 
     asyncio.run(main())
-    [record] = [it for it in caplog.records if it.msg == "a replica does not help"]
+    [record] = [it for it in caplog.records if it.msg == "damaged record can't be restored from a replica"]
     assert vars(record)["reason"].startswith("it is damaged there, too: ")
 
 

@@ -255,7 +255,7 @@ class Controllers:
 
 
 class Numbered(NamedTuple):
-    """Number of a broker name; it has a ``code`` until it is granted."""
+    """Number of a broker name; ``code`` is empty once it is granted."""
 
     cluster_name: str
     broker_name: str

@@ -134,7 +134,7 @@ class ClientProcessor:
         return Response()
 
     def consumer_ids(self, _: Channel, request: AnyCommand) -> Answer:
-        """38: the members of a consumer group, who divide the queues by it."""
+        """38: the members of a consumer group, which divide the queues by it."""
         name = fields_of(request, ConsumerGroupHeader).consumer_group
         group = self._clients.consumer_group(name)
         if group is None:

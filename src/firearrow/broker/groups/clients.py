@@ -2,7 +2,7 @@
 
 Clients send a heartbeat (34) every 30 s. A connection is a member of a group from its first heartbeat for it until it
 unregisters (35), is closed, or is silent for 120 s. When the members of a group or its topics change, the event
-`MembersChanged` follows, and ``broker.groups.feature`` notifies the members, who divide the queues again.
+`MembersChanged` follows, and ``broker.groups.feature`` notifies the members, which divide the queues again.
 
 A group has one set of subscriptions, that of the last heartbeat: missing topics are dropped, and an expression is
 replaced only by a later one (``subVersion``). A heartbeat of version 2 may come without subscriptions and leaves them

@@ -135,7 +135,7 @@ class RetriedFilter:
 
 
 class OwnRetries(NamedTuple):
-    """Filter of a retry topic that several groups share: the message's group, and that group's filter."""
+    """Filter of a retry topic that several groups share: the group of the popped message, and its filter."""
 
     group: str
     wanted: Wanted

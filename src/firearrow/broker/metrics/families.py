@@ -1,18 +1,16 @@
-"""The metrics of a broker: a table of families, under RocketMQ 5's names.
+"""Metrics of a broker: a table of families, under RocketMQ 5's names.
 
-Names, kinds, labels and bounds are those of a scrape of the original (``tests/data/metrics``). What
-a value means where it is not the same:
+Names, kinds, labels and bounds are those of a scrape of the original (``tests/data/metrics``). These values differ in
+meaning:
 
-* ``messages_in`` and ``message_size`` count what was put into a topic, also what had waited for a
-  time or for the end of a transaction (Java: not these two), and each message of a batch;
-* ``processor_watermark`` is what was read and waits for its turn, by the limits of
-  ``broker.flowcontrol``;
-* ``rpc_latency`` is of all requests of a turn alike (``net.meter``);
-* ``consumer_*`` count what a subscription does not want, too (``metrics.lags``).
+* ``messages_in`` and ``message_size`` count all messages put into a topic, also after a delay or the end of a
+  transaction (Java: not these two), and each message of a batch;
+* ``processor_watermark`` is the count of requests that wait for their turn, by the limits of ``broker.flowcontrol``;
+* ``rpc_latency`` is the same for all requests of a turn (``net.meter``);
+* ``consumer_*`` also count messages that a subscription does not want (``metrics.lags``).
 
-RocketMQ has these as well, for parts that are not here: ``pop_buffer_scan_time_consume``, and those
-of its RocksDB store. Source: upstream ``BrokerMetricsManager``, ``DefaultStoreMetricsManager``,
-``PopMetricsManager``.
+RocketMQ also has metrics of parts that do not exist here: ``pop_buffer_scan_time_consume``, and those of its RocksDB
+store. Source: RocketMQ's ``BrokerMetricsManager``, ``DefaultStoreMetricsManager``, ``PopMetricsManager``.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode, version_name
 
 SIZE_EXPONENTS: Final = (10, 12, 19, 20, 21, 22)  # 1 KiB to 4 MiB, powers of two
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
-LAGS_IN_TURN: Final = 20  # groups and topics; each has some queues to look at
+LAGS_IN_TURN: Final = 20  # groups and topics; each has some queues
 SCHEDULE_GROUP: Final = "SCHEDULE_CONSUMER"
 STORED: Final = {"storage_medium": "disk", "storage_type": "local"}
 REMOTING: Final = {"protocol_type": "remoting"}
@@ -65,7 +63,7 @@ _MODES: Final = {CONSUME_ACTIVELY: "pull", CONSUME_PASSIVELY: "push", CONSUME_PO
 
 
 class Sources(NamedTuple):
-    """Sources of all metrics; ``lags`` were found for this scrape."""
+    """Sources of all metrics; ``lags`` are gathered for this scrape."""
 
     context: BrokerContext
     tally: Tally
@@ -113,12 +111,12 @@ def _kinds(sources: Sources) -> Iterator[_Kind]:
 
 
 def _counts(topic: str) -> bool:
-    """Tell whether a topic is none of those that messages wait in to come again."""
+    """Tell whether a topic holds no messages that wait for a retry, and no dead letters."""
     return not (names.is_retry(topic) or names.is_dlq(topic) or topic.startswith(_REVIVE))
 
 
 def _is_internal(topic: str) -> bool:
-    """Tell whether only the broker puts messages into a topic, and not in the place of a client's."""
+    """Tell whether only the broker puts messages into a topic, and not in place of a client's."""
     return not names.is_sendable(topic) and topic not in _KIND_OF_ALL
 
 
@@ -184,7 +182,7 @@ def _is_system_group(group: str) -> bool:
     return group.upper().startswith(names.SYSTEM_GROUP_PREFIX)
 
 
-# --- how it is ---
+# --- the broker's state ---
 
 
 def _one(value: Callable[[Sources], int], labels: Labels | None = None) -> Reading:
@@ -335,7 +333,7 @@ def _revived(_: Sources, key: tuple[str, str]) -> Labels:
     return {"consumer_group": group, "topic": topic, **_PUT_OK}
 
 
-_PUT_OK: Final = {"put_status": "PUT_OK"}  # what can't be put is tried again, and counted then
+_PUT_OK: Final = {"put_status": "PUT_OK"}  # a put that fails is retried, and counted then
 
 
 def _revive_lag(sources: Sources) -> Iterator[Sample]:
@@ -399,7 +397,7 @@ def _histogram(name: str, text: str, labels: tuple[str, ...], reading: Reading) 
 
 
 class Row(NamedTuple):
-    """A family and where its values come from."""
+    """Family, and the function that reads its values."""
 
     family: Family
     read: Reading
@@ -491,12 +489,12 @@ ROWS: Final[tuple[Row, ...]] = (
 
 
 def metrics_of(sources: Sources) -> Metrics:
-    """Give what a broker tells."""
+    """Return the metrics of a broker."""
     return Metrics(_samples(sources), labels_of(sources.context.settings.broker))
 
 
 def _samples(sources: Sources) -> Samples:
-    """All families with their values; what groups lack is looked up before."""
+    """Yield all families with their values; the lags of groups are gathered before."""
     found = lags_of(sources.context, sources.books)
     while some := list(islice(found, LAGS_IN_TURN)):
         sources.lags.extend(some)
@@ -507,7 +505,7 @@ def _samples(sources: Sources) -> Samples:
 
 
 def labels_of(config: BrokerConfig) -> Labels:
-    """Give the labels that all values of a broker have."""
+    """Return the labels of all values of a broker."""
     return common_labels(
         config.metrics_label,
         [row.family for row in ROWS],

@@ -1,13 +1,13 @@
 """Lag of consumer groups that have members, in the topics of their subscriptions.
 
     lag       messages that are not consumed: not committed, or popped and not acknowledged
-    in hand   of these, the ones that members have been given
+    in hand   of these, the messages that members have in flight
     ready     the others
 
-Messages that a subscription does not want count, too. Java: ConsumerLagCalculator#calculate
-estimates how many of them are wanted, by some of them.
+Messages that a subscription does not want count, too. Java: ConsumerLagCalculator#calculate estimates the wanted share
+from some of them.
 
-Source: upstream ``ConsumerLagCalculator``.
+Source: RocketMQ's ``ConsumerLagCalculator``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from firearrow.wire.client_bodies import CONSUME_POP
 
 
 class Lag(NamedTuple):
-    """Of a group in a topic, or (``is_retry``) in what it failed to consume of that by POP.
+    """Lag of a group in a topic, or (``is_retry``) in the messages of the topic that it failed to consume by POP.
 
-    ``first_ms`` is when the first message was stored that is not consumed, ``next_ms`` the first
-    that was not given; 0 if there is none.
+    ``first_ms`` is the store time of the first message that is not consumed, ``next_ms`` of the first that was not
+    given; 0 if there is none.
     """
 
     group: str
@@ -50,11 +50,11 @@ class _Place(NamedTuple):
 
 
 def lags_of(context: BrokerContext, books: Books) -> Iterator[Lag]:
-    """Give how far groups are, one after another; some may have changed between two."""
+    """Yield the lags of groups; some may change between two of them."""
     for group, members in context.clients.consumer_groups():
         config = context.groups.get(group)
         if config is None or config.attributes.get(LITE_BIND_TOPIC):
-            continue  # of lite topics there are too many
+            continue  # there are too many lite topics
         is_pop = members.consume_type == CONSUME_POP
         for topic in sorted(members.subscriptions):
             if names.is_retry(topic) or not _is_open(context, topic):

@@ -2,15 +2,15 @@
 
 ============  =====================================================================================
 ``/healthz``  200: the process runs and its event loop comes round
-``/readyz``   200 if clients are served; 503 with what is in the way, a line for each reason
+``/readyz``   200 if clients are served; 503 with a line for each reason against it
 ``/metrics``  all metrics, for Prometheus (``metrics.families``)
-``/varz``     JSON: who the broker is, what it has done and how busy it is
+``/varz``     JSON: the broker's identity, activity and load
 ``/connz``    JSON: connections; ``?offset=0&limit=1000``
 ``/storez``   JSON: log, queues, timer and disk
 ============  =====================================================================================
 
-Whoever can connect may ask: nothing here can be changed, and what is told is what everybody is told
-who connects to the broker itself.
+Any client that can connect may read the pages. They change nothing, and show only facts that any client of the broker
+can read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from firearrow.broker.registering.registration import addresses_of
 from firearrow.net.operations import Page, json_of, pages_of_server
 from firearrow.net.server import Server
 
-REGISTRATION: Final = "registration"  # the service of that name
+REGISTRATION: Final = "registration"  # name of the service
 
 
 class StatusSources(NamedTuple):
-    """Sources of the status pages, of a broker that has been opened."""
+    """Sources of the status pages of an open broker."""
 
     sources: Callable[[], Sources]
     address: str
@@ -39,7 +39,7 @@ class StatusSources(NamedTuple):
 
 
 def reasons_against(told: StatusSources) -> list[str]:
-    """Say why clients are not served as they should be; nothing if they are."""
+    """Return the reasons why clients are not served properly; empty if they are."""
     found: list[str] = []
     if not told.is_started():
         found.append("start: it is not complete")
@@ -95,7 +95,7 @@ def _store(told: StatusSources) -> dict[str, object]:
 
 
 def pages_of(told: Callable[[], StatusSources], server: Server) -> dict[str, Page]:
-    """Give what a broker answers at its port for monitoring."""
+    """Return the pages of a broker at its port for monitoring."""
 
     return {
         **pages_of_server(

@@ -1,10 +1,10 @@
 """Throughput of a broker: counters, and their rates over time.
 
 The hot path adds to plain integers: the store to a topic's `PutCounters`, pulls to those of a group
-(`BrokerStats.got`). A periodic call, `BrokerStats.sample`, notes the sums; rates are differences of
-notes. The broker's totals are made of the parts when somebody asks.
+(`BrokerStats.got`). A periodic call, `BrokerStats.sample`, notes the sums; rates are differences of notes. The broker's
+totals are computed from the parts on request.
 
-Source: upstream ``BrokerStatsManager``, ``StatsItem``, ``BrokerStats``, ``StoreStatsService``.
+Source: RocketMQ's ``BrokerStatsManager``, ``StatsItem``, ``BrokerStats``, ``StoreStatsService``.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from firearrow.message.names import is_system_topic
 from firearrow.store import PutCounters
 from firearrow.wire.client_bodies import BrokerStatsData, StatsSnapshot
 
-SAMPLE_SECONDS: Final = 10.0  # how often `BrokerStats.sample` is to be called
+SAMPLE_SECONDS: Final = 10.0  # period of `BrokerStats.sample`
 
 _MINUTE: Final = 6  # samples
 _TEN_MINUTES: Final = 60
 _HOUR: Final = 360
 _DAY_HOURS: Final = 24
-_STEP_COUNTERS: Final = 2000  # in a step of a sample: 2 ms
+_STEP_COUNTERS: Final = 2000  # in a step of a sample: about 2 ms
 
 Measure = Literal["messages", "size"]
 
 
 class GroupCounters:
-    """Messages, and bytes of their records, that a group was given of a topic."""
+    """Messages of a topic that a group got, and bytes of their records."""
 
     __slots__ = ("get_bytes", "get_count")
 
@@ -52,8 +52,9 @@ class Note(NamedTuple):
 
 
 class Series:
-    """The notes of one counter, ten seconds apart for the last minute (or as long as is asked for),
-    ten minutes apart for the last hour, an hour apart for the last day."""
+    """Notes of one counter: ten seconds apart for the last minute (or for ``samples``), ten minutes apart for the
+    last hour, an hour apart for the last day.
+    """
 
     __slots__ = ("_days", "_hours", "_minutes")
 
@@ -72,19 +73,19 @@ class Series:
             self._days.append(note)
 
     def is_idle(self) -> bool:
-        """Tell whether the counter has stood still for a day."""
+        """Tell whether the counter has not changed for a day."""
         return len(self._days) > _DAY_HOURS and self._days[0].messages == self._minutes[-1].messages
 
     def per_second(self, samples: int) -> float:
-        """Give the count a second over the last so many samples, 0 before the first."""
+        """Return the count a second over the last ``samples``, 0 before the first."""
         return _snapshot(list(self._minutes)[-samples - 1 :], "messages").tps
 
     def rates(self) -> tuple[float, float, float]:
-        """Give the counts a second over ten seconds, a minute and ten minutes."""
+        """Return the counts a second over ten seconds, a minute and ten minutes."""
         return self.per_second(1), self.per_second(_MINUTE), self.per_second(_TEN_MINUTES)
 
     def view(self, measure: Measure) -> BrokerStatsData:
-        """Give the last minute, hour and day."""
+        """Return the last minute, hour and day."""
         minute = list(self._minutes)[-_MINUTE - 1 :]
         return BrokerStatsData(
             _snapshot(minute, measure), _snapshot(self._hours, measure), _snapshot(self._days, measure)
@@ -107,7 +108,7 @@ class DayTotals(NamedTuple):
     now: int
 
 
-# What request 315 calls the counters: of what, and which measure.
+# Names of the counters in request 315, with their keys and measures.
 _NAMES: Final[dict[str, tuple[str, Measure]]] = {
     "TOPIC_PUT_NUMS": ("topics", "messages"),
     "TOPIC_PUT_SIZE": ("topics", "size"),
@@ -122,10 +123,10 @@ _NAMES: Final[dict[str, tuple[str, Measure]]] = {
 
 
 class Stalls:
-    """Counts for how long the event loop was held up, by a put or by something else.
+    """Distribution of the stalls of the event loop, by a put or by something else.
 
-    No clock is read for a put: one takes microseconds, unless it holds up the loop. Then the loop's
-    next tick is late by that (`firearrow.net.lateness`), and the log has grown.
+    No clock is read for a put: it takes microseconds, unless it stalls the loop. Then the loop's next tick is late by
+    that time (`firearrow.net.lateness`), and the log has grown.
     """
 
     BOUNDS_MS: Final = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
@@ -144,11 +145,11 @@ class Stalls:
             self.other_ms_max = max(self.other_ms_max, stalled_ms)
 
     def put_times(self, puts: int) -> list[int]:
-        """Return how many of some puts took no time to speak of, up to 10 ms, up to 50 ms, ..."""
+        """Return the counts of puts by their time: about 0 ms, up to 10 ms, up to 50 ms, ..."""
         return [max(0, puts - sum(self.by_puts)), *self.by_puts[1:]]
 
     def put_percentile_ms(self, puts: int, share: float) -> float:
-        """Return the time that a share of some puts took at most, in ms."""
+        """Return the time in ms within which a share of the puts was done."""
         left = puts * (1 - share)
         for bound_ms, count in zip(
             reversed((*self.BOUNDS_MS, self.put_ms_max)), reversed(self.put_times(puts)), strict=True
@@ -160,10 +161,10 @@ class Stalls:
 
 
 class BrokerStats:
-    """All counters of a broker; ``cluster`` is the name under which its totals are asked for.
+    """All counters of a broker; ``cluster`` is the name of its totals in requests.
 
-    ``is_system`` tells the broker's own topics, which do not count in the totals of a day.
-    ``tally`` is what counts for metrics alone, None without these.
+    ``is_system`` tells the broker's own topics, which do not count in the totals of a day. ``tally`` counts for metrics
+    alone, None without metrics.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class BrokerStats:
         self._get_mornings = (0, 0)
 
     def topic(self, topic: str) -> PutCounters:
-        """Give the counters of a topic, which the store keeps and adds to until it is deleted."""
+        """Return the counters of a topic, which the store keeps and adds to until it is deleted."""
         counters = self._topics.get(topic)
         if counters is None:
             counters = self._topics[topic] = PutCounters()
@@ -218,7 +219,7 @@ class BrokerStats:
         return counters
 
     def got(self, group: str, topic: str, count: int, size: int) -> None:
-        """Count a pull that gave a group messages of a topic, with so many bytes of records."""
+        """Count a pull that returned messages of a topic to a group, with ``size`` bytes of records."""
         key = f"{topic}@{group}"
         counters = self._groups.get(key)
         if counters is None:
@@ -240,7 +241,7 @@ class BrokerStats:
         self._failures[key] = self._failures.get(key, 0) + count
 
     def put_sum(self) -> tuple[int, int]:
-        """Give the messages that were put since the start, and the bytes of their records."""
+        """Return the count of messages put since the start, and the bytes of their records."""
         topics = self._topics.values()
         count, size = self._deleted_puts
         return (
@@ -249,25 +250,25 @@ class BrokerStats:
         )
 
     def topic_counters(self) -> list[tuple[str, PutCounters]]:
-        """Give the counters of all topics that got something."""
+        """Return the counters of all topics with messages."""
         return list(self._topics.items())
 
     def group_counters(self) -> list[tuple[str, GroupCounters]]:
-        """Give the counters of all ``topic@group`` that got something."""
+        """Return the counters of all ``topic@group`` with messages."""
         return list(self._groups.items())
 
     def topic_put_tps(self, topic: str) -> float:
-        """Give the messages a second that a topic received over the last minute."""
+        """Return the messages a second that a topic received over the last minute."""
         series = self._series["topics"].get(topic)
         return 0.0 if series is None else series.per_second(_MINUTE)
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        """Give the messages a second that a group was given of a topic over the last minute."""
+        """Return the messages a second that a group got of a topic over the last minute."""
         series = self._series["groups"].get(f"{topic}@{group}")
         return 0.0 if series is None else series.per_second(_MINUTE)
 
     def view(self, stats_name: str, key: str) -> BrokerStatsData | None:
-        """Give what request 315 asks for, None if there is no such counter.
+        """Return the counter of a request 315, None if there is no such counter.
 
         The key is a topic, ``topic@group``, or the cluster.
         """
@@ -278,13 +279,14 @@ class BrokerStats:
         return None if series is None else series.view(measure)
 
     def sample(self) -> None:
-        """Note all sums; to be called every `SAMPLE_SECONDS`."""
+        """Note all sums; must be called every `SAMPLE_SECONDS`."""
         for _ in self._sample_in_steps():
             pass
 
     def sample_step(self) -> float:
-        """Note some of the sums, and give the seconds until the next step: with ten thousand topics
-        a sample takes 20 ms."""
+        """Note some of the sums, and return the seconds until the next step: with ten thousand topics a sample takes 20
+        ms.
+        """
         if self._sampling is None:
             self._sampling = self._sample_in_steps()
         for _ in self._sampling:
@@ -306,7 +308,7 @@ class BrokerStats:
         self._turn_day(now_ms, user_puts, user_gets)
         topics, groups = self._series["topics"], self._series["groups"]
         for number, (topic, put) in enumerate(list(self._topics.items()), 1):
-            if topic in topics:  # it may have been deleted since the step before
+            if topic in topics:  # the topic may have been deleted since the last step
                 topics[topic].append(Note(now_ms, put.put_count, put.put_bytes), tick)
             if number % _STEP_COUNTERS == 0:
                 yield
@@ -327,11 +329,11 @@ class BrokerStats:
                 yield
 
     def put_totals(self) -> DayTotals:
-        """Give how many messages were put, without those of the broker's own topics."""
+        """Return the messages put, without the broker's own topics."""
         return DayTotals(*self._put_mornings, self._user_put_count())
 
     def get_totals(self) -> DayTotals:
-        """Give how many messages were got, without those of the broker's own topics."""
+        """Return the messages got, without the broker's own topics."""
         return DayTotals(*self._get_mornings, self._user_get_count())
 
     def _user_put_count(self) -> int:
@@ -343,7 +345,7 @@ class BrokerStats:
         return self._get_count - system - self._deleted_system_gets
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the counters of a topic; the broker's totals keep what they counted."""
+        """Remove the counters of a topic; the broker's totals keep its counts."""
         counters = self._topics.pop(topic, None)
         if self.tally is not None:
             self.tally.forget_topic(topic)
@@ -356,11 +358,11 @@ class BrokerStats:
         self._forget(lambda key: key.startswith(f"{topic}@"))
 
     def group_gone(self, gone: GroupDeleted) -> None:
-        """Forget the counters of a group that is deleted."""
+        """Remove the counters of a group that is deleted."""
         self._forget(lambda key: key.endswith(f"@{gone.group}"))
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
-        """Forget what is counted by topic and group, of some of these."""
+        """Remove the counters of some topics and groups."""
         for key in filter(is_gone, list(self._groups)):
             self._delete_group_key(key)
         for key in filter(is_gone, list(self._failures)):
@@ -386,5 +388,5 @@ class BrokerStats:
 
 
 def _day_of(now_ms: int) -> date:
-    """The day where the broker is."""
+    """Return the day in the broker's time zone."""
     return datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().date()

@@ -1,8 +1,7 @@
 """Counters for metrics alone, beside those of `BrokerStats`.
 
-There is a `Tally` only where metrics are asked for. Plain messages are not counted here: what a
-topic got besides those of another kind are the normal ones. Who counts here does so where a message
-takes long already: with a delay, at the end of a transaction, when it failed.
+A `Tally` exists only with metrics. Plain messages are not counted here: they are the messages of a topic minus those of
+the other kinds. So only rare or slow events count here: a delay, the end of a transaction, a failure.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ CREATE_BOUNDS_MS: Final = (10, 100, 1000, 3000, 5000)
 
 
 class Tally:
-    """The counters, each by what its family is labelled with (``metrics.table``)."""
+    """Counters by the labels of their families (``metrics.families``)."""
 
     def __init__(self) -> None:
-        self.kinds: dict[tuple[str, str], PutCounters] = {}  # by topic and kind, but for normal
+        self.kinds: dict[tuple[str, str], PutCounters] = {}  # by topic and kind, except normal
         self.commits: Counts[str] = Counts()
         self.rollbacks: Counts[str] = Counts()
         self.finished: Histograms[str] = Histograms(FINISH_BOUNDS_S)
@@ -52,7 +51,7 @@ class Tally:
         self.groups_made: Histograms[tuple[bool]] = Histograms(CREATE_BOUNDS_MS)
 
     def put(self, topic: str, kind: str, size: int) -> None:
-        """A message of some kind was put into a topic, as a record of so many bytes."""
+        """Count a message of some kind in a topic, with a record of ``size`` bytes."""
         counters = self.kinds.get((topic, kind))
         if counters is None:
             if len(self.kinds) >= KEYS_MAX:
@@ -61,18 +60,18 @@ class Tally:
         counters.add(size)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: begin anew if it comes again."""
+        """Remove the counters of a deleted topic; they begin again if it comes back."""
         for key in [key for key in self.kinds if key[0] == topic]:
             del self.kinds[key]
 
     def committed(self, topic: str, size: int, age_ms: int) -> None:
-        """A transaction was committed that began so long ago."""
+        """Count a committed transaction, with its age."""
         self.commits.add(topic)
         self.finished.add(topic, age_ms // 1000)
         self.put(topic, TRANSACTION, size)
 
 
-# --- Measures how long it takes to create topics and groups, which clients may wait for ---
+# --- Duration of creations of topics and groups, for which clients may wait ---
 
 
 _TOPIC: Final = int(RequestCode.UPDATE_AND_CREATE_TOPIC)
@@ -80,7 +79,7 @@ _GROUP: Final = int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
 
 
 def measured(handlers: Mapping[int, Handler], tally: Tally, clock: Clock) -> dict[int, Handler]:
-    """Give handlers of which those that create one topic or group are measured."""
+    """Return handlers; those that create one topic or group are wrapped with a measurement."""
 
     def handler_of(code: int, handler: Handler) -> Handler:
         def handle(peer: Peer, request: AnyCommand) -> Answer:

@@ -22,7 +22,7 @@ from firearrow.wire.codes import RequestCode
 
 
 class OffsetFeature(Feature):
-    """Offsets of groups; ``flush_pops`` makes durable what was popped, before they are written."""
+    """Offsets of groups; ``flush_pops`` makes pops durable before the offsets are written."""
 
     def __init__(self, base: Base, groups: GroupTable, flush_pops: Callable[[], None]) -> None:
         self._base = base
@@ -48,7 +48,7 @@ class OffsetFeature(Feature):
     def connect(
         self, context: BrokerContext, saving: Saving, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops
     ) -> None:
-        """Make the handlers, and tell the store of the groups' progress."""
+        """Make the handlers, and give the store access to the groups' progress."""
         self._saving = saving
         self._handlers = offset_handlers(context, pulls, pops, notifications)
         warn_of_waiting(self._base.store, self._base.topics, self.table)
@@ -59,7 +59,7 @@ class OffsetFeature(Feature):
         return self.table.progress(self._groups.has, lambda topic: self._base.topics.read_queues(topic) or 0)
 
     def saved_handlers(self) -> Handlers:
-        """Handlers of commits, resets, and questions for progress."""
+        """Handlers of commits, resets, and requests for progress."""
         return self._handlers
 
     def services(self) -> Sequence[Service]:
@@ -69,7 +69,7 @@ class OffsetFeature(Feature):
     def save(self) -> None:
         """Write the offsets; a slave first takes groups back to the end of its queues.
 
-        Another start may make a master of it.
+        The broker may start as a master next time.
         """
         if self._base.replicas.is_slave:
             self.table.go_back(self._base.store.max_queue_offset)
@@ -81,7 +81,7 @@ class OffsetFeature(Feature):
 
 
 def offset_handlers(context: BrokerContext, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops) -> Handlers:
-    """Make the handlers of commits, resets, and questions for progress."""
+    """Make the handlers of commits, resets, and requests for progress."""
     offsets, progress = OffsetProcessor(context, pulls, pops, notifications), ProgressProcessor(context)
     return {
         RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,

@@ -1,6 +1,6 @@
 """Requests about consumer offsets.
 
-Source: upstream ``ConsumerManageProcessor``, ``AdminBrokerProcessor#resetOffset``.
+Source: RocketMQ's ``ConsumerManageProcessor``, ``AdminBrokerProcessor#resetOffset``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _COMMITTED: Final = Response()
 _WAS_RESET: Final = Response(remark="Offset has been previously reset")
-_NO_OFFSET: Final = -1  # what clients send for none
+_NO_OFFSET: Final = -1  # sent by clients without an offset
 
 
 class OffsetProcessor:
@@ -50,14 +50,14 @@ class OffsetProcessor:
         self._client_resets = ClientResets(context)
 
     def all(self, _: Channel, __: AnyCommand) -> Answer:
-        """43: what all groups committed, as slaves ask for it."""
+        """43: the committed offsets of all groups, for slaves."""
         return answer_in_steps(AllOffsets(self._offsets.data_version, self._offsets.shared()))
 
     def query(self, _: Channel, request: AnyCommand) -> Response:
         """14: the committed offset; 22 lets the client decide where to start.
 
-        A group that is new to a queue whose first message is still in memory starts with that
-        message: the queue is young, and the group was meant to see all of it.
+        A new group starts with the first message of a queue if that is still in memory: the queue is young, and the
+        group should get all of it.
         """
         header = fields_of(request, QueryConsumerOffset)
         topic, queue_id = header.topic, header.queue_id
@@ -75,9 +75,9 @@ class OffsetProcessor:
         raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
 
     def commit(self, _: Channel, request: AnyCommand) -> Response:
-        """15: a group has consumed up to an offset; while a reset waits for its pull, ignored.
+        """15: commit an offset of a group; ignored while a reset waits for its pull.
 
-        Java: ConsumerManageProcessor#updateConsumerOffset takes any queue id, and keeps it.
+        Java: ConsumerManageProcessor#updateConsumerOffset accepts any queue id, and keeps it.
         """
         header = fields_of(request, UpdateConsumerOffset)
         group, topic = header.consumer_group, header.topic
@@ -94,11 +94,10 @@ class OffsetProcessor:
         return _COMMITTED
 
     def reset(self, peer: Channel, request: AnyCommand) -> Steps:
-        """222: have a group go on at a time (-1: at the end), in one queue or all.
+        """222: reset a group to a time (-1: the end), in one queue or all.
 
-        The new offset counts at once. Whoever consumes a queue now is told by its next pull, and a
-        pull that waits ends for that. Without ``useServerSideResetOffset`` the consumers are told
-        to carry it out (``resets``).
+        The new offset counts at once. A consumer of the queue learns it from its next pull, and a waiting pull ends for
+        that. Without ``useServerSideResetOffset`` the consumers get a notice and reset themselves.
         """
         header = fields_of(request, ResetOffset)
         if not self._settings.broker.use_server_side_reset_offset:
@@ -130,7 +129,7 @@ class OffsetProcessor:
         return (yield from answer_in_steps(ResetOffsets(table)))
 
     def _start(self, topic: str, queue_id: int, time_ms: int, queue_offset: int | None) -> int:
-        """Give the offset at which a group goes on in a queue after a reset."""
+        """Return the offset of a group in a queue after a reset."""
         if queue_offset is None or queue_offset == _NO_OFFSET:
             return offset_at(self._store, topic, queue_id, time_ms)
         least = self._store.min_queue_offset(topic, queue_id)
@@ -142,7 +141,7 @@ class OffsetProcessor:
         return queue_offset
 
     def _check(self, group: str, topic: str) -> TopicConfig:
-        """The topic, if both exist."""
+        """Return the topic, if topic and group exist."""
         if self._groups.get(group) is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         config = self._topics.get(topic)
@@ -160,28 +159,28 @@ def _check_queue(config: TopicConfig, queue_id: int) -> None:
         )
 
 
-# --- Resets (222): the offset at which a group goes on, and the notices to its consumers ---
+# --- Resets by notices to the consumers (222) ---
 #
-# With ``useServerSideResetOffset`` off, which was RocketMQ's way before 5.0, the broker changes nothing: each
-# consumer that is online is sent the new offsets (220), drops what it has of these queues and commits the offsets
-# itself. So there has to be one.
+# With ``useServerSideResetOffset`` off, which was RocketMQ's way before 5.0, the broker changes nothing. It sends the
+# new offsets to each consumer that is online (220). The consumer drops its messages of these queues and commits the
+# offsets. So there must be a consumer.
 #
-# Source: upstream ``Broker2Client#resetOffset``.
+# Source: RocketMQ's ``Broker2Client#resetOffset``.
 
 
 VERSION_MIN: Final = 28
-"""V3_0_7_SNAPSHOT: clients before it don't know what 220 is."""
+"""V3_0_7_SNAPSHOT: earlier clients don't know request 220."""
 
 
 def offset_at(store: MessageStore, topic: str, queue_id: int, time_ms: int) -> int:
-    """Give the offset at which a group goes on in a queue that is reset to a store time; below 0: its end."""
+    """Return the offset of a group in a queue that is reset to a store time; below 0: the queue's end."""
     if time_ms < 0:
         return max(0, store.max_queue_offset(topic, queue_id))
     return max(0, store.search_offset(topic, queue_id, time_ms, Boundary.LOWER))
 
 
 class ClientResets:
-    """Has consumers go on elsewhere."""
+    """Resets consumers by notices."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -191,10 +190,10 @@ class ClientResets:
         self._store = context.store
 
     def reset(self, header: ResetOffset, language: str | int | None) -> Steps:
-        """Tell the members of a group of their new offsets in a topic; answers these.
+        """Send the members of a group their new offsets in a topic, and return these.
 
-        Without ``isForce`` offsets only go back. Consumers in C++ are told by a list, which is what
-        an administrator with a tool in C++ says that they are. All or none are told.
+        Without ``isForce`` offsets only go back. Consumers in C++ get a list; an administrator with a tool in C++
+        announces them by its language. All members get the notice, or none.
         """
         topic, group = header.topic, header.group
         config = self._topics.get(topic)
@@ -225,16 +224,16 @@ class ClientResets:
         for channel in list(members.members):
             channel.push(command)
         log.info(
-            "consumers of a group are told to reset their offsets",
+            "consumers of a group get a notice to reset their offsets",
             extra={"group": group, "topic": topic, "queue_offsets": starts},
         )
         return (yield from answer_in_steps(ResetOffsets(table)))
 
     def _start(self, header: ResetOffset, queue_id: int) -> int | None:
-        """Give the offset at which the group goes on in a queue; None if it has not begun the queue and is not forced.
+        """Return the new offset of a group in a queue; None if the group has not begun the queue and the reset is not
+        forced.
 
-        Java: Broker2Client#resetOffset fails for the whole topic if a group, whose consumers have
-        just come, has no offset yet in one of its queues.
+        Java: Broker2Client#resetOffset fails for the whole topic if a new group has no offset yet in one of its queues.
         """
         start = offset_at(self._store, header.topic, queue_id, header.timestamp)
         if header.is_force:
@@ -243,9 +242,9 @@ class ClientResets:
         return min(start, committed) if committed >= 0 else None
 
     def _members(self, header: ResetOffset) -> ConsumerGroup:
-        """The group, if it has members and each of them can be told.
+        """Return the group, if it has members and each of them can get the notice.
 
-        Java: Broker2Client#resetOffset has told some when it finds one that can't.
+        Java: Broker2Client#resetOffset has notified some members when it meets one that can't.
         """
         found = self._clients.consumer_group(header.group)
         if found is None:

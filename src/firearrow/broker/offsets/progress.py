@@ -1,6 +1,6 @@
 """Progress of consumer groups, and copies of one group's progress to another: 208, 303, 308, 314, 317, 343.
 
-Source: upstream ``AdminBrokerProcessor``, ``ConsumerOffsetManager``.
+Source: RocketMQ's ``AdminBrokerProcessor``, ``ConsumerOffsetManager``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from firearrow.wire.headers import (
 )
 
 NOT_COMPARABLE: Final = LONG_MAX
-"""The correction of a queue in which the group that others are compared with is behind them."""
+"""Correction of a queue in which the compared group is behind the others."""
 
 
 class ProgressProcessor:
@@ -53,7 +53,7 @@ class ProgressProcessor:
         self._address = str(unpack_host(context.store.store_host))
 
     def progress(self, _: Channel, request: AnyCommand) -> Steps:
-        """208: how far a group is, and how fast."""
+        """208: progress and rate of a group."""
         header = fields_of(request, GetConsumeStats)
         group = header.consumer_group
         table: dict[MessageQueue, OffsetWrapper] = {}
@@ -74,8 +74,9 @@ class ProgressProcessor:
         return sorted(self._offsets.topics_of(header.consumer_group))
 
     def _may_consume(self, group: str, topic: str) -> bool:
-        """Tell whether the group subscribes to the topic, or to the one that is popped again from it; of
-        a group that is offline nobody knows."""
+        """Tell whether the group subscribes to the topic, or to the original topic of a retry topic. True for a group
+        that is offline: its subscriptions are unknown.
+        """
         online = self._clients.consumer_group(group)
         if online is None or not online.subscriptions or topic in online.subscriptions:
             return True
@@ -104,10 +105,10 @@ class ProgressProcessor:
         )
 
     def all_progress(self, _: Channel, request: AnyCommand) -> Steps:
-        """317: how far all groups are in all their topics, or in those with an order.
+        """317: progress of all groups in all their topics, or in ordered ones.
 
-        Java: AdminBrokerProcessor#fetchAllConsumeStatsInBroker leaves out what a group has pulled,
-        so that the messages that it has and has not consumed come out below 0.
+        Java: AdminBrokerProcessor#fetchAllConsumeStatsInBroker leaves out the pulled offsets, so that the messages in
+        flight come out below 0.
         """
         header = fields_of(request, AllProgress)
         topics_of = yield from self._offsets.topics_by_group()
@@ -132,7 +133,7 @@ class ProgressProcessor:
         return (yield from answer_in_steps(AllConsumeStats(self._address, groups, waiting, in_flight)))
 
     def time_spans(self, _: Channel, request: AnyCommand) -> Steps:
-        """303: from when to when the messages of a topic are, and up to when a group consumed."""
+        """303: time span of the messages of a topic, and the consumed part."""
         header = fields_of(request, GroupAndTopic)
         config = self._topics.get(header.topic)
         if config is None:
@@ -144,8 +145,9 @@ class ProgressProcessor:
         return (yield from answer_in_steps(QueueTimeSpans(spans)))
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
-        """Of one queue. Java: AdminBrokerProcessor#queryConsumeTimeSpan gives a group that has not
-        begun, or whose next message is deleted, a delay since 1970."""
+        """Time span of one queue. Java: AdminBrokerProcessor#queryConsumeTimeSpan returns a delay since 1970 for a
+        group that has not begun, or whose next message is deleted.
+        """
         store = self._store
         first_ms, last_ms = store.time_span(topic, queue_id)
         consumed = max(0, self._offsets.query(group, topic, queue_id))
@@ -158,11 +160,10 @@ class ProgressProcessor:
         return QueueTimeSpan(queue, first_ms, last_ms, consumed_ms, delay)
 
     def correction(self, _: Channel, request: AnyCommand) -> Steps:
-        """308: the least offset that any group has in each queue of a topic, without some groups.
+        """308: the least offset of any group in each queue of a topic, without some groups.
 
-        Where the group that is compared is behind that, it is the highest number there is. Java:
-        ConsumerOffsetManager#queryMinOffsetInAllGroup deletes the offsets of the groups that are
-        not to count.
+        Where the compared group is behind that offset, the answer is the highest number. Java:
+        ConsumerOffsetManager#queryMinOffsetInAllGroup deletes the offsets of the excluded groups.
         """
         header = fields_of(request, CorrectionOffset)
         topic = header.topic
@@ -179,9 +180,9 @@ class ProgressProcessor:
         return (yield from answer_in_steps(CorrectionOffsets(least)))
 
     def clone(self, _: Channel, request: AnyCommand) -> Steps:
-        """314: give a group the offsets of another, in a topic or in all that the other has.
+        """314: copy the offsets of a group to another, in a topic or in all topics of the first.
 
-        Where there are none, that is no error: an administrator asks every broker. Java:
+        A group without offsets is no error: an administrator asks every broker. Java:
         AdminBrokerProcessor#cloneGroupOffset does nothing without a topic.
         """
         header = fields_of(request, CloneGroupOffset)
@@ -206,13 +207,12 @@ class ProgressProcessor:
 
 
 def _listed(header: GetConsumeStats) -> list[str] | None:
-    """The topics that a request lists, None if it lists none; whether the group subscribes to them
-    does not matter then."""
+    """Return the topics that a request lists, None if it lists none; the group needs no subscription."""
     if not (header.topic_list and header.topic_list.strip()):
         return None
     topics = list(dict.fromkeys(filter(None, header.topic_list.split(";"))))
     if len(topics) > ITEMS_MAX:
         raise BrokerError(
-            ResponseCode.INVALID_PARAMETER, f"{len(topics)} topics are asked for, the limit is {ITEMS_MAX}"
+            ResponseCode.INVALID_PARAMETER, f"the request lists {len(topics)} topics, the limit is {ITEMS_MAX}"
         )
     return topics

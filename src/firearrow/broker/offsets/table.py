@@ -9,14 +9,13 @@
         "pullOffsetTable":{"T@g":{0:44,1:45}}
     }
 
-``offsetTable`` is what groups committed, ``pullOffsetTable`` what they were last given. With
-``enableLmq`` the file is ``config/lmqConsumerOffset.json``, in which the offsets that LMQ groups
-(``%LMQ%...``) committed stand apart, for queue 0 always: ``"lmqOffsetTable":{"%LMQ%a@%LMQ%g":3}``.
-When the setting changes, the file with the higher data version counts.
+``offsetTable`` is for committed offsets, ``pullOffsetTable`` for those of the last pulls. With ``enableLmq``
+the file is ``config/lmqConsumerOffset.json``. There the offsets that LMQ groups (``%LMQ%...``) committed are in a
+separate table, always for queue 0: ``"lmqOffsetTable":{"%LMQ%a@%LMQ%g":3}``. When the setting changes, the file with
+the higher data version counts.
 
-Commits
-come with every pull and are the most frequent change of state in a broker: one costs a few
-accesses to dictionaries, is not logged and reaches the disk with the next `ConsumerOffsets.save`.
+Commits come with every pull and are the most frequent change of state in a broker. A commit costs a few accesses to
+dictionaries, is not logged and reaches the disk with the next `ConsumerOffsets.save`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = OFFSETS.file_name
 UNKNOWN: Final = -1
-_STEP_KEYS: Final = 1000  # some of which a step takes apart
+_STEP_KEYS: Final = 1000  # of which a step splits some
 
 OffsetTable = dict[str, dict[int, int]]
 
@@ -51,10 +50,9 @@ _KNOWN: Final = ("dataVersion", "groupTopicMap", _LMQ_TABLE, "offsetTable", "pul
 class ConsumerOffsets:
     """Committed and pulled offsets by group, topic and queue.
 
-    ``commits_per_version`` is the number of commits that make a new data version (upstream
-    ``consumerOffsetUpdateVersionStep``); ``lmq`` has LMQ groups kept apart.
-    ``before_write`` has brought to the disk, when it returns, what offsets rest on; it is called in
-    any thread.
+    ``commits_per_version`` is the count of commits that make a new data version (RocketMQ:
+    ``consumerOffsetUpdateVersionStep``). ``lmq`` keeps LMQ groups in a separate table. When ``before_write`` returns,
+    the data behind the offsets are durable; it is called in any thread.
     """
 
     def __init__(
@@ -71,9 +69,9 @@ class ConsumerOffsets:
         self.committed: OffsetTable = {}
         self.pulled: OffsetTable = {}
         self.resets: OffsetTable = {}
-        # Of which keys no copy that is being written has the queues: they may be changed.
+        # Keys whose queues are in no copy that is being written: their queues may be changed in place.
         self._own: set[str] = set()
-        # Where commits have moved a group since `take_moved`; None while nobody takes it.
+        # Moves of groups by commits since `take_moved`; None while no slave takes them.
         self._moved: dict[tuple[str, int], None] | None = None
         self._own_pulled: set[str] = set()
         self.data_version = DataVersion(timestamp=clock.now_ms())
@@ -84,22 +82,21 @@ class ConsumerOffsets:
         self._outdates = (
             store_root is not None and not in_database and has_database(store_root / CONFIG_DIRECTORY, OFFSETS)
         )
-        self._lmq = lmq and not in_database  # Java: RocksDBConsumerOffsetManager knows no LMQs
+        self._lmq = lmq and not in_database  # Java: RocksDBConsumerOffsetManager does not know LMQs
         storage = storage_of(
             store_root, LMQ_OFFSETS if self._lmq else OFFSETS, in_database=in_database, generations=generations
         )
         self.file = StateFile(storage, self._copied, self._complete, before_write)
         self.changed: Event[Change] = Event()
-        """Told of what an administrator changes; for commits, which are too many, see
-        `take_moved`."""
+        """Changes by administrators; for commits, which are too many, see `take_moved`."""
         self._other: JsonFile | None = None
         if store_root is not None and not in_database:
             other = OFFSETS if self._lmq else LMQ_OFFSETS
             self._other = JsonFile(store_root / CONFIG_DIRECTORY / other.file_name, generations)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Note that a group has consumed up to an offset; it may be lower than before."""
-        key = f"{topic}@{group}"  # offset_key: a call less in each pull
+        """Commit an offset of a group; it may be lower than before."""
+        key = f"{topic}@{group}"  # as offset_key: a call less in each pull
         if _put(self.committed, self._own, key, queue_id, queue_offset):
             self.file.behind = True
             if self._moved is not None:
@@ -109,27 +106,28 @@ class ConsumerOffsets:
             self._next_version()
 
     def note_moves(self, *, wanted: bool) -> None:
-        """Begin or end to note where commits move groups, for `take_moved`."""
+        """Begin or end the recording of moves by commits, for `take_moved`."""
         if wanted != (self._moved is not None):
             self._moved = {} if wanted else None
 
     def take_moved(self, most: int) -> Change | None:
-        """Give where groups are in up to ``most`` queues in which they have moved, the earliest
-        first, each once; None if there is none."""
+        """Return the offsets of groups in up to ``most`` queues in which they have moved, the earliest first, each
+        once; None if there is none.
+        """
         moved = self._moved or {}
         new: OffsetTable = {}
         for key, queue_id in list(islice(moved, most)):
             del moved[key, queue_id]
             queue_offset = self.committed.get(key, {}).get(queue_id)
-            if queue_offset is not None:  # else the group or the topic was deleted meanwhile
+            if queue_offset is not None:  # otherwise the group or the topic was deleted meanwhile
                 new.setdefault(key, {})[queue_id] = queue_offset
         return Change(None, {_TABLE: new}, {_TABLE: ()}) if new else None
 
     def go_back(self, end_of: Callable[[str, int], int]) -> list[tuple[str, int]]:
-        """Have no group be behind the end of a queue; give the queues where some were.
+        """Move groups that are beyond the end of a queue back to it; return their queues.
 
-        Power may take messages that a group has consumed, and not what it committed. New ones get
-        their places, and the group would never see them. Java: ConsumerOffsetManager leaves it so.
+        A power failure may take messages that a group has consumed, and leave its committed offset. New messages get
+        their places, and the group would never see them. Java: ConsumerOffsetManager does not correct that.
         """
         found = []
         for key, queues in list(self.committed.items()):
@@ -142,9 +140,9 @@ class ConsumerOffsets:
         return found
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Have a group go on at an offset, whatever its consumers commit until `take_reset`.
+        """Reset a group to an offset; commits of its consumers are ignored until `take_reset`.
 
-        A restart forgets that they were not told yet: what they commit then counts, as upstream.
+        A restart drops pending resets: then the commits of the consumers count, as with RocketMQ.
         """
         self.commit(group, topic, queue_id, queue_offset)
         key = offset_key(topic, group)
@@ -152,11 +150,11 @@ class ConsumerOffsets:
         self._tell({key: {queue_id: queue_offset}})
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Tell whether an offset was reset and the consumer has not been told."""
+        """Tell whether an offset was reset and the consumer does not know it yet."""
         return queue_id in self.resets.get(offset_key(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Give the offset that a consumer is to be told of, once; None if there is none."""
+        """Return the reset offset for a consumer, once; None if there is none."""
         key = offset_key(topic, group)
         queues = self.resets.get(key)
         if queues is None:
@@ -167,28 +165,28 @@ class ConsumerOffsets:
         return queue_offset
 
     def progress(self, is_group: Callable[[str], bool], queue_count: Callable[[str], int]) -> Iterator[Consumed]:
-        """Say of each group how far it is, see ``firearrow.store.group_progress``."""
+        """Yield the progress of each group, see ``firearrow.store.group_progress``."""
         return group_progress(self.committed.items(), is_group, queue_count)
 
     def commit_pull(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Note up to which offset a group was given messages."""
-        key = f"{topic}@{group}"  # offset_key, as in `commit`
+        """Store the offset of a group's last pull."""
+        key = f"{topic}@{group}"  # as offset_key, see `commit`
         if _put(self.pulled, self._own_pulled, key, queue_id, queue_offset):
             self.file.behind = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """Give the committed offset, -1 if there is none."""
+        """Return the committed offset, -1 if there is none."""
         queues = self.committed.get(offset_key(topic, group))
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
-        """Give the offsets that a group committed in the queues of a topic."""
+        """Return the offsets that a group committed in the queues of a topic."""
         return self.committed.get(offset_key(topic, group), {})
 
     def clone(self, group: str, source: str, topic: str) -> bool:
-        """Give a group the offsets of another in all queues of a topic, in place of its own.
+        """Copy the offsets of a group to another in all queues of a topic, in place of its own.
 
-        False, with nothing changed, if the other has none there.
+        False, with nothing changed, if the first has none there.
         """
         queues = self.committed.get(offset_key(topic, source))
         if queues is None:
@@ -196,27 +194,27 @@ class ConsumerOffsets:
         key = offset_key(topic, group)
         self.committed[key] = {**queues}
         self._own.add(key)
-        self.resets.pop(key, None)  # what its consumers are to be told is outdated
+        self.resets.pop(key, None)  # pending resets are outdated
         self.file.behind = True
         self._next_version()
         self._tell({key: queues}, [key])
         return True
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
-        """Give the offset that a group pulled up to, -1 if it never did."""
+        """Return the offset of a group's last pull, -1 if there was none."""
         queues = self.pulled.get(offset_key(topic, group))
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
 
     def groups_of(self, topic: str) -> set[str]:
-        """Give the groups that committed an offset of a topic."""
+        """Return the groups that committed an offset of a topic."""
         return {topic_and_group(key)[1] for key in _of_topic(self.committed, topic)}
 
     def topics_of(self, group: str) -> set[str]:
-        """Give the topics of which a group committed an offset."""
+        """Return the topics of which a group committed an offset."""
         return {topic_and_group(key)[0] for key in _of_group(self.committed, group)}
 
     def topics_by_group(self) -> Generator[None, None, dict[str, list[str]]]:
-        """Give the topics of which each group committed an offset, in steps of a millisecond."""
+        """Return the topics of which each group committed an offset, in steps of a millisecond."""
         found: dict[str, list[str]] = {}
         for number, key in enumerate(list(self.committed), 1):
             topic, group = topic_and_group(key)
@@ -226,32 +224,32 @@ class ConsumerOffsets:
         return found
 
     def delete_topic(self, topic: str) -> None:
-        """Forget the offsets of all groups in a topic."""
+        """Remove the offsets of all groups in a topic."""
         self._delete(_of_topic(self._keys(), topic))
 
     def forget(self, group: str, topic: str) -> None:
-        """Forget the offsets of a group in a topic."""
+        """Remove the offsets of a group in a topic."""
         key = offset_key(topic, group)
         self._delete([key] if key in self.committed or key in self.pulled else [])
 
     def delete_group(self, group: str) -> None:
-        """Forget the offsets of a group in all topics."""
+        """Remove the offsets of a group in all topics."""
         self._delete(_of_group(self._keys(), group))
 
     def shared(self) -> OffsetTable:
-        """Give what all groups committed, as slaves are told (43); it changes no more."""
+        """Return the committed offsets of all groups, for slaves (43); the result does not change later."""
         self._own.clear()
         return self.committed.copy()
 
     def content(self) -> Mapping[str, Any]:
-        """Give what the file holds, as it is now."""
+        """Return the present content of the file."""
         return self._complete(self._copied())
 
     def _copied(self) -> Mapping[str, Any]:
-        """All of the content that changes, and as little as can be: a million keys take some 30 ms.
+        """Copy as little of the changing content as possible: a million keys take about 30 ms.
 
-        The queues of each are shared with the copy until they change, which makes new ones. The
-        rest and its text, some seconds, are left to a thread.
+        The queues of each key are shared with the copy until they change, which makes new ones. The rest and the
+        formatting, which take some seconds, are left to a thread.
         """
         self._own.clear()
         self._own_pulled.clear()
@@ -262,7 +260,7 @@ class ConsumerOffsets:
         }
 
     def _complete(self, copied: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add what follows from the offsets."""
+        """Add the parts that are computed from the offsets."""
         committed = dict(copied["offsetTable"])
         topics: dict[str, list[str]] = {}
         lmq: dict[str, int] = {}
@@ -278,9 +276,9 @@ class ConsumerOffsets:
         return dict(sorted((own | self._unknown).items()))
 
     def follow(self, table: OffsetTable, version: DataVersion, *, exactly: bool = False) -> None:
-        """Put the offsets of a master over those that are here, at its data version.
+        """Put the offsets of a master over the present ones, at its data version.
 
-        With ``exactly`` no others are kept, unless the master never had any: are its files lost?
+        With ``exactly`` no others are kept, unless the master never had any: its files may be lost.
         """
         if exactly and (table or version.counter):
             self._delete([key for key in self._keys() if key not in table])
@@ -293,12 +291,12 @@ class ConsumerOffsets:
             self.file.behind = True
 
     def follow_change(self, table: OffsetTable, gone: Iterable[str]) -> None:
-        """Make a master's change: what is gone goes, then these offsets are put over the others."""
+        """Adopt a master's change: remove keys, then put offsets over the others."""
         self._delete([key for key in gone if key in self.committed or key in self.pulled])
         self.follow(table, self.data_version)
 
     def take_back(self, table: OffsetTable, version: DataVersion) -> None:
-        """Take the offsets of a slave that are ahead of those that are here."""
+        """Adopt the offsets of a slave that are ahead of the present ones."""
         for key, queues in table.items():
             own = self.committed.get(key, {})
             for queue_id, queue_offset in queues.items():
@@ -310,16 +308,16 @@ class ConsumerOffsets:
             self.file.behind = True
 
     def lead(self) -> None:
-        """Have these offsets count as later than those of a master that is away."""
+        """Count these offsets as later than those of an absent master."""
         self.data_version = self.data_version.leading(self._clock.now_ms())
         self.file.behind = True
 
     def close(self) -> None:
-        """Let go of file or database; what was not saved is lost."""
+        """Close file or database; unsaved changes are lost."""
         self.file.close()
 
     def load(self) -> None:
-        """Read the file; without one everything starts empty.
+        """Read the file; without one the table starts empty.
 
         Raises ConfigError when it can't be read.
         """
@@ -332,12 +330,12 @@ class ConsumerOffsets:
         self.pulled = _table(raw, "pullOffsetTable")
         self.data_version = typed(raw.get("dataVersion") or {}, DataVersion, FILE_NAME)
         self._unknown = unknown_fields(raw, _KNOWN)
-        if self._outdates:  # many commits make one version: it might stay that of what is outdated
+        if self._outdates:  # many commits make one version: it might stay that of the outdated file
             self._next_version()
             self.file.behind = True
 
     def _newest(self) -> dict[str, Any]:
-        """Give the content of the file, or of the other setting's file if that is newer."""
+        """Return the content of the file, or of the other setting's file if that is newer."""
         raw = self.file.read()
         other = {} if self._other is None else self._other.read()[0]
         found = newer(raw, other)
@@ -372,7 +370,7 @@ class ConsumerOffsets:
 
 
 def _put(table: OffsetTable, own: set[str], key: str, queue_id: int, queue_offset: int) -> bool:
-    """Note an offset; False if it is there already, as clients commit what they have every 5 s."""
+    """Store an offset; False if it is unchanged, as clients commit their offsets every 5 s."""
     queues = table.get(key)
     if queues is None:
         queues = table[key] = {}
@@ -387,7 +385,7 @@ def _put(table: OffsetTable, own: set[str], key: str, queue_id: int, queue_offse
 
 
 def _of_topic(keys: Iterable[str], topic: str) -> list[str]:
-    """The keys of a topic; to take all apart would cost ten times as much."""
+    """Return the keys of a topic; splitting all keys would cost ten times as much."""
     return [key for key in keys if key.startswith(topic) and topic_and_group(key)[0] == topic]
 
 

@@ -18,7 +18,7 @@ from firearrow.wire.codes import RequestCode
 
 
 class PullFeature(Feature):
-    """Pulls, the pulls that wait, and the reads that wait for the disk."""
+    """Pulls, the waiting pulls, and the reads that wait for the disk."""
 
     def __init__(self, base: Base) -> None:
         self._base = base
@@ -39,12 +39,12 @@ class PullFeature(Feature):
         return self._handlers
 
     def listen(self) -> None:
-        """Answer pulls that wait when messages arrive; drop those of a closed connection."""
+        """Answer waiting pulls when messages arrive; drop those of a closed connection."""
         self._base.events.listen(MessagesArrived, self.held.arrived)
         self._base.events.listen(ConnectionClosed, self.held.closed)
 
     def services(self) -> Sequence[Service]:
-        """The pulls that wait, and the threads of cold reads."""
+        """The waiting pulls, and the threads of cold reads."""
         return (self.held, self.cold)
 
 

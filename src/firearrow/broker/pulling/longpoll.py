@@ -1,8 +1,8 @@
-"""Pulls that wait for messages (upstream ``PullRequestHoldService``).
+"""Pulls that wait for messages (RocketMQ's ``PullRequestHoldService``).
 
-A pull that finds nothing is kept here, by queue, until a message that it wants arrives, its time is
-over or its connection ends. An entry costs no task and no timer: arrivals look their queue up, and
-sweeps, two a second at most, end those whose time is over. While nobody's is, there are none.
+A pull without messages waits here, by queue, until a matching message arrives, its time is over or its connection ends.
+An entry costs no task and no timer: arrivals look their queue up, and sweeps, at most two a second, end expired
+entries. Without expired entries there are no sweeps.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from firearrow.store import GetStatus, MessageStore, Wanted
 from firearrow.wire.frame import AnyCommand
 
 HELD_PULLS_MAX: Final = 200_000  # about 100 MB; beyond, a pull is answered at once
-SWEEP_SECONDS: Final = 0.5  # between two
-OVER_SECONDS: Final = 0.001  # behind a deadline, when it has passed by any clock
-EXPIRED_MAX: Final = 128  # waits that are ended in one turn, and those of one queue; some ms
-HELD_PULLS_OF_PEER_MAX: Final = 16_384  # a client has one for each of its queues; leaves room for all
+SWEEP_SECONDS: Final = 0.5  # between two sweeps
+OVER_SECONDS: Final = 0.001  # behind a deadline, when every clock has passed it
+EXPIRED_MAX: Final = 128  # waits that are ended in one turn, and at least those of one queue; some ms
+HELD_PULLS_OF_PEER_MAX: Final = 16_384  # a client has one for each of its queues; this leaves room for other clients
 FILTER_CHARS_MAX: Final = 4 << 20
-"""Of the expressions of all pulls that wait, as if each were another; some 200 MB at most."""
+"""Limit of the characters of the expressions of all waiting pulls, without sharing; at most about 200 MB."""
 LOOKS_MAX: Final = 4  # pulls by filters in one turn of the event loop; each takes up to some ms
-WAIT_MS_MAX: Final = 3_600_000  # clients ask for 15 to 30 s; an hour is for ever
+WAIT_MS_MAX: Final = 3_600_000  # clients wait for 15 to 30 s; an hour is practically unlimited
 
 Answer = Callable[[Peer, AnyCommand], Finished]
 
 
 def lighten(request: AnyCommand, header: object) -> None:
-    """Drop what a request that waits holds besides its header: a client may put anything there."""
+    """Drop the data of a waiting request except its header: a client may put anything there."""
     request.body = b""
     request.remark = None
     request.ext = header
@@ -51,7 +51,7 @@ class HeldPull(NamedTuple):
 
 
 class HeldPulls(Service):
-    """All waiting pulls. The store is told whether there are any."""
+    """All waiting pulls. The store knows whether there are any."""
 
     def __init__(self, store: MessageStore, clock: Clock, scheduler: Scheduler | None = None) -> None:
         super().__init__("held pulls")
@@ -62,14 +62,14 @@ class HeldPulls(Service):
         self._count = 0
         self._of_peer: dict[Peer, int] = {}
         self._scheduler = scheduler
-        # Pulls by filters for which there are messages that were not looked at yet.
+        # Pulls by filters that have new messages to look at.
         self._unseen: dict[int, HeldPull] = {}
         self._looks: deque[tuple[HeldPull, str, int, int]] = deque()
-        self._looking = False  # whether a look is planned
+        self._looking = False  # True if a look is planned
         self._filter_chars = 0
 
     async def stop(self) -> None:
-        """Answer all that wait."""
+        """Answer all waiting pulls."""
         self.release_all()
         if self._sweep is not None:
             self._sweep.cancel()
@@ -78,7 +78,7 @@ class HeldPulls(Service):
         return self._count
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> bool:
-        """Keep a pull; False when there are too many, or too many of its peer."""
+        """Hold a pull; False when there are too many, or too many of its peer."""
         of_peer = self._of_peer.get(pull.peer, 0)
         if self._count >= HELD_PULLS_MAX or of_peer >= HELD_PULLS_OF_PEER_MAX:
             return False
@@ -96,7 +96,7 @@ class HeldPulls(Service):
         return True
 
     def closed(self, closed: ConnectionClosed) -> None:
-        """Drop soon what a client was waiting for that has gone."""
+        """Drop the waiting pulls of a closed connection soon."""
         if self._sweep is not None and closed.peer in self._of_peer:
             self._sweep.set_earlier(SWEEP_SECONDS)
 
@@ -105,8 +105,9 @@ class HeldPulls(Service):
         self._sweep.set_earlier(max(deadline - now + OVER_SECONDS, SWEEP_SECONDS))
 
     def arrived(self, arrivals: Iterable[tuple[str, int, int, int]]) -> None:
-        """Wake the pulls for which there is something among the new entries of their queues, each
-        given by its topic and id, the first of them and what follows the last."""
+        """Wake the pulls for new entries of their queues, each given by topic, queue id, its first entry and the end of
+        the last.
+        """
         if not self._by_queue:
             return
         for topic, queue_id, first_offset, max_offset in arrivals:
@@ -137,7 +138,7 @@ class HeldPulls(Service):
             self._plan_look()
 
     def _look_later(self, pull: HeldPull, topic: str, queue_id: int, first_offset: int) -> None:
-        """Have new messages looked at for a pull by a filter; what is looked at already goes on."""
+        """Plan a look at new messages for a pull by a filter; a look in progress goes on."""
         if id(pull) not in self._unseen:
             self._unseen[id(pull)] = pull
             self._looks.append((pull, topic, queue_id, max(first_offset, pull.queue_offset)))
@@ -151,8 +152,9 @@ class HeldPulls(Service):
                 self._scheduler.call_soon(self._look)
 
     def _look(self) -> None:
-        """Look at new messages for some of the pulls by filters, in their order, and for the others
-        in a later turn: how long that takes is up to the clients, who may be thousands."""
+        """Look at new messages for some of the pulls by filters, in their order, and for the others in a later turn:
+        the cost depends on the clients, which may be thousands.
+        """
         self._looking = False
         for _ in range(min(len(self._looks), LOOKS_MAX)):
             pull, topic, queue_id, queue_offset = self._looks.popleft()
@@ -171,9 +173,9 @@ class HeldPulls(Service):
         self._plan_look()
 
     def expire(self) -> None:
-        """Run the pulls again whose time is over; drop those whose connection has ended.
+        """Answer the pulls whose time is over; drop those whose connection has ended.
 
-        Some in one turn of the loop, the others in the next: thousands may have come together.
+        A turn of the loop handles some, the next one others: thousands may have come together.
         """
         now, soonest = self._monotonic(), inf
         left = EXPIRED_MAX
@@ -194,14 +196,14 @@ class HeldPulls(Service):
             self._sweep_by(soonest, now)
 
     def release(self, topic: str, queue_id: int) -> None:
-        """Run the pulls of a queue again: an offset was reset."""
+        """Answer the pulls of a queue: an offset was reset."""
         waiting = self._by_queue.get((topic, queue_id), [])
         self._keep((topic, queue_id), [], waiting)
         for pull in waiting:
             pull.peer.resume(pull.request, pull.answer)
 
     def reviewed(self) -> Iterator[Callable[[], None]]:
-        """Give calls that refuse the pulls that their senders may not send any more."""
+        """Yield calls that refuse the pulls whose senders have lost their permission."""
         for key in list(self._by_queue):
             yield partial(self._review, key)
 
@@ -219,7 +221,7 @@ class HeldPulls(Service):
             self._keep(key, stay, gone)
 
     def release_all(self) -> None:
-        """Run all again (the broker stops)."""
+        """Answer all pulls (the broker stops)."""
         everything = [pull for waiting in self._by_queue.values() for pull in waiting]
         self._by_queue.clear()
         self._of_peer.clear()

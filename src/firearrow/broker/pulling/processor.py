@@ -1,6 +1,6 @@
-"""Pulls (11, 361): messages of one queue, by tag or SQL92; if the client offers to, they wait.
+"""Pulls (11, 361): messages of one queue, by tag or SQL92; they wait if the client allows it.
 
-Source: upstream ``PullMessageProcessor``, ``DefaultPullMessageResultHandler``.
+Source: RocketMQ's ``PullMessageProcessor``, ``DefaultPullMessageResultHandler``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EMPTY_QUEUE: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN
 
 
 class PullProcessor:
-    """Answers pulls, and keeps those that have to wait."""
+    """Answers pulls, and holds those that must wait."""
 
     def __init__(self, context: BrokerContext, held: HeldPulls, cold: ColdReads, filters: ConsumerFilters) -> None:
         self._settings = context.settings
@@ -65,7 +65,7 @@ class PullProcessor:
         self._replicas = context.replicas
 
     def pull(self, peer: Peer, request: AnyCommand) -> Finished:
-        """11, 361: answer messages, or a code that tells the client where to go on."""
+        """11, 361: return messages, or a code that tells the client its next offset."""
         if self._replicas.is_slave and not self._settings.broker.slave_read_enable:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, REJECTED)
         try:
@@ -75,11 +75,11 @@ class PullProcessor:
             return None
 
     def _answer_fetched(self, peer: Peer, request: AnyCommand) -> Finished:
-        """Run a pull again that waited for the disk."""
+        """Answer a pull that waited for the disk."""
         return self._pull(peer, request, may_suspend=True, aside=False)
 
     def _answer_now(self, peer: Peer, request: AnyCommand) -> Finished:
-        """Run a held pull again; this time it is answered whatever there is."""
+        """Answer a held pull now, with or without messages."""
         return self._pull(peer, request, may_suspend=False, aside=False)
 
     def _pull(self, peer: Peer, request: AnyCommand, *, may_suspend: bool, aside: bool) -> Finished:
@@ -107,7 +107,7 @@ class PullProcessor:
             wanted = self._brought(header)
         if self._offsets.resets:
             moved = self._reset_result(header)
-            if moved is not None:  # what the pull would commit is of before the reset
+            if moved is not None:  # the commit in the pull is older than the reset
                 return _moved_answer(request, moved, topic, group)
         if not header.sys_flag & SUSPEND_FLAG:
             self._store.catch_up()
@@ -143,7 +143,7 @@ class PullProcessor:
         )
 
     def _counted(self, result: GetResult, topic: TopicConfig, group: SubscriptionGroupConfig) -> int:
-        """Count what a pull gives; give the number of the broker that is to be asked next."""
+        """Count the messages of a pull; return the number of the broker for the next one."""
         if result.count:
             size = len(result.records)
             self._stats.got(group.group_name, topic.topic_name or "", result.count, size)
@@ -152,8 +152,9 @@ class PullProcessor:
         return self._suggested(result, group) if self._settings.broker.slave_read_enable else 0
 
     def _suggested(self, result: GetResult, group: SubscriptionGroupConfig) -> int:
-        """The number of the broker that a consumer is to ask next: one that is far behind disturbs
-        the master less on a slave."""
+        """Return the number of the broker for a consumer's next pull: a consumer that is far behind disturbs the master
+        less on a slave.
+        """
         if result.count and not self._store.is_recent(last_physical_offset(result.records)):
             return group.which_broker_when_consume_slowly
         return 0 if self._replicas.has_master else group.broker_id
@@ -166,10 +167,10 @@ class PullProcessor:
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
     ) -> Finished:
-        """Give a slave's answer to a consumer for which it has nothing: ask the master.
+        """Return a slave's answer to a consumer for which it has no messages: ask the master.
 
-        None if it is to wait here, as the master is not there. Java: PullMessageProcessor has it
-        ask again and again then, without waiting.
+        None if the pull must wait here, as the master is absent. Java: PullMessageProcessor makes the consumer ask
+        again repeatedly then, without a wait.
         """
         moved = _code_of(result.status, header.queue_offset) == ResponseCode.PULL_OFFSET_MOVED
         if moved and not self._settings.store.offset_check_in_slave:
@@ -195,7 +196,7 @@ class PullProcessor:
         return self._store.get(name, header.queue_id, header.queue_offset, header.max_msg_nums, wanted, only_resident)
 
     def _reset_result(self, header: PullMessage) -> GetResult | None:
-        """Give the pending reset of a group in a queue, if any."""
+        """Return the pending reset of a group in a queue, if any."""
         name, queue_id = header.topic, header.queue_id
         queue_offset = self._offsets.take_reset(header.consumer_group, name, queue_id)
         if queue_offset is None:
@@ -205,7 +206,7 @@ class PullProcessor:
         return GetResult(GetStatus.OFFSET_RESET, queue_offset, least, most)
 
     def _check(self, header: PullMessage) -> tuple[TopicConfig, SubscriptionGroupConfig]:
-        """All reasons to refuse a pull, in upstream's order."""
+        """Check all reasons to refuse a pull, in RocketMQ's order."""
         if not self._settings.broker.broker_permission & PERM_READ:
             raise BrokerError(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
         group = self._groups.find(header.consumer_group)
@@ -228,7 +229,7 @@ class PullProcessor:
             raise BrokerError(ResponseCode.NO_PERMISSION, "the broker does not support litePull consumers")
 
     def _subscribed(self, header: PullMessage, group: SubscriptionGroupConfig) -> Wanted:
-        """Give the group's subscription by its heartbeats."""
+        """Return the group's subscription from its heartbeats."""
         name = header.consumer_group
         members = self._clients.consumer_group(name)
         if members is None:
@@ -256,7 +257,7 @@ class PullProcessor:
         return subscription.filter.codes
 
     def _registered(self, header: PullMessage, data: SubscriptionData) -> Wanted:
-        """Give the group's filter by an expression of its heartbeats."""
+        """Return the group's filter by an expression from its heartbeats."""
         name = header.consumer_group
         kept = self._filters.find(header.topic, name)
         chosen = None if kept is None else kept.filter
@@ -281,12 +282,12 @@ class PullProcessor:
         return self._retried(header) if self._filters_retried(header.topic) else chosen
 
     def _brought(self, header: PullMessage) -> Wanted:
-        """Give the filter that the pull brings as an expression.
+        """Return the filter of the expression in the pull.
 
-        Java: PullMessageProcessor relies on an `assert` where an expression can't be read, and with
-        a JVM as it is usually started, gives every message.
+        Java: PullMessageProcessor relies on an `assert` where an expression can't be read, and a JVM with default
+        options returns every message.
         """
-        if not header.expression_type:  # Java: FilterAPI#build gives messages to "*" only
+        if not header.expression_type:  # Java: FilterAPI#build returns messages for "*" only
             return tag_codes_of(header.subscription or "")
         expression = header.subscription or ""
         chosen = filter_of(self._settings.broker, expression, header.expression_type)
@@ -316,7 +317,7 @@ def _code_of(status: GetStatus, queue_offset: int) -> ResponseCode:
 def _moved_answer(
     request: AnyCommand, moved: GetResult, topic: TopicConfig, group: SubscriptionGroupConfig
 ) -> Finished:
-    """The answer to a pull of a group that is to go on elsewhere."""
+    """Return the answer to a pull of a group that must go on at another offset."""
     return pull_answer(
         request,
         ResponseCode.PULL_OFFSET_MOVED,

@@ -1,7 +1,7 @@
-"""Looking messages and offsets up: by key (12), by id (33), by time and at the ends (29 to 32),
-and the entries of a queue (321).
+"""Look-ups of messages and offsets: by key (12), by id (33), by time and at the ends (29 to 32), and the entries of a
+queue (321).
 
-Source: upstream ``QueryMessageProcessor``, ``AdminBrokerProcessor``.
+Source: RocketMQ's ``QueryMessageProcessor``, ``AdminBrokerProcessor``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import QueryConsumeQueue, QueryMessage, QueueHeader, SearchOffset, ViewMessage
 
-_QUERY_COUNT_MAX = 64  # upstream: maxMsgsNumBatch
-_KEY_LENGTH_MAX = 32_767  # of all properties; to hash a longer one takes time and finds nothing
+_QUERY_COUNT_MAX = 64  # RocketMQ: maxMsgsNumBatch
+_KEY_LENGTH_MAX = 32_767  # of all properties; hashing a longer one takes time and finds nothing
 
 
 class QueryProcessor:
@@ -40,7 +40,7 @@ class QueryProcessor:
         if len(header.key) > _KEY_LENGTH_MAX:
             raise BrokerError(
                 ResponseCode.QUERY_NOT_FOUND,
-                f"no message has a key of {len(header.key)} characters, {_KEY_LENGTH_MAX} are possible",
+                f"no message has a key of {len(header.key)} characters, the limit is {_KEY_LENGTH_MAX}",
             )
         unique = header.unique_key_query
         count = self._store.config.default_query_max_num if unique else header.max_num
@@ -72,7 +72,7 @@ class QueryProcessor:
         return Response(fields={"offset": offset})
 
     def max_offset(self, peer: Peer, request: AnyCommand) -> Answer:
-        """30: the offset that the next message of a queue gets."""
+        """30: the offset of the next message of a queue."""
         header = fields_of(request, QueueHeader)
         return Response(fields={"offset": self._store.max_queue_offset(header.topic, header.queue_id)})
 
@@ -88,10 +88,9 @@ class QueryProcessor:
         return Response(fields={"timestamp": earliest_ms})
 
     def queue_entries(self, peer: Peer, request: AnyCommand) -> Steps:
-        """321: entries of a queue, and what a group wants of its topic.
+        """321: entries of a queue, and a group's filter for its topic.
 
-        Java: AdminBrokerProcessor#queryConsumeQueue gives any number of them, and makes a queue for
-        any number that is asked for.
+        Java: AdminBrokerProcessor#queryConsumeQueue returns any count of them, and creates a queue for any id.
         """
         header = fields_of(request, QueryConsumeQueue)
         topic, queue_id = header.topic, header.queue_id
@@ -101,7 +100,7 @@ class QueryProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         if header.count > ITEMS_MAX:
             raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"{header.count} entries are asked for, the limit is {ITEMS_MAX}"
+                ResponseCode.INVALID_PARAMETER, f"the request asks for {header.count} entries, the limit is {ITEMS_MAX}"
             )
         most = self._store.max_queue_offset(topic, queue_id)
         least = self._store.min_queue_offset(topic, queue_id)
@@ -118,7 +117,7 @@ class QueryProcessor:
         return answer if is_there else Response(remark=nothing)
 
     def _subscription(self, group: str | None, topic: str) -> tuple[SubscriptionData | None, str | None]:
-        """Give a group's filter of a topic with the expression in the file, or the reason why it is not known."""
+        """Return a group's filter for a topic with the expression in the file, or the reason why it is unknown."""
         if group is None:
             return None, None
         found = self._clients.subscription(group, topic)
@@ -130,7 +129,7 @@ class QueryProcessor:
 
 
 def record_at(store: MessageStore, physical_offset: int) -> bytes:
-    """The record at a place of the log that a client names; BrokerError says why there is none."""
+    """Return the record at a place of the log that a client names; BrokerError with the reason if there is none."""
     record = store.record_named_at(physical_offset)
     if record is None:
         why = store.explain_offset(physical_offset)

@@ -1,1 +1,1 @@
-"""The broker at the name servers, and the routes that it learns from them."""
+"""Registration with the name servers, and routes from them."""

@@ -1,4 +1,4 @@
-"""The broker at the name servers, and the routes that it learns from them."""
+"""Registration with the name servers, and routes from them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OnMaster = Callable[[str, str], bool]
 
 
 class RegistrationFeature(Feature):
-    """Registration, routes of topics, and topics that are created at all brokers.
+    """Registration, routes of topics, and topics that are created on all brokers.
 
-    In a slave, ``on_master`` is told of the master that a name server knows; ``retry_ms`` is the
-    pause before it is asked for again.
+    In a slave, ``on_master`` gets the master that a name server knows; ``retry_ms`` is the pause between requests for
+    it.
     """
 
     def __init__(
@@ -42,6 +42,6 @@ class RegistrationFeature(Feature):
         self.registration.topics_changed([config.topic_name or "" for config in changed.configs])
 
     def services(self) -> Sequence[Service]:
-        """Routes, and the creation at other brokers; without acting slaves, the registration."""
+        """Routes, and the creation on other brokers; without acting slaves, the registration."""
         registration = () if self._base.acts else (self.registration,)
         return (*registration, self.routes, self._spreading)

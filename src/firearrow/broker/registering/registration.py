@@ -1,12 +1,11 @@
-"""Registration of a broker with every name server, again and again.
+"""Periodic registration of a broker with every name server.
 
-Each name server is served by a task of its own, so that one which is slow or gone delays no other.
-A registration carries all topics; it is repeated every 30 s, which also renews the lease of two
-minutes. When a topic changes, one with only that topic and the new data version follows at once,
-unless the name server doesn't have the whole yet. A name server that fails is tried again soon,
-with the whole.
+Each name server has a separate task, so that a slow or dead one delays no other. A registration carries all topics; it
+is repeated every 30 s, which also renews the lease of two minutes. When a topic changes, a registration with only that
+topic and the new data version follows at once, unless the name server lacks the full one. A registration that fails is
+soon retried, with all topics.
 
-Source of the rules: upstream ``BrokerController#registerBrokerAll``, ``BrokerOuterAPI``.
+Source of the rules: RocketMQ's ``BrokerController#registerBrokerAll``, ``BrokerOuterAPI``.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ log = logging.getLogger(__name__)
 PERIOD_MS_MIN: Final = 10_000
 PERIOD_MS_MAX: Final = 60_000  # half of the lease that a name server gives
 RETRY_MS: Final = 3_000
-START_SECONDS_MAX: Final = 3.0  # a start doesn't wait longer for a name server that is silent
-UNREGISTER_SECONDS_MAX: Final = 3.0  # a stop doesn't wait longer: the lost connection says the same
-_TOPICS_HERE_MAX: Final = 100  # that are formatted here, in a millisecond or two; more by a thread
+START_SECONDS_MAX: Final = 3.0  # limit of a start's wait for a silent name server
+UNREGISTER_SECONDS_MAX: Final = 3.0  # limit of a stop's wait: the lost connection tells the same
+_TOPICS_HERE_MAX: Final = 100  # formatted in the event loop, in a millisecond or two; more in a thread
 
 _ALL: Final = PERM_READ | PERM_WRITE
 
 
 class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """The broker that registers; ``broker_addr`` (for clients) and ``ha_server_addr`` (slaves): ``ip:port``."""
+    """Identity of the broker; ``broker_addr`` (for clients) and ``ha_server_addr`` (slaves): ``ip:port``."""
 
     cluster_name: str
     broker_name: str
@@ -61,7 +60,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def identity_of(config: BrokerConfig, address: str, ha_port: int) -> Identity:
-    """Give the identity of a broker that serves clients at an address and slaves at a port."""
+    """Return the identity of a broker that serves clients at an address and slaves at a port."""
     ip = config.broker_ip2 or address.rpartition(":")[0]
     return Identity(
         cluster_name=config.broker_cluster_name,
@@ -80,7 +79,7 @@ def registration_of(
     access: Access,
     on_master: Callable[[str, str], bool] | None,
 ) -> Registration:
-    """Make it for a broker by its configuration; see `Registration`."""
+    """Make the registration of a broker from its configuration; see `Registration`."""
     config = settings.broker
     acts = config.enable_slave_acting_master
     return Registration(
@@ -99,7 +98,7 @@ def registration_of(
 
 
 def addresses_of(namesrv_addr: str) -> list[str]:
-    """The addresses in a setting ``host:port;host:port``, each once."""
+    """Return the addresses in a setting ``host:port;host:port``, each once."""
     return list(dict.fromkeys(part.strip() for part in namesrv_addr.split(";") if part.strip()))
 
 
@@ -108,19 +107,19 @@ class Registration(Service):
 
     Args:
         name_servers: their addresses, see ``addresses_of``.
-        identity: who registers.
-        topics: asked for all topics whenever they are sent.
-        data_version: asked for the version of the topics together with them.
-        permission: what clients may do with this broker; topics are registered with no more.
+        identity: identity of the broker.
+        topics: returns all topics, for each registration.
+        data_version: returns the version of these topics.
+        permission: the broker's permission, which limits that of each registered topic.
         period_ms: between two registrations, held between 10 and 60 s.
-        timeout_ms: what a name server has to answer.
-        on_master: told where the master takes slaves and clients, whenever a name server says so
-            to a slave, and says whether it is the right one; as long as that is not known, they
-            are asked every few seconds.
-        lease_ms: how long a name server is to know the broker without a word, where slaves act for
-            their master; else that is up to the name server.
+        timeout_ms: limit for a name server's answer.
+        on_master: gets the master's addresses for slaves and clients, whenever a name server tells
+            them to a slave. It returns True for the right master. Until then, the slave asks every
+            few seconds.
+        lease_ms: lease of the broker at the name server without heartbeats, where slaves act for
+            their master; otherwise the name server decides.
         compressed: whether the body is sent compressed (order and system flags get lost in it).
-        access: how to get in at the name servers, and as whom.
+        access: the access to the name servers, with credentials and TLS.
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class Registration(Service):
         self._on_master = on_master
         self._lacks_master = on_master is not None
         self.retry_ms = RETRY_MS
-        self.takes_leave = True  # when it stops; else it comes again with another number
+        self.takes_leave = True  # False if the broker comes back with another number
         self._whole = b"", 0
         self._whole_of: tuple[DataVersion, int] | None = None
         self._client = Client(access=access, on_lost=self._lost)
@@ -158,9 +157,9 @@ class Registration(Service):
         self._tasks = Tasks()
 
     async def start(self) -> None:
-        """Register with each name server, or fail to, and keep at it in the background.
+        """Register with each name server, or fail, and continue in the background.
 
-        Returns after 3 s at most; ``missing`` says who has not answered by then.
+        Returns after at most 3 s; ``missing`` names the servers without an answer.
         """
         for keeper in self._keepers:
             self._tasks.start(keeper.run(), f"registration with {keeper.address}")
@@ -172,7 +171,7 @@ class Registration(Service):
 
     @property
     def missing(self) -> list[str]:
-        """The name servers that don't know the broker, or not all of it."""
+        """Name servers that don't know the broker, or not all of it."""
         return [keeper.address for keeper in self._keepers if not keeper.knows_all]
 
     @property
@@ -182,19 +181,19 @@ class Registration(Service):
         return f"not registered with {missing}" if missing else None
 
     def topics_changed(self, names: Collection[str]) -> None:
-        """Tell the name servers of these topics at once; returns before they know."""
+        """Register these topics at once; returns before the name servers know them."""
         for keeper in self._keepers:
             keeper.wake(names)
 
     async def stop(self) -> None:
-        """Take leave of every name server; none is waited for longer than 3 s."""
+        """Unregister from every name server; the wait for each ends after 3 s."""
         await self._tasks.close()
         if self.takes_leave:
             await asyncio.gather(*(keeper.unregister() for keeper in self._keepers))
         await self._client.close()
 
     async def send_register(self, address: str, only: Collection[str] | None) -> None:
-        """Register all topics or some with one name server; raises what ``Client.call`` raises."""
+        """Register all topics or some with one name server; raises the errors of ``Client.call``."""
         body, crc32 = await self._body(only)
         fields: dict[str, str | int | bool] = {
             **msgspec.to_builtins(self._identity),
@@ -210,7 +209,7 @@ class Registration(Service):
             self._lacks_master = not self._on_master(found.get("haServerAddr", ""), found["masterAddr"])
 
     def seek_master(self) -> None:
-        """Ask the name servers for another master, again and again."""
+        """Ask the name servers for another master, periodically."""
         self._lacks_master = True
         for keeper in self._keepers:
             keeper.knows_all = False
@@ -222,13 +221,13 @@ class Registration(Service):
                 keeper.lost()
 
     def period_of(self, *, knows_all: bool) -> float:
-        """The seconds until a name server is told again."""
+        """Return the seconds until the next registration."""
         if knows_all and not self._lacks_master:
             return self._period_seconds
         return self.retry_ms / 1000
 
     async def send_unregister(self, address: str) -> None:
-        """Take leave of one name server; raises what ``Client.call`` raises."""
+        """Unregister from one name server; raises the errors of ``Client.call``."""
         fields = msgspec.to_builtins(self._identity)
         del fields["haServerAddr"]
         async with asyncio.timeout(UNREGISTER_SECONDS_MAX):
@@ -239,12 +238,11 @@ class Registration(Service):
 
     @property
     def period_seconds(self) -> float:
-        """Between two registrations."""
+        """Return the seconds between two registrations."""
         return self._period_seconds
 
     async def _body(self, only: Collection[str] | None) -> tuple[bytes, int]:
-        """A body and its checksum; that of many topics is made by a thread, if they have
-        changed."""
+        """Return a body and its checksum; a thread makes that of many topics, if they have changed."""
         allowed = self._permission()
         if only is not None:
             topics = self._topics()
@@ -286,8 +284,9 @@ class _Keeper:
         self._woken.set()
 
     def lost(self) -> None:
-        """Tell all in a moment: who closes the connection has been started anew, or has forgotten
-        the broker. Java: tells it when the period is over."""
+        """Register everything soon: the name server has started again, or has removed the broker. Java: registers at
+        the end of the period.
+        """
         self.knows_all = False
         self._is_lost = True
         self._woken.set()
@@ -304,17 +303,17 @@ class _Keeper:
                 async with asyncio.timeout(wait):
                     await self._woken.wait()
             except TimeoutError:
-                self.knows_all = False  # the period is over: send all, whatever they know
+                self.knows_all = False  # the period is over: send everything, even if the name server knows it
 
     async def register(self) -> None:
-        """Send what is to be sent now."""
+        """Send the registration that is due."""
         self._woken.clear()
         only = tuple(self._changed) if self.knows_all else None
         self._changed.clear()
         self.knows_all = await self._attempt(self._registration.send_register(self.address, only))
 
     async def unregister(self) -> None:
-        # Even one that failed: it may have taken a registration whose answer was lost.
+        # Even after a failure: the name server may have taken a registration whose answer was lost.
         await self._attempt(self._registration.send_unregister(self.address))
 
     async def _attempt(self, sending: Coroutine[Any, Any, None]) -> bool:
@@ -323,11 +322,11 @@ class _Keeper:
         except (OSError, FirearrowError) as error:
             if not self._failing:
                 log.warning(
-                    "name server can't be told: it is tried again", extra={"address": self.address, "error": error}
+                    "registration with a name server failed: retrying", extra={"address": self.address, "error": error}
                 )
             self._failing = True
             return False
         if self._failing:
-            log.info("name server is told again", extra={"address": self.address})
+            log.info("registration with a name server works again", extra={"address": self.address})
         self._failing = False
         return True

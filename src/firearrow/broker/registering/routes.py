@@ -1,11 +1,10 @@
-"""Routes: the queues of topics on all brokers of the cluster, as name servers tell them.
+"""Routes: the queues of topics on all brokers of the cluster, from the name servers.
 
-A route is asked for when somebody wants to know, and kept; after a while the next one who asks is
-told what is known, while the name servers are asked again. So nobody waits but the first, and a
-topic that nobody asks for costs nothing. Where no name server is configured, this broker is all
-there is.
+A route is requested on demand, and cached. After a while the next caller gets the cached route, while the name servers
+are asked again. So only the first caller waits, and an unused topic costs nothing. Without a configured name server,
+the routes have only this broker.
 
-Source: upstream ``TopicRouteInfoManager``, ``MQClientInstance#topicRouteData2TopicSubscribeInfo``.
+Source: RocketMQ's ``TopicRouteInfoManager``, ``MQClientInstance#topicRouteData2TopicSubscribeInfo``.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from firearrow.wire.command import FieldValue
 
 log = logging.getLogger(__name__)
 
-TOPICS_MAX: Final = 10_000  # that are known; of further ones the longest unused is forgotten
-ASKED_MAX: Final = 1_000  # topics that are asked for at once; beyond, nothing is known of others
-WAITING_MAX: Final = 10_000  # who wait for the queues of one topic
+TOPICS_MAX: Final = 10_000  # in the cache; beyond, the longest unused is dropped
+ASKED_MAX: Final = 1_000  # requests in flight; beyond, routes of other topics are unknown
+WAITING_MAX: Final = 10_000  # callers that wait for the queues of one topic
 ASK_SECONDS_MAX: Final = 3.0  # Java: GET_TOPIC_ROUTE_TIMEOUT
-LINE_SECONDS_MIN: Final = 60.0  # between two lines of the log about name servers that are silent
+LINE_SECONDS_MIN: Final = 60.0  # between two log lines about silent name servers
 
 Queues = tuple[MessageQueue, ...]
 Told = Callable[[Queues | None], None]
 
 
 def own_queues(topics: TopicTable, broker_name: str) -> Callable[[str], Queues | None]:
-    """Give what says which queues this broker has of a topic that can be read."""
+    """Return a function that returns this broker's queues of a readable topic."""
 
     def own(topic: str) -> Queues | None:
         config = topics.get(topic)
@@ -57,7 +56,7 @@ def own_queues(topics: TopicTable, broker_name: str) -> Callable[[str], Queues |
 
 
 def routes_of(settings: Settings, topics: TopicTable, clock: Clock, access: Access) -> TopicRoutes:
-    """Make them for a broker that has these topics itself."""
+    """Make the routes of a broker that has these topics itself."""
     config = settings.broker
     return TopicRoutes(
         addresses_of(config.namesrv_addr),
@@ -69,17 +68,17 @@ def routes_of(settings: Settings, topics: TopicTable, clock: Clock, access: Acce
 
 
 class _Known(NamedTuple):
-    """A route and the time at which it was found; None for no such topic."""
+    """Route, and the time of its answer; None for no such topic."""
 
     queues: Queues | None
     at: float
 
 
 class TopicRoutes(Service):
-    """The readable queues of topics.
+    """Readable queues of topics.
 
-    ``own`` gives those of this broker. ``refresh_seconds`` is asked how old an answer may get.
-    ``access`` is how to get in at the name servers, and as whom.
+    ``own`` returns the queues of this broker. ``refresh_seconds`` returns the maximum age of an answer. ``access`` is
+    the access to the name servers, with credentials and TLS.
     """
 
     def __init__(
@@ -102,16 +101,17 @@ class TopicRoutes(Service):
         self._say_again_at = 0.0
 
     async def start(self) -> None:
-        """Nothing is asked before somebody wants to know."""
+        """Do nothing: routes are requested on demand."""
 
     async def stop(self) -> None:
-        """Ask no more; who waits is not told anything."""
+        """Ask no more; waiting callers get no answer."""
         await self._tasks.close()
         await self._client.close()
 
     def find(self, topic: str, tell: Told) -> None:
-        """Tell the queues of a topic, sorted, at once if they are known; None: there is no such
-        topic, or nobody knows."""
+        """Pass the queues of a topic to ``tell``, sorted, at once if they are cached. None: there is no such topic, or
+        its route is unknown.
+        """
         if not self._name_servers:
             tell(self._own(topic))
             return
@@ -156,8 +156,9 @@ class TopicRoutes(Service):
         return None if route is None else readable(topic, route)
 
     async def route(self, topic: str) -> Route | None:
-        """Give the route of a topic by the first name server that answers; None if there is no such topic. Raises
-        ConnectionError if none answers, BrokerError if it refuses."""
+        """Return the route of a topic from the first name server that answers; None if there is no such topic. Raises
+        ConnectionError if none answers, BrokerError if it refuses.
+        """
         if not self._name_servers:
             return None
         fields: dict[str, FieldValue] = {"topic": topic, "acceptStandardJsonOnly": True}
@@ -179,11 +180,11 @@ class TopicRoutes(Service):
         now = self._monotonic()
         if now >= self._say_again_at:
             self._say_again_at = now + LINE_SECONDS_MIN
-            log.warning("no name server says where a topic is", extra={"topic": topic, "error": error})
+            log.warning("no name server returns the route of a topic", extra={"topic": topic, "error": error})
 
 
 def readable(topic: str, route: Route) -> Queues:
-    """The queues of a route that may be read, sorted as Java's clients sort them."""
+    """Return the readable queues of a route, in the order of Java's clients."""
     return tuple(
         MessageQueue(topic, queues.broker_name, queue_id)
         for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)

@@ -1,9 +1,9 @@
-"""A topic that a send creates is created on all masters of the cluster (`autoCreateTopicOnAll`).
+"""Creation of a topic on all masters of the cluster, after a send has created it on one (`autoCreateTopicOnAll`).
 
-RocketMQ creates it on the broker that the send came to. Its clients then learn that the topic is
-there, and nowhere else: all its messages stay with one broker. Here that broker asks the name
-servers for the other masters, and has those create it that lack it. It is done behind the answer to
-the send; a master that can't be asked creates the topic when a send comes to it.
+RocketMQ creates it on the broker that received the send. Its clients then learn that the topic is there, and nowhere
+else: all its messages stay with one broker. Here that broker asks the name servers for the other masters, and creates
+it on those that lack it. That happens after the answer to the send. A master that can't be reached creates the topic
+when it receives a send.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from firearrow.wire.codes import RequestCode
 log = logging.getLogger(__name__)
 
 WAITING_MAX: Final = 10_000
-"""Topics that are still to be spread; of further ones nothing is told to others."""
+"""Limit of the topics that wait for their spreading; further ones are not created on other masters."""
 CALL_SECONDS_MAX: Final = 3.0
 
 
 def spreading_of(settings: Settings, address: str) -> Spreading:
-    """Make it for a broker that serves clients at an address."""
+    """Make the spreading of a broker that serves clients at an address."""
     config = settings.broker
     return Spreading(
         lambda: settings.broker.auto_create_topic_on_all,
@@ -46,10 +46,10 @@ def spreading_of(settings: Settings, address: str) -> Spreading:
 
 
 class Spreading(SerialWorker[TopicConfig]):
-    """Has other masters create topics.
+    """Creates topics on other masters.
 
-    ``is_wanted`` is asked each time. ``name_servers``, the cluster's name and the own address say
-    who the others are; ``access`` is how to get in there, and as whom.
+    ``is_wanted`` is called each time. ``name_servers``, the cluster's name and the own address determine the other
+    masters. ``access`` is the access to them, with credentials and TLS.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Spreading(SerialWorker[TopicConfig]):
         self._client = Client(access=access)
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Cancel the creation in progress, and drop the others."""
         await super().stop()
         await self._client.close()
 
     def made(self, made: TopicMade) -> None:
-        """Have the others create a topic soon, if that is wanted."""
+        """Queue the creation of a topic on the other masters, if it is wanted."""
         if self._name_servers and self._is_wanted():
             self._add(made.config)
 
@@ -90,7 +90,7 @@ class Spreading(SerialWorker[TopicConfig]):
                 _say(item, error)
 
     async def _others(self) -> list[str]:
-        """The masters of the cluster but this one."""
+        """Return the other masters of the cluster."""
         info = await first_answer(self._name_servers, self._info)
         names = info.cluster_addr_table.get(self._cluster, [])
         brokers = (info.broker_addr_table[name] for name in names if name in info.broker_addr_table)
@@ -103,7 +103,7 @@ class Spreading(SerialWorker[TopicConfig]):
         return fastjson.decode(answer.body, ClusterInfo)
 
     async def _create(self, address: str, config: TopicConfig) -> None:
-        """Have a master create a topic that it lacks; one that it has stays as it is."""
+        """Create a topic on a master that lacks it; an existing one stays unchanged."""
         topic = {"topic": config.topic_name or ""}
         try:
             await self._client.call(address, RequestCode.GET_TOPIC_CONFIG, topic, timeout_seconds=CALL_SECONDS_MAX)

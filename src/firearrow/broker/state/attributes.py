@@ -1,11 +1,10 @@
-"""Attributes of topics and groups: which exist, what they may be, how a request changes them.
+"""Attributes of topics and groups: their names, their values, and their changes by requests.
 
-A request gives changes, ``+key=value`` to add or alter and ``-key`` to delete; a topic or group
-holds the outcome, without signs. When it is created only additions make sense. Some attributes
-decide how a topic's files look and are fixed from then on.
+A request has changes, ``+key=value`` to add or alter and ``-key`` to delete; a topic or group has the outcome, without
+signs. At its creation only additions are possible. Some attributes decide the form of a topic's files and are fixed
+from then on.
 
-Source: upstream ``TopicAttributes``, ``SubscriptionGroupAttributes``, ``AttributeUtil``,
-``AttributeParser``.
+Source: RocketMQ's ``TopicAttributes``, ``SubscriptionGroupAttributes``, ``AttributeUtil``, ``AttributeParser``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from firearrow.wire.codes import ResponseCode
 
 
 class Attribute(NamedTuple):
-    """One attribute: whether it may change after creation, and what is wrong with a value."""
+    """Attribute: True if it may change after creation, and a function that returns the fault of a value."""
 
     changeable: bool
     fault: Callable[[str], str | None]
@@ -46,12 +45,12 @@ def _between(least: int, most: int) -> Callable[[str], str | None]:
 
 def _policy(value: str) -> str | None:
     if value == COMPACTION:
-        return "there are no compaction topics: all messages go with the log's files"
+        return "there are no compaction topics: all messages are deleted with the log's files"
     return _one_of("DELETE", COMPACTION)(value)
 
 
 def _any(_: str) -> None:
-    """No text is wrong."""
+    """Accept any text."""
 
 
 _BOOLEAN: Final = _one_of("true", "false")
@@ -94,7 +93,7 @@ def has_priorities(topic: TopicConfig) -> bool:
 
 
 def parse_changes(text: str | None) -> dict[str, str]:
-    """Read ``+k=v,-k`` into changes by signed key; raises BrokerError that says what is wrong."""
+    """Read ``+k=v,-k`` into changes by signed key; BrokerError names the fault."""
     changes: dict[str, str] = {}
     for part in filter(None, (text or "").split(",")):
         key, equals, value = part.partition("=")
@@ -113,9 +112,9 @@ def parse_changes(text: str | None) -> dict[str, str]:
 def altered(
     known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Give the attributes after the changes; ``current`` is None on creation.
+    """Return the attributes after the changes; ``current`` is None on creation.
 
-    Raises BrokerError that names the key and why it can't be changed so.
+    Raises BrokerError that names the key and the reason against its change.
     """
     outcome = dict(current or {})
     seen: set[str] = set()

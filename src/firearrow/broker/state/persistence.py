@@ -1,11 +1,10 @@
 """The JSON files below ``config/`` that hold a broker's state.
 
-A file has one owner, which says what its content is. Nothing that a file held is lost: fields that
-this release does not know are written back as they were read. In place of a file may stand a
-database, see `rows`.
+A file has one owner, which provides its content. Nothing in a file is lost: fields unknown to this release are written
+back as they were read. A database may take the place of a file, see `rows`.
 
-A change that must not be lost is kept at once (`StateFile.keep`), at a cost that does not depend on
-how much there is; the file itself is written now and then, by a thread, and at a stop.
+A change that must not be lost is stored at once (`StateFile.keep`), at a cost that does not depend on the size of the
+state. A thread writes the file itself from time to time, and a stop writes it.
 """
 
 from __future__ import annotations
@@ -31,47 +30,47 @@ T = TypeVar("T")
 CONFIG_DIRECTORY: Final = "config"
 
 Rest = Callable[[], object]
-"""What a thread calls after each millisecond or two of its work, so that others get theirs done."""
+"""Called by a thread after each millisecond or two of its work, to let other threads run."""
 
 
 def no_rest() -> None:
-    """Go on at once: nobody waits."""
+    """Continue at once: no other thread waits."""
 
 
 class Storage(Protocol):
-    """Storage of one state; it takes and gives the content of the state's JSON file."""
+    """Storage of one state, in the form of the content of the state's JSON file."""
 
-    lags: bool  # whether what was appended is yet to be written
+    lags: bool  # True if appended changes are not written yet
 
     def read(self) -> tuple[dict[str, Any], bool]:
-        """Give what is kept, nothing if nothing was, and whether it is what was written last.
+        """Return the stored content, empty if there is none, and True if it is the last one written.
 
-        Raises ConfigError when nothing can be read of what there is.
+        Raises ConfigError when content exists and can't be read.
         """
 
     def append(self, change: Change, *, must: bool = True) -> None:
-        """Keep a change; it outlives the process from now on, and the machine after `sync`.
+        """Store a change; it outlives the process from now on, and the machine after `sync`.
 
-        Raises OSError when the disk refuses, unless it ``must`` not be kept.
+        Raises OSError when the disk fails, if it ``must`` be stored now.
         """
 
     def sync(self) -> None:
-        """Return once what was appended is on the disk, in any thread; OSError if it refuses."""
+        """Return once the appended changes are durable, in any thread; OSError if the disk fails."""
 
     def cut(self) -> None:
-        """Note that the state as it is now is going to be written."""
+        """Prepare to write the present state."""
 
     def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
-        """Keep a state; in any thread, one at a time. Raises OSError when the disk refuses."""
+        """Write a state; in any thread, one at a time. Raises OSError when the disk fails."""
 
     def close(self, content: Mapping[str, Any] | None = None) -> None:
-        """Let go of it; ``content`` is what was appended and written."""
+        """Close it; ``content`` is the state with all changes."""
 
 
 class JsonFile:
-    """A state in a JSON file; ``generations`` of its contents are kept (`firearrow.files`).
+    """State in a JSON file; ``generations`` of its contents are kept (`firearrow.files`).
 
-    What is appended goes to a journal beside it; ``tables`` are the fields that have entries.
+    Changes are appended to a journal beside it; ``tables`` are the fields with entries.
     """
 
     lags = True
@@ -84,16 +83,16 @@ class JsonFile:
         self._text = fastjson.PrettyText()
 
     def read(self) -> tuple[dict[str, Any], bool]:
-        """Give what the file holds, see `read_json`."""
+        """Return the content of the file, see `read_json`."""
         self._journal.resume()
         return read_json(self.path, self._tables)
 
     def append(self, change: Change, *, must: bool = True) -> None:
-        """Note a change in the journal."""
+        """Append a change to the journal."""
         self._journal.append(change, must=must)
 
     def sync(self) -> None:
-        """Bring the journal to the disk."""
+        """Make the journal durable."""
         self._journal.sync()
 
     def cut(self) -> None:
@@ -101,7 +100,7 @@ class JsonFile:
         self._journal.cut()
 
     def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
-        """Replace the file, and remove the journal of what it has now."""
+        """Replace the file, and remove the journals that it makes obsolete."""
         pieces = []
         for piece in self._text.pieces(content):
             pieces.append(piece)
@@ -110,20 +109,19 @@ class JsonFile:
         self._journal.drop()
 
     def close(self, content: Mapping[str, Any] | None = None) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def __str__(self) -> str:
-        """Its path."""
+        """Path of the file."""
         return str(self.path)
 
 
 class StateFile:
-    """The storage of one state, and whether it is behind its owner.
+    """Storage of one state, which may be behind its owner.
 
-    ``storage`` None keeps the state in memory only. Where `prepare` is used, what ``content`` gives
-    must not change any more. What can be made of that alone, ``complete`` makes: in the thread that
-    writes, so that the event loop need not. That calls ``before_write`` first, which brings to the
-    disk what the content rests on.
+    ``storage`` None keeps the state in memory only. With `prepare`, the result of ``content`` must not change later.
+    ``complete`` adds the parts that depend on it alone, in the thread that writes, to spare the event loop. That thread
+    calls ``before_write`` first, which makes the data behind the content durable.
     """
 
     def __init__(
@@ -139,17 +137,16 @@ class StateFile:
         self._before_write = before_write
         self.behind = False
         self._refused = False
-        self.unsynced = False  # whether something was kept that is perhaps not on the disk
+        self.unsynced = False  # True if a stored change may not be durable
         self.on_kept: Callable[[], None] | None = None
-        """Hears that a change was kept, which the file is perhaps behind now."""
+        """Called after a change was stored, when the file may be behind."""
         self.changed: Event[Change] = Event()
-        """Told of each change when it is kept."""
+        """Event of each change, when it is stored."""
 
     def read(self) -> dict[str, Any]:
-        """Give what the storage holds, nothing if nothing was ever written.
+        """Return the content of the storage, empty if nothing was ever written.
 
-        A storage that had to fall back on an earlier content is behind it. Raises ConfigError when
-        it can't be read.
+        A storage that had to fall back on an earlier content is behind it. Raises ConfigError when it can't be read.
         """
         if self._storage is None:
             return {}
@@ -158,10 +155,10 @@ class StateFile:
         return found
 
     def keep(self, change: Change, *, must: bool = True) -> None:
-        """Keep a change at once, which outlives the process then; the file will follow.
+        """Store a change at once, so that it outlives the process; the file follows.
 
-        Raises DiskFull when the disk refuses: then the change is not to be made. One that ``must``
-        not be kept is made all the same, and kept when the disk takes it.
+        Raises DiskFull when the disk fails: then the caller must not make the change. Without ``must``, the caller
+        makes the change nevertheless, and it is stored when the disk accepts it.
         """
         storage = self._storage
         if storage is None:
@@ -181,7 +178,7 @@ class StateFile:
         self.changed(change)
 
     def sync(self) -> None:
-        """Return once what was kept is on the disk, in any thread; OSError if it refuses."""
+        """Return once the stored changes are durable, in any thread; OSError if the disk fails."""
         storage = self._storage
         if storage is not None and self.unsynced:
             self.unsynced = False
@@ -192,11 +189,10 @@ class StateFile:
                 raise
 
     def prepare(self) -> Callable[[Rest], None] | None:
-        """Take the state as it is now; what is returned writes it, in any thread, before the next
-        is prepared.
+        """Take the present state; the returned function writes it, in any thread, before the next call.
 
-        None if the storage is not behind. A disk that refuses is logged and leaves it behind, so
-        that it is tried again: the state itself is sound.
+        None if the storage is up to date. A failing disk is logged and leaves the storage behind, so that the write is
+        retried: the state itself is sound.
         """
         if not self.behind:
             return None
@@ -222,28 +218,28 @@ class StateFile:
         return write
 
     def save(self) -> None:
-        """Write the state, here and now, if the file is behind it."""
+        """Write the state now, in this thread, if the file is behind it."""
         write = self.prepare()
         if write is not None:
             write(no_rest)
 
     def close(self) -> None:
-        """Let go of the storage; nothing is written any more."""
+        """Close the storage; nothing is written any more."""
         if self._storage is not None:
             self._storage.close(self._complete(self._content()))
             self._storage = None
 
 
 def unknown_fields(raw: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Give the fields that are none of the known."""
+    """Return the fields that are not among the known ones."""
     names = set(known)
     return {name: value for name, value in raw.items() if name not in names}
 
 
 def typed(value: Any, type_: type[T], where: str) -> T:
-    """Give a part of a file as a type; ConfigError says what does not fit, and where.
+    """Return a part of a file as a type; ConfigError names the fault and its place.
 
-    A field that is null counts as absent, as Java takes it.
+    A field that is null counts as absent, as in Java.
     """
     if isinstance(value, dict):
         value = {name: item for name, item in value.items() if item is not None}
@@ -254,12 +250,12 @@ def typed(value: Any, type_: type[T], where: str) -> T:
 
 
 def wire_names(struct_type: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Give the names of a struct's fields in JSON."""
+    """Return the names of a struct's fields in JSON."""
     return struct_type.__struct_encode_fields__
 
 
 def with_unknown(value: msgspec.Struct, unknown: Mapping[str, Any]) -> Any:
-    """Give what to write for a struct that was read with unknown fields beside its own."""
+    """Return the form of a struct to write, with the unknown fields that were read with it."""
     if not unknown:
         return value
     own = {
@@ -272,10 +268,10 @@ def with_unknown(value: msgspec.Struct, unknown: Mapping[str, Any]) -> Any:
 def all_with_unknown(
     table: Mapping[str, msgspec.Struct], unknown_of: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Give what to write for a table, some entries of which were read with unknown fields.
+    """Return the form of a table to write, with the unknown fields of some entries.
 
-    Of the two the shorter is gone through, besides a copy: a table is written as a whole, and one
-    new entry of it at a time.
+    The function iterates over the shorter of the two, apart from a copy: a table is written as a whole, or one new
+    entry at a time.
     """
     both = table.keys() & unknown_of.keys()
     return {**table, **{name: with_unknown(table[name], unknown_of[name]) for name in both}}

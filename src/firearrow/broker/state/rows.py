@@ -1,4 +1,4 @@
-"""State in RocksDB: where a broker with ``storeType=defaultRocksDB`` keeps topics, groups, offsets.
+"""State in RocksDB: topics, groups and offsets of a broker with ``storeType=defaultRocksDB``.
 
 Format: ``firearrow.state``.
 """
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Rows:
-    """A state in a database; takes and gives what its JSON file would hold."""
+    """State in a database, in the form of its JSON file."""
 
     lags = False
 
@@ -42,7 +42,7 @@ class Rows:
         self._pending: dict[Row, bytes | None] = {}  # of changes that were made nevertheless
 
     def read(self) -> tuple[dict[str, Any], bool]:
-        """Open the database and give what it holds, or a newer JSON file; see `Storage`."""
+        """Open the database and return its content, or that of a newer JSON file; see `Storage`."""
         database = self._opened()
         try:
             self._written = rows_of(database.tables, self._part)
@@ -96,7 +96,7 @@ class Rows:
         database.write(batch, sync=False)
 
     def sync(self) -> None:
-        """Bring the rows to the disk."""
+        """Make the rows durable."""
         self._opened().sync()
 
     def cut(self) -> None:
@@ -107,7 +107,7 @@ class Rows:
                 self._pending = {}
 
     def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
-        """Write the rows that have changed; each is written already where changes are appended."""
+        """Write the rows that have changed; appended changes are already written."""
         if self._pending:
             raise OSError(errno.ENOSPC, "the last changes could not be written", str(self))
         if self._appended:
@@ -129,7 +129,7 @@ class Rows:
         self._written, self._last = rows, content
 
     def __str__(self) -> str:
-        """Its directory."""
+        """Directory of the database."""
         return str(self._path)
 
     def _rows(self, content: Mapping[str, Any]) -> Iterator[tuple[Row, bytes]]:
@@ -142,7 +142,7 @@ class Rows:
         yield (VERSION_FAMILY, VERSION_KEY), fastjson.dumps(content["dataVersion"])
 
     def close(self, content: Mapping[str, Any] | None = None) -> None:
-        """Close the database, and leave a JSON file of the same."""
+        """Close the database, and leave a JSON file with the same content."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -157,7 +157,7 @@ class Rows:
 
 
 def storage_of(store_root: Path | None, part: StatePart, *, in_database: bool, generations: int) -> Storage | None:
-    """Give the place of a state below the root of a store; None without a store."""
+    """Return the storage of a state below the root of a store; None without a store."""
     if store_root is None:
         return None
     path = store_root / CONFIG_DIRECTORY / part.file_name

@@ -1,8 +1,8 @@
-"""The configuration as it is now.
+"""Present configuration of a broker.
 
-Configurations are frozen; a change at run time (request 25) puts new ones in their place. Whoever
-obeys a key that is `LIVE` in its table reads it here each time it matters; the others, a port or a
-file size for example, are as they were at the start. Source: upstream ``Configuration``.
+Configurations are frozen; a change at run time (request 25) replaces them by new ones. A part that obeys a `LIVE` key
+reads it here each time. Other keys, for example ports and file sizes, keep their values from the start. Source:
+RocketMQ's ``Configuration``.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _NEVER_CHANGED: Final = ("brokerConfigPath", "configBlackList", "rocketmqHome")
 
 
 class SharedFile(NamedTuple):
-    """A configuration of several brokers, where keys of one have its name before them."""
+    """Configuration file of several brokers, in which the keys of one have its name as a prefix."""
 
     path: Path
     broker: str
 
     def change(self, pairs: Mapping[str, str]) -> None:
-        """Set keys of the broker; nothing is lost where others do so at the same time.
+        """Set keys of the broker; concurrent changes of other brokers are not lost.
 
-        Raises OSError or ConfigError; then the file is what it was.
+        Raises OSError or ConfigError; then the file is unchanged.
         """
         directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -51,8 +51,8 @@ class SharedFile(NamedTuple):
 class Settings:
     """The present configuration of broker and store.
 
-    ``file`` is the file that a change is written to, the one that the broker was started with.
-    What a request has changed is told as `SettingsChanged`.
+    ``file`` is the configuration file that the broker was started with, which gets the changes. The event
+    `SettingsChanged` names the keys that a request has changed.
     """
 
     def __init__(
@@ -72,24 +72,24 @@ class Settings:
         self._file = file
 
     def text(self) -> str:
-        """Give all keys and their values, one ``key=value`` a line, in order of the keys.
+        """Return all keys and their values, one ``key=value`` a line, in order of the keys.
 
-        Left out are those with secrets. Java: AdminBrokerProcessor#getBrokerConfig tells them.
+        Secrets are left out. Java: AdminBrokerProcessor#getBrokerConfig returns them.
         """
         pairs = public_properties(self.broker) | public_properties(self.store)
         return properties.dumps(dict(sorted(pairs.items())))
 
     def is_fixed(self, key: str) -> bool:
-        """Tell whether no client may change a key (upstream ``configBlackList``)."""
+        """Tell whether no client may change a key (RocketMQ: ``configBlackList``)."""
         listed = (name.strip() for name in self.broker.config_black_list.split(";"))
         return key in _NEVER_CHANGED or key in listed
 
     def change(self, pairs: Mapping[str, str]) -> None:
-        """Set keys, here and in the file, and tell who wants to know.
+        """Set keys, here and in the file, and notify the listeners.
 
-        A key that RocketMQ does not know either is ignored with a log entry, as upstream. Raises
-        ConfigError for what can't be changed so, and OSError when the file can't be written; then
-        nothing is changed. Java: Configuration#update has changed by then.
+        A key that RocketMQ does not know either is ignored with a log entry, as in RocketMQ. Raises ConfigError for
+        keys or values that can't be changed, and OSError when the file can't be written; then nothing is changed. Java:
+        Configuration#update has changed the values at that point.
         """
         own = acceptable(pairs, self.broker, self.store, servers=KEY_GROUPS)
         store_keys = keys(StoreConfig)

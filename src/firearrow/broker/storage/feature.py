@@ -128,9 +128,9 @@ class Healing(SerialWorker[RecordDamaged]):
         except (OSError, FirearrowError) as error:
             why = str(error)
         if why is None:
-            log.warning("damaged record is as it was: a replica has it", extra=extra)
+            log.warning("damaged record is restored from a replica", extra=extra)
         else:
-            log.error("a replica does not help", extra={**extra, "reason": why})
+            log.error("damaged record can't be restored from a replica", extra={**extra, "reason": why})
 
     async def _healed(self, record: RecordDamaged, replica: Source) -> str | None:
         """Repair a record; return the reason if that is not possible."""

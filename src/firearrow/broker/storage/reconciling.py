@@ -1,4 +1,4 @@
-"""Reconciling: a start makes topics, groups and the messages in the store fit together."""
+"""Reconciliation of topics, groups and the messages in the store, at a start."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from firearrow.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-TOLD_SECONDS: Final = 30.0  # so old are the offsets that a slave knows in controller mode, at most
-ACTS_SECONDS: Final = 90.0  # and those of one that acts for its master
-LOST_MS: Final = 10_000  # so old may be a delivery that the log has lost
-LOST_MESSAGES_MAX: Final = 1 << 20  # of a level of which it may have lost the deliveries
+TOLD_SECONDS: Final = 30.0  # maximum age of the offsets of a slave in controller mode
+ACTS_SECONDS: Final = 90.0  # and of those of a slave that acts for its master
+LOST_MS: Final = 10_000  # maximum age of a delivery that the log has lost
+LOST_MESSAGES_MAX: Final = 1 << 20  # of a level that may have lost its deliveries
 
 
 def pass_pops(store: MessageStore, offsets: ConsumerOffsets, seconds: float = ACTS_SECONDS) -> None:
-    """Have groups go on behind what they popped in the last ``seconds`` of the log."""
+    """Move groups behind the messages that they popped in the last ``seconds`` of the log."""
     pops = go_on_behind_pops(store, offsets, seconds)
     log.info("groups go on behind their pops", extra={"count": pops})
 
 
 def place_groups(store: MessageStore, offsets: ConsumerOffsets, write_seconds: float) -> None:
-    """See that groups get what takes the place of lost messages (`ConsumerOffsets.go_back`),
-    and after a kill go on behind what they popped; offsets are written so often.
+    """Move groups back where they would miss the successors of lost messages (`ConsumerOffsets.go_back`). After a kill,
+    move them behind their pops; ``write_seconds`` is the interval between writes of offsets.
 
-    What was killed may have been a slave, which knew offsets behind what it had of the log.
+    The killed broker may have been a slave, with offsets older than its log.
     """
     if not store.was_closed:
         pass_pops(store, offsets, max(2 * write_seconds, TOLD_SECONDS))
@@ -41,13 +41,13 @@ def place_groups(store: MessageStore, offsets: ConsumerOffsets, write_seconds: f
     found = offsets.go_back(store.max_queue_offset)
     if found:
         log.warning(
-            "groups go back to the end of queues: messages that they consumed are not here",
+            "groups go back to the end of queues: messages that they consumed are lost",
             extra={"count": len(found), "topics": sorted({topic for topic, _ in found})[:10]},
         )
 
 
 def adopt_queues(store: MessageStore, topics: TopicTable) -> None:
-    """See that messages have a topic, and deleted topics no messages (`TopicTable.adopt`)."""
+    """Give messages a topic, and delete the messages of deleted topics (`TopicTable.adopt`)."""
     for topic in topics.adopt(store.queues_left(topics.table)):
         log.info("queues are deleted again: their topic was deleted", extra={"topic": topic})
         store.delete_topic(topic)
@@ -55,8 +55,8 @@ def adopt_queues(store: MessageStore, topics: TopicTable) -> None:
 
 
 def load_deliveries(store: MessageStore, offsets: DelayOffsets) -> None:
-    """Read how far delay levels are delivered. Where the log may have lost its end, and deliveries
-    with it, they go back by some seconds: what the log still has is not delivered again.
+    """Read the progress of delay levels. Where the log may have lost its end, and deliveries with it, they go back by
+    some seconds. Messages that are still in the log are not delivered again.
 
     Raises ConfigError when the file can't be read.
     """

@@ -1,13 +1,12 @@
 """Writes of a broker's state files, and answers that wait for the disk.
 
-What a request changes outlives the process before the request is answered (`StateFile.keep`). What
-an administrator or a heartbeat changes is on the disk before that, too: the answers of some
-milliseconds wait for one sync, in a thread. A send or a pull that made its topic or group is not
-held up: a start gives a topic to messages that have none. The files themselves follow by a thread
-within a second of a change (`Following`), each at most once a second, since to write them takes the
-longer the more there is. That thread rests three times as long as it works: the event loop gives up
-the interpreter at each system call, and got it back half a millisecond later each time, which made
-100 ms of formatting 70 of waiting.
+A change by a request outlives the process before the request is answered (`StateFile.keep`). A change by an
+administrator or a heartbeat is also durable before the answer: the answers of some milliseconds wait for one sync, in a
+thread. A send or a pull that made its topic or group does not wait: a start gives a topic to messages without one. A
+thread writes the files themselves within a second of a change (`Following`), each at most once a second, since the time
+to write them grows with their content. That thread rests three times as long as it works. The event loop gives up the
+interpreter at each system call, and got it back half a millisecond later each time, which made 100 ms of formatting 70
+of waiting.
 """
 
 from __future__ import annotations
@@ -35,25 +34,24 @@ REST_SECONDS: Final = 0.003
 
 _Waiting = tuple[Peer, AnyCommand, Response | bytes]
 Confirming = Callable[[Peer, AnyCommand, Response | bytes], Finished]
-"""Gives an answer, perhaps another one, or None and sends it later."""
+"""Returns an answer, perhaps another one, or None and sends it later."""
 
 
 class Kept(Protocol):
-    """A state that keeps changes at once, so that they outlive the process."""
+    """State that stores changes at once, so that they outlive the process."""
 
-    unsynced: bool  # whether something was kept that is perhaps not on the disk
+    unsynced: bool  # True if a stored change may not be durable
 
     def sync(self) -> None:
-        """Return once what was kept is on the disk, in any thread; OSError if it refuses."""
+        """Return once the stored changes are durable, in any thread; OSError if the disk fails."""
         ...
 
 
 class Saving(Service):
-    """Syncs what keeps changes, and writes state files, in the default executor of the running
-    event loop.
+    """Service that syncs stored changes, and writes state files, in the default executor of the running event loop.
 
-    ``kept`` are those of which changes are kept at once; files may be any. Answers to codes of
-    ``confirming`` go through that when the changes are on the disk.
+    ``kept`` are the states that store changes at once; any files may be written. Answers to codes of ``confirming`` go
+    through that function when the changes are durable.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class Saving(Service):
         self._hurry = threading.Event()
 
     def holding(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """Give handlers whose answers wait until what they changed is on the disk."""
+        """Return handlers whose answers wait until their changes are durable."""
         return {code: self._holding(handler) for code, handler in handlers.items()}
 
     def _holding(self, handler: Handler) -> Handler:
@@ -78,7 +76,7 @@ class Saving(Service):
 
         def handle(peer: Peer, request: AnyCommand) -> Answer:
             answer = handler(peer, request)
-            if type(answer) is bytes:  # of those requests of which there may be many
+            if type(answer) is bytes:  # of requests that may be frequent
                 for file in kept:
                     if file.unsynced:
                         return self._held(peer, request, answer)
@@ -90,8 +88,9 @@ class Saving(Service):
         return handle
 
     def holding_several(self, handlers: Mapping[int, BulkHandler]) -> dict[int, BulkHandler]:
-        """The same for several requests at once, which change nothing themselves: while something
-        is not on the disk yet, each goes its own way."""
+        """Return bulk handlers that change nothing themselves. While a change is not durable yet, they leave each
+        request to the handler of one.
+        """
         return {code: self._holding_several(handler) for code, handler in handlers.items()}
 
     def _holding_several(self, handler: BulkHandler) -> BulkHandler:
@@ -116,28 +115,28 @@ class Saving(Service):
         return answer if confirm is None else confirm(peer, request, answer)
 
     def _has_unsynced(self) -> bool:
-        """Tell whether something changed, whoever made the change: the answer may tell of it."""
+        """Tell whether any change is not durable: the answer may contain it."""
         for file in self._kept:  # noqa: SIM110 - `any` with a generator takes three times as long
             if file.unsynced:
                 return True
         return False
 
     async def _sync(self) -> None:
-        """Sync as long as answers wait; those that come meanwhile wait for the next sync."""
+        """Sync as long as answers wait; later ones wait for the next sync."""
         while self._waiting:
             waiting, self._waiting = self._waiting, []
             refusal = None
             try:
                 await self._loop.run_in_executor(None, _sync_all, self._kept)
             except OSError as error:
-                log.error("change of state can't be brought to the disk", extra={"error": error})
+                log.error("change of state can't be made durable", extra={"error": error})
                 refusal = _refusal(error)
-            except Exception as error:  # the boundary: nobody else would ever answer those who wait
-                log.error("change of state can't be brought to the disk", exc_info=error)
+            except Exception as error:  # the boundary: otherwise the waiting requests would never be answered
+                log.error("change of state can't be made durable", exc_info=error)
                 refusal = _refusal(error)
             for peer, request, answer in waiting:
                 peer.owed -= 1
-                assert peer.owed >= 0, "what is owed is answered once"
+                assert peer.owed >= 0, "an owed answer is sent once"
                 confirm = self._confirming.get(request.code) if refusal is None else None
                 ready: Finished = refusal or answer
                 if confirm is not None:
@@ -147,7 +146,7 @@ class Saving(Service):
         self._syncing = None
 
     def write(self, *files: StateFile) -> None:
-        """Have those files written that are behind, after what is being written now."""
+        """Write files that are behind, after the write in progress."""
         self._due.update(dict.fromkeys(files))
         if self._writing is None:
             self._write_due()
@@ -164,7 +163,7 @@ class Saving(Service):
         for write in writes:
             try:
                 write(partial(self._hurry.wait, REST_SECONDS))
-            except Exception as error:  # the boundary: the others are written all the same
+            except Exception as error:  # the boundary: the other files are written nevertheless
                 log.error("file can't be written: the write is retried", exc_info=error)
 
     def _written(self, _: asyncio.Future[None]) -> None:
@@ -177,12 +176,12 @@ class Saving(Service):
         return self._writing is not None
 
     async def stop(self) -> None:
-        """Return once nobody waits and nothing is under way; what is written does not rest."""
+        """Return once no answer waits and no write is in progress; writes no longer rest."""
         self._hurry.set()
         await self.finish()
 
     async def finish(self) -> None:
-        """Return once nobody waits and nothing is under way."""
+        """Return once no answer waits and no write is in progress."""
         if self._syncing is not None:
             await self._syncing
         while self._writing is not None:
@@ -190,8 +189,9 @@ class Saving(Service):
 
 
 class Following(Service):
-    """Has files written within a second of a change that was kept; nothing runs while there is
-    none. A disk that refuses is asked again each second."""
+    """Service that writes files within a second of a stored change; nothing runs without changes. After a failure of
+    the disk it retries each second.
+    """
 
     def __init__(self, saving: Saving, files: Sequence[StateFile], scheduler: Scheduler) -> None:
         super().__init__("tables")
@@ -200,13 +200,13 @@ class Following(Service):
         self._alarm = Alarm(scheduler, self._look)
 
     async def start(self) -> None:
-        """Follow from now on."""
+        """Begin to follow changes."""
         for file in self._files:
             file.on_kept = self._soon
         self._soon()
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Follow no more changes."""
         for file in self._files:
             file.on_kept = None
         self._alarm.cancel()
@@ -222,7 +222,7 @@ class Following(Service):
 
 
 def _refusal(error: Exception) -> Response:
-    return Response(ResponseCode.SYSTEM_ERROR, f"the change is not on the disk: {error}")
+    return Response(ResponseCode.SYSTEM_ERROR, f"the change is not durable: {error}")
 
 
 def _sync_all(files: Iterable[Kept]) -> None:

@@ -1,16 +1,16 @@
-"""Deleted topics, and the place in the log up to which their messages are.
+"""Deleted topics, and the end of their messages in the log.
 
-A topic that is deleted loses its queues at once, but its records stay in the log until retention
-takes them, and a start after a crash may dispatch them again. They must not come back with it; but
-messages that have no topic for another reason do (`TopicTable.adopt`). So a deletion is noted, in a
-file of our own, ``config/deletedTopics.json``, as long as the log holds such records::
+A deleted topic loses its queues at once, but its records stay in the log until retention deletes them, and a start
+after a crash may dispatch them again. The topic must not come back with them. But messages without a topic for another
+reason do get one (`TopicTable.adopt`). So a deletion is noted, in a separate file, ``config/deletedTopics.json``, as
+long as the log holds such records::
 
     {
         "dataVersion":{"counter":1,"stateVersion":0,"timestamp":1795210273741},
         "deletedTopics":{"T":4096}
     }
 
-RocketMQ notes nothing: queues that come back so are without a topic there until 316 deletes them.
+RocketMQ notes nothing: such queues come back there without a topic, until 316 deletes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TABLE: Final = "deletedTopics"
 
 
 class DeletedTopics:
-    """The end of the log when each topic was deleted last."""
+    """End of the log at the last deletion of each topic."""
 
     def __init__(self, clock: Clock, store_root: Path | None, generations: int) -> None:
         self._clock = clock
@@ -43,18 +43,18 @@ class DeletedTopics:
         self.file = StateFile(storage, self._content)
 
     def note(self, topic: str, physical_offset: int) -> None:
-        """Note that what a topic has before a place in the log is deleted.
+        """Note that the messages of a topic before a place in the log are deleted.
 
-        A disk that refuses does not keep anybody from deleting.
+        A failing disk does not prevent the deletion.
         """
         self._change({topic: physical_offset}, [])
 
     def covers(self, topic: str, physical_offset: int) -> bool:
-        """Tell whether a record was one of a topic that was deleted since."""
+        """Tell whether a record belongs to a topic that was deleted since."""
         return physical_offset < self._ends.get(topic, 0)
 
     def forget_before(self, log_start_offset: int) -> None:
-        """Forget the deletions of which the log has no record any more."""
+        """Remove deletions without a record in the log."""
         gone = [topic for topic, end in self._ends.items() if end <= log_start_offset]
         if gone:
             self._change({}, gone)

@@ -1,4 +1,4 @@
-"""Topics: their configuration, their administration, and the name servers that learn of them."""
+"""Topics: their configuration, their administration, and their registration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TopicFeature(Feature):
         return self._topics.file, self._topics.deleted.file
 
     def connect(self, context: BrokerContext) -> None:
-        """Give messages a topic and deleted topics no messages, and make the handlers."""
+        """Give messages a topic, delete those of deleted topics, and make the handlers."""
         if not self._base.replicas.is_slave:  # a slave has the topics of its master
             adopt_queues(self._base.store, self._topics)
         warn_of_compaction(self._topics.table)
@@ -76,17 +76,17 @@ def topic_handlers(context: BrokerContext) -> Handlers:
     }
 
 
-# Kinds of topics of RocketMQ's that this broker does not serve, in a store that it takes over.
+# --- Kinds of RocketMQ's topics that this broker does not serve, in a store that it takes over ---
 #
 #  A static topic has queues with numbers of its own, which brokers map to theirs. Without the mapping messages
 # would go to other queues and offsets would be those of other messages: the start is refused.
 #
-# Of a compaction topic RocketMQ keeps the last message of each key, in files of its own. Here its messages go with
-# the files of the CommitLog, as those of all topics do: the start says so.
+# Of a compaction topic RocketMQ keeps the last message of each key, in separate files. Here its messages are deleted
+# with the files of the CommitLog, as those of all topics: the start logs that.
 #
-# Neither kind can be created (``unserved``, ``state.attributes``).
+# Neither kind can be created (``admission``, ``state.attributes``).
 #
-# Source: upstream ``TopicQueueMappingManager``, ``CompactionStore``.
+# Source: RocketMQ's ``TopicQueueMappingManager``, ``CompactionStore``.
 
 
 log = logging.getLogger(__name__)
@@ -107,11 +107,11 @@ def refuse_static_topics(store_root: Path) -> None:
 
 
 def warn_of_compaction(topics: Mapping[str, TopicConfig]) -> None:
-    """Log which topics are compaction topics, of which nothing is kept longer than of others."""
+    """Log the names of compaction topics, whose messages are kept no longer than others."""
     for name, topic in topics.items():
         if topic.attributes.get(CLEANUP_POLICY) == COMPACTION:
             log.warning(
-                "there are no compaction topics: this one is served as any other, what RocketMQ "
-                "has compacted of it is not read, and its messages go with the log's files",
+                "there are no compaction topics: this one is served as any other, messages that RocketMQ "
+                "has compacted are not read, and messages are deleted with the log's files",
                 extra={"topic": name},
             )

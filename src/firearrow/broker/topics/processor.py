@@ -1,4 +1,4 @@
-"""Requests of administrators about topics. Source: upstream ``AdminBrokerProcessor``."""
+"""Requests of administrators about topics. Source: RocketMQ's ``AdminBrokerProcessor``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import CreateTopic, GetAllTopicConfig, TopicHeader
 
-PAGE_MAX: Final = 2000  # upstream: splitMetadataSize
+PAGE_MAX: Final = 2000  # RocketMQ: splitMetadataSize
 PERM_MAX: Final = 15
-STEP_LITE_TOPICS: Final = 100  # that are deleted at once; some milliseconds
+STEP_LITE_TOPICS: Final = 100  # deleted at once; some milliseconds
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -69,7 +69,7 @@ class TopicAdminProcessor:
     def put_list(self, _: Channel, request: AnyCommand) -> Steps:
         """18: create or change topics, all or none.
 
-        Java: AdminBrokerProcessor#updateAndCreateTopicList ends at the first that is unchanged.
+        Java: AdminBrokerProcessor#updateAndCreateTopicList ends at the first unchanged one.
         """
         configs = body_of(request, TopicConfigList).topic_config_list
         for config in configs:
@@ -90,10 +90,10 @@ class TopicAdminProcessor:
             self._check_batches(config.topic_name or "")
 
     def _check_batches(self, topic: str) -> None:
-        """Refuse queues of batches where queues of an earlier topic of the name are left.
+        """Refuse queues of batches where queues of an earlier topic of the name exist.
 
-        A loss of power soon after a topic was deleted makes its queues again, from the log. Java:
-        ConsumeQueueStore#doFindOrCreateConsumeQueue goes on with such queues, of their own kind.
+        After a power failure soon after the deletion of a topic, a start makes its queues again, from the log. Java:
+        ConsumeQueueStore#doFindOrCreateConsumeQueue continues such queues in their earlier form.
         """
         if topic not in self._topics.table and not self._store.admit_batches(topic):
             raise BrokerError(
@@ -108,11 +108,10 @@ class TopicAdminProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
 
     def delete(self, _: Channel, request: AnyCommand) -> Steps:
-        """215: delete a topic with its offsets, its queues and what POP groups failed to consume.
+        """215: delete a topic with its offsets, its queues and the retry topics of its POP groups.
 
-        A topic that does not exist is no error: there may be queues left of it. A name that no
-        topic can have is one: the files of a topic are in a directory of its name. Java:
-        AdminBrokerProcessor#deleteTopic refuses only a blank name.
+        A topic that does not exist is no error: queues of it may exist. An impossible name is an error: the files of a
+        topic are in a directory of its name. Java: AdminBrokerProcessor#deleteTopic refuses only a blank name.
         """
         topic = fields_of(request, TopicHeader).topic
         self._check_deletable(topic)
@@ -146,9 +145,9 @@ class TopicAdminProcessor:
             if self._topics.get(name) is not None
         ]
         known = self._topics.get(topic)
-        yield from self._store.dispatch_in_steps()  # so that little is left of it
+        yield from self._store.dispatch_in_steps()  # so that few messages are left to dispatch
         for name in (*retries, topic):
-            self._store.delete_topic(name)  # a full disk refuses it: then the topic stays as it is
+            self._store.delete_topic(name)  # a full disk refuses it: then the topic stays unchanged
             self._topics.delete(name, self._store.log_end_offset)
             self._offsets.delete_topic(name)
             self._stats.delete_topic(name)
@@ -169,7 +168,7 @@ class TopicAdminProcessor:
     def list_all(self, _: Channel, request: AnyCommand) -> Answer:
         """21: all topics, or a page of them.
 
-        Pages are of one data version: a client that has another begins again with the first.
+        Pages are of one data version: a client with another version starts again with the first page.
         """
         header = fields_of(request, GetAllTopicConfig)
         table = self._topics.table
@@ -223,23 +222,23 @@ class TopicAdminProcessor:
         return answer_in_steps(GroupList(sorted(groups)))
 
     def system_topics(self, _: Channel, __: AnyCommand) -> Response:
-        """305: the topics that are the broker's own."""
+        """305: the system topics of the broker."""
         return Response(body=fastjson.dumps(TopicList(self._topics.system_topics())))
 
 
 def _fault_of_name(topic: str) -> str | None:
-    """Give the fault of the name of a topic to delete."""
+    """Return the fault of the name of a topic to delete."""
     if not topic.strip():
         return "The specified topic is blank."
     if names.is_pop_retry_v2(topic):
-        topic = topic.replace("+", "_", 1)  # what the broker itself puts between group and topic
+        topic = topic.replace("+", "_", 1)  # the broker's own separator between group and topic
     return names.validate_topic(topic)
 
 
 def _fault_of(config: TopicConfig) -> str | None:
-    """Give the fault of the numbers. Java: takes any, and then serves such a topic badly.
+    """Return the fault of the counts. Java: accepts any, and then serves such a topic badly.
 
-    Who wants nobody to send to a topic, or to read it, says so by ``perm``.
+    An administrator forbids sends or reads by ``perm``, not by the counts.
     """
     nums = (config.read_queue_nums, config.write_queue_nums)
     if not all(1 <= num <= QUEUE_NUMS_MAX for num in nums):
@@ -252,9 +251,9 @@ def _fault_of(config: TopicConfig) -> str | None:
 
 
 def page_of(names_in_order: Iterable[str], start: int | None, most: int | None, *, same: bool) -> list[str]:
-    """Give a page of the names of a table, all of them to who does not ask for a page.
+    """Return a page of the names of a table; all of them without a start.
 
-    ``same``: the client's pages before were of the data version that the table has now.
+    ``same``: the client's earlier pages were of the present data version.
     """
     if start is None:
         return list(names_in_order)

@@ -1,11 +1,10 @@
-"""The topics of a broker (upstream ``TopicConfigManager``, ``TopicValidator``).
+"""Topics of a broker (RocketMQ's ``TopicConfigManager``, ``TopicValidator``).
 
-A topic comes to be in one of four ways: with the broker (system topics), by an administrator
-(`TopicTable.put`), by a send to a name that does not exist while a template topic allows it
-(`TopicTable.create_in_send`), or because the broker needs it (`TopicTable.create`: retry and
-dead-letter topics). Each change is a new data version, is kept before it is made (``file``, else it
-is refused by a DiskFull), and is told as `TopicsChanged`, so that name servers hear of it.
-``config/topics.json``::
+A topic is created in one of four ways: with the broker (system topics), by an administrator (`TopicTable.put`), by a
+send to a new name while a template topic allows it (`TopicTable.create_in_send`), or because the broker needs it
+(`TopicTable.create`: retry and dead-letter topics). Each change is a new data version. It is stored before it is made
+(``file``; if that fails, the change is refused by a DiskFull). The event `TopicsChanged` registers it with the name
+servers. ``config/topics.json``::
 
     {
         "dataVersion":{"counter":7,"stateVersion":0,"timestamp":1795210273741},
@@ -47,8 +46,9 @@ log = logging.getLogger(__name__)
 FILE_NAME: Final = TOPICS.file_name
 
 QUEUE_NUMS_MAX: Final = 16_384
-"""Queues that a topic may have. RocketMQ has no limit, but each queue that is written to is a file,
-mapped while it is used, and Linux gives a process 65,530 of those (``vm.max_map_count``)."""
+"""Limit of the queues of a topic. RocketMQ has no limit. But each queue with messages is a file, mapped while it is in
+use, and Linux allows a process 65,530 maps (``vm.max_map_count``).
+"""
 
 UNIT_FLAG: Final = 1
 UNIT_SUBSCRIBED_FLAG: Final = 2
@@ -91,14 +91,14 @@ class TopicTable:
         self._create_system_topics()
 
     def read_queues(self, topic: str) -> int | None:
-        """Give how many queues of a topic are read, None without the topic."""
+        """Return the count of a topic's read queues, None without the topic."""
         config = self.get(topic)
         return None if config is None else config.read_queue_nums
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Give the config of a topic, None if there is no such topic.
+        """Return the config of a topic, None if there is no such topic.
 
-        All LMQs have the same, under their common prefix, and none is in the table.
+        All LMQs share one config, under their common prefix, and none is in the table.
         """
         config = self.table.get(topic)
         if config is None and self._settings.store.enable_lmq and names.is_lmq(topic):
@@ -111,11 +111,11 @@ class TopicTable:
         return config is not None and config.wants_batches
 
     def is_system(self, topic: str) -> bool:
-        """Tell whether a topic is the broker's own, which nobody may create, change or delete."""
+        """Tell whether a topic belongs to the system: then clients may not create, change or delete it."""
         return names.is_system_topic(topic, self._system)
 
     def system_topics(self) -> list[str]:
-        """Give the names of all topics that are the broker's own."""
+        """Return the names of all system topics."""
         return sorted(self._system | names.SYSTEM_TOPICS)
 
     def put(self, config: TopicConfig) -> None:
@@ -125,8 +125,8 @@ class TopicTable:
     def put_all(self, configs: Iterable[TopicConfig]) -> None:
         """Create or change topics; their ``attributes`` are changes (``+k``, ``-k``).
 
-        A config that equals the topic as it is changes nothing. Raises BrokerError for a change of
-        attributes that is not allowed; then none of the topics is changed.
+        A config that equals the present one changes nothing. Raises BrokerError for a forbidden change of attributes;
+        then none of the topics is changed.
         """
         outcome = [self._with_attributes(config) for config in configs]
         self._accept(config for config in outcome if config != self.table.get(_name(config)))
@@ -134,11 +134,10 @@ class TopicTable:
     def create(
         self, topic: str, queue_nums: int, *, perm: int = _READ_WRITE, order: bool = False, sys_flag: int = 0
     ) -> TopicConfig:
-        """Give a topic that the broker needs, and create it if it is missing.
+        """Return a topic that the broker needs, and create it if it is missing.
 
-        If it exists, only its ``order`` is made to follow. A number of queues that no topic can
-        have becomes the nearest that it can. Java:
-        TopicConfigManager#createTopicInSendMessageBackMethod, which takes any number.
+        If it exists, only its ``order`` is updated. An impossible count of queues becomes the nearest possible one.
+        Java: TopicConfigManager#createTopicInSendMessageBackMethod accepts any count.
         """
         config = self.table.get(topic)
         if config is None:
@@ -152,18 +151,18 @@ class TopicTable:
         return config
 
     def create_retry(self, group: str, queue_nums: int, *, order: bool = False, unit: bool = False) -> TopicConfig:
-        """Give the topic for what a group fails to consume, and create it if it is missing."""
+        """Return a group's retry topic, and create it if it is missing."""
         flag = UNIT_SUBSCRIBED_FLAG if unit else 0
         return self.create(names.retry_topic(group), queue_nums, order=order, sys_flag=flag)
 
     def create_in_send(
         self, topic: str, default_topic: str, client_queue_nums: int, *, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Give the topic of a message, and create it after its template if it is missing.
+        """Return the topic of a message, and create it after its template if it is missing.
 
-        None if there is no such template, or topics can't be made of it. Java:
-        TopicConfigManager#createTopicInSendMessageMethod, which makes a topic of no queues, that
-        nobody can send to, for a client that asks for none.
+        None if there is no such template, or it does not allow new topics. Java:
+        TopicConfigManager#createTopicInSendMessageMethod makes a topic without queues, to which no send is possible,
+        for a client that asks for none.
         """
         config = self.table.get(topic)
         if config is not None:
@@ -180,11 +179,11 @@ class TopicTable:
         return config
 
     def adopt(self, left: Iterable[QueuesLeft]) -> list[str]:
-        """Give a topic to queues that have messages and none, and say so.
+        """Give queues with messages but without a topic a topic, and log it.
 
-        Whichever way it was lost, these messages were acknowledged. Returns the topics that are to
-        be deleted once more instead: all that is left of them is from before they were deleted.
-        Java: serves no queue whose topic is not in ``topics.json``.
+        These messages were acknowledged, so the cause of the loss does not matter. Returns the topics to delete again
+        instead: all their messages are older than their deletion. Java: serves no queue without a topic in
+        ``topics.json``.
         """
         doomed: list[str] = []
         made: dict[str, TopicConfig] = {}
@@ -205,7 +204,7 @@ class TopicTable:
         return doomed
 
     def delete(self, topic: str, log_end_offset: int = 0) -> bool:
-        """Forget a topic; False if there is none. What it has before that place goes with it."""
+        """Delete a topic with its messages before that place; False if there is none."""
         if log_end_offset:
             self.deleted.note(topic, log_end_offset)
         if topic not in self.table:
@@ -216,16 +215,16 @@ class TopicTable:
         return True
 
     def follow(self, table: Mapping[str, TopicConfig], version: DataVersion, *, also_empty: bool = False) -> None:
-        """Have the topics of a master, at its data version, and no others; queues stay.
+        """Adopt the topics of a master at its data version, and remove all others; queues stay.
 
-        A name that can't be a directory's is left out. A master that has no topic but the system's
-        does not empty this table, unless it may (``also_empty``) or has made more changes than are
-        known here: then it has deleted the last.
+        A name that can't be a directory's is left out. A master without any topic except the system's does not empty
+        this table, with two exceptions: ``also_empty``, and a master that has made more changes than are known here.
+        Such a master has deleted the last topic.
         """
         table = {name: config for name, config in table.items() if self._may_be_topic(name)}
         is_empty = not any(map(self._is_own, table)) and any(map(self._is_own, self.table))
         if is_empty and not also_empty and version.counter <= self.data_version.counter:
-            log.error("topics are kept though the master has none: are its files lost?")
+            log.error("topics are kept though the master has none: its files may be lost")
             return
         new = {
             name: replace(config, topic_name=name)
@@ -235,7 +234,7 @@ class TopicTable:
         self._become(version, new, [name for name in self.table if name not in table])
 
     def follow_change(self, table: Mapping[str, TopicConfig], gone: Iterable[str], version: DataVersion) -> None:
-        """Make a master's change of what these topics are now, which gives this version."""
+        """Adopt a master's change to some topics, which makes this version."""
         new = {name: replace(config, topic_name=name) for name, config in table.items()}
         self._become(version, new, [name for name in gone if name in self.table])
 
@@ -249,24 +248,23 @@ class TopicTable:
             self.changed(TopicsChanged(list(new.values())))
 
     def _is_own(self, topic: str) -> bool:
-        """Tell whether a topic is there because somebody wanted it."""
+        """Tell whether a topic exists because a user wanted it."""
         return not self.is_system(topic)
 
     def _may_be_topic(self, topic: str) -> bool:
-        """Tell if a name that somebody else wrote can be a topic's; the log names those that
-        can't."""
+        """Tell whether a name from another source can be a topic's; impossible names are logged."""
         fault = None if self.is_system(topic) else names.fault_as_directory(topic)
         if fault is not None:
             log.warning("topic is left out", extra={"topic": topic, "reason": fault})
         return fault is None
 
     def touch(self) -> None:
-        """Make a new data version of what is: something that all topics depend on has changed."""
+        """Make a new data version with unchanged topics: a setting of all topics has changed."""
         self._next_version()
         self.changed(TopicsChanged(list(self.table.values())))
 
     def enter_epoch(self, epoch: int) -> None:
-        """Make a data version by which name servers know that this is a later master's.
+        """Make a data version by which name servers recognise a later master.
 
         Java: ReplicasManager#changeToMaster.
         """
@@ -275,7 +273,7 @@ class TopicTable:
         self.changed(TopicsChanged(list(self.table.values())))
 
     def close(self) -> None:
-        """Let go of files or database; what was not saved is lost."""
+        """Close files or database; unsaved changes are lost."""
         self.file.close()
         self.deleted.file.close()
 
@@ -298,7 +296,7 @@ class TopicTable:
         self._unknown = unknown_fields(raw, _KNOWN)
 
     def save(self) -> None:
-        """Write the files that are behind, here and now."""
+        """Write the files that are behind, in this thread."""
         self.file.save()
         self.deleted.file.save()
 
@@ -321,7 +319,7 @@ class TopicTable:
         self.changed(TopicsChanged(changed))
 
     def _next_version(self, new: Mapping[str, TopicConfig] = NOTHING, gone: Sequence[str] = ()) -> None:
-        """Keep a change as a new data version; DiskFull if topics are new and can't be kept."""
+        """Store a change as a new data version; DiskFull if topics are new and can't be stored."""
         self._keep(self.data_version.next_version(self._clock.now_ms()), new, gone)
 
     def _keep(self, version: DataVersion, new: Mapping[str, TopicConfig], gone: Sequence[str]) -> None:
@@ -340,8 +338,8 @@ class TopicTable:
     def _create_system_topics(self) -> None:
         for topic, queue_nums, perm in self._system_topics():
             self.table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
-        # Java: only the topics of the broker's constructor are added to TopicValidator; all others
-        # among them have the prefix of system topics.
+        # Java: only the topics of the broker's constructor are added to TopicValidator; all others among them have the
+        # prefix of system topics.
         self._system = frozenset(self.table)
         self.file.behind = True
 
@@ -376,5 +374,5 @@ def _possible(queue_nums: int) -> int:
 
 
 def _name(config: TopicConfig) -> str:
-    assert config.topic_name, "a topic has a name before it gets here"
+    assert config.topic_name, "a topic has a name here"
     return config.topic_name
