@@ -52,7 +52,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("restore --archive store --job job", "sending needs --to-name-server"),
         ("compact --archive nowhere", "there is no archive, or it is empty"),
         ("replay --path store --job job", "replay needs --to-topic"),
-        ("replay --path store --job job --option tags=a", "option tags: what is replayed is"),
+        ("replay --path store --job job --option tags=a", "option tags: a replay chooses messages"),
         ("replay --path store --job file/job --dry-run", "file is not a directory"),
         ("replay --path store --job j --to-topic T --to-name-server x", "'x' is not an address"),
         ("deadletters --path store --resend", "--resend needs --audit DIR and --to-name-server"),

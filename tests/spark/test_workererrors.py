@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from firearrow.cli.failures import sentence
 from firearrow.errors import ConfigError, CorruptStore, FirearrowError
 from firearrow.spark.jobs.workers import SparkWorkers
-from firearrow.spark.workererrors import end_quietly, in_a_sentence, told_in_sentences
+from firearrow.spark.workererrors import end_quietly, short_errors, with_short_errors
 from tests.spark import logs
 
 CHARACTERS_MAX = 400  # with what Spark puts around it; a traceback has thousands
@@ -31,7 +31,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", sys.stderr)
 
 
-@told_in_sentences
+@with_short_errors
 class Reading:
     """Fails in all the ways that a reader can."""
 
@@ -65,7 +65,7 @@ def test_what_nobody_foresaw_keeps_its_traceback() -> None:
 
 def test_other_processes_stay_as_they_are() -> None:
     before = sys.stderr
-    with pytest.raises(FirearrowError), in_a_sentence():
+    with pytest.raises(FirearrowError), short_errors():
         raise FirearrowError("x")
     end_quietly()
     assert "SPARK_HIDE_TRACEBACK" not in os.environ

@@ -11,7 +11,7 @@ from firearrow.cli.joboptions import ArchiveJob, Expire, OfArchive
 from firearrow.cli.reports import Bars, Cell, Table
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive.archiving import Step, archive, follow, source
-from firearrow.spark.jobs.archive.compaction import Compacted, compact
+from firearrow.spark.jobs.archive.compaction import CompactedFiles, compact
 from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive
 from firearrow.spark.jobs.archive.upkeep import Upkeep, day_of, expire
 from firearrow.spark.jobs.workers import SparkWorkers
@@ -53,7 +53,7 @@ def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
 def report_compact(run: ReportRun[OfArchive]) -> list[Table]:
     """Join small files and remove what no reader needs, and say what that was."""
     place = Archive(run.options.archive)
-    compacted = compact(SparkWorkers(run.spark), place) or Compacted()
+    compacted = compact(SparkWorkers(run.spark), place) or CompactedFiles()
     return [_compacted(compacted), Table("Removed", ["files"], [[place.clean()]], _LATER)]
 
 
@@ -97,7 +97,7 @@ def _waiting(run: ReportRun[ArchiveJob], place: Archive) -> Table:
     origin, state = opener(), place.load()
     bounds, progress = origin.bounds(), state.progress
     known = place.recognition(origin, fail_on_data_loss=settings.fail_on_data_loss)
-    again = known.again(progress.offsets, progress.last, bounds, progress.logs)
+    again = known.resume(progress.offsets, progress.last, bounds, progress.logs)
     lost_spans(settings.fail_on_data_loss, again.losses)
     rows: list[list[Cell]] = []
     for queue, bound in sorted(bounds.items()):
@@ -128,6 +128,6 @@ def _steps(steps: list[Step]) -> list[Table]:
     ]  # fmt: skip
 
 
-def _compacted(done: Compacted) -> Table:
+def _compacted(done: CompactedFiles) -> Table:
     joined: list[list[Cell]] = [[len(done.removed), len(done.added)]]
     return Table("Compacted", ["filesBefore", "filesAfter"], joined)

@@ -17,7 +17,7 @@ from firearrow.spark.jobs.reports.columns import at, is_copy, is_internal
 from firearrow.spark.jobs.resend import plans
 from firearrow.spark.jobs.resend.replay import Selection, chosen, replay
 from firearrow.spark.jobs.resend.restore import restore
-from firearrow.spark.jobs.resend.sources import ArchiveMessages, Messages, OriginMessages
+from firearrow.spark.jobs.resend.sources import ArchiveMessages, MessageSource, OriginMessages
 from firearrow.spark.jobs.workers import SparkWorkers
 from firearrow.spark.options import Choice, parse
 
@@ -79,7 +79,7 @@ def _renamed(text: str) -> tuple[str, str]:
     return topic, name or topic
 
 
-def _messages(run: ReportRun[Replay]) -> Messages:
+def _messages(run: ReportRun[Replay]) -> MessageSource:
     if run.options.archive:
         return ArchiveMessages.of(Archive(run.options.archive))
     return OriginMessages.at(run.reader.options)

@@ -32,7 +32,7 @@ from firearrow.message.names import is_retry
 from firearrow.spark.access import Cluster
 from firearrow.spark.options import Options
 from firearrow.spark.sinkrows import Ids, Ints, Rows, check_columns, rows_of
-from firearrow.spark.workererrors import told_in_sentences
+from firearrow.spark.workererrors import with_short_errors
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class TaskResult(WriterCommitMessage):
     sent: SendCounts
 
 
-class _Sending:
+class _Writer:
     """Common part of the writers of batches and of streams."""
 
     def __init__(self, options: Options, schema: pa.Schema, overwrite: bool) -> None:
@@ -93,8 +93,8 @@ class _Sending:
         return Ids(_prefix(f"{query}/{batch}/{context.partitionId()}"))
 
 
-@told_in_sentences
-class BatchWriter(_Sending, DataSourceArrowWriter):
+@with_short_errors
+class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writes the rows of a DataFrame."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -110,8 +110,8 @@ class BatchWriter(_Sending, DataSourceArrowWriter):
         log.warning("job has failed: consumers can see the messages that it sent", extra=_told(messages))
 
 
-@told_in_sentences
-class StreamWriter(_Sending, DataSourceStreamArrowWriter):
+@with_short_errors
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the rows of each step of a stream."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:

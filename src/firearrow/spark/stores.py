@@ -120,7 +120,7 @@ class Store:
         return self.log.start
 
     def mark(self, key: QueueKey, queue_offset: int) -> Mark | None:
-        """The mark of a message, see ``Logged.marks``."""
+        """The mark of a message, see ``LoggedOrigin.marks``."""
         entries = _entries_of(self.queues.open(key), queue_offset)
         if not len(entries.size):
             return None
@@ -131,7 +131,7 @@ class Store:
         return Mark(place, stored.store_ms)
 
     def stored_at(self, physical_offset: int, size: int = RECORD_BYTES_MAX) -> RecordTimes | None:
-        """Give what the log has at a place, see ``Logged.stored_at``; of at most that size."""
+        """Give what the log has at a place, see ``LoggedOrigin.stored_at``; of at most that size."""
         file = self.log.find(physical_offset)
         if file is None:  # a file in between may be lost
             return NOT_STORED if physical_offset >= self.log.end else None

@@ -25,7 +25,7 @@ C = TypeVar("C", bound=type)
 
 
 @contextmanager
-def in_a_sentence() -> Iterator[None]:
+def short_errors() -> Iterator[None]:
     """Leave the traceback out of an error that ends a worker."""
     try:
         yield
@@ -47,7 +47,7 @@ def _is_worker() -> bool:
     return main is not None and str(main.name).startswith("pyspark")
 
 
-def told_in_sentences(kind: C) -> C:
+def with_short_errors(kind: C) -> C:
     """Leave the traceback out of errors of all public methods of a class, and of the iterators that they return."""
     for name, method in list(vars(kind).items()):
         if isfunction(method) and not name.startswith("_"):
@@ -58,7 +58,7 @@ def told_in_sentences(kind: C) -> C:
 def _told(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(*args: Any, **named: Any) -> Any:
-        with in_a_sentence():
+        with short_errors():
             found = method(*args, **named)
         return _each(found) if isinstance(found, Iterator) else found
 
@@ -66,5 +66,5 @@ def _told(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _each(found: Iterator[Any]) -> Iterator[Any]:
-    with in_a_sentence():
+    with short_errors():
         yield from found

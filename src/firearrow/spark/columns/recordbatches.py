@@ -108,7 +108,7 @@ def _words(buffer: Buffer, at: Ints, edge: int) -> npt.NDArray[np.uint64]:
     return shifted
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Source of records, as errors and the column ``broker`` name it."""
 
     @property
@@ -123,7 +123,7 @@ class Source(Protocol):
 class Batches:
     """Maker of the batches of a task: columns of exactly ``schema``, only chosen messages."""
 
-    def __init__(self, options: Options, narrow: PushedFilters, schema: pa.Schema, source: Source) -> None:
+    def __init__(self, options: Options, narrow: PushedFilters, schema: pa.Schema, source: RecordSource) -> None:
         self._choice = options.choice
         self._reading = options.reading
         self._narrow = narrow

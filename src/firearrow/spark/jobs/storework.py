@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from firearrow.spark.workererrors import in_a_sentence
+from firearrow.spark.workererrors import short_errors
 from firearrow.store.offline import Layout
 from firearrow.store.offline.pieces import SharedView, work_on
 
@@ -62,7 +62,7 @@ class Executors:
 
 
 def _work_on_all(shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> list[R]:
-    with in_a_sentence():
+    with short_errors():
         return [work_on(shared, function, piece) for piece in pieces]
 
 

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from firearrow.spark.workererrors import in_a_sentence
+from firearrow.spark.workererrors import short_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ class SparkWorkers:
 
 
 def _told(work: Callable[[P], R], piece: P) -> R:
-    with in_a_sentence():
+    with short_errors():
         return work(piece)
 
 

@@ -180,11 +180,11 @@ class BrokerOrigin:
         return self._cluster.run(self._offsets.offsets_at(spans, timestamp_ms))
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
-        """Return the marks of messages, see ``Logged.marks``."""
+        """Return the marks of messages, see ``LoggedOrigin.marks``."""
         return self._cluster.run(self._persistent(lambda: self._offsets.marks(places)))
 
     def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
-        """Return the record at a place of a broker's log, see ``Logged.stored_at``."""
+        """Return the record at a place of a broker's log, see ``LoggedOrigin.stored_at``."""
         return self._cluster.run(self._offsets.stored_at(broker, physical_offset))
 
     # --- tasks ---

@@ -31,13 +31,13 @@ from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.filters import PushedFilters, narrowed
 from firearrow.spark.source.storetables import TableReader
 from firearrow.spark.tables import DECLARED, PROPERTIES_MAP
-from firearrow.spark.workererrors import told_in_sentences
+from firearrow.spark.workererrors import with_short_errors
 
 if TYPE_CHECKING:
     from firearrow.spark.source.origin import Origin
 
 
-@told_in_sentences
+@with_short_errors
 class RocketMQSource(DataSource):
     """RocketMQ's store files, or its brokers, as tables."""
 
@@ -138,7 +138,7 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
     return asked
 
 
-@told_in_sentences
+@with_short_errors
 class MessageReader(DataSourceReader):
     """Reader of the messages of an origin."""
 

@@ -188,7 +188,7 @@ class FileOrigin:
         return found if found < end else None
 
     def marks(self, places: Mapping[Queue, int]) -> dict[Queue, Mark]:
-        """Return the marks of messages, see ``Logged.marks``."""
+        """Return the marks of messages, see ``LoggedOrigin.marks``."""
         found: dict[Queue, Mark] = {}
         for (topic, broker, queue_id), queue_offset in places.items():
             mark = self.stores[broker].mark((topic, queue_id), queue_offset)
@@ -197,7 +197,7 @@ class FileOrigin:
         return found
 
     def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
-        """Return the record at a place of a log, see ``Logged.stored_at``."""
+        """Return the record at a place of a log, see ``LoggedOrigin.stored_at``."""
         return self.stores[broker].stored_at(physical_offset)
 
     def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:

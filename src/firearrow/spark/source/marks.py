@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from firearrow.client.queues import Bound, Mark, Queue, Span
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.offsets import Loss
-from firearrow.spark.source.origin import Logged, Origin
+from firearrow.spark.source.origin import LoggedOrigin, Origin
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ LogMarks = Mapping[str, Sequence[Mark]]
 """Messages that the log of each broker had, newest first."""
 
 
-class Again(NamedTuple):
+class ResumePoint(NamedTuple):
     """Offsets at which reading goes on.
 
     ``start`` lacks the queues that are read from their beginning; ``recreated`` holds the queues of recreated topics.
@@ -62,20 +62,20 @@ class Recognition:
     _others: dict[str, Sequence[Mark]] = field(default_factory=dict)  # marks that showed another store
     _sure: dict[Queue, tuple[int, Mark, int, int]] = field(default_factory=dict)
 
-    def again(
+    def resume(
         self,
         start: Mapping[Queue, int],
         marks: Mapping[Queue, Mark],
         bounds: Mapping[Queue, Bound],
         logs: LogMarks | None = None,
-    ) -> Again:
+    ) -> ResumePoint:
         """Return the offsets at which a reader goes on after ``start``, and the losses.
 
         ``logs`` holds messages by which stores are recognized; by default those of ``marks``. Raises ConfigError for
         another store unless it is allowed, and DataLost for a log that has lost its end if a loss is an error.
         """
-        if not isinstance(self.origin, Logged):
-            return Again(dict(start), frozenset(), [])
+        if not isinstance(self.origin, LoggedOrigin):
+            return ResumePoint(dict(start), frozenset(), [])
         origin = self.origin
         differing = self.differing(start, marks, bounds)
         brokers = {queue.broker for queue in bounds}
@@ -92,15 +92,15 @@ class Recognition:
                 span = Span(start[queue], start[queue])
                 losses.append(Loss(queue, span, "the log has lost the message before"))
         kept = {q: at for q, at in start.items() if q.broker not in others and q not in recreated}
-        return Again(kept, recreated, losses)
+        return ResumePoint(kept, recreated, losses)
 
     def others(self, brokers: Iterable[str], logs: LogMarks) -> Collection[str]:
         """Return the brokers that have another store than before, if that is allowed.
 
-        Errors are those of ``again``.
+        Errors are those of ``resume``.
         """
         found: set[str] = set()
-        if not isinstance(self.origin, Logged):
+        if not isinstance(self.origin, LoggedOrigin):
             return found
         for broker in sorted(brokers):
             marks = logs.get(broker, ())
@@ -140,7 +140,7 @@ class Recognition:
         """
         found: set[Queue] = set()
         unsure: dict[Queue, int] = {}
-        if not isinstance(self.origin, Logged):
+        if not isinstance(self.origin, LoggedOrigin):
             return found
         for queue, at in offsets.items():
             bound, mark = bounds.get(queue), marks.get(queue)
@@ -161,7 +161,7 @@ class Recognition:
 
     def marks(self, ends: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> dict[Queue, Mark]:
         """Return the marks of the messages before some offsets, if the messages still exist."""
-        if not isinstance(self.origin, Logged):
+        if not isinstance(self.origin, LoggedOrigin):
             return {}
         places = {
             queue: end - 1
@@ -190,7 +190,7 @@ def _recreated_loss(queue: Queue, at: int) -> Loss:
     return Loss(queue, Span(at, at), "the topic was deleted and created again")
 
 
-def _agrees(origin: Logged, broker: str, mark: Mark) -> bool | None:
+def _agrees(origin: LoggedOrigin, broker: str, mark: Mark) -> bool | None:
     """Tell whether a log has the message of a mark; None if it cannot be known."""
     found = origin.stored_at(broker, mark.physical_offset)
     return None if found is None else found.store_ms == mark.store_ms

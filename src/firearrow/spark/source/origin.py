@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Logged(Protocol):
+class LoggedOrigin(Protocol):
     """Origin that knows the logs of its brokers."""
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:

@@ -21,7 +21,7 @@ from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.timers import waiting
 from firearrow.spark.splits import Part
 from firearrow.spark.stores import Store
-from firearrow.spark.workererrors import told_in_sentences
+from firearrow.spark.workererrors import with_short_errors
 from firearrow.state import GROUPS, consumer_offsets, stored_state, table_of
 from firearrow.store.reading.entries import QueueKey, Span
 from firearrow.store.reading.index import index_files, index_rows
@@ -48,7 +48,7 @@ class TablePartition(InputPartition):
     extent: Extent | None = None  # the undispatched part of the log
 
 
-@told_in_sentences
+@with_short_errors
 class TableReader(DataSourceReader):
     """Reader of a table other than ``messages``, from the stores of a path."""
 

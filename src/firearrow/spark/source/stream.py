@@ -35,13 +35,13 @@ from firearrow.spark.options import Options
 from firearrow.spark.source.datasource import open_origin
 from firearrow.spark.source.marks import Recognition
 from firearrow.spark.source.origin import Origin
-from firearrow.spark.workererrors import end_quietly, told_in_sentences
+from firearrow.spark.workererrors import end_quietly, with_short_errors
 
 _CHECKPOINT = "checkpoint"
 
 
 @runtime_checkable
-class Committing(Protocol):
+class CommittingOrigin(Protocol):
     """Origin that can commit a consumer group's progress."""
 
     def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
@@ -49,14 +49,14 @@ class Committing(Protocol):
 
 
 @runtime_checkable
-class Searching(Protocol):
+class SearchingOrigin(Protocol):
     """Origin that finds a time in many queues at less cost than in one after the other."""
 
     def offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
         """Return the approximate first offset in each span that was stored at or after a time."""
 
 
-@told_in_sentences
+@with_short_errors
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader of an origin, step by step. ``origin`` and ``clock`` are for tests."""
 
@@ -127,10 +127,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_told:  # Spark says what the last step has read only when another follows
             self.commit(start)
         bounds = self._within_target(self._look())
-        again = self.recognition.again(known, marks, bounds)
-        known = again.start
+        resumed = self.recognition.resume(known, marks, bounds)
+        known = resumed.start
         end = offsets.new_end(known, bounds)
-        if end == known and not again.losses:
+        if end == known and not resumed.losses:
             return start
         spans = offsets.plan(known, end, bounds).spans
         if not isinstance(limit, ReadAllAvailable):
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if limited != spans:
                 end = offsets.ends(offsets.begins(known, spans), limited)
         self._stepped_at = self._clock.monotonic()
-        lost = {loss.queue for loss in again.losses}
+        lost = {loss.queue for loss in resumed.losses}
         moved = {queue: at for queue, at in end.items() if queue in lost or known.get(queue) != at}
         kept = {queue: marks[queue] for queue in end.keys() & marks.keys() - moved.keys()}
         return offsets.to_json(end, {**kept, **self.recognition.marks(moved, bounds)})
@@ -158,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self.options.access.commit_offsets:
             return
         origin = self.origin
-        assert isinstance(origin, Committing)
+        assert isinstance(origin, CommittingOrigin)
         origin.commit_offsets(offsets.with_marks(end, _CHECKPOINT)[0])
 
     def _look(self) -> Mapping[Queue, Bound]:
@@ -192,7 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:
         origin = self.origin
-        if isinstance(origin, Searching):
+        if isinstance(origin, SearchingOrigin):
             return origin.offsets_at(spans, timestamp_ms)
         found = {queue: origin.offset_at(queue, timestamp_ms) for queue in spans}
         return {q: spans[q].end if offset is None else offset for q, offset in found.items()}
@@ -207,18 +207,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, first_marks = offsets.with_marks(start, _CHECKPOINT)
         last, last_marks = offsets.with_marks(end, _CHECKPOINT)
         bounds = self.origin.bounds()
-        again = self.recognition.again(first, first_marks, bounds)
+        resumed = self.recognition.resume(first, first_marks, bounds)
         moved = {
             queue: at
             for queue, at in last.items()
             if (at, last_marks.get(queue)) != (first.get(queue), first_marks.get(queue))
         }
-        if begun_again := first.keys() - again.start.keys() & moved.keys():
+        if begun_again := first.keys() - resumed.start.keys() & moved.keys():
             ends = {queue: moved[queue] for queue in begun_again}
             for queue in self.recognition.differing(ends, last_marks, bounds):
                 del moved[queue]  # the queue has begun again since the end was chosen
-        told = [it for it in again.losses if it.queue in moved or it.queue not in last]
-        spans = held_spans(self.options.reading, again.start, moved, bounds, told)
+        told = [it for it in resumed.losses if it.queue in moved or it.queue not in last]
+        spans = held_spans(self.options.reading, resumed.start, moved, bounds, told)
         return self.origin.partitions(spans) if spans else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -24,7 +24,7 @@ from firearrow.spark.jobs.archive.archiving import archive, source
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.resend.replay import Selection, replay
 from firearrow.spark.jobs.resend.restore import restore
-from firearrow.spark.jobs.resend.sources import SENT, ArchiveMessages, Messages, OriginMessages
+from firearrow.spark.jobs.resend.sources import SENT, ArchiveMessages, MessageSource, OriginMessages
 from firearrow.wire.codes import RequestCode
 from tests.golden import expected, extract
 from tests.interop.servers import Server
@@ -181,7 +181,7 @@ def test_what_consumers_saw_is_replayed_and_more_if_asked(tmp_path: Path) -> Non
 def test_bodies_are_sent_as_they_were_stored(is_archived: bool, tmp_path: Path) -> None:
     root = extract(GOLDEN, tmp_path)
     options = {"path": str(root), "subscribe": "GoldenPlain"}
-    messages: Messages = OriginMessages.at(options)
+    messages: MessageSource = OriginMessages.at(options)
     if is_archived:
         archive(Inline(), source(options)[0], Archive(tmp_path / "archive"))
         messages = ArchiveMessages.of(Archive(tmp_path / "archive"))

@@ -13,7 +13,7 @@ from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import BrokerBusy, BrokerError, CorruptStore, MessageError, StoreLocked
 from firearrow.message import properties
 from firearrow.message.batch import BatchMember
-from firearrow.spark.jobs.resend.sender import Ledger, Marks, Pace, Resend, SourceProgress
+from firearrow.spark.jobs.resend.sender import Pace, ProgressFile, Resend, SourceMarks, SourceProgress
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import ResponseCode
 from tests.broker.fakes import HandClock
@@ -21,7 +21,7 @@ from tests.spark.jobs.inline import Killed
 from tests.spark.origins import MemoryOrigin, Piece
 
 A = Queue("T", "a", 0)
-MARKS = Marks("job", A)
+MARKS = SourceMarks("job", A)
 COUNT = 40
 
 
@@ -64,9 +64,9 @@ def rows(start: int) -> Iterator[pa.RecordBatch]:
     return origin.read(Piece({A: Span(start, COUNT)}), MESSAGES)
 
 
-def resend(target: FakeQueue, root: Path, marks: Marks | None, slept: list[float]) -> Resend:
+def resend(target: FakeQueue, root: Path, marks: SourceMarks | None, slept: list[float]) -> Resend:
     pace = Pace(None)
-    ledger = Ledger(root / "queue.json")
+    ledger = ProgressFile(root / "queue.json")
     return Resend(rows, target, ledger, marks, pace, slept.append, 1000, 300)
 
 
@@ -75,7 +75,7 @@ HOWS = pytest.mark.parametrize("marks", [MARKS, None], ids=["marked", "positiona
 
 
 @HOWS
-def test_everything_arrives_in_order_and_is_not_sent_again(tmp_path: Path, marks: Marks | None) -> None:
+def test_everything_arrives_in_order_and_is_not_sent_again(tmp_path: Path, marks: SourceMarks | None) -> None:
     target = FakeQueue()
     slept: list[float] = []
     done = resend(target, tmp_path, marks, slept).run()
@@ -90,7 +90,7 @@ def test_everything_arrives_in_order_and_is_not_sent_again(tmp_path: Path, marks
 @HOWS
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_sender_that_dies_at_any_batch_sends_nothing_twice(
-    tmp_path: Path, marks: Marks | None, arrives: bool
+    tmp_path: Path, marks: SourceMarks | None, arrives: bool
 ) -> None:
     for batch in range(30):
         target = FakeQueue(Killed)
@@ -111,7 +111,7 @@ def test_a_sender_that_dies_at_any_batch_sends_nothing_twice(
 @pytest.mark.parametrize("arrives", [True, False])
 @pytest.mark.parametrize("error", [TimeoutError, BrokerBusy])
 def test_an_answer_that_does_not_come_is_looked_into(
-    tmp_path: Path, marks: Marks | None, arrives: bool, error: type[BaseException]
+    tmp_path: Path, marks: SourceMarks | None, arrives: bool, error: type[BaseException]
 ) -> None:
     target = FakeQueue(error)
     target.trouble, target.arrives = 4, arrives
@@ -156,7 +156,7 @@ def test_others_in_a_queue_that_is_ours_are_noticed(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_send_the_same(tmp_path: Path) -> None:
     with (
-        Ledger(tmp_path / "queue.json").held(),
+        ProgressFile(tmp_path / "queue.json").held(),
         pytest.raises(StoreLocked, match="another process is running this job"),
     ):
         resend(FakeQueue(), tmp_path, None, []).run()

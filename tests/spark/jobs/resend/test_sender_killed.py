@@ -16,7 +16,7 @@ import pytest
 from firearrow.client.queues import Bound, Queue
 from firearrow.spark.jobs.archive.archiving import archive
 from firearrow.spark.jobs.archive.delta import Archive
-from firearrow.spark.jobs.resend.sender import BATCH_ROWS, Ledger, SourceProgress
+from firearrow.spark.jobs.resend.sender import BATCH_ROWS, ProgressFile, SourceProgress
 from firearrow.wire.codes import RequestCode
 from tests.net.rawclient import RawClient
 from tests.spark.brokers import create_topic, serving, stored
@@ -50,7 +50,7 @@ class Job:
                 process.kill()
 
     def noted(self) -> list[SourceProgress]:
-        ledgers = [Ledger(path) for path in (self._directory / "queues").rglob("*.json")]
+        ledgers = [ProgressFile(path) for path in (self._directory / "queues").rglob("*.json")]
         return [progress for ledger in ledgers if (progress := ledger.read()) is not None]
 
     @property

@@ -32,7 +32,7 @@ from firearrow.spark.jobs.archive.delta import Archive, DataFile, State
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.offsets import Loss
 from firearrow.spark.options import Choice, Options
-from firearrow.spark.source.origin import Logged, Origin
+from firearrow.spark.source.origin import LoggedOrigin, Origin
 
 _LOOKS_MAX: Final = 5  # while the archive grows beyond the bounds of the source
 _TIMES_MAX: Final = 4  # files whose store times are cached for one search
@@ -96,13 +96,13 @@ class ArchivedOrigin:
         """Return the queues that were deleted and created again after they were archived."""
         progress = state.progress
         shorter = {q for q, bound in live.items() if bound.latest < state.offsets.get(q, 0)}
-        again = self._recognition.again(progress.offsets, progress.last, live, progress.logs)
-        return shorter | again.recreated
+        resumed = self._recognition.resume(progress.offsets, progress.last, live, progress.logs)
+        return shorter | resumed.recreated
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
-        """Return the marks of messages, see ``Logged.marks``: those of the source, and of the archive's last
+        """Return the marks of messages, see ``LoggedOrigin.marks``: those of the source, and of the archive's last
         messages."""
-        if not isinstance(self.live, Logged):
+        if not isinstance(self.live, LoggedOrigin):
             return {}
         archived, ends = self._state.progress.last, self._state.offsets
         found = {q: archived[q] for q, at in places.items() if q in archived and at + 1 == ends[q]}
@@ -114,8 +114,8 @@ class ArchivedOrigin:
         return found | dict(self.live.marks(live))
 
     def stored_at(self, broker: str, physical_offset: int) -> RecordTimes | None:
-        """Return the record at a place of the source's log, see ``Logged.stored_at``."""
-        if not isinstance(self.live, Logged):
+        """Return the record at a place of the source's log, see ``LoggedOrigin.stored_at``."""
+        if not isinstance(self.live, LoggedOrigin):
             return None
         return self.live.stored_at(broker, physical_offset)
 
@@ -304,7 +304,7 @@ class ArchivedOrigin:
                 yield _shaped(batch, schema)
 
     def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:
-        """Commit a group's progress to the brokers (``stream.Committing``)."""
+        """Commit a group's progress to the brokers (``stream.CommittingOrigin``)."""
         self.live.commit_offsets(offsets)  # type: ignore[attr-defined]
 
 

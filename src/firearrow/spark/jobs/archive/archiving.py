@@ -47,9 +47,9 @@ from firearrow.spark.losses import lost_spans
 from firearrow.spark.options import parse
 from firearrow.spark.source.datasource import open_origin
 from firearrow.spark.source.files import FileOrigin
-from firearrow.spark.source.marks import Again
+from firearrow.spark.source.marks import ResumePoint
 from firearrow.spark.source.origin import Origin
-from firearrow.spark.source.stream import Committing, require_streamable
+from firearrow.spark.source.stream import CommittingOrigin, require_streamable
 from firearrow.spark.tables import MESSAGES
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def archive(
     within one.
     """
     summary = Summary()
-    job = _Job(workers, source, archive, settings or Settings())
+    job = _Archiver(workers, source, archive, settings or Settings())
     target = job.origin.bounds()
     while (step := job.step(target)) is not None:
         summary = summary.plus(step)
@@ -187,7 +187,7 @@ def follow(
     one.
     """
     summary = Summary()
-    job = _Job(workers, source, archive, settings or Settings())
+    job = _Archiver(workers, source, archive, settings or Settings())
     while not stop.is_set():
         step = job.step(job.origin.bounds())
         if step is not None:
@@ -231,7 +231,7 @@ def require_apart(paths: Iterable[str], archive: Archive) -> None:
             )
 
 
-class _Job:
+class _Archiver:
     """One process that archives. Its knowledge of the archive is that of its start."""
 
     def __init__(self, workers: Workers, source: Source, archive: Archive, settings: Settings) -> None:
@@ -251,8 +251,8 @@ class _Job:
         """Archive up to the bounds, or as much as one step takes; None if there is nothing to do."""
         while True:
             progress = self._state.progress
-            again = self._recognition.again(self._start(bounds), progress.last, bounds, progress.logs)
-            spans, gaps = self._spans(again, bounds)
+            resumed = self._recognition.resume(self._start(bounds), progress.last, bounds, progress.logs)
+            spans, gaps = self._spans(resumed, bounds)
             if not spans and not gaps:
                 return None
             written = self._workers.run(_write, self._tasks(spans)) if spans else []
@@ -260,7 +260,7 @@ class _Job:
             try:
                 there(self._archive.place, written)
                 gaps += self._missing(spans, written)
-                ends = self._ends(again, bounds, spans, gaps)
+                ends = self._ends(resumed, bounds, spans, gaps)
                 step = self._committed(files, gaps, ends, written, bounds)
             except Conflict as conflict:  # two processes do the same: the other one's step counts
                 self._archive.drop(files)
@@ -303,7 +303,7 @@ class _Job:
 
     def _told(self, step: Step) -> None:
         """Commit the offsets to the brokers, and log a step that counts."""
-        if self._settings.commit_offsets and isinstance(self.origin, Committing):
+        if self._settings.commit_offsets and isinstance(self.origin, CommittingOrigin):
             self.origin.commit_offsets(self._state.offsets)
         log.info(
             "step is archived",
@@ -324,13 +324,13 @@ class _Job:
             self._first = offsets.resolve(starting, bounds, offset_at)
         return self._first
 
-    def _spans(self, again: Again, bounds: Mapping[Queue, Bound]) -> tuple[Mapping[Queue, Span], list[Gap]]:
+    def _spans(self, resumed: ResumePoint, bounds: Mapping[Queue, Bound]) -> tuple[Mapping[Queue, Span], list[Gap]]:
         """Return the spans to read, and the gaps of lost messages."""
-        end = offsets.new_end(again.start, bounds)
-        plan = offsets.plan(again.start, end, bounds)
-        lost_spans(self._settings.fail_on_data_loss, [*again.losses, *plan.losses])
+        end = offsets.new_end(resumed.start, bounds)
+        plan = offsets.plan(resumed.start, end, bounds)
+        lost_spans(self._settings.fail_on_data_loss, [*resumed.losses, *plan.losses])
         losses = [loss for loss in plan.losses if loss.span.start < loss.span.end]
-        gaps = [_gap(loss.queue, loss.span) for loss in [*again.losses, *losses]]
+        gaps = [_gap(loss.queue, loss.span) for loss in [*resumed.losses, *losses]]
         spans: Mapping[Queue, Span] = plan.spans
         if self._settings.step_rows_max is not None:
             spans = offsets.with_idle(spans, end)
@@ -362,11 +362,11 @@ class _Job:
         return gaps
 
     def _ends(
-        self, again: Again, bounds: Mapping[Queue, Bound], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
+        self, resumed: ResumePoint, bounds: Mapping[Queue, Bound], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
     ) -> dict[Queue, int]:
         """Return the offsets at which reading goes on after this step: behind messages that were read or are lost."""
-        found = {queue: offset for queue, offset in again.start.items() if queue in bounds}
-        found |= {queue: bounds[queue].earliest for queue in again.recreated}
+        found = {queue: offset for queue, offset in resumed.start.items() if queue in bounds}
+        found |= {queue: bounds[queue].earliest for queue in resumed.recreated}
         for gap in gaps:
             if gap.missing:
                 found[gap.queue] = max(found.get(gap.queue, 0), gap.end)

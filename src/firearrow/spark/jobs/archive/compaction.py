@@ -32,15 +32,15 @@ GROUPS_OF_WORKER: Final = 4  # in a commit: the work that a killed process repea
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactedFiles:
     """Files that were replaced, and the files in their places."""
 
     removed: tuple[DataFile, ...] = ()
     added: tuple[DataFile, ...] = ()
 
-    def plus(self, more: Compacted) -> Compacted:
+    def plus(self, more: CompactedFiles) -> CompactedFiles:
         """Count more."""
-        return Compacted(self.removed + more.removed, self.added + more.added)
+        return CompactedFiles(self.removed + more.removed, self.added + more.added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def compact(
     files_min: int = 2,
     before: str | None = None,
     groups_max: int | None = None,
-) -> Compacted | None:
+) -> CompactedFiles | None:
     """Join small files until those of a topic and day are about ``target_bytes``, compressed.
 
     Groups of fewer than ``files_min`` files are left for later. So are the files of the day ``before`` and of later
@@ -73,14 +73,14 @@ def compact(
         for group in _groups(state, target_bytes)
         if len(group) >= files_min and (before is None or group[0].day < before)
     ][:groups_max]
-    done = Compacted()
+    done = CompactedFiles()
     at_once = workers.parallelism * GROUPS_OF_WORKER
     for at in range(0, len(groups), at_once):
         done = done.plus(_joined(workers, archive, state, groups[at : at + at_once]))
     return done if done.removed else None
 
 
-def _joined(workers: Workers, archive: Archive, state: State, groups: Sequence[Sequence[DataFile]]) -> Compacted:
+def _joined(workers: Workers, archive: Archive, state: State, groups: Sequence[Sequence[DataFile]]) -> CompactedFiles:
     stem = file_stem(state.version + 1)
     merges = [Merge(tuple(g), archive.place, stem(number)) for number, g in enumerate(groups)]
     written = workers.run(_merge, merges)
@@ -96,8 +96,8 @@ def _joined(workers: Workers, archive: Archive, state: State, groups: Sequence[S
         archive.commit(state, change)
     except Conflict:
         archive.drop(added)
-        return Compacted()
-    return Compacted(removed, added)
+        return CompactedFiles()
+    return CompactedFiles(removed, added)
 
 
 def _groups(state: State, target_bytes: int) -> Iterator[list[DataFile]]:

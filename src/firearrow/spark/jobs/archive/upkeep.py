@@ -30,7 +30,7 @@ PILED_UP: Final = 32  # small files of a topic and day: half an hour of steps, r
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class QueueLookup:
     """A file whose queues must be looked up."""
 
     place: FilePlace
@@ -115,19 +115,19 @@ def _first_left(workers: Workers, archive: Archive, state: State, removed: Seque
     """
     gone = {file.path for file in removed}
     ends: dict[Queue, int] = {}
-    for rows in workers.run(_queues, [Look(archive.place, path) for path in gone]):
+    for rows in workers.run(_queues, [QueueLookup(archive.place, path) for path in gone]):
         for part in rows:
             ends[part.queue] = max(part.last + 1, ends.get(part.queue, 0))
     spans = {queue: Span(state.first.get(queue, 0), end) for queue, end in ends.items()}
     kept = [file for path, file in state.files.items() if path not in gone]
     earlier = [f for f in kept if any(f.may_hold(queue, span) for queue, span in spans.items())]
-    for rows in workers.run(_queues, [Look(archive.place, file.path) for file in earlier]):
+    for rows in workers.run(_queues, [QueueLookup(archive.place, file.path) for file in earlier]):
         for part in rows:
             if part.queue in ends:
                 ends[part.queue] = min(part.first, ends[part.queue])
     return ends
 
 
-def _queues(look: Look) -> list[QueueRows]:
-    with look.place.open(look.path) as file:
+def _queues(lookup: QueueLookup) -> list[QueueRows]:
+    with lookup.place.open(lookup.path) as file:
         return queues_in(pq.ParquetFile(file).read(list(ORDER)))

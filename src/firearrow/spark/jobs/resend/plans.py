@@ -22,8 +22,8 @@ from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.files import replace_atomically
 from firearrow.spark.jobs.archive.progress import OfQueue
-from firearrow.spark.jobs.resend.sender import SETTLE_SECONDS, Ledger, Marks, Pace, Resend, SourceProgress
-from firearrow.spark.jobs.resend.sources import Messages
+from firearrow.spark.jobs.resend.sender import SETTLE_SECONDS, Pace, ProgressFile, Resend, SourceMarks, SourceProgress
+from firearrow.spark.jobs.resend.sources import MessageSource
 from firearrow.spark.jobs.resend.targets import Brokers
 from firearrow.spark.jobs.workers import Workers
 
@@ -70,7 +70,7 @@ class Report:
 class QueueTask:
     """One queue's part of a job, for a worker."""
 
-    messages: Messages
+    messages: MessageSource
     route: Route
     options: Mapping[str, str]
     directory: Path  # the job's directory
@@ -125,7 +125,7 @@ def do(
     workers: Workers,
     directory: Path,
     plan: JobPlan,
-    messages: Messages,
+    messages: MessageSource,
     options: Mapping[str, str],
     *,
     positional: bool = False,
@@ -166,8 +166,8 @@ def _send(piece: QueueTask) -> SourceProgress:
         return Resend(
             lambda start: map(choose, piece.messages.read(queue, start)),
             brokers.queue(piece.route.place),
-            Ledger(_ledger(piece.directory, queue)),
-            None if piece.positional else Marks(piece.plan, queue),
+            ProgressFile(_ledger(piece.directory, queue)),
+            None if piece.positional else SourceMarks(piece.plan, queue),
             Pace(piece.per_second),
         ).run()
     finally:

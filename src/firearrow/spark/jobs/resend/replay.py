@@ -38,7 +38,7 @@ from firearrow.errors import ConfigError
 from firearrow.files import make_directory, sync_directory
 from firearrow.message.names import is_dlq, is_retry, is_system_topic
 from firearrow.spark.jobs.resend import plans
-from firearrow.spark.jobs.resend.sources import Messages, Spans
+from firearrow.spark.jobs.resend.sources import MessageSource, Spans
 from firearrow.spark.jobs.resend.targets import Brokers
 from firearrow.spark.jobs.workers import Workers
 
@@ -139,7 +139,7 @@ def chosen(frame: DataFrame, job: Path, place: Mapping[str, Any] | None = None, 
     Args:
         frame: the messages.
         job: the directory of the job.
-        place: the place of the messages, from `Messages`.
+        place: the place of the messages, from `MessageSource`.
         others: the other conditions of the selection; ``where`` describes the DataFrame in words.
 
     Raises ConfigError if the job has begun with other words, or with messages of another place.
@@ -162,7 +162,7 @@ def chosen(frame: DataFrame, job: Path, place: Mapping[str, Any] | None = None, 
 
 def replay(
     workers: Workers,
-    messages: Messages,
+    messages: MessageSource,
     selection: Selection,
     options: Mapping[str, str],
     job: Path,

@@ -98,7 +98,7 @@ class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
     done: bool = False
 
 
-class Target(Protocol):
+class TargetQueue(Protocol):
     """A queue that messages are sent to."""
 
     def end(self) -> int:
@@ -133,7 +133,7 @@ COLUMNS: Final = ("queueOffset", "flag", "sysFlag", "bodyCrc", "properties", "bo
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class SourceMarks:
     """Properties that name the source of a message."""
 
     job: str
@@ -161,7 +161,7 @@ class Marks:
         return int(found["REPLAY_OFFSET"])
 
 
-class Ledger:
+class ProgressFile:
     """The file that holds a queue's progress."""
 
     def __init__(self, path: Path) -> None:
@@ -225,9 +225,9 @@ class Resend:
     """One source queue on its way to one target queue. ``marks`` None: by position."""
 
     rows: Rows
-    target: Target
-    ledger: Ledger
-    marks: Marks | None
+    target: TargetQueue
+    ledger: ProgressFile
+    marks: SourceMarks | None
     pace: Pace
     sleep: Callable[[float], object] = field(default_factory=lambda: threading.Event().wait)
     window_bytes: int = WINDOW_BYTES
@@ -261,7 +261,7 @@ class Resend:
         begun = noted or SourceProgress(0, self.target.end())
         if noted is None:
             self.ledger.note(begun)
-        arrived = _Arrived(begun, self.target, self.marks)
+        arrived = _Arrivals(begun, self.target, self.marks)
         for window in self._windows(self._messages(begun.next_offset), arrived):
             first = window[0]
             self.ledger.note(SourceProgress(first.offset, arrived.look_from(first), begun.sent + first.ordinal))
@@ -286,7 +286,7 @@ class Resend:
                 self._count += 1
                 self._next_offset = offset + 1
 
-    def _windows(self, messages: Iterator[Message], arrived: _Arrived) -> Iterator[list[Message]]:
+    def _windows(self, messages: Iterator[Message], arrived: _Arrivals) -> Iterator[list[Message]]:
         missing = (message for message in messages if not arrived.has(message))
         return _cut(missing, self.window_bytes)
 
@@ -303,10 +303,10 @@ class Resend:
             )
 
 
-class _Arrived:
+class _Arrivals:
     """Messages of the source that are in the target, after an unclean end."""
 
-    def __init__(self, begun: SourceProgress, target: Target, marks: Marks | None) -> None:
+    def __init__(self, begun: SourceProgress, target: TargetQueue, marks: SourceMarks | None) -> None:
         self._begun = begun
         self._target = target
         self._offsets: set[int] | None = None
@@ -356,7 +356,7 @@ def member_bytes(member: BatchMember) -> int:
     return _MEMBER_BYTES + len(member.body) + len(member.properties)
 
 
-def _message(row: dict[str, Any], ordinal: int, marks: Marks | None) -> Message:
+def _message(row: dict[str, Any], ordinal: int, marks: SourceMarks | None) -> Message:
     """Return a message in its form for sending."""
     sys_flag = (row["sysFlag"] or 0) & (COMPRESSED | COMPRESSION_MASK)
     kind = compression_of(sys_flag)
@@ -369,7 +369,7 @@ def _message(row: dict[str, Any], ordinal: int, marks: Marks | None) -> Message:
     return Message(row["queueOffset"], ordinal, member, sys_flag)
 
 
-def _properties(row: dict[str, Any], marks: Marks | None) -> bytes:
+def _properties(row: dict[str, Any], marks: SourceMarks | None) -> bytes:
     """Return the properties of a message in their form for sending."""
     text = row["properties"] or ""
     if any(name in text for name in STRIPPED):

@@ -29,7 +29,7 @@ _PLACE: Final = pa.schema([MESSAGES.field(name) for name in ("broker", "queueId"
 Spans = Mapping[Queue, Span]
 
 
-class Messages(Protocol):
+class MessageSource(Protocol):
     """The messages of queues between offsets. Can be pickled."""
 
     @property
@@ -40,7 +40,7 @@ class Messages(Protocol):
     def place(self) -> Mapping[str, Any]:
         """Place of the messages in values that can be compared."""
 
-    def within(self, spans: Spans) -> Messages:
+    def within(self, spans: Spans) -> MessageSource:
         """Return the same source with other offsets."""
 
     def read(self, queue: Queue, start: int) -> Iterator[pa.RecordBatch]:

@@ -93,7 +93,7 @@ class Brokers:
 
 
 class BrokerQueue:
-    """One queue of one broker: a ``firearrow.spark.jobs.resend.sender.Target``."""
+    """One queue of one broker: a ``firearrow.spark.jobs.resend.sender.TargetQueue``."""
 
     def __init__(self, brokers: Brokers, place: Queue) -> None:
         self._brokers = brokers
