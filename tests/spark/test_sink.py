@@ -177,7 +177,7 @@ def test_what_was_sent_is_told(caplog: pytest.LogCaptureFixture) -> None:
     stream.commit(sent, 7)
     stream.abort([None, None], 8)
     sums = {"messages": 15, "requests": 3, "retries": 1, "not_durable": 3, "tasks": 2}
-    failed = "has failed: consumers can see what it sent"
+    failed = "has failed: consumers can see the messages that it sent"
     assert told(caplog) == [
         {"event": "messages are sent", **sums, "failed_tasks": 0},
         {"event": f"job {failed}", **sums, "failed_tasks": 1},

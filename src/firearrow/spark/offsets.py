@@ -238,7 +238,8 @@ def resolve(
     for queue, bound in bounds.items():
         timestamp_ms = times.get(queue)
         if timestamp_ms is None:
-            offsets[queue] = _place(named.get(queue, position.otherwise), bound)
+            offset = named.get(queue, position.otherwise)
+            offsets[queue] = {EARLIEST: bound.earliest, LATEST: bound.latest}.get(offset, offset)
             continue
         found = offset_at(queue, timestamp_ms)
         if found is None and fail_where_none:
@@ -248,10 +249,6 @@ def resolve(
             )
         offsets[queue] = bound.latest if found is None else found
     return offsets
-
-
-def _place(offset: int, bound: Bound) -> int:
-    return {EARLIEST: bound.earliest, LATEST: bound.latest}.get(offset, offset)
 
 
 def _require_known(option: str, named: Mapping[Queue, int], bounds: Mapping[Queue, Bound]) -> None:

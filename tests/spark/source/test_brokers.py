@@ -297,7 +297,7 @@ def test_a_group_is_told_how_far_it_is(server: Server, caplog: pytest.LogCapture
     ("options", "error", "text"),
     [
         ({"table": "index"}, ConfigError, "option table='index': brokers have messages only"),
-        ({"visibility": "log"}, ConfigError, "option visibility='log': brokers show what"),
+        ({"visibility": "log"}, ConfigError, "option visibility='log': brokers show the messages"),
         ({"subscribe": "Orders,None"}, TopicNotFound, "topic 'None' has no route"),
         ({"subscribe": "WriteOnly"}, NotPermitted, "no broker allows reading topic 'WriteOnly'"),
         ({"assign": '{"Orders": {"broker-a": [4]}}'}, ConfigError,
@@ -366,7 +366,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
         new = [f"new{n}" for n in range(count)]
         write(server, "T", body=new)
         stored(server, "T", 1)
-        with pytest.raises(DataLost, match="offsets 40 to 40, the topic was deleted and made agai"):
+        with pytest.raises(DataLost, match="offsets 40 to 40, the topic was deleted and created agai"):
             streamed(server, checkpoint)
         found, checkpoint = streamed(server, checkpoint, failOnDataLoss="false")
         assert found == sorted(body.encode() for body in new)

@@ -83,7 +83,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(
     assert stream.step() == old
     strict = stream.checkpoint
     new = fill(tmp_path, "new", count, BORN_MS + 9000, anew="T", **options)
-    with pytest.raises(DataLost, match=r"'T' on a: offsets 20 to 20, the topic was deleted and ma"):
+    with pytest.raises(DataLost, match=r"'T' on a: offsets 20 to 20, the topic was deleted and created"):
         stream.step()
     stream.checkpoint, stream.options["failOnDataLoss"] = strict, "false"
     stream._reader = None
@@ -221,7 +221,7 @@ def test_an_archive_knows_the_queues_that_it_has_read_nothing_of(tmp_path: Path)
     starting = json.dumps({"T": {"a": {"0": 15}}, "U": {"a": {"0": 20}}})
     assert archived(root, place, startingOffsets=starting).rows == 5
     fill(root, "new", 60, BORN_MS + 9000, anew="U")
-    with pytest.raises(DataLost, match="'U' on a: offsets 20 to 20, the topic was deleted and ma"):
+    with pytest.raises(DataLost, match="'U' on a: offsets 20 to 20, the topic was deleted and created"):
         archived(root, place)
 
 
@@ -242,7 +242,7 @@ def test_another_store_needs_an_archive_of_its_own(tmp_path: Path) -> None:
     fill(tmp_path / "one", "old", 40)
     fill(tmp_path / "two", "new", 50, BORN_MS + 7)
     archived(tmp_path / "one", tmp_path / "archive")
-    with pytest.raises(ConfigError, match="option allowNewStore: another store needs an archive"):
+    with pytest.raises(ConfigError, match="option allowNewStore: another store needs a separate archive"):
         archived(tmp_path / "one", tmp_path / "archive", allowNewStore="true")
     with pytest.raises(ConfigError, match="is of another store of broker 'a'"):
         Stream(tmp_path / "two", archive=str(tmp_path / "archive"))

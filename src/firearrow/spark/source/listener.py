@@ -76,7 +76,9 @@ class LagListener(StreamingQueryListener):
                         "broker": queue.broker,
                         "queue": str(queue.queue_id),
                     }
-                    shown = ",".join(f"{name}={_quoted(value)}" for name, value in labels.items())
+                    shown = ",".join(
+                        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items()
+                    )
                     lines.append(f"{_METRIC}{{{shown}}} {messages}")
         return "\n".join(lines) + "\n"
 
@@ -117,7 +119,3 @@ def _lags_of(source: Any) -> dict[Queue, int]:
     except ConfigError:
         return {}
     return offsets.lag(end, latest)
-
-
-def _quoted(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -86,7 +86,10 @@ class Recognition:
             for queue in differing
             if queue.broker not in others and _agrees(origin, queue.broker, marks[queue]) is not False
         )
-        losses = [_recreated_loss(queue, start[queue]) for queue in sorted(recreated)]
+        losses = [
+            Loss(queue, Span(start[queue], start[queue]), "the topic was deleted and created again")
+            for queue in sorted(recreated)
+        ]
         for queue in sorted(differing - recreated):
             if queue.broker not in others and start[queue] <= bounds[queue].latest:
                 span = Span(start[queue], start[queue])
@@ -184,10 +187,6 @@ def newest_of_logs(marks: Mapping[Queue, Mark]) -> dict[str, list[Mark]]:
         several.sort(reverse=True)
         found[broker] = several[:: max(len(several) // LOOKS_MAX, 1)][:LOOKS_MAX]
     return found
-
-
-def _recreated_loss(queue: Queue, at: int) -> Loss:
-    return Loss(queue, Span(at, at), "the topic was deleted and created again")
 
 
 def _agrees(origin: LoggedOrigin, broker: str, mark: Mark) -> bool | None:

@@ -27,7 +27,7 @@ from firearrow.store.reading.entries import QueueKey, Span
 from firearrow.store.reading.index import index_files, index_rows
 from firearrow.store.reading.storage import StoreFile
 from firearrow.store.reading.undispatched import NO_EXTENT, Extent
-from firearrow.store.retention import Consumed, committed_offsets
+from firearrow.store.retention import committed_offsets
 
 Rows = Mapping[str, Any]
 """Columns by name: arrays, or one value for all rows."""
@@ -157,7 +157,9 @@ def _consumer_offsets(store: Store, _: TablePartition, options: Options) -> Iter
     known = dict.fromkeys(store.queues.keys_of(None))
     bounds: dict[QueueKey, Span] = {}
     rows: list[tuple[str, str, int, int, int, int]] = []
-    for consumed in sorted(committed_offsets(consumer_offsets(store.config)), key=_topic_first):
+    for consumed in sorted(
+        committed_offsets(consumer_offsets(store.config)), key=lambda it: (it.topic, it.group, it.queue_id)
+    ):
         key = consumed.topic, consumed.queue_id
         if not options.choice.wants(consumed.topic):
             continue
@@ -176,10 +178,6 @@ def _consumer_offsets(store: Store, _: TablePartition, options: Options) -> Iter
             "maxOffset": highest,
             "lag": np.maximum(np.array(highest) - np.array(offsets), 0),
         }
-
-
-def _topic_first(consumed: Consumed) -> tuple[str, str, int]:
-    return consumed.topic, consumed.group, consumed.queue_id
 
 
 def _topics(store: Store, _: TablePartition, options: Options) -> Iterator[Rows]:

@@ -150,7 +150,7 @@ def test_a_target_that_takes_nothing_is_an_error(code: ResponseCode, pauses: int
 def test_others_in_a_queue_that_is_ours_are_noticed(tmp_path: Path) -> None:
     target = FakeQueue()
     target.stranger = True
-    with pytest.raises(CorruptStore, match="others write to it too"):
+    with pytest.raises(CorruptStore, match="other programs write to it too"):
         resend(target, tmp_path, None, []).run()
 
 

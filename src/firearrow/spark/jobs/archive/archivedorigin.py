@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from firearrow.spark.columns.propertytext import PropertyText
 from firearrow.spark.jobs.archive.delta import Archive, DataFile, State
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.offsets import Loss
-from firearrow.spark.options import Choice, Options
+from firearrow.spark.options import Options
 from firearrow.spark.source.origin import LoggedOrigin, Origin
 
 _LOOKS_MAX: Final = 5  # while the archive grows beyond the bounds of the source
@@ -299,7 +299,8 @@ class ArchivedOrigin:
             if not is_whole:
                 batch = batch.filter(_within(batch, clips))
             if choice.tags or choice.keys:
-                batch = batch.filter(_chosen(batch, choice))
+                chosen = chosen_rows(choice, batch["tags"], batch["keys"], partial(batch.column, "msgId"))
+                batch = batch.filter(pa.array(chosen))
             if batch.num_rows:
                 yield _shaped(batch, schema)
 
@@ -325,10 +326,6 @@ def _within(batch: pa.RecordBatch, clips: Sequence[Clip]) -> pa.Array:
         for clip in clips
     ]
     return reduce(pc.or_, masks)
-
-
-def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array:
-    return pa.array(chosen_rows(choice, batch["tags"], batch["keys"], lambda: batch["msgId"]))
 
 
 def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

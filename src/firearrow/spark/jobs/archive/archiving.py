@@ -330,7 +330,7 @@ class _Archiver:
         plan = offsets.plan(resumed.start, end, bounds)
         lost_spans(self._settings.fail_on_data_loss, [*resumed.losses, *plan.losses])
         losses = [loss for loss in plan.losses if loss.span.start < loss.span.end]
-        gaps = [_gap(loss.queue, loss.span) for loss in [*resumed.losses, *losses]]
+        gaps = [Gap(*loss.queue, *loss.span, loss.span.end - loss.span.start) for loss in [*resumed.losses, *losses]]
         spans: Mapping[Queue, Span] = plan.spans
         if self._settings.step_rows_max is not None:
             spans = offsets.with_idle(spans, end)
@@ -394,10 +394,6 @@ def _furthest(marks: Iterable[LogMark]) -> list[LogMark]:
         if mark.commit_log_offset > known.commit_log_offset:
             furthest[mark.broker] = mark
     return list(furthest.values())
-
-
-def _gap(queue: Queue, span: Span) -> Gap:
-    return Gap(*queue, span.start, span.end, span.end - span.start)
 
 
 def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[Gap]:

@@ -22,7 +22,6 @@ from firearrow.spark.tables import MESSAGES
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 _PROPERTY: Final = "firearrow.archive"
@@ -61,7 +60,7 @@ class Iceberg:
         table = self._table.refresh()
         state = self._archive.load()
         _require_same(table.properties.get(_PROPERTY), self._archive, state)
-        held = _held(table)
+        held = {task.file.file_path: task.file for task in table.scan().plan_files()}
         wanted = {self._name(path) for path in state.files}
         new, gone = sorted(wanted - held.keys()), sorted(held.keys() - wanted)
         if not new and not gone:
@@ -85,11 +84,6 @@ class Iceberg:
         name = self._archive.place.full(path)
         # not as_uri(): Iceberg does not decode the characters of a path
         return name if "://" in name else f"file://{name}"
-
-
-def _held(table: Table) -> dict[str, DataFile]:
-    """Return the files of a table by their names."""
-    return {task.file.file_path: task.file for task in table.scan().plan_files()}
 
 
 def _require_same(mark: str | None, archive: Archive, state: State) -> None:

@@ -8,7 +8,8 @@ messages are sent. A job with another request needs a separate directory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import gethostname
@@ -80,9 +81,53 @@ class QueueTask:
     per_second: float | None
 
 
-def begin(
-    directory: Path, asked: Mapping[str, Any], make: Callable[[], JobPlan], sleep: Sleep | None = None
-) -> JobPlan:
+def run(
+    workers: Workers,
+    directory: Path,
+    asked: Mapping[str, Any],
+    routes: Callable[[Brokers], Iterable[Route]],
+    messages: MessageSource,
+    options: Mapping[str, str],
+    *,
+    positional: bool = False,
+    choose: Choose | None = None,
+    rate: float | None = None,
+    sleep: Sleep | None = None,
+) -> Report:
+    """Begin the job of a directory, or go on with it, and send all its messages.
+
+    ``routes`` plans a new job. ``rate`` is messages a second, of all workers together. The report names topics of the
+    source that no route has.
+    """
+
+    def make() -> JobPlan:
+        brokers = Brokers.of(options)
+        try:
+            return JobPlan(uuid.uuid4().hex, dict(asked), tuple(routes(brokers)))
+        finally:
+            brokers.close()
+
+    plan = _begin(directory, asked, make, sleep)
+    at_once = min(workers.parallelism, len(plan.routes)) or 1
+    pieces = [
+        QueueTask(
+            messages.within({route.queue: Span(route.start, route.end)}),
+            route,
+            dict(options),
+            directory,
+            plan.job,
+            positional,
+            choose,
+            None if rate is None else rate / at_once,
+        )
+        for route in plan.routes
+    ]
+    done = workers.run(_send, pieces)
+    skipped = {queue.topic for queue in messages.spans} - {route.topic for route in plan.routes}
+    return Report(len(done), sum(part.sent for part in done), tuple(sorted(skipped)))
+
+
+def _begin(directory: Path, asked: Mapping[str, Any], make: Callable[[], JobPlan], sleep: Sleep | None) -> JobPlan:
     """Return the plan of the job in a directory: the existing one, or a new one.
 
     A killed run may still have messages in flight, so a later run waits for them. Raises ConfigError if the directory
@@ -121,36 +166,6 @@ def _word(value: Any) -> str:
     return str(value).strip("[]")
 
 
-def do(
-    workers: Workers,
-    directory: Path,
-    plan: JobPlan,
-    messages: MessageSource,
-    options: Mapping[str, str],
-    *,
-    positional: bool = False,
-    choose: Choose | None = None,
-    rate: float | None = None,
-) -> list[SourceProgress]:
-    """Send the planned messages that are not sent yet; ``rate`` is messages a second, of all workers together."""
-    spans = {route.queue: Span(route.start, route.end) for route in plan.routes}
-    at_once = min(workers.parallelism, len(plan.routes)) or 1
-    pieces = [
-        QueueTask(
-            messages.within({route.queue: spans[route.queue]}),
-            route,
-            dict(options),
-            directory,
-            plan.job,
-            positional,
-            choose,
-            None if rate is None else rate / at_once,
-        )
-        for route in plan.routes
-    ]
-    return workers.run(_send, pieces)
-
-
 def _ledger(directory: Path, queue: Queue) -> Path:
     name = f"{quote(queue.broker, safe='')}-{queue.queue_id}.json"
     topic = quote(queue.topic, safe="").replace(".", "%2E")  # ".." leads elsewhere
@@ -159,7 +174,7 @@ def _ledger(directory: Path, queue: Queue) -> Path:
 
 def _send(piece: QueueTask) -> SourceProgress:
     """Do one piece, in a worker."""
-    queue, choose = piece.route.queue, piece.choose or _all
+    queue, choose = piece.route.queue, piece.choose or (lambda batch: batch)
     _require_shared(piece)
     brokers = Brokers.of(piece.options)
     try:
@@ -186,7 +201,3 @@ def _require_shared(piece: QueueTask) -> None:
             f"{piece.directory} on {gethostname()} is not the directory in which the job was begun:"
             " it must be the same for all workers and for the process that starts the job"
         )
-
-
-def _all(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch

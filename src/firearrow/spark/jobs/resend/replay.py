@@ -20,9 +20,8 @@ through the JVM.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,22 +186,17 @@ def replay(
     asked = {"job": "replay", **messages.place, **selection.asked(), "topic": topic, "to": options.get("nameServer")}
     spans = {queue: span for queue, span in messages.spans.items() if selection.wants(queue.topic)}
 
-    def make() -> plans.JobPlan:
-        return plans.JobPlan(uuid.uuid4().hex, asked, tuple(_routes(spans, topic, options)))
+    def routes(brokers: Brokers) -> list[plans.Route]:
+        return _routes(spans, topic, brokers)
 
-    plan = plans.begin(job, asked, make, sleep)
-    done = plans.do(workers, job, plan, messages, options, choose=selection, rate=rate)
-    left_out = sorted({queue.topic for queue in messages.spans if not selection.wants(queue.topic)})
-    return plans.Report(len(done), sum(part.sent for part in done), tuple(left_out))
+    report = plans.run(workers, job, asked, routes, messages, options, choose=selection, rate=rate, sleep=sleep)
+    left_out = {queue.topic for queue in messages.spans if not selection.wants(queue.topic)}
+    return replace(report, skipped=tuple(sorted(left_out)))
 
 
-def _routes(spans: Spans, topic: str, options: Mapping[str, str]) -> list[plans.Route]:
+def _routes(spans: Spans, topic: str, brokers: Brokers) -> list[plans.Route]:
     """Distribute the source queues over the queues of the target."""
-    brokers = Brokers.of(options)
-    try:
-        targets = brokers.writable(topic)
-    finally:
-        brokers.close()
+    targets = brokers.writable(topic)
     if not targets:
         raise ConfigError(f"option topic={topic!r}: no broker allows writing to it")
     routes = []

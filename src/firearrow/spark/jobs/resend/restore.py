@@ -11,7 +11,6 @@ for them; ``topics`` can rename them.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -51,19 +50,12 @@ def restore(
     messages = ArchiveMessages.of(archive, tuple(names))
     asked = {"job": "restore", **messages.place, "topics": names, "to": options.get("nameServer")}
 
-    def make() -> plans.JobPlan:
-        brokers = Brokers.of(options)
-        try:
-            routes = routes_of(messages.spans, names, list(brokers.addresses()))
-            _make_topics(brokers, routes)
-        finally:
-            brokers.close()
-        return plans.JobPlan(uuid.uuid4().hex, asked, tuple(routes))
+    def routes(brokers: Brokers) -> list[plans.Route]:
+        planned = routes_of(messages.spans, names, list(brokers.addresses()))
+        _make_topics(brokers, planned)
+        return planned
 
-    plan = plans.begin(job, asked, make, sleep)
-    done = plans.do(workers, job, plan, messages, options, positional=True, rate=rate)
-    skipped = sorted({q.topic for q in messages.spans} - {route.topic for route in plan.routes})
-    return plans.Report(len(done), sum(part.sent for part in done), tuple(skipped))
+    return plans.run(workers, job, asked, routes, messages, options, positional=True, rate=rate, sleep=sleep)
 
 
 def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) -> list[plans.Route]:
