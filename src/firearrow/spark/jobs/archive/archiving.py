@@ -36,7 +36,7 @@ from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.queues import Bound, Mark, Queue, Span
 from firearrow.config.kinds import MiB
-from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError
+from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark import offsets
 from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict, DataFile, QueueRows
 from firearrow.spark.jobs.archive.fileplace import FilePlace
@@ -258,18 +258,15 @@ class _Archiver:
             written = self._workers.run(_write, self._tasks(spans)) if spans else []
             files = tuple(file for part in written for file in part.files)
             try:
-                there(self._archive.place, written)
-                gaps += self._missing(spans, written)
-                ends = self._ends(resumed, bounds, spans, gaps)
-                step = self._committed(files, gaps, ends, written, bounds)
+                with self._archive.uncommitted(files):
+                    there(self._archive.place, written)
+                    gaps += self._missing(spans, written)
+                    ends = self._ends(resumed, bounds, spans, gaps)
+                    step = self._committed(files, gaps, ends, written, bounds)
             except Conflict as conflict:  # two processes do the same: the other one's step counts
-                self._archive.drop(files)
                 log.info("step is planned again", extra={"reason": str(conflict)})
                 self._state = self._archive.load()
                 continue
-            except FirearrowError:
-                self._archive.drop(files)
-                raise
             self._told(step)
             return step
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from firearrow.config.kinds import MiB
-from firearrow.errors import CorruptStore, FirearrowError
+from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.archive.archiving import file_stem
 from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict, DataFile, State
 from firearrow.spark.jobs.archive.fileplace import FilePlace
@@ -85,17 +85,13 @@ def _joined(workers: Workers, archive: Archive, state: State, groups: Sequence[S
     merges = [Merge(tuple(g), archive.place, stem(number)) for number, g in enumerate(groups)]
     written = workers.run(_merge, merges)
     added = tuple(file for part in written for file in part.files)
-    try:
-        there(archive.place, written)
-    except FirearrowError:
-        archive.drop(added)
-        raise
     removed = tuple(file for group in groups for file in group)
     change = Change(what="compact", added=added, removed=removed, rewrites=True)
     try:
-        archive.commit(state, change)
+        with archive.uncommitted(added):
+            there(archive.place, written)
+            archive.commit(state, change)
     except Conflict:
-        archive.drop(added)
         return CompactedFiles()
     return CompactedFiles(removed, added)
 

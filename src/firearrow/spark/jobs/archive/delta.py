@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -295,10 +296,15 @@ class Archive:
         self._sync_log(base.version, now.version)
         return now
 
-    def drop(self, files: Iterable[DataFile]) -> None:
-        """Remove files that were written and will not be committed."""
-        for file in files:
-            self.place.delete(file.path)
+    @contextmanager
+    def uncommitted(self, files: Iterable[DataFile]) -> Iterator[None]:
+        """Remove written files if the block that commits them fails."""
+        try:
+            yield
+        except FirearrowError:
+            for file in files:
+                self.place.delete(file.path)
+            raise
 
     def _made(self) -> State:
         """Create the table, unless another process has created it, possibly at this very moment."""
