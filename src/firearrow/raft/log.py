@@ -76,5 +76,6 @@ class Log:
 
     def restart(self, snapshot: Snapshot) -> None:
         """Replace the whole log by a snapshot."""
+        assert snapshot.index > self.snapshot.index, "a snapshot of a later state"
         self._entries = []
         self.snapshot = snapshot

@@ -31,6 +31,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
@@ -105,6 +106,7 @@ class LogFile:
 
     def append(self, saved: Saved) -> None:
         """Write a change; it is on the disk after the next ``sync``."""
+        assert all(other.index == one.index + 1 for one, other in pairwise(saved.entries)), "no entry is missing"
         record = _record(saved)
         self._file.append(record)
         self.size_bytes += len(record)
@@ -246,6 +248,7 @@ class OsFile:
     def cut(self, size_bytes: int) -> None:
         """Cut the file to a size; durable on return."""
         assert self._file is not None, "it was read before"
+        assert size_bytes <= self._end, "a cut does not extend the file"
         with naming(self._path):
             os.ftruncate(self._file, size_bytes)
         self._end = size_bytes

@@ -212,6 +212,7 @@ class Node:
         saved = self._unsaved()
         messages, self._outbox = self._outbox, []
         snapshot, self._installed = self._installed, None
+        assert self._applied <= self.committed <= self.log.last_index
         committed = self.log.slice(self._applied + 1, self.committed)
         self._applied = self.committed
         return Ready(saved, messages, snapshot, committed)
@@ -239,6 +240,7 @@ class Node:
     # --- elections ---
 
     def _follow(self, term: int, leader: str) -> None:
+        assert term >= self.term, "terms never fall"
         if term != self.term:
             self.term, self._vote = term, NOBODY
         self.role, self.leader = Role.FOLLOWER, leader
@@ -310,6 +312,8 @@ class Node:
             self._follow(self.term, NOBODY)
 
     def _lead(self) -> None:
+        assert self.role is Role.CANDIDATE
+        assert self._vote == self.name, "a candidate votes for itself"
         self.role, self.leader = Role.LEADER, self.name
         self._silent_ticks = self._beat_ticks = 0
         next_index = self.log.last_index + 1
@@ -372,6 +376,7 @@ class Node:
             self._commit_what_a_majority_has()
         else:
             return  # it was only heard, or that is known
+        assert follower.match < follower.next <= self.log.last_index + 1
         follower.is_awaited = False
         if message.is_refused or follower.next <= self.log.last_index:
             self._send_entries(message.sender, follower)
