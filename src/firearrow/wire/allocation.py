@@ -45,6 +45,7 @@ def _averagely(queues: Queues, clients: Sequence[str], client: str) -> Queues:
     index = clients.index(client)
     size, more = divmod(len(queues), len(clients))
     start = index * size + min(index, more)
+    assert start + size + (index < more) <= len(queues)
     return queues[start : start + size + (index < more)]
 
 
@@ -64,6 +65,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
     def divide(queues: Queues, clients: Sequence[str], client: str) -> Queues:
         owners = {_hash(f"{one}-{number}"): one for one in clients for number in range(virtual_nodes)}
         ring = sorted(owners)
+        assert ring, "the client is one of them"
 
         def owner(queue: MessageQueue) -> str:
             return owners[ring[bisect_left(ring, _hash(queue.text)) % len(ring)]]
@@ -88,6 +90,7 @@ def machine_room(rooms: Collection[str]) -> Strategy:
         size, more = divmod(len(kept), len(clients))
         index = clients.index(client)
         own = kept[index * size : (index + 1) * size]
+        assert len(own) == size, "the remainder is at the end"
         return own + kept[len(clients) * size + index :][: index < more]
 
     return Strategy("MACHINE_ROOM", divide)
@@ -111,6 +114,7 @@ def machine_room_nearby(
         queues_in = _grouped(queues, queue_room)
         clients_in = _grouped(clients, client_room)
         room = client_room(client)
+        assert client in clients_in[room], "one client has one room"
         own = list(inner(queues_in.get(room, []), clients_in[room], client))
         for other in sorted(queues_in.keys() - clients_in.keys()):
             own += inner(queues_in[other], clients, client)

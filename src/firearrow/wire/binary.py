@@ -24,6 +24,7 @@ _SUCCESS: Final = struct.Struct(">IIhbhiiii")  # a frame without remark, up to i
 _LENGTH16: Final = struct.Struct(">h")
 _LENGTH32: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
+assert _SUCCESS.size == 2 * _LENGTH_BYTES + _FIXED.size + _LENGTH32.size
 LANGUAGES: Final = {int(code): code.name for code in LanguageCode}
 
 SHAPES_MAX: Final = 512
@@ -93,6 +94,8 @@ def _fields_one_by_one(header: bytes, at: int, key: bytes) -> dict[str, str]:
         if len(_shapes) >= SHAPES_MAX:
             _shapes.clear()
         parts_of = struct.Struct("".join([f"{size}s" for size in sizes]))
+        assert len(sizes) == 2 * len(between) == 2 * len(names), "each value follows its name and length"
+        assert start == at == end, "the parts are all the fields"
         _shapes[key] = _Shape(parts_of, tuple(between), tuple(names))
     return dict(zip(names, values, strict=True))
 

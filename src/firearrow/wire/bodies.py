@@ -205,6 +205,7 @@ class _Reader:
 
     @property
     def at_end(self) -> bool:
+        assert self._at <= len(self._data), "a part that leaves the body is an error"
         return self._at == len(self._data)
 
     def number(self) -> int:
@@ -346,7 +347,9 @@ def _inflate(data: bytes) -> Generator[None, None, bytes]:
         raise MessageError(f"the register body is no zlib stream: {error}") from None
     if not inflater.eof:
         raise MessageError("the register body is cut off")
-    return b"".join(pieces)
+    plain = b"".join(pieces)
+    assert len(plain) == REGISTER_BODY_BYTES_MAX - room
+    return plain
 
 
 def _with_length(data: bytes) -> bytes:
@@ -425,7 +428,9 @@ class Route(Body, frozen=True):
             if not fits(f"the mapping of broker {name!r}", mapping.total_queues):
                 mappings = {key: it for key, it in (mappings or {}).items() if key != name}
         if not faults:
+            assert len(queues) == len(self.queue_datas), "an entry that is left out has a fault"
             return self, faults
+        assert mappings is None or len(mappings) <= len(self.topic_queue_mapping_by_broker or ())
         return msgspec.structs.replace(
             self, queue_datas=queues, order_topic_conf=order, topic_queue_mapping_by_broker=mappings
         ), faults

@@ -57,6 +57,8 @@ class Calls(Generic[W]):
     __slots__ = ("_address", "_calls", "_calls_max", "_opaque", "_why")
 
     def __init__(self, address: str, calls_max: int = CALLS_MAX, last_opaque: int = 0) -> None:
+        assert 0 < calls_max < OPAQUE_MAX, "otherwise `one_way` might find no free number"
+        assert 0 <= last_opaque <= OPAQUE_MAX
         self._address = address
         self._calls: dict[int, _Call[W]] = {}
         self._calls_max = calls_max

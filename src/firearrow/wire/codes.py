@@ -305,4 +305,5 @@ def _version_names() -> list[str]:
     later = [name for release in releases for name in (f"{release}_SNAPSHOT", release)]
     names = [*_FIRST_VERSIONS, *later]
     assert names[PROTOCOL_VERSION] == "V5_5_0"
+    assert len(set(names)) == len(names)
     return names

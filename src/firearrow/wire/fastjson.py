@@ -191,7 +191,9 @@ def with_quoted_keys(data: bytes) -> bytes:
     pieces = sound.split(b'"')  # every other one is a text
     parts = _YEK_ERAB.split(b'"'.join(pieces[::2])[::-1])
     parts[2::3] = [_QUOTE + key + _QUOTE for key in parts[2::3]]
-    pieces[::2] = b"".join(parts)[::-1].split(b'"')
+    others = b"".join(parts)[::-1].split(b'"')
+    assert len(others) == len(pieces[::2]), "a key has no quote, and its new quotes are stand-ins"
+    pieces[::2] = others
     sound = b'"'.join(pieces).replace(_QUOTE, b'"')
     return sound.replace(_BACKSLASH, rb"\\").replace(_QUOTED, rb"\"")
 
@@ -276,6 +278,7 @@ class Entries:
                 opened += 1 if bracket in (b"{", b"[") else -1
                 brackets += 1
             if not opened:
+                assert self._at > start, "a value has a byte at least, so a loop over values ends"
                 return self._data[start : self._at]
             if opened < 0 or brackets > BRACKETS_MAX:
                 self._fail(f"a value has brackets that match nothing, or over {BRACKETS_MAX}")
@@ -303,6 +306,7 @@ class _Parser:
         value = self._value(self._next())
         if self._next():
             self._fail("there is more after the end")
+        assert not self._depth, "each bracket is closed"
         return value
 
     def _next(self) -> str:
@@ -610,4 +614,5 @@ def java_double(value: float) -> str:
     digits = Decimal(repr(value)).as_tuple().digits
     text = "".join(map(str, digits)).rstrip("0")
     power = Decimal(repr(value)).adjusted()
+    assert not -3 <= power < 7, "such a number is written without an exponent"
     return f"{'-' if value < 0 else ''}{text[0]}.{text[1:] or '0'}E{power}"

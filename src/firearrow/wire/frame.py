@@ -113,7 +113,9 @@ def hot_decoders() -> Mapping[bytes, Any]:
 
     Only servers need them; a command with a single request has no time to build them.
     """
-    return dict(_hot(code, header) for code, header in HOT_HEADERS.items())
+    decoders = dict(_hot(code, header) for code, header in HOT_HEADERS.items())
+    assert len(decoders) == len(HOT_HEADERS), "the first bytes distinguish the codes"
+    return decoders
 
 
 NO_HOT_DECODERS: Final[dict[bytes, Any]] = {}
@@ -235,7 +237,8 @@ def bare_frame(opaque: int, binary: bool) -> bytes:
 
 def response_of(frame: bytes) -> Response:
     """Return the fields of an answer that is already formatted, without its body."""
-    _, word = LENGTHS.unpack_from(frame)
+    length, word = LENGTHS.unpack_from(frame)
+    assert length + 4 == len(frame), "it is one frame"
     header_at = LENGTHS.size
     command = decode_header(word >> 24, frame[header_at : header_at + (word & HEADER_BYTES_MAX)])
     return Response(ResponseCode(command.code), command.remark, command.ext)
@@ -277,6 +280,7 @@ def _json_header(
 
 _BARE: Final = Response()
 _BARE_HEADER: Final = encode_json(_json_header(0, FLAG_RESPONSE, 0, None, {})).replace(b'"opaque":0', b'"opaque":%d')
+assert len(_BARE_HEADER % INT_MIN) < len(_LENGTHS_OF), "`bare_frame` looks up all lengths"
 
 
 # --- a stream of frames ---
@@ -336,6 +340,7 @@ class Connection:
                 return []
             self._chunks.append(data)
             data = b"".join(self._chunks)
+            assert len(data) == self.held_bytes
             self._chunks.clear()
             self.held_bytes = 0
         commands: list[AnyCommand] = []
@@ -395,6 +400,7 @@ class Connection:
         self._needed_bytes = 8
         if len(rest) >= 8:
             self._needed_bytes = 4 + int.from_bytes(rest[:4], "big")
+        assert 0 < self.held_bytes < self._needed_bytes, "a whole frame is not held"
 
     def _add(self, data: bytes) -> None:
         chunks = self._chunks
@@ -409,6 +415,7 @@ class Connection:
         Returns its command, without the body, if its header is complete and can be read.
         """
         held = b"".join(self._chunks)
+        assert len(held) == self.held_bytes
         self._chunks.clear()
         self.held_bytes = 0
         self.violation = why

@@ -266,6 +266,9 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
 }
 
 
+assert MEANINGS.keys() == set(Code), "each code has a cause and a cure"
+
+
 def raised_as(code: Code) -> str:
     """Return the class of the error that Firearrow's client raises for a code; ``-`` for success."""
     return "-" if code is Code.SUCCESS else BrokerError.lookup(code).__name__

@@ -168,6 +168,7 @@ def batch_acks(group: str, topic: str, handles: Iterable[Handle]) -> list[BatchA
 
 def _batch_ack(group: str, topic: str, handles: Sequence[Handle]) -> BatchAck:
     first = handles[0]
+    assert all(handle[:-1] == first[:-1] for handle in handles), "they are of one pop of one queue"
     bits = 0
     for handle in handles:
         bits |= 1 << (handle.queue_offset - first.start_offset)
@@ -201,6 +202,7 @@ def order_count_infos(origin: int, queue_id: int, offsets: Sequence[int], counts
     They hold the count of earlier pops of each message with any, and the smallest count, for clients that can read
     only that.
     """
+    assert len(counts) <= len(offsets), "only these messages have counts"
     infos = [f"{origin} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
     least = min(counts.values()) if len(counts) == len(offsets) else 0
     return [*infos, f"{origin} {queue_id} {least}"]

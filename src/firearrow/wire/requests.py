@@ -303,3 +303,5 @@ _ROWS: Final = (
 
 REQUESTS: Final = {row.code: row for row in _ROWS}
 assert len(REQUESTS) == len(_ROWS), "a code has one row"
+assert REQUESTS.keys() == set(Code), "each code has a row"
+assert all(row.asks == NOTHING for row in _ROWS if row.served_by is NOBODY)
