@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -85,7 +86,9 @@ class Epochs:
         if not self.changed or self._path is None:
             return
         if self.entries:
-            replace_atomically(self._path, encode(self.entries))
+            data = encode(self.entries)
+            assert parse(data) == self.entries, "the next start reads the same epochs"
+            replace_atomically(self._path, data)
         elif self._path.parent.is_dir():  # RocketMQ would read the backup of an empty file
             for path in (self._path, self._path.with_name(self._path.name + ".bak")):
                 path.unlink(missing_ok=True)
@@ -128,6 +131,7 @@ class Epochs:
 
     def _become(self, entries: list[Epoch]) -> None:
         if entries != self.entries:
+            assert all(one.epoch < other.epoch and one.start <= other.start for one, other in pairwise(entries))
             self.entries = entries
             self.changed = True
 

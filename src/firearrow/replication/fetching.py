@@ -64,6 +64,7 @@ def fetch(
     There are fewer if its log ends before, none if it begins behind. Raises NoReplica if the broker does not answer, or
     has another log. ``history`` must be given if that broker may be in controller mode.
     """
+    assert physical_offset >= 0
     if not physical_offset:
         more = fetch(address, 1, size - 1, history, access) if size > 1 else b""
         return (b"\0" + more)[:size]
@@ -117,6 +118,7 @@ class _Switched:
                     yield piece[: max(self._common - physical_offset, 0)]
 
     def _begin(self, master: MasterLog) -> None:
+        assert not self._receiving.is_ready, "a connection has one handshake"
         epochs, end = self._history
         common = epochs.common_end(end, master.epochs, master.end)
         if common is None or common <= self._at:

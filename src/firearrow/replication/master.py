@@ -122,6 +122,7 @@ class Master(Service):
             self._server.close()
         for slave in tuple(self.slaves):
             slave.close()
+        assert not self.slaves, "a closed connection has left"
         self._server = None
 
     # --- sending ---
@@ -133,6 +134,7 @@ class Master(Service):
             self._loop.call_soon(self._send)
 
     def _send(self) -> None:
+        assert self._is_planned, "one turn at a time is planned"
         self._is_planned = False
         more = False
         for slave in tuple(self.slaves):
@@ -163,6 +165,8 @@ class Master(Service):
 
     def came(self, slave: Connection) -> None:
         """Add a slave that has connected."""
+        assert slave not in self.slaves
+        assert len(self.slaves) < SLAVES_MAX, "there was room"
         self.slaves.append(slave)
         self._turns += 1
         if len(self._hosts) >= SLAVES_MAX:
@@ -232,6 +236,7 @@ class Master(Service):
         The caller waits for the bytes from ``first_offset`` on. Java: GroupTransferService counts connections, also
         several of one slave, and those that began behind the bytes in question.
         """
+        assert count >= 0
         if not count:
             return self.store.log_end_offset
         acked = [it.sending.acked for it in self.slaves if self._counts(it, first_offset)]
@@ -337,6 +342,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(reply)
         if not reports:
             return
+        assert sending.next_offset is not None, "a report has the next offset"
         if is_first:
             self._master.unfit_hosts.discard(self.address.rpartition(":")[0])
             log.info("slave follows", extra={"address": self.address, "physical_offset": sending.next_offset})
@@ -385,6 +391,7 @@ class Connection(asyncio.Protocol):
             parts += sending.frame(data)
             room -= len(data)
         if parts:
+            assert 0 <= room < wanted, "a turn sends at most its allowance"
             self._wrote_at = self._monotonic()
             self._window_bytes += wanted - room
             self._bytes += wanted - room

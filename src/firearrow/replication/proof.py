@@ -69,6 +69,7 @@ class Demand:
     """
 
     def __init__(self, secret_of: SecretOf, challenge: bytes) -> None:
+        assert len(challenge) == RANDOM_BYTES
         self._secret_of = secret_of
         self._challenge = challenge
         self._has_greeted = False
@@ -78,6 +79,7 @@ class Demand:
 
     def receive(self, data: bytes) -> bytes:
         """Take received bytes; return the answer. Raises RemoteProtocolError if they are no proof."""
+        assert not (data and self.is_met), "the bytes behind the proof are another protocol's"
         self.rest += data
         reply = b""
         if not self._has_greeted:
@@ -95,6 +97,7 @@ class Demand:
         name, own = self.rest[1:own_at], self.rest[own_at : own_at + RANDOM_BYTES]
         proof_at = own_at + RANDOM_BYTES
         proof, self.rest = self.rest[proof_at:][:PROOF_BYTES], self.rest[proof_at + PROOF_BYTES :]
+        assert (len(own), len(proof)) == (RANDOM_BYTES, PROOF_BYTES), "the proof has arrived as a whole"
         user = name.decode(errors="replace")
         secret = self._secret_of(user)
         wanted = _proof(b"slave", secret or "", self._challenge, own, name)
@@ -111,6 +114,7 @@ class Proof:
     """
 
     def __init__(self, credentials: Credentials, own: bytes) -> None:
+        assert len(own) == RANDOM_BYTES
         self._secret = credentials.secret_key
         self._name = credentials.access_key.encode()[:255]
         self._own = own
@@ -120,6 +124,7 @@ class Proof:
 
     def receive(self, data: bytes) -> bytes:
         """Take received bytes; return the answer. Raises RemoteProtocolError for a stranger."""
+        assert not (data and self.is_done), "the bytes behind the proof are another protocol's"
         self.rest += data
         reply = b""
         if not self.challenge:
@@ -312,6 +317,7 @@ class Gate:
         """Add a new stranger, in place of the oldest if there are too many."""
         if len(self._strangers) >= STRANGERS_MAX:
             next(iter(self._strangers)).close("others came")
+        assert len(self._strangers) < STRANGERS_MAX, "a closed connection has left"
         self._strangers[stranger] = None
 
     def went(self, stranger: _Stranger) -> None:
@@ -320,6 +326,7 @@ class Gate:
 
     def let_in(self, transport: asyncio.Transport, demand: Demand) -> None:
         """Admit a peer that has met its demand."""
+        assert demand.is_met
         self._forget_closed()
         self._inside_by[transport] = demand
         _hand_over(transport, self._inside(), demand.rest)

@@ -184,6 +184,7 @@ class Following(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Report to the master, which begins to send then."""
+        assert self._transport is None, "it is the protocol of one connection"
         self._transport = cast(asyncio.Transport, transport)
         self._begin()
         self._tick.set(self._tick_seconds)
@@ -204,6 +205,7 @@ class Following(asyncio.Protocol):
             return
         if self.ended.is_set():
             return
+        assert self._end_there >= before, "the bytes of the master continue the log"
         if not self._is_ahead:
             slave.well()
         if self._end_there != before:

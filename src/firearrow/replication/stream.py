@@ -94,6 +94,7 @@ class Sending:
             self.said_first = acked
             if self.next_offset % self._file_bytes == 0:  # a log begins with a file
                 self.began_at = self.next_offset
+        assert acked <= self.next_offset, "a slave has no byte that it was not sent"
         self.acked = acked
 
     @property
@@ -145,6 +146,7 @@ class Receiving:
             self.end_offset += len(piece)
 
     def _begin(self, physical_offset: int, size: int) -> None:
+        assert not self._missing, "the frame before is complete"
         if not 0 <= size <= FRAME_DATA_BYTES_MAX or physical_offset < 0:
             raise RemoteProtocolError(f"no frame of a log has {size} bytes at {physical_offset}")
         if self.end_offset and physical_offset != self.end_offset:

@@ -96,6 +96,7 @@ class Greeting(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the bytes of the handshake."""
+        assert not (self.is_learner and self.has_state), "one number says one of them"
         kind = LEARNER if self.is_learner else STATEFUL if self.has_state else 0
         return SLAVE_HANDSHAKE.pack(HANDSHAKE, self.from_last_file, kind, self.broker_id)
 
@@ -150,6 +151,7 @@ class SwitchSending(Sending):
                 _, acked = REPORT.unpack_from(data, at)
             at += size
         self._rest = data[at:]
+        assert len(self._rest) < SLAVE_HANDSHAKE.size, "the rest is no complete message"
         if acked < 0:
             return False
         greeting = self.greeting
@@ -188,7 +190,9 @@ class SwitchSending(Sending):
     def room(self) -> int:
         """Limit of the next frame's data, in bytes."""
         assert self.next_offset is not None, "nothing is sent before the first report"
-        return min(self._end_of_epoch(self.next_offset) - self.next_offset, FRAME_DATA_BYTES_MAX)
+        room = min(self._end_of_epoch(self.next_offset) - self.next_offset, FRAME_DATA_BYTES_MAX)
+        assert room > 0, "otherwise nothing would be sent any more"
+        return room
 
     def _end_of_epoch(self, physical_offset: int) -> int:
         later = (it.start for it in self._epochs.entries if it.start > physical_offset)
@@ -199,6 +203,7 @@ class SwitchSending(Sending):
         at = self.next_offset
         assert at is not None, "nothing is sent before the first report"
         assert len(data) <= FRAME_DATA_BYTES_MAX, "RocketMQ's slave takes no more at once"
+        assert at + len(data) <= self._end_of_epoch(at), "a frame has bytes of one epoch"
         entry = self._epochs.at(at)
         assert entry is not None, "a master has an epoch"
         self.next_offset = at + len(data)
@@ -273,6 +278,7 @@ class SwitchReceiving:
         return MASTER_HANDSHAKE.size + int(size)
 
     def _begin(self, head: bytes) -> FrameHead:
+        assert not self._missing, "the frame before is complete"
         state, size, physical_offset, epoch, start, confirmed = FRAME_HEAD.unpack(head)
         if state != TRANSFER or not 0 <= size <= FRAME_DATA_BYTES_MAX:
             raise RemoteProtocolError(
@@ -290,5 +296,6 @@ class SwitchReceiving:
 
 def _master_log(data: bytes) -> MasterLog:
     _, size, end, _ = MASTER_HANDSHAKE.unpack_from(data)
+    assert len(data) == MASTER_HANDSHAKE.size + size
     epochs = Epochs(Epoch(*EPOCH.unpack_from(data, MASTER_HANDSHAKE.size + at)) for at in range(0, size, EPOCH.size))
     return MasterLog(max(end, 0), epochs)

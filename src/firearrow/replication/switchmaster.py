@@ -94,13 +94,14 @@ class SwitchMaster(Master):
 
         Java: AutoSwitchHAService#computeConfirmOffset.
         """
-        others = self.in_sync.others
+        others, before = self.in_sync.others, self._confirmed
         if not others or not self.config.all_ack_in_sync_state_set:
             self._confirmed = self.store.log_end_offset
         else:
             copied = self.copied
             least = min(copied.get(it, 0) for it in others)
-            self._confirmed = max(self._confirmed, least)
+            self._confirmed = max(before, least)
+        assert before <= self._confirmed <= self.store.log_end_offset
         return self._confirmed
 
     def is_in_sync(self, slave: Connection) -> bool:
@@ -173,6 +174,7 @@ class SwitchMaster(Master):
         """Note a slave's offset; return True if it is the end of the log, present or of shortly before."""
         now, end = self.clock.monotonic(), self.store.log_end_offset
         goal, since = self._goals.setdefault(broker_id, (end, now))
+        assert goal <= end, "the log only grows"
         if acked < goal:
             return False
         before = self._caught_up_at.get(broker_id, since)
@@ -207,6 +209,7 @@ class SwitchMaster(Master):
     def _drop_candidate(self, broker_id: int) -> None:
         self._candidates.pop(broker_id, None)
         self.in_sync.candidates.discard(broker_id)
+        assert self._candidates.keys() == self.in_sync.candidates, "a send waits for exactly the candidates"
         self.copies.changed()
 
     def _beat(self) -> None:
@@ -298,6 +301,7 @@ class Copies:
         reached = master.store.log_end_offset if count <= 0 else 0
         if 0 < count <= len(found):
             reached = found[count - 1]
+        assert reached <= master.store.log_end_offset, "no slave has more than the master"
         self._highest = max(self._highest, reached)
         return reached
 
@@ -319,6 +323,7 @@ class Copies:
             self._loop.call_soon(self._answer)
 
     def _answer(self) -> None:
+        assert self._is_planned, "one answer at a time is planned"
         self._is_planned = False
         self.answer()
         self._master.counted(None)
@@ -380,6 +385,7 @@ class InSync:
         return self._propose(self.next_members - frozenset(broker_ids) | {self.own_id})
 
     def _propose(self, members: Ids) -> bool:
+        assert self.own_id in members, "the master is in its set"
         if members == self.next_members:
             return False
         self.wanted = members
@@ -388,6 +394,7 @@ class InSync:
 
     def decided(self, members: Iterable[int], version: int) -> bool:
         """Adopt the controller's decision, unless its version is older; return True if other copies count now."""
+        assert self.wanted is None or self.wanted <= self._proposed, "a proposal counts until the decision"
         if version < self.version:
             return False
         before = self.in_force

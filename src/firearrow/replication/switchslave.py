@@ -91,6 +91,7 @@ class SwitchFollowing(Following):
 
     def _fits(self, master: MasterLog) -> bool:
         """Tell whether the master's log continues this one; otherwise close the connection and request a cut."""
+        assert not self._from_master.is_ready, "a connection has one handshake"
         own, end = self._switch_slave.epochs, self._store.log_end_offset
         own.cut_behind(end)
         if end and own.entries:
