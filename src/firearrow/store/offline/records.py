@@ -9,7 +9,7 @@ that is found is compared with the whole selection, so a wrong entry leads to no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, pairwise, zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, Final
 
 import msgspec
@@ -21,15 +21,17 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import is_lmq
 from firearrow.message.record import decode_record
 from firearrow.store.batchqueue import inner_count
+from firearrow.store.logtail import LOOK_BYTES
 from firearrow.store.offline.compare import index_rows
-from firearrow.store.offline.undispatched import entries_ahead
 from firearrow.store.offline.view import StoreView
-from firearrow.store.offline.walk import walk_file
+from firearrow.store.offline.walk import walk, walk_file
 from firearrow.store.reading.batchqueues import BatchQueue
-from firearrow.store.reading.entries import StoredQueue
+from firearrow.store.reading.entries import Queue
 from firearrow.store.reading.filequeues import FileQueue
 from firearrow.store.reading.index import key_hash
+from firearrow.store.reading.rocksqueues import RocksQueues
 from firearrow.store.reading.storage import StoreFile
+from firearrow.store.reading.undispatched import EntriesAhead, QueuesAndAhead
 from firearrow.store.reading.walk import RecordRun
 from firearrow.store.recordchecks import fault_of
 from firearrow.store.scan import Columns, Ints, scan
@@ -136,11 +138,14 @@ def _by_queue(view: StoreView, selection: Selection) -> Iterator[MessageView | N
     topic, queue_id = selection.topic, selection.queue_id
     if topic is None or queue_id is None:
         return None
-    queue = view.queues.get((topic, queue_id))
+    key = topic, queue_id
+    queue: Queue | None = view.queues.get(key)
     if queue is None:
         return None
     _require_files(queue, topic, queue_id)
-    entries = chain(_of_queue(view, queue, selection), _behind_queue(view, queue, selection))
+    if selection.queue_to > queue.span[1]:
+        queue = QueuesAndAhead(view.queues, entries_ahead(view), view.log_start).open(key)
+    entries = _of_queue(view, queue, selection)
     return (_meant(view, entry, lmq=is_lmq(topic)) for entry in entries)
 
 
@@ -156,7 +161,7 @@ def _meant(view: StoreView, entry: tuple[int, int, int], *, lmq: bool) -> Messag
     return found if lmq or found.queue_offset == queue_offset else None
 
 
-def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
+def _require_files(queue: Queue, topic: str, queue_id: int) -> None:
     """Raise StoreError where a queue lacks a file between others: no entry is found by then."""
     if not isinstance(queue, FileQueue | BatchQueue):
         return
@@ -169,7 +174,30 @@ def _require_files(queue: StoredQueue, topic: str, queue_id: int) -> None:
             )
 
 
-def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[tuple[int, int, int]]:
+def entries_ahead(view: StoreView) -> EntriesAhead:
+    """What the queues of a store lack that was not closed, or whose queues are in RocksDB.
+
+    Of queues in files some may lack what others have, so that more is looked at. Raises DataLost
+    where all together is too much.
+    """
+    queues = view.queues
+    if isinstance(queues, RocksQueues):
+        start = queues.dispatched_offset
+    elif view.clean:
+        start = view.log_end
+    else:
+        start = queues.dispatched_offset
+        start = min(start, view.log_end) - LOOK_BYTES
+    start = max(start, view.log_start)
+    found = EntriesAhead(start, start, view.batch_topics, view.layout.delay_levels)
+    for piece in walk(view, start):
+        if isinstance(piece, RecordRun):
+            found.take(piece.columns)
+            found.require_little(view.root, view.log_end)
+    return found
+
+
+def _of_queue(view: StoreView, queue: Queue, selection: Selection) -> Iterator[tuple[int, int, int]]:
     """Queue offset, place and size of each record."""
     low, high = queue.span_from(view.log_start)
     first, end = max(low, selection.queue_from), min(high, selection.queue_to)
@@ -183,15 +211,6 @@ def _of_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iter
         if start > first:  # what holds messages of both steps was in the one before
             chosen &= found.queue_offset >= start
         yield from zip(*(column.tolist() for column in found.take(chosen)[:3]), strict=True)
-
-
-def _behind_queue(view: StoreView, queue: StoredQueue, selection: Selection) -> Iterator[tuple[int, int, int]]:
-    """The same of messages that the log has for a queue, and the queue not yet."""
-    end = queue.span[1]
-    if selection.topic is None or selection.queue_id is None or selection.queue_to <= end:
-        return
-    units = entries_ahead(view).of((selection.topic, selection.queue_id), end)
-    yield from units[["queue_offset", "physical_offset", "size"]].tolist()
 
 
 def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:

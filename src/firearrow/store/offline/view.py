@@ -10,7 +10,7 @@ Source of the layout: upstream ``StorePathConfigHelper``, ``MultiPathMappedFileQ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import cached_property
@@ -189,7 +189,7 @@ class StoreView:
         return self.rocks_directory or self.lost_database
 
     @cached_property
-    def queues(self) -> Mapping[QueueKey, StoredQueue]:
+    def queues(self) -> RocksQueues | FileQueues:
         """The ConsumeQueues, by topic and queue id.
 
         Raises ConfigError where they are in RocksDB and its package is missing.
