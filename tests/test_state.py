@@ -24,7 +24,7 @@ from firearrow.state import GROUPS, OFFSETS, PARTS, TOPICS, StatePart, consumer_
 from firearrow.store import committed_offsets
 from firearrow.store.offline import Layout, StoreView
 from firearrow.store.offline.metadata import configured_topics
-from firearrow.store.offline.settings import stored_config
+from firearrow.store.offline.view import stored_config
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import TopicConfig
 from tests import golden

@@ -13,7 +13,7 @@ from firearrow.journal import Change, Journal
 from firearrow.message.record import append_crc_property, encode_record, verify_crc_property
 from firearrow.state import GROUPS, OFFSETS, TOPICS, stored_state
 from firearrow.store.offline import Layout, apply, carved_messages, diff, salvage, verify
-from firearrow.store.offline.settings import parse_config
+from firearrow.store.offline.view import parse_config
 from tests.golden import extract
 from tests.store.offline.damage import FILE_BYTES, golden_store, messages, write
 from tests.store.stores import GOLDEN_SIZES, STORE_HOST, opened

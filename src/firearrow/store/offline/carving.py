@@ -53,13 +53,11 @@ from firearrow.store.batchqueue import inner_count
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.metadata import config_files
-from firearrow.store.offline.numbering import HOLE_MAX, given
-from firearrow.store.offline.padding import LOST_PROPERTY, Lost, Stamp, placeholder
+from firearrow.store.offline.numbering import HOLE_MAX, LOST_PROPERTY, Lost, Stamp, given, placeholder
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
 from firearrow.store.offline.restoring import proved
-from firearrow.store.offline.settings import parse_config, stored_config
-from firearrow.store.offline.view import Layout, StoreView
+from firearrow.store.offline.view import Layout, StoreView, parse_config, stored_config
 from firearrow.store.reading.entries import QueueKey
 from firearrow.store.reading.storage import Correction, LocalStorage, Maps, StoreFile, corrections_by_path
 from firearrow.store.reading.walk import find_record

@@ -26,8 +26,7 @@ from firearrow.store.offline.compare import index_rows
 from firearrow.store.offline.metadata import config_files
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.records import Selection, find
-from firearrow.store.offline.settings import parse_config, stored_config
-from firearrow.store.offline.view import Layout, StoreView
+from firearrow.store.offline.view import Layout, StoreView, parse_config, stored_config
 from firearrow.store.offline.walk import walk_file
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.store.reading.batchqueues import BatchQueue

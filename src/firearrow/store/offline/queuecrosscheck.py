@@ -7,15 +7,21 @@ all come together, so that an entry that no record accounts for shows.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Final
 
-from firearrow.message.names import is_lmq
+import numpy as np
+
+from firearrow.message.names import fault_as_directory, is_lmq
+from firearrow.store.batchqueue import UNIT, Unit
 from firearrow.store.extension import ADDRESS_MAX, DIRECTORY, Extension
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings, Severity
 from firearrow.store.offline.logcheck import GapReport
+from firearrow.store.offline.metadata import configured_topics, is_deleted
 from firearrow.store.offline.queuestructure import QueueLook
 from firearrow.store.offline.view import StoreView
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
+from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, physical_offsets
 from firearrow.store.reading.storage import is_zero
 
@@ -202,3 +208,102 @@ def _as_set(stretches: list[list[int]]) -> list[tuple[int, int]]:
 
 def _inside(stretches: list[tuple[int, int]], number: int) -> bool:
     return any(first <= number < end for first, end in stretches)
+
+
+# --- Verifies queues of batches against the log, as ``queuecrosscheck`` does the others ---
+#
+#  The units have been compared with the log stretch by stretch (``compare``); the reports of all come together
+# here.
+
+
+_POSITION: Final = "points to {}, but the record of this queue offset is at {}"
+_TAG: Final = "has the tag code {}, the record's is {}"
+_TIME: Final = "says that its record was stored at {}, it was at {}"
+_MESSAGES: Final = "stands for {} messages, the record has {}"
+
+
+class BatchQueueCheck(QueueCheck):
+    """Looks at one queue of batches."""
+
+    def _wrong_entries(self) -> None:
+        """Say of each unit that is not as the log wants it in what it differs."""
+        queue = self._units
+        covered = [(queue.unit(first).queue_offset, queue.unit(end - 1).end) for first, end in self._report.covered]
+        expected = {  # of two records with one queue offset the later counts
+            wrong.first: wrong.entries
+            for wrong in self._report.wrong
+            if not any(first <= wrong.first < end for first, end in covered)
+        }
+        behind = [at for at in expected if at >= queue.end]
+        for at in sorted(expected.keys() - set(behind)):
+            self._unit_differs(queue, Unit._make(UNIT.unpack(expected[at])[:6]))
+        if behind:
+            messages = sum(Unit._make(UNIT.unpack(expected[at])[:6]).messages for at in behind)
+            self._behind(min(behind), messages, expected[min(behind)])
+
+    @property
+    def _units(self) -> BatchQueue:
+        assert isinstance(self._queue, BatchQueue)
+        return self._queue
+
+    def _unit_differs(self, queue: BatchQueue, want: Unit) -> None:
+        at, physical = want.queue_offset, want.physical_offset
+        have = queue.unit(queue.number_of(at))
+        if have.queue_offset != at:
+            text = f"there is no entry for the record at {physical}"
+            self._found("queue-entry-missing", text, at, physical_offset=physical)
+            return
+        for invariant, mine, theirs, what in (
+            ("queue-entry-position", have.physical_offset, physical, _POSITION),
+            ("queue-entry-size", have.size, want.size, "says {} bytes, the record has {}"),
+            ("queue-entry-tag", have.tag_code, want.tag_code, _TAG),
+            ("queue-entry-time", have.store_ms, want.store_ms, _TIME),
+            ("queue-entry-messages", have.messages, want.messages, _MESSAGES),
+        ):
+            if mine != theirs:
+                text = what.format(mine, theirs)
+                self._found(invariant, text, at, physical_offset=physical)
+                return
+
+    def _extra_entries(self) -> None:
+        """Look at the units that no record of the log accounts for."""
+        queue = self._units
+        extra = np.ones(len(queue.numbers), np.bool_)
+        for first, end in self._report.covered:
+            extra[first - queue.numbers.start : end - queue.numbers.start] = False
+        known = {wrong.first for wrong in self._report.wrong}
+        for row in np.flatnonzero(extra).tolist():
+            unit = queue.unit(queue.numbers[row])
+            if unit.queue_offset not in known:
+                self._orphan(unit.queue_offset, UNIT.pack(*unit, 0, 0), False)
+
+
+# --- Verifies all queues of a store against the log, each as its kind wants it ---
+
+
+def check_queues(
+    view: StoreView, merged: dict[QueueKey, QueueReport], log_end: int, gaps: list[GapReport], findings: Findings
+) -> tuple[int, int]:
+    """Verify all queues against the log; return how many there are, and how many messages they lack
+    at their ends, as is to be expected."""
+    keys = sorted({*view.queues, *merged})
+    configured = configured_topics(view)
+    behind = 0
+    has_lmqs = any(is_lmq(topic) for topic, _ in view.queues)
+    for key in keys:
+        report = merged.get(key, QueueReport())
+        fault = fault_as_directory(key[0])
+        if fault is not None and view.rocks_directory is None and key not in view.queues:
+            count = sum(end - first for first, end in report.numbers)
+            text = f"{count} messages have no queue: {fault}"
+            findings.add("queue-name", text, topic=key[0], queue_id=key[1], times=count)
+            continue
+        kind = BatchQueueCheck if key[0] in view.batch_topics else QueueCheck
+        check = kind(view, key, report, log_end, findings)
+        check.check_numbers(gaps)
+        # LMQs are never configured: that there are others says that they are in use.
+        deleted = is_deleted(key[0], configured) and not (is_lmq(key[0]) and has_lmqs)
+        if not check.missing(deleted):
+            check.run(gaps)
+        behind += check.behind
+    return len(keys), behind

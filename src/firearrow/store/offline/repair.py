@@ -42,8 +42,7 @@ from firearrow.store.offline.healing import Healed, Replica, damaged, healed, jo
 from firearrow.store.offline.keeping import Keeper, write_synced
 from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.metadata import sound_copies
-from firearrow.store.offline.numbering import Given, given, holding
-from firearrow.store.offline.padding import Lost, Stamp, cover, fits
+from firearrow.store.offline.numbering import Given, Lost, Stamp, cover, fits, given, holding
 from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
 from firearrow.store.offline.records import read

@@ -39,7 +39,7 @@ from firearrow.message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_NONE,
 )
-from firearrow.store.offline.padding import Lost
+from firearrow.store.offline.numbering import Lost
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import Gap, walk
 from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at

@@ -15,15 +15,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
-from firearrow.store.offline.allqueues import check_queues
 from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import Finding, Findings, Severity
 from firearrow.store.offline.indexcheck import IndexLook, check_index, look_at_index
 from firearrow.store.offline.logcheck import FileReport, GapReport, check_stretch, join_stretches
-from firearrow.store.offline.metadata import check_checkpoint, check_config, check_state
+from firearrow.store.offline.metadata import check_checkpoint, check_config, check_state, check_timer
 from firearrow.store.offline.pieces import STRETCH_BYTES, OnProgress, Stretch, Workers, stretches, workers_for
+from firearrow.store.offline.queuecrosscheck import check_queues
 from firearrow.store.offline.queuestructure import check_database, look_at_queues
-from firearrow.store.offline.timercheck import check_timer
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.reading.entries import QueueKey
 

@@ -16,18 +16,18 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
+from firearrow import state
 from firearrow.clock import Clock
-from firearrow.errors import StoreError
-from firearrow.state import PARTS, has_database
+from firearrow.errors import CorruptStore, FirearrowError, StoreError
+from firearrow.state import PARTS, TOPICS, StatePart, has_database, object_of, stored_state, table_of
 from firearrow.store import inventory
 from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.index import NAME_DIGITS
-from firearrow.store.offline.settings import topics_with_batches
 from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.entries import QueueKey, StoredQueue, entry_at
 from firearrow.store.reading.filequeues import FileQueue
@@ -312,3 +312,36 @@ def lock_holder(lock: Path) -> int | None:
         if len(words) >= 6 and (words[1], words[5].rpartition(":")[2]) in held:
             return int(words[4])
     return None
+
+
+# --- What brokers configure, as far as it can be read (`firearrow.state`) ---
+
+
+def stored_config(directory: Path, part: StatePart) -> dict[str, Any] | str:
+    """What a part of the state in a configuration directory holds; or why it can't be read.
+
+    Raises ConfigError where it is a database, and the package for it is missing.
+    """
+    try:
+        return stored_state(directory, part)
+    except CorruptStore as error:
+        return str(error)
+
+
+def topics_with_batches(directory: Path) -> frozenset[str]:
+    """The topics with the attribute ``queue.type=BatchCQ``, as far as they can be read."""
+    return state.topics_with_batches(table_of(stored_config(directory, TOPICS), "topicConfigTable"))
+
+
+def parse_config(path: Path) -> dict[str, Any] | str:
+    """What a configuration file itself holds, or why it can't be read."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return str(error)
+    if not data:
+        return "it is empty"
+    try:
+        return object_of(data)
+    except (FirearrowError, ValueError) as error:
+        return str(error) if data.strip(b"\0") else "all its bytes are zero"

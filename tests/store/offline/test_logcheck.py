@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from firearrow.message.properties import fault_of
 from firearrow.message.record import encode_record
-from firearrow.store.offline.propertycheck import faults
+from firearrow.store.offline.logcheck import faults
 from firearrow.store.scan import scan
 from tests.store.stores import BORN_HOST, STORE_HOST
 
