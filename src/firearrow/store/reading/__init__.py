@@ -1,4 +1,4 @@
-"""Reads the files of a store as they are: what offline tools and Spark's readers stand on.
+"""Read-only view of the files of a store, for offline tools and Spark's readers alike.
 
 Nothing is locked, created or changed. Nothing here needs the engine, so importing it is cheap.
 """

@@ -1,11 +1,13 @@
 """The entries of queues of batches (``firearrow.store.batchqueue``) as columns.
 
-A record of such a queue may hold several messages. Among the ``entries`` of a range each record
-counts once, at the queue offset of its first message, so ranges side by side have each record once.
-Who reads the messages of a range asks for the records that hold them (``holding``): the first may
-begin before it, the last may go on behind it.
+A record of such a queue may hold several messages. Among the ``entries`` of a range each record counts once, at the
+queue offset of its first message. So ranges side by side have each record once. A reader of the messages of a range
+takes the records that hold them (``holding``): the first record may begin before the range, the last may go on after
+it.
 
-Units that are not written but come before written ones are damaged: their messages are missing.
+Units that are not written but come before written units are damaged: their messages are missing.
+
+For verification the units have numbers: byte position in the queue's files, divided by the unit size.
 """
 
 from __future__ import annotations
@@ -34,28 +36,28 @@ class BatchQueue(Units):
     entry_bytes: Final = ENTRY_BYTES
 
     def __init__(self, files: Files, ahead: npt.NDArray[Any] = _NONE) -> None:
-        """``ahead`` are units that come behind those in the files; what these have is skipped."""
+        """Open a queue; ``ahead`` are units after the units in the files. Messages that the files have are skipped."""
         self._files = files
         self.directory = files.directory
         self._ahead = ahead
 
     def followed_by(self, ahead: npt.NDArray[Any]) -> Self:
-        """The same queue with some units behind it."""
+        """The same queue with some units after it."""
         return type(self)(self._files, ahead)
 
     def units_of(self, file: StoreFile) -> npt.NDArray[Any]:
-        """What is in a file up to where all is zero."""
+        """The units of a file up to where all is zero."""
         return self._files.array(file, UNIT_DTYPE)
 
     @cached_property
     def _found(self) -> tuple[npt.NDArray[Any], bool]:
-        """The written units, and whether there are others before them."""
+        """The written units, and whether other units come before them."""
         parts: list[npt.NDArray[Any]] = []
         lacks_first = False
         for number, file in enumerate(self.directory.files):
             units = self.units_of(file)
             written = are_written(units)
-            if number == 0:  # retention may have deleted it since it was listed
+            if number == 0:  # retention may have deleted the file since it was listed
                 lacks_first = not len(units) or not written[0]
             parts.append(units[written])
         last = next((part[-1] for part in reversed(parts) if len(part)), None)
@@ -89,37 +91,37 @@ class BatchQueue(Units):
 
     @property
     def end(self) -> int:
-        """The queue offset behind the last message, 0 without one."""
+        """The queue offset after the last message, 0 without one."""
         return int(self._end[-1]) if len(self._units) else 0
 
     @property
     def record_end(self) -> int:
-        """Where the last record ends in the log, -1 without one."""
+        """End of the last record in the log, -1 without one."""
         return int(self._places[-1] + self._units["size"][-1]) if len(self._units) else -1
 
     @property
     def span(self) -> Span:
-        """What messages it holds, whatever the log does."""
+        """The messages of the queue, wherever the log begins."""
         return self.span_from(0)
 
     def span_from(self, log_start: int) -> Span:
-        """What messages it holds of a log that begins at ``log_start``."""
+        """The messages of the queue whose records are in a log that begins at ``log_start``."""
         units, lacks_first = self._found
         if not len(units):
             return 0, 0
         end = int(self._end[-1])
         if lacks_first and log_start <= 0:
-            return 0, end  # what was there has not been deleted with the log
+            return 0, end  # the missing messages have not been deleted with the log
         return self.first_at_or_after(log_start, 0, end), end
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
-        """The first message in ``[start, end]`` of a record that is there or later."""
+        """The first message in ``[start, end]`` whose record is at a physical offset or after it."""
         row = bisect_left(self._places, physical_offset)
         found = int(self._first[row]) if row < len(self._first) else end
         return min(max(found, start), end)
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
-        """The entries of the records that begin in ``[start, end)``, or of every so many."""
+        """The entries of the records that begin in ``[start, end)``, or every ``step``-th of them."""
         low, high = self._first.searchsorted((start, end))
         return unit_entries(self._units[low:high:step])
 
@@ -128,16 +130,16 @@ class BatchQueue(Units):
         return unit_entries(self._units[self._with_messages(start, end)])
 
     def _with_messages(self, start: int, end: int) -> slice:
-        """Which units have messages in ``[start, end)``."""
+        """The rows of the units with messages in ``[start, end)``."""
         low = int(self._end.searchsorted(start, side="right"))
         return slice(low, int(self._first.searchsorted(end)))
 
     def messages_of(self, start: int, end: int) -> int:
-        """How many messages the records have that have some in ``[start, end)``."""
+        """Count all messages of the records that have some in ``[start, end)``."""
         return int(self._units["messages"][self._with_messages(start, end)].sum(dtype=np.int64))
 
     def held(self, start: int, end: int) -> int:
-        """How many of the messages from ``start`` to before ``end`` there are."""
+        """Count the existing messages from ``start`` to before ``end``."""
         rows = self._with_messages(start, end)
         inside = np.minimum(self._end[rows], end) - np.maximum(self._first[rows], start)
         return int(inside.sum())
@@ -146,7 +148,7 @@ class BatchQueue(Units):
 
     @cached_property
     def numbers(self) -> range:
-        """From the first file on to the first unit that is not written, when it was first asked."""
+        """Numbers from the first file to the first unit that is not written, as they were at the first call."""
         files = self.directory.files
         if not files:
             return range(0)
@@ -168,7 +170,7 @@ class BatchQueue(Units):
 
     @cached_property
     def _queue_offsets(self) -> npt.NDArray[np.int64]:
-        """Where each unit begins, zero where there is no file for it."""
+        """The queue offset of each unit, zero where its file is missing."""
         found = np.zeros(len(self.numbers), np.int64)
         for file in self.directory.files:
             units = self._files.array(file, UNIT_DTYPE, whole=True)
@@ -189,11 +191,11 @@ class BatchQueue(Units):
 
     @property
     def disk_bytes(self) -> int:
-        """What its units take."""
+        """Bytes of the units."""
         return len(self.numbers) * UNIT_BYTES
 
     def others(self, known: list[Span]) -> Iterator[Span]:
-        """The stretches of messages that are not known."""
+        """The stretches of messages outside of the known ones."""
         yield from without(*self.span, known)
 
     def all(self) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:

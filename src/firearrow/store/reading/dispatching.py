@@ -1,4 +1,4 @@
-"""What a broker would dispatch, for whoever looks at it: nothing is written to queues or index."""
+"""Dispatch for a reader: the entries that a broker would make, without writing queues or index."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from firearrow.store.index import Index
 from firearrow.store.queues import Entries
 from firearrow.store.scan import Columns, Ints
 
-_LOG: Final = CommitLog(Path(), 1, b"")  # records are handed over, never read from it
+_LOG: Final = CommitLog(Path(), 1, b"")  # dispatch gets its records as columns and reads none from this log
 
 
 class TakesKeys(Protocol):
-    """Takes the place of the index."""
+    """Receiver of index keys, in place of the index."""
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
-        """Take the keys of some records that follow each other."""
+        """Take the keys of consecutive records."""
 
 
 class _Queues:
-    """Takes the place of all queues."""
+    """Receiver of entries, in place of all queues."""
 
     def __init__(self, take: Callable[[Entries], None], batch_topics: Collection[str]) -> None:
         self._take = take
@@ -37,7 +37,7 @@ class _Queues:
         return topic in self._batch_topics
 
     def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
-        """Hand over what a round has for the queues."""
+        """Pass on the entries of one round."""
         self._take(entries)
         return MessagesArrived()
 
@@ -45,8 +45,9 @@ class _Queues:
 def dispatch_to(
     take: Callable[[Entries], None], batch_topics: Collection[str], delay_levels: str, index: TakesKeys | None = None
 ) -> Callable[[Columns], None]:
-    """Give what is to be called with records, in the order of the log: it has their entries taken,
-    also those of LMQs, and their keys."""
+    """Make a function that takes records in the order of the log and passes their entries to ``take``, also the entries
+    of LMQs, and their keys to ``index``.
+    """
     dispatcher = Dispatcher(
         _LOG, DelayLevels(delay_levels), Event(), _Queues(take, batch_topics), cast(Index | None, index), lmq=True
     )

@@ -1,8 +1,7 @@
-"""Entries of ConsumeQueues, whichever way a store keeps them.
+"""Entries of ConsumeQueues, in files or in a database.
 
-Tools ask for entries side by side, as many bytes as ``entry_bytes`` each. Of a file these are the
-20 bytes of ``firearrow.store.consumequeue``, of a database the 28 of ``rocksformat``, which begin
-with the same 20.
+Offline tools read entries side by side, each with ``entry_bytes`` bytes: the 20 bytes of
+``firearrow.store.consumequeue`` in a file, the 28 bytes of ``rocksformat`` in a database, which begin with the same 20.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Span = tuple[int, int]
 
 
 class Entries(NamedTuple):
-    """Entries of one queue, in order of their queue offsets, which need not be consecutive."""
+    """Entries of one queue in order of their queue offsets, which may have gaps."""
 
     queue_offset: Ints
     physical_offset: Ints
@@ -34,12 +33,14 @@ class Entries(NamedTuple):
     tag_code: npt.NDArray[Any]  # as stored: big-endian
 
     def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Entries:
-        """Some of them."""
+        """The chosen entries."""
         return Entries(*(column[chosen] for column in self))
 
     def counting(self, end: int) -> npt.NDArray[np.bool_]:
-        """Which entries before a queue offset count: that of a lost message repeats the one behind
-        it, so the entry at that offset is to be among these."""
+        """Tell which entries before a queue offset count.
+
+        The entry of a lost message repeats the next one, so the entry at that offset must be among these.
+        """
         found = self.queue_offset < end
         found[:-1] &= self.physical_offset[:-1] != self.physical_offset[1:]
         return found
@@ -50,16 +51,16 @@ class Queue(Protocol):
 
     @property
     def span(self) -> Span:
-        """Where its entries are, as a broker would find it; some may be missing at the begin."""
+        """The queue offsets of the entries, as a broker would find them; some may be missing at the begin."""
 
     def span_from(self, log_start: int) -> Span:
-        """What it holds of a log that begins at ``log_start``."""
+        """The queue offsets whose records are in a log that begins at ``log_start``."""
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
-        """The first queue offset in ``[start, end]`` whose record is there or later."""
+        """The first queue offset in ``[start, end]`` whose record is at a physical offset or after it."""
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
-        """The entries of queue offsets in ``[start, end)``, or of every so many of them.
+        """The entries of queue offsets in ``[start, end)``, or every ``step``-th of them.
 
         A record of several messages counts at the first of them.
         """
@@ -80,7 +81,7 @@ class StoredQueue(Queue, Protocol):
 
     @property
     def entry_bytes(self) -> int:
-        """How many bytes ``read`` gives for an entry."""
+        """Bytes of an entry in ``read``."""
 
     @property
     def is_there(self) -> bool:
@@ -88,11 +89,11 @@ class StoredQueue(Queue, Protocol):
 
     @property
     def disk_bytes(self) -> int:
-        """What its entries take."""
+        """Bytes of its entries."""
 
     @property
     def end(self) -> int:
-        """The queue offset behind the last entry that is there."""
+        """The queue offset after the last existing entry."""
 
     def read(self, queue_offset: int, count: int) -> bytes:
         """Some entries; fewer where the next is missing, or zeros where none is written."""
@@ -101,12 +102,14 @@ class StoredQueue(Queue, Protocol):
         """Stretches of queue offsets, outside of some sorted ones, that have entries or room."""
 
     def all(self) -> Iterator[tuple[Ints, npt.NDArray[Any]]]:
-        """Queue offsets, and columns of all entries that there are, and perhaps of room for some,
-        step by step; a record of several messages has one, at its first."""
+        """Queue offsets and columns of all existing entries, and perhaps of empty room, step by step.
+
+        A record of several messages has one entry, at its first message.
+        """
 
 
 def entry_columns(queue_offset: Ints, entries: npt.NDArray[Any]) -> Entries:
-    """Entries as columns, without those that stand for no message."""
+    """Entries as columns, without entries for no message."""
     found = Entries(
         queue_offset, entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64), entries["tag_code"]
     )
@@ -115,12 +118,12 @@ def entry_columns(queue_offset: Ints, entries: npt.NDArray[Any]) -> Entries:
 
 
 def queue_range(queue: StoredQueue | None, log_start: int) -> Span:
-    """The first queue offset that the log still holds, and the one after the last entry."""
+    """The first queue offset that the log still holds, and the offset after the last entry."""
     return (0, 0) if queue is None else queue.span_from(log_start)
 
 
 def entry_at(queue: StoredQueue, queue_offset: int) -> tuple[int, int, int]:
-    """Physical offset, size and tag code of an entry; (-1, 0, 0) where there is none."""
+    """Physical offset, size and tag code of an entry; (-1, 0, 0) without one."""
     data = queue.read(queue_offset, 1)
     if len(data) < ENTRY_BYTES:
         return -1, 0, 0
@@ -136,7 +139,7 @@ def physical_offsets(entries: bytes, entry_bytes: int) -> list[int]:
 
 
 def bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number for which a claim that holds for all lower ones does not."""
+    """The first number that breaks a claim, which holds for all lower numbers."""
     while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if holds(middle) else (low, middle)
@@ -144,7 +147,7 @@ def bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 def without(start: int, end: int, known: Iterable[Span]) -> list[Span]:
-    """The stretches of [start, end) that none of the sorted ``known`` ones covers."""
+    """The parts of [start, end) outside of the sorted ``known`` stretches."""
     free: list[Span] = []
     for first, last in known:
         if first > start:

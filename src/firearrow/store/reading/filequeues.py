@@ -101,7 +101,7 @@ class FileQueue:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of the entries from the begin of the first file on."""
+        """Bytes of the entries from the first file on."""
         first, end = self.span
         return (end - first) * ENTRY_BYTES
 

@@ -1,4 +1,8 @@
-"""IndexFiles (``firearrow.store.index``) as they are: entries as columns, and look-ups."""
+"""IndexFiles (``firearrow.store.index``) as they are: entries as columns, and look-ups.
+
+A look-up by key gives the places of all messages whose key has the same hash. It also gives the stretches of the log
+that the index does not cover. So these two together are all places that can have the key.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +22,24 @@ from firearrow.store.reading.storage import Buffer, Storage, StoreFile, list_fil
 from firearrow.store.scan import Ints
 
 DIRECTORY: Final = "index"
-_STEPS_MAX: Final = 100_000  # of chains; beyond that it is faster to look at all entries
+_STEPS_MAX: Final = 100_000  # of chains; beyond it, reading all entries is faster
 _SLOT_SHARE_BYTES: Final = 4 + 4 * INDEX_ENTRY.itemsize  # the default: four entries for each slot
 
 
 class IndexRows:
     """The entries of one file; number 0 is never used.
 
-    ``count`` is what the header says is the number of the next entry, ``taken`` that as far as it
-    can be.
+    ``count`` is the number of the next entry according to the header, ``taken`` the same within the file's capacity.
     """
 
     def __init__(self, window: Callable[[int, int], Buffer], size_bytes: int, slots: int | None = None) -> None:
-        """Look into a file of which ``window`` gives the bytes from one position to another, and
-        whose size fits a ``geometry``."""
+        """Read a file whose size fits a ``geometry``; ``window`` gives its bytes from one position to another."""
         self._window = window
         self.slots, self.capacity = geometry(size_bytes, slots)
         assert self.slots > 0
         self.entries_at = HEADER.size + 4 * self.slots
         head = window(0, HEADER.size)
-        if len(head) < HEADER.size:  # it is gone by now, or was cut
+        if len(head) < HEADER.size:  # the file is gone or was cut
             head = bytes(HEADER.size)
         header: tuple[int, ...] = HEADER.unpack(head)
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset = header[:4]
@@ -45,25 +47,25 @@ class IndexRows:
         self.taken = min(max(self.count, 1), self.capacity)
 
     def entries(self, start: int, end: int) -> npt.NDArray[Any]:
-        """Some entries, as ``INDEX_ENTRY``, where they are."""
+        """Some entries (``INDEX_ENTRY``), not copied."""
         at, size = self.entries_at, INDEX_ENTRY.itemsize
         window = self._window(at + size * start, at + size * end)
         return np.frombuffer(window, INDEX_ENTRY, len(window) // size)
 
     @property
     def rows(self) -> npt.NDArray[Any]:
-        """All entries from number 1 on, where they are."""
+        """All entries from number 1 on, not copied."""
         return self.entries(1, self.taken)
 
     @property
     def slot_heads(self) -> npt.NDArray[Any]:
-        """The slots, where they are."""
+        """The slots, not copied."""
         window = self._window(HEADER.size, self.entries_at)
         return np.frombuffer(window, ">i4", len(window) // 4)
 
     @property
     def span(self) -> tuple[int, int]:
-        """Physical offsets of the first and the last entry; there must be one."""
+        """Physical offsets of the first and the last entry; only for a file with entries."""
         offsets = self.rows["physical_offset"]
         return int(offsets[0]), int(offsets[-1])
 
@@ -80,8 +82,9 @@ class IndexRows:
         return column
 
     def place_of(self, physical_offset: int) -> int:
-        """The number, from 0 on, of the first entry of a record at or after an offset; a few are
-        looked at, so that no column is read as a whole."""
+        """The number, from 0 on, of the first entry of a record at or after an offset. Bisection reads only a few
+        entries.
+        """
         offsets = self.rows["physical_offset"]
         return bisect_left(offsets, physical_offset)
 
@@ -111,14 +114,14 @@ class IndexRows:
         return found
 
     def find_in_all(self, hashes: Collection[int]) -> set[int]:
-        """The same, also where chains are broken."""
+        """The same by reading all entries, also where chains are broken."""
         rows = self.rows
         hit = np.isin(rows["hash"].astype(np.int64), np.array(list(hashes), np.int64))
         return set(rows["physical_offset"][hit].tolist())
 
 
 def geometry(size_bytes: int, slots: int | None = None) -> tuple[int, int]:
-    """Slot and entry number of a file: as given, else four entries for each slot.
+    """Number of slots and of entries of a file: with the given slots, otherwise with four entries for each slot.
 
     (0, 0) where its size fits neither.
     """
@@ -131,15 +134,12 @@ def geometry(size_bytes: int, slots: int | None = None) -> tuple[int, int]:
 
 
 def key_hash(topic: str, word: str) -> int:
-    """The hash under which a key of a topic's message is."""
+    """The hash of a message's key in the index."""
     code = abs(java_hash(f"{topic}#{word}"))
     return 0 if code == 1 << 31 else code
 
 
-# --- IndexFiles of a store: look-ups that say what they can't know ---
-#
-#  A look-up by key gives the places of all messages whose key has the same hash, and the stretches of the log of
-# which the index knows nothing, so that these two together are all that can have the key.
+# --- of a store ---
 
 
 def index_files(storage: Storage) -> list[StoreFile]:
@@ -148,7 +148,7 @@ def index_files(storage: Storage) -> list[StoreFile]:
 
 
 def index_rows(storage: Storage, file: StoreFile) -> IndexRows:
-    """The entries of one; CorruptStore where its size fits none."""
+    """The entries of a file. Raises CorruptStore where its size fits none."""
     if not geometry(file.size_bytes)[0]:
         raise CorruptStore(
             f"{storage.root}/{file.path}: {file.size_bytes} bytes don't fit a header and four entries for each slot"
@@ -157,11 +157,10 @@ def index_rows(storage: Storage, file: StoreFile) -> IndexRows:
 
 
 def candidates(storage: Storage, topic: str, words: Collection[str], log_end: int) -> list[tuple[int, int]]:
-    """Stretches of the log, in order, where all messages of a topic are that have one of some words
-    among their keys or as their unique id.
+    """Stretches of the log, in order, with all messages of a topic that have one of some words as a key or unique id.
 
-    An id may also be one that says where the message is. Of the last record of a file some keys
-    may be missing yet, so that it counts as unknown.
+    An id may also hold the place of its message. Some keys of the last record of a file may still be missing, so that
+    record counts as not covered.
     """
     hashes = {key_hash(topic, word) for word in words}
     places = {place for word in words if (place := _place(word)) is not None}
@@ -178,7 +177,7 @@ def candidates(storage: Storage, topic: str, words: Collection[str], log_end: in
 
 
 def _merged(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Stretches without the empty ones, those that touch each other as one."""
+    """The stretches without empty ones; stretches that touch each other are joined."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(stretch for stretch in stretches if stretch[0] < stretch[1]):
         if found and start <= found[-1][1]:

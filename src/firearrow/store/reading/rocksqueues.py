@@ -1,7 +1,7 @@
 """ConsumeQueues that are rows of a RocksDB database, read-only and beside a running broker.
 
-What is seen is what was on the disk at the first look. A queue goes as far as its row says, as a
-broker takes it; entries behind that are written over by the next start.
+The view is the state on the disk at the first look. A queue ends where its row says, as for a broker; the next start
+overwrites entries after that.
 """
 
 from __future__ import annotations
@@ -26,28 +26,27 @@ ROW: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code",
 DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
 """Where in a store the database may be."""
 _ROWS_A_STEP: Final = 65_536
-_STRAYS_MAX: Final = 100  # what is named, at most
+_STRAYS_MAX: Final = 100  # keys that are named
 
 
 def database_directory(place: Callable[[str], StoredPath]) -> str | None:
-    """The directory of the database that a store's queues are read from; None: from their files.
+    """The directory of the database with a store's queues; None where the queues are in files.
 
-    A store may have both: then its broker has changed ``storeType``, and one of the two was left.
-    Dispatch can go on from where a database ends, whichever it is; files don't say where that is.
-    ``place`` gives the path of a directory of the store.
+    A store has both after its broker has changed ``storeType``. Dispatch can go on from the end of any database; files
+    do not say where they end. ``place`` gives the path of a directory of the store.
     """
     return next((name for name in DIRECTORIES if is_database(place(name))), None)
 
 
 class Database(Protocol):
-    """A database that is open to be read."""
+    """A database that is open for reading."""
 
     @property
     def tables(self) -> Mapping[str, Table]:
         """The column families."""
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
 
 
 class RocksQueue:
@@ -73,23 +72,23 @@ class RocksQueue:
 
     @property
     def is_there(self) -> bool:
-        """Tell whether the database has anything of it."""
+        """Tell whether the database has anything of the queue."""
         return self.end > 0 or next(self.all(), None) is not None
 
     @property
     def disk_bytes(self) -> int:
-        """The values of its entries."""
+        """Bytes of the values of its entries."""
         return sum(values.nbytes for _, values in self.all())
 
     @cached_property
     def end(self) -> int:
-        """The queue offset behind the last message that its row names."""
+        """The queue offset after the last message that its row names."""
         last = self.row(rows.MAX)
         return 0 if last is None else last[1] + 1
 
     @property
     def span(self) -> Span:
-        """As far as its row says."""
+        """The queue offsets up to the end in its row."""
         return 0, self.end
 
     @property
@@ -98,11 +97,11 @@ class RocksQueue:
         return self.end
 
     def span_from(self, log_start: int) -> Span:
-        """What it holds of a log that begins at ``log_start``."""
+        """The queue offsets whose records are in a log that begins at ``log_start``."""
         return self.first_at_or_after(max(log_start, 0)), self.end
 
     def first_at_or_after(self, physical_offset: int, start: int = 0, end: int | None = None) -> int:
-        """The first queue offset in ``[start, end]`` whose record is there or later."""
+        """The first queue offset in ``[start, end]`` whose record is at a physical offset or after it."""
         numbers = range(self.end if end is None else end)
         return bisect_left(numbers, physical_offset, start, key=self._physical_offset)
 
@@ -111,7 +110,7 @@ class RocksQueue:
         return -1 if value is None else int.from_bytes(value[:8], "big")
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
-        """The entries of queue offsets in ``[start, end)``, or of every so many of them."""
+        """The entries of queue offsets in ``[start, end)``, or every ``step``-th of them."""
         start, end = max(start, 0), min(end, self.end)
         if step == 1:
             stop = self._at(max(start, end))
@@ -132,7 +131,7 @@ class RocksQueue:
         if count <= 0 or queue_offset < 0:
             return b""
         found = self._entries.some(self._at(queue_offset), count)
-        # Rows come in order: if the last is as far on as it should be, none in between is missing.
+        # Rows come in order: if the last one has the expected key, none before it is missing.
         if len(found) < count or found[-1][0] != self._at(queue_offset + count - 1):
             number = _side_by_side([key for key, _ in found], self._head, queue_offset)
             found = found[:number]
@@ -143,7 +142,7 @@ class RocksQueue:
         return data
 
     def others(self, known: list[Span]) -> Iterator[Span]:
-        """The stretches of rows that there are, as far as they are not known."""
+        """The stretches of existing rows outside of the known ones."""
         for start, end in without(0, self.end, known):
             for numbers, _ in self.all(start, end):
                 breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
@@ -165,14 +164,14 @@ class RocksQueue:
             at = mine[-1][0] + b"\0"
 
     def _columns(self, found: list[tuple[bytes, bytes]]) -> tuple[Ints, npt.NDArray[Any]]:
-        """Queue offsets and entries (``ROW``) of the well-formed ones of some rows."""
+        """Queue offsets and entries (``ROW``) of the well-formed rows."""
         good = [row for row in found if _is_row(row, self._head)]
         numbers = np.frombuffer(b"".join([key[-8:] for key, _ in good]), ">i8")
         values = np.frombuffer(b"".join([value for _, value in good]), ROW)
         return numbers.astype(np.int64), values
 
     def odd_rows(self) -> list[bytes]:
-        """The keys of rows among its entries that are none."""
+        """The keys of rows among its entries that are no entries."""
         start, end = rows.entry_range(self._head)
         odd: list[bytes] = []
         while len(odd) < _STRAYS_MAX:
@@ -191,7 +190,7 @@ def _is_row(row: tuple[bytes, bytes], head: bytes) -> bool:
 
 
 def _side_by_side(keys: list[bytes], head: bytes, queue_offset: int) -> int:
-    """How many keys follow each other from a queue offset on."""
+    """Count the consecutive keys from a queue offset on."""
     for number, key in enumerate(keys):
         if key != head + (queue_offset + number).to_bytes(8, "big"):
             return number
@@ -206,15 +205,14 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
 
     @classmethod
     def at(cls, directory: Path) -> Self:
-        """Those of a directory of this machine.
+        """The queues in a directory of this machine.
 
-        Raises ConfigError without the package, CorruptStore or OSError where the database can't be
-        opened.
+        Raises ConfigError without the package, CorruptStore or OSError where the database can't be opened.
         """
         return cls(Snapshot(directory, (rows.ENTRIES, rows.OFFSETS)))
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
     @property
@@ -222,11 +220,11 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
         return self._database.tables
 
     def open(self, key: QueueKey) -> RocksQueue:
-        """One of them; an empty one if there is none of that name."""
+        """A queue; an empty one if none has that name."""
         return RocksQueue(self._tables, *key)
 
     def keys_of(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
-        """Topic and queue id of each that has messages, or of those of some topics, in order."""
+        """Topic and queue id of each queue that has messages, or of the queues of some topics, in order."""
         heads = [b""] if topics is None else [rows.topic_head(topic) for topic in topics]
         table = self._tables.get(rows.OFFSETS)
         pairs = (pair for head in heads if table is not None for pair in table.rows(head))
@@ -234,7 +232,7 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
         yield from sorted((row.topic, row.queue_id) for row in found if row is not None and row.kind == rows.MAX)
 
     def __getitem__(self, key: QueueKey) -> RocksQueue:
-        if not 0 <= key[1] < 1 << 32:  # what a damaged record says, and no key can
+        if not 0 <= key[1] < 1 << 32:  # from a damaged record; no key can hold it
             raise KeyError(key)
         queue = self.open(key)
         if not queue.is_there:
@@ -264,12 +262,12 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
 
     @property
     def strays(self) -> list[bytes]:
-        """Keys that are of no queue."""
+        """Keys that belong to no queue."""
         return self._keys[1]
 
     @property
     def dispatched_offset(self) -> int:
-        """The log offset before which all is dispatched, 0 if the database does not say."""
+        """The log offset before which everything is dispatched, 0 if the database does not say."""
         table = self._tables.get(rows.OFFSETS)
         value = None if table is None else table.get(rows.DISPATCHED_KEY)
         if value is None or len(value) != rows.DISPATCHED.size:
@@ -279,7 +277,7 @@ class RocksQueues(Mapping[QueueKey, RocksQueue]):
 
     @cached_property
     def _keys(self) -> tuple[list[QueueKey], list[bytes]]:
-        """The queues that have entries or a last message, in order, and what is of no queue."""
+        """The queues with entries or a last message, in order, and the keys of no queue."""
         found: set[QueueKey] = set()
         strays: list[bytes] = []
         table = self._tables.get(rows.OFFSETS)

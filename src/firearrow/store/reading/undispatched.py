@@ -1,8 +1,11 @@
 """Queue entries that the log leads to and that no queue has yet, made on the fly.
 
-A broker that keeps its queues in RocksDB has most of them in memory, and a broker that was killed
-may have dispatched less than its log holds. The next start dispatches what lacks; who reads the
-store before does the same here, with the store's own ``Dispatcher``, and writes nothing.
+A broker that keeps its queues in RocksDB has most of them in memory until it flushes them. A killed broker may have
+dispatched less than its log holds. The next start dispatches the rest. A reader does the same before that, with the
+store's own ``Dispatcher``, and writes nothing: it lays the entries over the stored queues.
+
+A broker may go on in the meantime. So the end of the log is looked for once, and a queue takes only entries that it has
+not got when it is opened.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from firearrow.store.reading.storage import NO_FILES
 from firearrow.store.scan import Columns, Ints
 
 UNDISPATCHED_BYTES_MAX: Final = 4 << 30
-"""So much of the log is dispatched on the fly: a few seconds, and 50 bytes of memory a message."""
+"""Limit of the log that is dispatched on the fly: a few seconds, and 50 bytes of memory a message."""
 
 
 class EntriesAhead:
@@ -34,7 +37,7 @@ class EntriesAhead:
 
     def __init__(self, start: int, record_at: int, batch_topics: Collection[str], delay_levels: str) -> None:
         """Begin at a place; the first record from there on is at ``record_at``."""
-        # Imported here: with all that dispatch needs, and most stores have nothing undispatched.
+        # Imported here: dispatch needs many modules, and most stores have nothing undispatched.
         from firearrow.store.reading.dispatching import dispatch_to
 
         self.start = start
@@ -54,14 +57,16 @@ class EntriesAhead:
 
     @property
     def keys(self) -> Collection[QueueKey]:
-        """The queues that have some."""
+        """The queues that have such entries."""
         there = set(np.unique(self._kept.rows()[1]).tolist())
         return [key for key, number in self._kept.numbers.items() if number in there]
 
     def of(self, key: QueueKey, queue_offset: int = 0) -> Units:
-        """The entries of a queue that has those before an offset; as a queue takes them, none is of
-        a message before the last one's, and the first message of a topic that was made again takes
-        those of the deleted one away."""
+        """The entries of a queue from a queue offset on.
+
+        As a queue takes them, no entry is of a message before the last one's. The first message of a topic that was
+        made again removes the entries of the deleted topic.
+        """
         units, numbers = self._kept.rows()
         number = self._kept.numbers.get(key, -1)
         units = units[slice(*numbers.searchsorted((number, number + 1)).tolist())]
@@ -73,14 +78,14 @@ class EntriesAhead:
         return units[chosen]
 
     def begin_at(self, start: int) -> None:
-        """Let go of the entries of records before a place, if that is behind the first."""
+        """Drop the entries of records before a place, if that is after the begin."""
         if start > self.start:
             units, _ = self._kept.rows()
             self._kept.keep(units["physical_offset"] >= start)
             self.start = start
 
     def require_little(self, root: object, log_end: int) -> None:
-        """Raise DataLost where this is more than can be made up for, of a log up to ``log_end``."""
+        """Raise DataLost where the undispatched part of a log up to ``log_end`` is too large to dispatch on the fly."""
         if self.end - self.start > UNDISPATCHED_BYTES_MAX:
             raise DataLost(
                 f"{root}: the bytes {self.start} to {log_end - 1} of the log are not dispatched to "
@@ -90,10 +95,10 @@ class EntriesAhead:
 
 
 def dispatched_offset(checkpoint: Checkpoint, queues: Iterator[Queue]) -> int:
-    """The log offset before which all is dispatched to queues in files, -1 without any queue.
+    """The log offset before which everything is dispatched to queues in files, -1 without any queue.
 
-    That is where the record of some entry begins or ends: the checkpoint names one. To look at
-    each queue instead takes a second for some thousands.
+    The record of some entry begins or ends there: the checkpoint names one. Looking at each queue takes a second for
+    some thousands of queues.
     """
     first = next(queues, None)
     if first is None:
@@ -104,7 +109,7 @@ def dispatched_offset(checkpoint: Checkpoint, queues: Iterator[Queue]) -> int:
 
 
 def record_end(queue: Queue) -> int:
-    """Where the record of the last entry of a queue ends, -1 without one."""
+    """End of the record of the last entry of a queue, -1 without one."""
     if isinstance(queue, BatchQueue):
         return queue.record_end
     latest = queue.span[1]
@@ -112,18 +117,20 @@ def record_end(queue: Queue) -> int:
     return int((last.physical_offset + last.size).max(initial=-1))
 
 
-# --- Queue entries that dispatch makes of records, collected: those of each queue together ---
+# --- collecting ---
 
 
 Units = npt.NDArray[Any]
-"""Entries, of whichever kind of queue, as ``batchqueue.UNIT_DTYPE``."""
+"""Entries of any kind of queue as ``batchqueue.UNIT_DTYPE``."""
 
 
 _NO_RUNS: Final = Runs.side_by_side(())
 
 
 class Collected:
-    """Entries of all queues, in columns: with very many queues each may be of another one."""
+    """Entries that dispatch makes, of all queues, in columns: with very many queues each entry may be of another
+    queue.
+    """
 
     def __init__(self) -> None:
         self.numbers: dict[QueueKey, int] = {}
@@ -131,7 +138,7 @@ class Collected:
         self._sorted = np.empty(0, UNIT_DTYPE), np.empty(0, np.int64)
 
     def put(self, entries: DispatchedEntries) -> None:
-        """Take what a round of dispatch has for the queues."""
+        """Take the entries of one round of dispatch."""
         topics, topic, queue_id, start, end = entries.runs
         groups, group = np.unique(topic << 32 | queue_id, return_inverse=True)
         keys = ((topics[found >> 32], found & 0xFFFFFFFF) for found in groups.tolist())
@@ -140,8 +147,7 @@ class Collected:
         self._put.append((units_of(entries, 0, len(number)), number))
 
     def rows(self) -> tuple[Units, Ints]:
-        """All entries by queues, those of each in the order of the log, and their queues'
-        numbers."""
+        """All entries in the order of their queues, then of the log, and the numbers of their queues."""
         if self._put:
             units, number = zip(self._sorted, *self._put, strict=True)
             numbers = np.concatenate(number)
@@ -151,12 +157,12 @@ class Collected:
         return self._sorted
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> None:
-        """Let go of the other entries."""
+        """Drop all entries but the chosen ones."""
         units, number = self._sorted
         self._sorted = units[rows], number[rows]
 
     def entries(self) -> DispatchedEntries:
-        """All of them as dispatch has them; those of a queue that follow each other are one run."""
+        """All entries as dispatch has them; consecutive entries of a queue are one run."""
         units, numbers = self.rows()
         messages = units["messages"].astype(np.int64)
         names: dict[str, int] = {}
@@ -176,14 +182,7 @@ class Collected:
         )
 
 
-# --- The queues of a store together with what the log has for them and they do not have yet ---
-#
-#  Queues in RocksDB are in a broker's memory until it flushes them, and a broker that was killed may have left
-# records behind that no queue knows. The next start dispatches these; a reader does so on the fly
-# (``firearrow.store.reading.undispatched``) and lays the entries over the stored ones.
-#
-# A broker may go on meanwhile. So the end of the log is looked for once, and of what is dispatched here a queue
-# takes only what it has not got by the time it is opened.
+# --- the overlay ---
 
 
 class Extent(NamedTuple):
@@ -197,11 +196,12 @@ NO_EXTENT: Final = Extent(0, 0)
 
 
 class QueueAndAhead:
-    """A queue with entries of usual kind, and what comes behind it; none of it is stored yet."""
+    """A queue with usual entries, and entries after it that are not stored yet."""
 
     def __init__(self, stored: Queue, units: Units, *, begins: bool) -> None:
-        """``begins`` says that nothing is missing before the first of the units, if nothing is
-        stored."""
+        """Lay units over a stored queue; ``begins`` says that, without stored entries, nothing is missing before the
+        first.
+        """
         self._stored = stored
         self._end = stored.span[1]
         units = units[units["queue_offset"] >= self._end]
@@ -210,11 +210,11 @@ class QueueAndAhead:
 
     @property
     def span(self) -> Span:
-        """What it holds, whatever the log does."""
+        """The queue offsets of both, wherever the log begins."""
         return self.span_from(0)
 
     def span_from(self, log_start: int) -> Span:
-        """What it holds of a log that begins at ``log_start``."""
+        """The queue offsets whose records are in a log that begins at ``log_start``."""
         stored = self._stored.span_from(log_start)
         if not len(self._ahead.size):
             return stored
@@ -222,7 +222,7 @@ class QueueAndAhead:
         return first, int(self._ahead.queue_offset[-1]) + 1
 
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
-        """The first queue offset in ``[start, end]`` whose record is there or later."""
+        """The first queue offset in ``[start, end]`` whose record is at a physical offset or after it."""
         border = min(end, self._end)
         if start < border:
             found = self._stored.first_at_or_after(physical_offset, start, border)
@@ -233,7 +233,7 @@ class QueueAndAhead:
         return min(max(int(offsets[row]) if row < len(offsets) else end, start), end)
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
-        """The entries of queue offsets in ``[start, end)``, or of every so many of them."""
+        """The entries of queue offsets in ``[start, end)``, or every ``step``-th of them."""
         offsets = self._ahead.queue_offset
         rows = slice(*offsets.searchsorted((start, end)).tolist())
         ahead = Entries(*(column[rows] for column in self._ahead))
@@ -248,7 +248,7 @@ class QueueAndAhead:
 
 
 class QueuesAndAhead:
-    """Implements ``Queues``: what is stored, and behind it what the log leads to."""
+    """Implements ``Queues``: the stored queues, and after them the entries that the log leads to."""
 
     def __init__(self, stored: Queues, ahead: EntriesAhead, log_start: int) -> None:
         self._stored = stored
@@ -256,12 +256,12 @@ class QueuesAndAhead:
         self._is_whole = ahead.start <= log_start
 
     def keys_of(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
-        """Topic and queue id of each, or of those of some topics, in order."""
+        """Topic and queue id of each queue, or of the queues of some topics, in order."""
         new = (key for key in self._ahead.keys if topics is None or key[0] in topics)
         yield from sorted({*self._stored.keys_of(topics), *new})
 
     def open(self, key: QueueKey) -> Queue:
-        """One of them; an empty one if there is none of that name."""
+        """A queue; an empty one if none has that name."""
         units = self._ahead.of(key)
         stored = self._open(key, units)
         if not len(units):
@@ -273,8 +273,9 @@ class QueuesAndAhead:
         return QueueAndAhead(stored, units, begins=self._is_whole)
 
     def _open(self, key: QueueKey, units: Units) -> Queue:
-        """The stored entries of a queue; none counts if its first message comes once more behind
-        it, as the topic was made again."""
+        """The stored entries of a queue; none counts if its first message comes again after it, as the topic was made
+        again.
+        """
         stored = self._stored.open(key)
         if not len(units) or int(units["queue_offset"][0]):
             return stored
@@ -283,8 +284,7 @@ class QueuesAndAhead:
         return BatchQueue(NO_FILES) if isinstance(stored, BatchQueue) else FileQueue(NO_FILES)
 
     def extent(self, parts: Iterable[tuple[str, int, int, int]]) -> Extent | None:
-        """The stretch of the log with the entries of ranges of queues, as far as these are not
-        stored."""
+        """The stretch of the log with those entries of ranges of queues that are not stored."""
         found: list[Extent] = []
         for topic, queue_id, start, end in parts:
             units = self._ahead.of((topic, queue_id))

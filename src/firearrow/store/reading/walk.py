@@ -45,7 +45,7 @@ returns the offset where the walk goes on, None for its end."""
 
 
 def unchanged(columns: Columns) -> Columns:
-    """All records of a piece count."""
+    """All records of a run: each of them counts."""
     return columns
 
 
@@ -54,7 +54,7 @@ def runs(
 ) -> Generator[RecordRun | P, None, tuple[int | None, Stop]]:
     """The records that begin in ``[start, end)`` of the log, the first of them at ``start``, also after gaps.
 
-    ``counting`` gives the records of a piece that count. Return the offset that the walk has reached, None where
+    ``counting`` gives the records of a run that count. Return the offset that the walk has reached, None where
     ``on_stop`` ended it, and the last reason for a stop.
     """
     at: int | None = start
@@ -73,9 +73,9 @@ def runs(
 def pieces(look: Look, start: int, end: int) -> Iterator[RecordRun]:
     """The records that begin in ``[start, end)`` of the log, the first of them at ``start``.
 
-    ``look`` gives the bytes of a file from a place of the log on, ``WINDOW_BYTES`` or up to its
-    end, maybe with some before them, and where the first of them is. The last piece may be empty:
-    its ``columns.stop`` says why nothing follows, FULL where a record may begin at ``end``.
+    ``look`` gives the bytes of a file from an offset of the log on, ``WINDOW_BYTES`` or up to its end, maybe with some
+    before them, and the offset of the first byte. The last run may be empty: its ``columns.stop`` says why nothing
+    follows, FULL where a record may begin at ``end``.
     """
     at = start
     while at < end:
@@ -101,7 +101,7 @@ def _scan(buffer: Buffer, at: int, end: int) -> Columns:
 
 
 def _in_place(columns: Columns, base: int) -> Columns:
-    """The records up to the first that says that it is elsewhere."""
+    """The records before the first one with another physical offset than its place."""
     placed = columns.physical_offset == columns.position + base
     if placed.all():
         return columns
@@ -109,7 +109,7 @@ def _in_place(columns: Columns, base: int) -> Columns:
 
 
 def first_of(columns: Columns, count: int) -> Columns:
-    """The first records of some, before one that does not count as such."""
+    """The first records of some, before a record that does not count."""
     first = Columns(columns.buffer, columns.position[:count], columns.end)
     first.end, first.stop = int(columns.position[count]), Stop.INVALID
     return first
@@ -118,11 +118,11 @@ def first_of(columns: Columns, count: int) -> Columns:
 def find_record(
     buffer: Buffer, start: int, end: int, base: int | None, before: int | None = None, *, or_blank: bool = False
 ) -> int | None:
-    """The first position from ``start`` on at which a sound record begins, if that is ``before`` a
-    position; None if there is none. ``or_blank``: or the blank that ends the file, at ``end``.
+    """The first position from ``start`` on where a sound record begins, if that is ``before`` a position; otherwise
+    None. With ``or_blank`` the blank that ends the file, at ``end``, counts, too.
 
-    ``base`` is the offset of the buffer's first byte: a record must then say that it belongs to its
-    place. Without it any record counts whose parts add up and whose body has its CRC.
+    ``base`` is the offset of the buffer's first byte: a record must then have its own place as its physical offset.
+    Without ``base`` any record counts if its parts add up and its body has its CRC.
     """
     magics_end = end if before is None else min(end, before + 7)
     magics = (*RECORD_MAGICS, BLANK_MAGIC) if or_blank else RECORD_MAGICS
@@ -133,16 +133,16 @@ def find_record(
 
 
 def _positions(buffer: Buffer, magics: tuple[bytes, ...], start: int, end: int) -> Iterator[int]:
-    """Where one of the magics is whole, in order.
+    """The positions of all whole magics, in order.
 
-    Pieces are copied, also because `mmap.find` of CPython before 3.11.5 reads a byte behind the
-    map, which ends the process where that page is not there.
+    The bytes are copied in parts, also because `mmap.find` of CPython before 3.11.5 reads a byte after the map. That
+    ends the process if the page does not exist.
     """
     for low in range(start, end, _SEARCH_BYTES):
-        # A magic belongs to where it begins.
+        # A magic belongs to the part in which it begins.
         text = bytes(buffer[low : min(low + _SEARCH_BYTES + 3, end)])
         if is_zero(text):
-            continue  # told ten times as fast as a search ends
+            continue  # ten times as fast as a search
         found: list[int] = []
         for magic in magics:
             at = text.find(magic)
@@ -175,17 +175,17 @@ def next_record(storage: Storage, file: StoreFile, at: int, end: int) -> int | N
         if found is not None:
             return base + found
         place += look
-        look = _LOOK_FAR_BYTES  # no record is so far away: these are zeros, or much is damaged
+        look = _LOOK_FAR_BYTES  # no record is that far away: here are zeros, or much is damaged
     return None
 
 
 def next_of_log(storage: Storage, files: Iterable[StoreFile], at: int, end: int) -> int | None:
-    """The same in all files of a log."""
+    """The physical offset of the first record that begins in ``[at, end)`` of all files of a log; None for none."""
     for file in files:
         start, stop = max(at, file.base), min(end, file.end)
         try:
             found = next_record(storage, file, start, stop) if start < stop else None
-        except FileNotFoundError:  # retention has deleted it since it was listed
+        except FileNotFoundError:  # retention has deleted the file since it was listed
             continue
         if found is not None:
             return found
