@@ -1,17 +1,17 @@
-"""Carves messages out of damaged stores, loose log files or disk images, into a new store.
+"""Carve messages out of damaged stores, loose log files or disk images, into a new store.
 
-Every place is looked at where a record could begin: its magic, the sum of its parts and the CRC of
-its body must hold (and its CRC property if it has one); neither an index nor a file name is needed.
-A record that is found twice counts once, by its physical offset.
+Carving tries every place where a record could begin: its magic, the sum of its parts and the CRC of its body must hold
+(and its CRC property if it has one). It needs neither an index nor a file name. A record that is found twice counts
+once, by its physical offset.
 
-The new store differs from the old one in this:
+The new store differs from the old one in these points:
 
 * records are written one after another in the order of their old physical offsets and get new ones:
-  there are gaps where records are lost, and a log can't have any. ``salvage-map.csv`` says which
-  old offset became which; a commit's reference to its half message follows.
-* queue offsets stay, so that the consumers' offsets stay right: in place of a lost message stands a
-  placeholder, as ``repair`` leaves one. Where more than ``HOLE_MAX`` in a row are missing the
-  queue goes on without them, that is with other queue offsets.
+  a log can't have gaps where records are lost. ``salvage-map.csv`` maps old offsets to new ones; a
+  commit's reference to its half message follows.
+* queue offsets stay, so that the consumers' offsets stay right: a placeholder replaces a lost
+  message, as in ``repair``. Where more than ``HOLE_MAX`` in a row are missing, the queue goes on
+  without them, that is with other queue offsets.
 * nothing else of a message is changed; queues and index are built from the new log.
 """
 
@@ -72,7 +72,7 @@ _RECORD_MAX: Final = 64 * 1024 * 1024
 
 
 class Found(NamedTuple):
-    """A record that was carved: where it said it lay, and where it is."""
+    """A carved record: its own physical offset, and the place where it was found."""
 
     physical_offset: int
     source: int
@@ -81,7 +81,7 @@ class Found(NamedTuple):
 
 
 class Salvaged(msgspec.Struct, frozen=True):
-    """What came out of it. ``given_again`` names queues that will give queue offsets twice."""
+    """Result of a salvage. ``given_again`` names queues that will assign queue offsets twice."""
 
     to: str
     sources: int
@@ -98,8 +98,8 @@ class Salvaged(msgspec.Struct, frozen=True):
 class Carver:
     """All sound records of some files.
 
-    Of two different records with one physical offset the one that is in a file of the right name
-    counts, else the later stored one.
+    Of two different records with one physical offset, the record in a file of the right name counts, otherwise the one
+    that was stored later.
     """
 
     def __init__(self, sources: list[Path], on_progress: OnProgress | None = None) -> None:
@@ -111,7 +111,7 @@ class Carver:
         self.contradictions = 0
 
     def run(self) -> list[Found]:
-        """Look at all files; give the records in the order of their old offsets."""
+        """Read all files; return the records in the order of their old offsets."""
         total = sum(file.size_bytes for file in self.sources)
         done = 0
         for number, file in enumerate(self.sources):
@@ -150,12 +150,12 @@ class Carver:
         return decode_record(self.record(found))
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         self._maps.close()
 
 
 def _stores(sources: list[Path]) -> Iterator[StoreView]:
-    """The sources that are stores, each open for a look, as far as their queues can be read."""
+    """The sources that are stores and whose queues can be read, each open as a view."""
     for source in sources:
         if (source / "commitlog").is_dir():
             with StoreView(Layout(source)) as view:
@@ -167,7 +167,7 @@ def _stores(sources: list[Path]) -> Iterator[StoreView]:
 
 
 def _corrections_in(sources: list[Path]) -> dict[str, list[Correction]]:
-    """What damaged records must have been, where a store's queues prove it."""
+    """The right bytes of damaged records, where a store's queues prove them."""
     found: dict[str, list[Correction]] = {}
     for view in _stores(sources):
         for path, corrections in corrections_by_path(view.log.files, proved(view)).items():
@@ -176,7 +176,7 @@ def _corrections_in(sources: list[Path]) -> dict[str, list[Correction]]:
 
 
 def files_of(sources: list[Path]) -> list[Path]:
-    """The files to look at: those given; of a directory its CommitLog's, and what was set aside."""
+    """The given files; of a directory the files of its CommitLog, and the ones that were set aside."""
     files: list[Path] = []
     for source in sources:
         if source.is_dir():
@@ -248,7 +248,7 @@ def carved_messages(sources: list[Path], on_progress: OnProgress | None = None) 
 
 
 class _LogWriter:
-    """Writes records one after another into log files of one size."""
+    """Writer of records, one after another, into log files of one size."""
 
     def __init__(self, directory: Path, file_bytes: int) -> None:
         self._directory = directory
@@ -263,7 +263,7 @@ class _LogWriter:
         return file
 
     def place(self, size: int) -> int:
-        """Where the next record of a size goes; rolls to the next file if it must."""
+        """Offset of the next record of a size; begins the next file if it must."""
         room = self._file_bytes - self.offset % self._file_bytes
         if size + BLANK_BYTES > room:
             with naming(self._file.name):
@@ -274,7 +274,7 @@ class _LogWriter:
         return self.offset
 
     def write(self, record: bytes) -> None:
-        """Write the record for which ``place`` was asked."""
+        """Write the record for the offset that ``place`` returned."""
         with naming(self._file.name):
             self._file.write(record)
         self.offset += len(record)
@@ -285,7 +285,7 @@ class _LogWriter:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Bring all to the disk."""
+        """Write everything to the disk."""
         self._finish()
 
 
@@ -302,7 +302,7 @@ class _Rewriter:
         self.last_offset = 0
 
     def put(self, record: bytes, message: MessageView) -> int:
-        """Write one; return its new physical offset."""
+        """Write a record; return its new physical offset."""
         number = message.queue_offset
         kind = message.sys_flag & TRANSACTION_MASK
         if kind in (TRANSACTION_NONE, TRANSACTION_COMMIT):
@@ -310,7 +310,7 @@ class _Rewriter:
         at = self._log.place(len(record))
         data = bytearray(record)
         data[20:36] = _I64.pack(number) + _I64.pack(at)
-        named = message.prepared_transaction_offset  # its half, or what waited for a delay
+        named = message.prepared_transaction_offset  # offset of its half, or of the delayed message
         moved = self.moved.get(named, named if kind else 0) if named or kind else 0
         if moved != named:
             hosts = message.sys_flag
@@ -322,7 +322,7 @@ class _Rewriter:
         return at
 
     def _number(self, message: MessageView) -> int:
-        """The queue offset of a message, after placeholders for those lost before it."""
+        """The queue offset of a message, after placeholders for the messages lost before it."""
         key = message.topic, message.queue_id
         old, new = self._next.get(key, (message.queue_offset, message.queue_offset))
         held = inner_count(message.properties, message.sys_flag)
@@ -333,15 +333,17 @@ class _Rewriter:
                 new += 1
         elif missing < 0 and message.queue_offset == 0:
             new = 0  # the topic was made again
-        if message.sys_flag & INNER_BATCH:  # it says itself which it has, and may leave a hole
+        if message.sys_flag & INNER_BATCH:  # the batch holds its queue offset, and may leave a hole
             new = max(new, message.queue_offset)
         self.renumbered += new != message.queue_offset
         self._next[key] = message.queue_offset + held, new + held
         return new
 
     def hold_given(self, view: StoreView) -> list[str]:
-        """Hold the last queue offsets of an old store's queues of which nothing was found; return
-        what can't be held."""
+        """Hold the last queue offsets of an old store's queues whose messages were not found.
+
+        Return the queues that have too many of them.
+        """
         ends = {key: old for key, (old, _) in self._next.items()}
         left: list[str] = []
         for one in given(view, ends, gone=frozenset(view.queues), believe_groups=True):
@@ -392,7 +394,7 @@ def salvage(
 ) -> Salvaged:
     """Carve records and make a new store of them. ``to`` must not exist, or be empty.
 
-    Sizes of files are those of the sources where they show, else RocketMQ's own.
+    The sizes of files are the sources' sizes where these are known, otherwise RocketMQ's own.
     """
     if to.exists() and any(to.iterdir()):
         raise StoreError(f"{to} is not empty")
@@ -446,7 +448,7 @@ def _usual_size(sources: list[StoreFile]) -> int:
 
 
 def _sizes(view: StoreView, sources: list[Path], queue_file_bytes: int | None) -> Sizes:
-    """Those of the first source that is a store."""
+    """The sizes in the first source that is a store."""
     for source in sources:
         if any((source / name).is_dir() for name in (*QUEUE_DIRECTORIES, "index")):
             with StoreView(Layout(source)) as old:
@@ -455,8 +457,10 @@ def _sizes(view: StoreView, sources: list[Path], queue_file_bytes: int | None) -
 
 
 def _copy_config(sources: list[Path], to: Path) -> None:
-    """Copy the configuration that can be read, each file of the first store that has it; the
-    broker's state with what is in databases, journals and earlier contents."""
+    """Copy the readable configuration, each file from the first store that has it.
+
+    The broker's state includes the content of databases, journals and earlier contents.
+    """
     (to / "config").mkdir(parents=True, exist_ok=True)
     for source in sources:
         for name, part in PARTS.items():

@@ -1,8 +1,7 @@
-"""Dispatch that compares: what the log says that queues and index hold, against what they hold.
+"""Dispatch that compares: the entries and keys that the log leads to, against queues and index.
 
-The store's own ``Dispatcher`` turns records into queue entries and index keys; here they are given
-to sinks that look whether the same bytes are there already. So there is one rule, and a clean store
-costs no more than comparing memory.
+The store's own ``Dispatcher`` turns records into queue entries and index keys. Sinks take them and look whether the
+same bytes exist. So there is one rule, and a clean store costs only a comparison of memory.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _OF_THE_LOG: Final = ["physical_offset", "size", "tag_code", "store_ms", "queue_
 
 
 class Wrong(NamedTuple):
-    """Entries, as they should be, of which at least one is not there as such."""
+    """Expected entries of which at least one is missing or different."""
 
     first: int
     entries: bytes
@@ -39,11 +38,11 @@ class Wrong(NamedTuple):
 
 @dataclass
 class QueueReport:
-    """What a part of the log says of a queue.
+    """Report of a part of the log on a queue.
 
-    ``covered`` are the queue offsets whose entry is as the log says, as [first, end) stretches;
-    ``wrong`` the others, in the order of the log; ``numbers`` all that the log has. In a queue of
-    batches ``covered`` are numbers of units, and each ``wrong`` has one, under its queue offset.
+    ``covered`` are the queue offsets with the expected entry, as [first, end) stretches. ``wrong`` are the others, in
+    the order of the log; ``numbers`` are all queue offsets in the log. In a queue of batches ``covered`` are numbers of
+    units, and each ``wrong`` has one unit, under its queue offset.
     """
 
     covered: list[list[int]] = field(default_factory=list)
@@ -52,7 +51,7 @@ class QueueReport:
 
 
 def add_queues(whole: dict[QueueKey, QueueReport], part: Mapping[QueueKey, QueueReport]) -> None:
-    """Add what a later part of the log says of queues."""
+    """Add the reports of a later part of the log on queues."""
     for key, more in part.items():
         report = whole.setdefault(key, QueueReport())
         for first, end in more.covered:
@@ -63,7 +62,7 @@ def add_queues(whole: dict[QueueKey, QueueReport], part: Mapping[QueueKey, Queue
 
 
 class QueueSink:
-    """Takes a queue's entries in place of the queue and notes which are there."""
+    """Receiver of a queue's entries that notes which of them the queue has."""
 
     def __init__(self, view: StoreView, key: QueueKey) -> None:
         self._queue = view.queues.get(key)
@@ -100,7 +99,7 @@ class QueueSink:
 
 
 class BatchSink:
-    """Takes a queue's units in place of the queue and notes which are there."""
+    """Receiver of a queue's units that notes which of them the queue has."""
 
     def __init__(self, view: StoreView, key: QueueKey) -> None:
         queue = view.queues.get(key)
@@ -128,7 +127,7 @@ class BatchSink:
 
 
 def same_units(one: bytes, other: bytes) -> bool:
-    """Tell whether units say the same of the log; where they are in a compacted one may differ."""
+    """Tell whether units say the same of the log; their places in a compacted log may differ."""
     if one == other or len(one) != len(other):
         return one == other
     rows = [np.frombuffer(data, UNIT_DTYPE)[_OF_THE_LOG] for data in (one, other)]
@@ -136,7 +135,7 @@ def same_units(one: bytes, other: bytes) -> bool:
 
 
 def extend(stretches: list[list[int]], first: int, end: int) -> None:
-    """Add a stretch; one that follows the last one lengthens it."""
+    """Add a stretch; a stretch that follows the last one lengthens it."""
     if stretches and stretches[-1][1] == first:
         stretches[-1][1] = end
     else:
@@ -144,14 +143,14 @@ def extend(stretches: list[list[int]], first: int, end: int) -> None:
 
 
 class QueueSinks:
-    """Takes the place of all queues."""
+    """Receiver of entries, in place of all queues."""
 
     def __init__(self, view: StoreView) -> None:
         self._view = view
         self.by_key: dict[QueueKey, QueueSink | BatchSink] = {}
 
     def put(self, entries: Entries) -> None:
-        """Compare what a round of dispatch has for the queues."""
+        """Compare the entries of one round."""
         size = self._view.entry_bytes
         rows: npt.NDArray[Any] = np.empty(len(entries.size), ROW)
         rows["physical_offset"] = entries.physical_offset
@@ -188,7 +187,7 @@ def index_rows(view: StoreView, file: StoreFile) -> IndexRows | None:
 
 
 class Key(NamedTuple):
-    """A key that is in the log and not in the index, or the other way round."""
+    """A key that only the log has, or only the index."""
 
     hash: int
     physical_offset: int
@@ -196,9 +195,9 @@ class Key(NamedTuple):
 
 @dataclass
 class IndexReport:
-    """What a part of the log says of the index; of each list only some are kept, all are counted.
+    """Report of a part of the log on the index; lists are limited, counts are complete.
 
-    ``outside_count`` keys belong to records before the first or behind the last indexed one.
+    ``outside_count`` keys belong to records before the first or after the last indexed one.
     """
 
     missing: list[Key] = field(default_factory=list)
@@ -211,7 +210,7 @@ class IndexReport:
     key_count: int = 0
 
     def add(self, part: IndexReport, keep_max: int) -> None:
-        """Add what a later part of the log says; of each list so many are kept."""
+        """Add the report of a later part of the log; each list keeps up to ``keep_max`` keys."""
         for mine, more in ((self.missing, part.missing), (self.foreign, part.foreign), (self.late, part.late)):
             mine += more[: keep_max - len(mine)]
         self.missing_count += part.missing_count
@@ -222,7 +221,7 @@ class IndexReport:
 
 
 class IndexSink:
-    """Takes keys in place of the index and notes which it lacks, and what it has besides."""
+    """Receiver of keys, in place of the index, that notes missing and additional keys."""
 
     def __init__(self, view: StoreView, keep_max: int) -> None:
         self._keep_max = keep_max
@@ -237,7 +236,7 @@ class IndexSink:
         self.report = IndexReport()
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
-        """Compare the keys of some records that follow each other."""
+        """Compare the keys of consecutive records."""
         self.report.key_count += len(hashes)
         if not len(hashes):
             return
@@ -255,8 +254,9 @@ class IndexSink:
         self._compare_sets(have_hash, have_offset, hashes, physical_offsets)
 
     def _between(self, first: int, last: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """Hash, offset and seconds of the entries of records between two offsets, these included,
-        and the time from which their seconds count: -1 where the format does not tell."""
+        """Hash, offset and seconds of the entries of records from one offset to another, both included, and the time
+        from which their seconds count: -1 where the format does not say.
+        """
         parts: list[tuple[Ints, Ints, Ints, Ints]] = []
         for rows in self.files:
             if rows.span[1] < first or rows.span[0] > last:
@@ -265,7 +265,7 @@ class IndexSink:
             if low < high:
                 begin_ms = np.full(high - low, rows.begin_ms)
                 if low == 0:
-                    begin_ms[0] = -1  # taken against the begin that the file inherited
+                    begin_ms[0] = -1  # its seconds count from the begin that the file inherited
                 parts.append((*rows.part(low, high), begin_ms))
         if not parts:
             nothing = np.empty(0, np.int64)

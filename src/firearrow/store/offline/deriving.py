@@ -1,7 +1,7 @@
-"""What a stretch of the log leads to: queue entries and index keys, as one piece of a rebuild.
+"""Queue entries and index keys of a stretch of the log, as one piece of a rebuild.
 
-The store's own ``Dispatcher`` makes them; here they are collected, those of each queue together, so
-that whoever writes the files has few large pieces to put. Results can be pickled.
+The store's own ``Dispatcher`` makes them. They are collected by queue, so that the writer of the files has few large
+pieces to put. Results can be pickled.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _KEY: Any = np.dtype([("hash", "<i8"), ("physical_offset", "<i8"), ("store_ms", 
 
 
 class Derived(NamedTuple):
-    """What the records of a stretch lead to; ``begin``, ``reached`` and ``over`` as in
-    ``logcheck.FileReport``. ``keys`` are those of the index (``_KEY``)."""
+    """Entries and keys of a stretch; ``begin``, ``reached`` and ``over`` as in ``logcheck.FileReport``.
+
+    ``keys`` are the keys of the index (``_KEY``).
+    """
 
     base: int
     end: int
@@ -45,20 +47,20 @@ class Derived(NamedTuple):
 
 
 class _Keys:
-    """Takes the place of the index, and keeps what is put."""
+    """Receiver of index keys, in place of the index."""
 
     def __init__(self) -> None:
         self.all: list[bytes] = []
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
-        """Keep index keys."""
+        """Note index keys."""
         keys: npt.NDArray[Any] = np.empty(len(hashes), _KEY)
         keys["hash"], keys["physical_offset"], keys["store_ms"] = hashes, physical_offsets, store_ms
         self.all.append(keys.tobytes())
 
 
 class Deriving(NamedTuple):
-    """A stretch as a piece of work, and what is wanted of it."""
+    """A stretch as a piece of work, and the wanted results."""
 
     stretch: Stretch
     queues: bool
@@ -66,7 +68,7 @@ class Deriving(NamedTuple):
 
 
 def derive(view: StoreView, piece: Deriving) -> Derived | None:
-    """Read the records that begin in a stretch of the log; None if its file is gone by now."""
+    """Dispatch the records that begin in a stretch of the log; None if its file has been deleted."""
     stretch = piece.stretch
     file = view.log_file(stretch.base)
     if file is None:

@@ -1,10 +1,9 @@
-"""Compares two stores: a master with its slave, before with after, one broker's with another's.
+"""Compare two stores: a master with its slave, before with after, one broker's with another's.
 
-By default byte by byte: the log where both have it, each queue where both have it, index entries,
-checkpoint and configuration; of each the first difference is named. ``logical`` compares messages
-by topic, queue and queue offset instead, so that two stores may have laid them out differently:
-what a sender gave (body as stored, properties, flag, birth) must be equal, while physical offsets,
-store times and the broker's address may differ.
+By default the comparison is byte by byte: the log and each queue where both stores have them, index entries, checkpoint
+and configuration. It names the first difference of each. ``logical`` compares messages by topic, queue and queue offset
+instead, so that two stores may have them in different places. The sender's parts must be equal (body as stored,
+properties, flag, birth); physical offsets, store times and the broker's address may differ.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ LEFT, RIGHT, BOTH = "only in the first", "only in the second", "different"
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One difference: in which part of the stores, where, and what stands there."""
+    """One difference: the part of the stores, the place, and both contents."""
 
     part: str
     kind: str
@@ -52,7 +51,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class QueueSummary(msgspec.Struct, frozen=True):
-    """How many messages of a queue are only in one store, or differ."""
+    """Counts of a queue's messages that are only in one store, or differ."""
 
     topic: str
     queue_id: int
@@ -62,7 +61,7 @@ class QueueSummary(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What two stores differ in; ``log_compared`` is the stretch of the log that both have."""
+    """The differences of two stores; ``log_compared`` is the stretch of the log that both have."""
 
     first: str
     second: str
@@ -74,7 +73,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def diff(first: Layout, second: Layout, *, logical: bool = False, on_progress: OnProgress | None = None) -> Comparison:
-    """Compare two stores. Raises StoreError where one of them is none."""
+    """Compare two stores. Raises StoreError where one directory is no store."""
     with StoreView(first) as left, StoreView(second) as right:
         found: list[Difference] = []
         if logical:
@@ -95,7 +94,7 @@ def diff(first: Layout, second: Layout, *, logical: bool = False, on_progress: O
 
 
 def log_end(view: StoreView) -> int:
-    """The offset behind the last record; only the last files are read."""
+    """The offset after the last record; only the last files are read."""
     for file in reversed(view.log.files):
         end = None
         for piece in walk_file(view, file):
@@ -131,7 +130,7 @@ def _logs(
 
 
 def _stretch(view: StoreView, physical_offset: int, size: int) -> bytes:
-    """Bytes of the log across files; missing ones are left out."""
+    """Bytes of the log across files; missing bytes are left out."""
     parts: list[bytes] = []
     end = physical_offset + size
     while physical_offset < end:
@@ -213,7 +212,7 @@ def _queue(left: StoreView, right: StoreView, key: QueueKey, found: list[Differe
 
 
 def _batch_queue(left: StoreView, right: StoreView, key: QueueKey, found: list[Difference]) -> QueueSummary | None:
-    """Compare units where both files have one: what a unit claims to hold may be anything."""
+    """Compare units where both files have one: the messages that a unit claims to hold may be anything."""
     ours, theirs = _unit_numbers(left, key), _unit_numbers(right, key)
     low, high = max(ours[0], theirs[0]), min(ours[1], theirs[1])
     different = 0
@@ -236,7 +235,7 @@ def _batch_queue(left: StoreView, right: StoreView, key: QueueKey, found: list[D
 
 
 def _unit_numbers(view: StoreView, key: QueueKey) -> Span:
-    """The first unit of a queue whose record the log may still hold, and the end of all."""
+    """The first unit of a queue whose record the log may still hold, and the end of all units."""
     queue = view.queues.get(key)
     if not isinstance(queue, BatchQueue):
         return 0, 0
@@ -257,7 +256,7 @@ def _units(view: StoreView, key: QueueKey, numbers: range) -> npt.NDArray[Any]:
 
 
 def _messages_of(units: npt.NDArray[Any]) -> int:
-    """How many messages units stand for, each at least for one."""
+    """Count the messages of units, at least one for each."""
     return int(np.maximum(units["messages"], 1).sum())
 
 
@@ -267,7 +266,7 @@ def _unit(unit: npt.NDArray[Any]) -> str:
 
 
 def _entries(queue: StoredQueue | None, queue_offset: int, count: int) -> npt.NDArray[np.uint8]:
-    """What entries have in files and in databases, a row each; zeros where one is missing."""
+    """The common part of entries in files and in databases, a row each; zeros where one is missing."""
     found = np.zeros((count, ENTRY_BYTES), np.uint8)
     at = 0
     while queue is not None and at < count:
@@ -284,7 +283,7 @@ def _entry(data: bytes) -> str:
 
 
 def _only(one: tuple[int, int], other: tuple[int, int]) -> int:
-    """How many queue offsets are in the one range and not in the other."""
+    """Count the queue offsets of one range that the other has not."""
     common = max(min(one[1], other[1]) - max(one[0], other[0]), 0)
     return one[1] - one[0] - common
 
@@ -329,7 +328,7 @@ def _config(left: StoreView, right: StoreView, found: list[Difference]) -> None:
 
 
 def _configured(directory: Path) -> dict[str, dict[str, Any] | str]:
-    """What each configuration file, or the database in its place, holds with its journal."""
+    """Content of each configuration file, or of the database in its place, with its journal."""
     found = {path.name: parse_config(path) for path in config_files(directory)}
     for name, part in PARTS.items():
         if name in found or has_database(directory, part):
@@ -385,7 +384,7 @@ def _digests(view: StoreView) -> dict[QueueKey, dict[int, bytes]]:
 
 
 def _messages(view: StoreView) -> Iterator[tuple[QueueKey, int, bytes]]:
-    """Every message that consumers see, with a digest of what its sender gave."""
+    """Every message that consumers see, with a digest of the sender's parts."""
     for message in find(view, Selection()):
         if transaction_type(message.sys_flag) in (TRANSACTION_NONE, TRANSACTION_COMMIT):
             given = (

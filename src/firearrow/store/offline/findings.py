@@ -1,14 +1,14 @@
-"""What a sound store fulfils, as a table, and what is found where one does not.
+"""The rules that a sound store keeps, as a table, and the findings where one is broken.
 
-Each row of ``INVARIANTS`` is one thing that verification looks at; the documentation's table is
-this one. A finding names its row, the place, and what stands there.
+Each row of ``INVARIANTS`` is one rule that verification checks; the documentation shows the same table. A finding names
+its row, the place, and the content there.
 
 ========= ======================================================================================
 severity  meaning
 ========= ======================================================================================
 damage    messages are lost, unreachable or wrong, or would become so: the verdict is "damaged"
 warning   no message is affected yet, but something is not as a broker leaves it
-note      expected after an unclean end, or a limit of the look itself; the next start repairs it
+note      expected after an unclean end, or a limit of the check itself; the next start repairs it
 ========= ======================================================================================
 """
 
@@ -21,7 +21,7 @@ import msgspec
 
 
 class Severity(Enum):
-    """How much a finding matters."""
+    """Weight of a finding."""
 
     DAMAGE = "damage"
     WARNING = "warning"
@@ -29,7 +29,7 @@ class Severity(Enum):
 
 
 class Repair(Enum):
-    """What ``repair`` does about a finding."""
+    """Reaction of ``repair`` to a finding."""
 
     TILE = "the damaged bytes are set aside and replaced by placeholder records"
     ALTERED = "nothing, as brokers serve it; with --cover-damaged-bodies a placeholder replaces it"
@@ -48,8 +48,9 @@ class Repair(Enum):
 
 
 class Invariant(msgspec.Struct, frozen=True):
-    """One row: what holds in a sound store, what is said where it does not, how bad that is, for
-    whom, and the way out."""
+    """One row: the rule in a sound store, the sentence where it is broken, the severity, the affected users, and the
+    way out.
+    """
 
     id: str
     holds: str
@@ -381,14 +382,14 @@ _ROWS: Final = [
 
 
 INVARIANTS: Final = {row.id: row for row in _ROWS}
-FINDINGS_PER_PLACE_MAX: Final = 20  # further ones of a kind in one file are only counted
+FINDINGS_PER_PLACE_MAX: Final = 20  # further findings of a kind in one file are only counted
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that does not hold.
+    """One broken rule.
 
-    ``file`` is relative to the store, ``position`` a byte in it; ``physical_offset`` a byte in the
-    log. ``times`` counts further findings of the kind in the file that are not listed.
+    ``file`` is relative to the store, ``position`` a byte in it; ``physical_offset`` a byte in the log. ``times``
+    counts further findings of the kind in the file that are not listed.
     """
 
     invariant: str
@@ -403,7 +404,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     times: int = 1
 
     def place(self) -> str:
-        """Where it is, for people: file and byte, queue and its offset; ends with a space."""
+        """The place for people: file and byte, queue and its offset; ends with a space."""
         words = [self.file or ""]
         if self.position is not None:
             words.append(f"byte {self.position}")
@@ -416,12 +417,12 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         return ", ".join(word for word in words if word) + ": "
 
     def others(self) -> str:
-        """How many more of its kind there are, for people."""
+        """The number of further findings of its kind, for people."""
         return f" (and {self.times - 1} more)" if self.times > 1 else ""
 
 
 class Findings:
-    """Collects findings, so many of a kind and file that a person can read them."""
+    """Collects findings, of each kind and file only as many as a person can read."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str | None], list[Finding]] = {}
@@ -441,7 +442,7 @@ class Findings:
         severity: Severity | None = None,
         times: int = 1,
     ) -> None:
-        """Add one; its severity is that of the invariant unless said otherwise."""
+        """Add a finding; its severity is the invariant's unless another one is given."""
         finding = Finding(
             invariant,
             what,
@@ -465,7 +466,7 @@ class Findings:
             self._more[place] = self._more.get(place, 0) + finding.times
 
     def extend(self, findings: list[Finding]) -> None:
-        """Add those of another look."""
+        """Add the findings of another check."""
         for finding in findings:
             self._keep(finding)
 

@@ -1,13 +1,12 @@
-"""What damaged bytes of the log were, as a replica of the log has them.
+"""Right bytes for damaged parts of the log, from a replica of the log.
 
-Logs of a master and its slaves are the same byte by byte. So what verification finds damaged is
-asked for at a replica, with some bytes around it: if these are another's, its log is another one
-and nothing of it is taken. What came must be whole records, side by side, that say where they are,
-whose checksums hold, and whose places in queues are not those of other sound records. If it is not
-(the replica may be damaged there, too), the log stays as it is.
+Logs of a master and its slaves are the same byte by byte. So a replica is asked for the damaged bytes, with some bytes
+around them. If these differ, its log is another one and nothing of it is taken. The answer must be whole records, side
+by side, at their own physical offsets, with right checksums, and their places in queues must not belong to other sound
+records. Otherwise the log stays as it is: the replica may be damaged there, too.
 
-Nothing is written here: as what ``restoring`` proves, it is what a ``Layout`` reads in place of the
-bytes that are there.
+Nothing is written here. As with the proofs of ``restoring``, a ``Layout`` reads the right bytes in place of the stored
+ones.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _DAMAGED_TOO: Final = "its bytes are damaged, too"
 class Replica(NamedTuple):
     """Another broker with the same log.
 
-    ``fetch`` gives so many bytes of it from a physical offset on, fewer if it ends before; it
-    raises FirearrowError or OSError.
+    ``fetch`` gives a number of bytes of it from a physical offset on, fewer if it ends before; it raises FirearrowError
+    or OSError.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Replica(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Damaged bytes of the log; where nothing of ours is behind them, any whole records will do."""
+    """Damaged bytes of the log; where no record of this log follows, any whole records will do."""
 
     start: int
     end: int
@@ -59,7 +58,7 @@ class Refused(NamedTuple):
 
 
 class Healed(NamedTuple):
-    """What a replica has in place of damaged bytes, and where it does not help."""
+    """The replica's bytes for damaged stretches, and the stretches for which it does not help."""
 
     corrections: tuple[Correction, ...] = ()
     refused: tuple[Refused, ...] = ()
@@ -74,7 +73,7 @@ def damaged(view: StoreView, verdict: Verdict, evidence: Evidence) -> list[Stret
     for finding in verdict.findings:
         at = finding.physical_offset
         message = None if at is None else read(view, at)
-        if message is not None:  # also of a note: what is odd may be damaged
+        if message is not None:  # also for a note: an odd record may be damaged
             at = message.physical_offset
             found.append((at, at + message.store_size, False))
     joined: list[Stretch] = []
@@ -105,13 +104,13 @@ def healed(view: StoreView, stretches: Sequence[Stretch], log_end: int, replica:
 
 
 class _Useless(FirearrowError):
-    """What a replica has can't be used."""
+    """The bytes of a replica can't be used."""
 
 
 def _sound(view: StoreView, stretch: Stretch, room: tuple[int, int], replica: Replica) -> bytes:
-    """The bytes of a replica that belong into a stretch; raises why there are none.
+    """The bytes of a replica for the stretch; raises _Useless with the reason.
 
-    ``room`` is between which places the log is sound around it.
+    ``room`` is the sound part of the log around it.
     """
     file = view.log.find(stretch.start)
     assert file is not None, "it is in the log"
@@ -133,7 +132,7 @@ def _sound(view: StoreView, stretch: Stretch, room: tuple[int, int], replica: Re
 
 
 def _whole(view: StoreView, physical_offset: int, data: bytes, file_end: int) -> int:
-    """How many bytes from the begin on are sound records, and the blank that ends a file."""
+    """Count the bytes from the begin on that are sound records, and the blank that ends a file."""
     at = 0
     while at < len(data):
         columns = scan(data, at, len(data))
@@ -149,7 +148,7 @@ def _whole(view: StoreView, physical_offset: int, data: bytes, file_end: int) ->
 
 
 def _sound_rows(view: StoreView, columns: Columns, physical_offset: int, data: bytes) -> Iterator[int]:
-    """The records up to the first that is not sound."""
+    """The records before the first one that is not sound."""
     topics = columns.slices(columns.topic_start, columns.topic_size)
     crc_holds = columns.body_crc_holds()
     for row in range(len(columns)):
@@ -169,7 +168,7 @@ def _sound_rows(view: StoreView, columns: Columns, physical_offset: int, data: b
 
 
 def _is_of_another(view: StoreView, topic: str, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-    """Tell whether another record, which is sound, has that place in a queue."""
+    """Tell whether another, sound record has that place in a queue."""
     queue = view.queues.get((topic, queue_id))
     if queue is None or topic in view.batch_topics:
         return False

@@ -1,9 +1,9 @@
-"""Verifies the IndexFiles: header, slots and chains of each, their order, and the keys of the log.
+"""Verify the IndexFiles: header, slots and chains of each, their order, and the keys of the log.
 
-The chains of a file follow from the hashes of its entries: each entry's predecessor is the one
-before it in the same slot, and the slot holds the last. That holds if every predecessor is an
-earlier entry of the slot, none is that of two, and as many entries have none as slots are in use:
-one pass over the entries. Only to name what is wrong they are sorted.
+The chains of a file follow from the hashes of its entries: each entry's predecessor is the previous entry of the same
+slot, and the slot holds the last. This holds if every predecessor is an earlier entry of the slot, none is the
+predecessor of two, and the number of entries without one equals the number of slots in use. One pass over the entries
+checks that. The entries are sorted only to name a fault.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from firearrow.store.offline.view import StoreView
 from firearrow.store.reading.index import IndexRows
 from firearrow.store.reading.storage import StoreFile
 
-_STEP: Final = 1 << 20  # entries that are looked at together: some 50 MB
+_STEP: Final = 1 << 20  # entries that are checked together: some 50 MB
 
 
 class IndexLook(NamedTuple):
-    """What one IndexFile is by itself: its findings, and where its entries begin and end.
+    """Result for one IndexFile alone: its findings, and the begin and end of its entries.
 
-    ``opened`` says that its size is right, ``taken`` how many entries it has, the unused one
-    included.
+    ``opened`` says that its size is right, ``taken`` is the number of its entries, the unused one included.
     """
 
     name: str
@@ -40,7 +39,7 @@ class IndexLook(NamedTuple):
 
 
 def check_index(view: StoreView, looks: list[IndexLook], reports: list[FileReport], findings: Findings) -> None:
-    """Verify the IndexFiles of a store together; ``looks`` has each by itself, in order."""
+    """Verify the IndexFiles of a store together; ``looks`` has the results for each, in order."""
     for stray in view.index.strays:
         findings.add("index-stray", "is no IndexFile", file=stray)
     for look in looks:
@@ -54,7 +53,7 @@ def check_index(view: StoreView, looks: list[IndexLook], reports: list[FileRepor
 
 
 def look_at_index(view: StoreView, name: str) -> IndexLook:
-    """Verify one IndexFile by itself."""
+    """Verify one IndexFile alone."""
     file = next((file for file in view.index.files if file.name == name), None)
     found = Findings()
     rows = None if file is None else _check_file(view, file, found)
@@ -114,7 +113,7 @@ def _check_ends(rows: IndexRows, name: str, findings: Findings) -> None:
 
 
 def _chains_hold(rows: IndexRows) -> bool:
-    """Tell whether all chains are as the hashes want them."""
+    """Tell whether all chains follow from the hashes."""
     slot_of = np.zeros(rows.taken, np.int32)
     is_before = np.zeros(rows.taken, np.bool_)
     newest = np.zeros(rows.slots, np.int32)

@@ -1,8 +1,8 @@
-"""Verifies a stretch of a CommitLog file, and with its records their queue entries and index keys.
+"""Verify a stretch of a CommitLog file, and with its records their queue entries and index keys.
 
-Stretches are looked at one by one, perhaps in several processes, and their reports joined to one of
-each file. What goes beyond one file (queue offsets, the end of the log) is settled by
-``firearrow.store.offline.verdict`` from the reports.
+Stretches are checked one by one, perhaps in several processes, and their reports are joined to one report for each
+file. ``firearrow.store.offline.verdict`` judges from the reports what goes beyond one file: queue offsets and the end
+of the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from firearrow.store.scan import PADDING, Bytes, Columns, Ints, gather, joined
 _KNOWN_FLAGS: Final = (
     COMPRESSED | MULTI_TAGS | TRANSACTION_MASK | HOSTS_V6_MASK | NEED_UNWRAP | INNER_BATCH | COMPRESSION_MASK
 )
-_ODD: Final = "\ufffd"  # what bytes that are no UTF-8 decode to
+_ODD: Final = "\ufffd"  # decoded from bytes that are no UTF-8
 _CRC_MARK: Final = b"__CRC32#\x01"
 _CRC_WORD: Final = np.dtype((np.void, len(_CRC_MARK)))
 
@@ -53,7 +53,7 @@ class GapReport(NamedTuple):
 
 
 class First(NamedTuple):
-    """The place of the first record of a stretch, and when it was stored."""
+    """Place and store time of the first record of a stretch."""
 
     position: int
     physical_offset: int
@@ -65,12 +65,12 @@ class First(NamedTuple):
 
 @dataclass
 class FileReport:
-    """What a log file, or a stretch of one, holds.
+    """Content of a log file, or of a stretch of one.
 
-    ``bad_records`` are (physical offset, size) of records that nobody can consume, ``altered`` of
-    those that can be consumed and are not what was stored.
+    ``bad_records`` are (physical offset, size) of records that nobody can consume. ``altered`` are the same of records
+    that can be consumed, but differ from what was stored.
 
-    ``end``, ``begin``, ``reached`` and ``over`` are those of ``pieces.Part``.
+    ``end``, ``begin``, ``reached`` and ``over`` are as in ``pieces.StretchResult``.
     """
 
     base: int
@@ -95,7 +95,7 @@ class FileReport:
 
 
 class StretchCheck:
-    """Looks at the records of one file that begin in a stretch; ``run`` gives the report."""
+    """Check of the records of one file that begin in a stretch; ``run`` gives the report."""
 
     def __init__(self, view: StoreView, file: StoreFile, stretch: Stretch) -> None:
         self._view = view
@@ -107,7 +107,7 @@ class StretchCheck:
         self.report = FileReport(file.base, file.size_bytes, stretch.end, end_offset=file.base)
 
     def run(self) -> FileReport:
-        """Look at all records."""
+        """Check all records."""
         report, stretch = self.report, self._stretch
         start: int | None = stretch.start
         if not stretch.known:
@@ -204,8 +204,8 @@ class StretchCheck:
     def _topics(self, columns: Columns) -> None:
         """Look for topics that are empty or no UTF-8.
 
-        The comparison has decoded all topics of records that have a place in a queue; only where
-        one of them is odd, and for records without a place, it is looked at the stored bytes.
+        The comparison has decoded all topics of records with a place in a queue. Only where one of them is odd, and for
+        records without a place, the stored bytes are read.
         """
         kind = columns.sys_flag & TRANSACTION_MASK
         placeless = (kind != TRANSACTION_NONE) & (kind != TRANSACTION_COMMIT)
@@ -241,7 +241,7 @@ class StretchCheck:
             if b"INNER_NUM\x01" not in bytes(columns.buffer[start : start + size]):
                 text = "an inner batch that does not say how many messages it holds"
                 self._found("record-flags", columns, number, text)
-        # A rollback may have lost its half message's offset: filler records have none.
+        # A rollback may lack the offset of its half message: filler records have none.
         kind = flags & TRANSACTION_MASK
         for number in np.flatnonzero(kind == TRANSACTION_COMMIT).tolist():
             half = int(columns.prepared_offset[number])
@@ -264,13 +264,13 @@ def _late(store_ms: int, before_ms: int) -> str:
 
 
 def check_stretch(view: StoreView, stretch: Stretch) -> FileReport | None:
-    """Verify a stretch of the log; None if its file is gone by now."""
+    """Verify a stretch of the log; None if its file has been deleted."""
     file = view.log_file(stretch.base)
     return None if file is None else StretchCheck(view, file, stretch).run()
 
 
 def join_stretches(view: StoreView, reports: list[FileReport]) -> FileReport:
-    """Make one report of those of a file's stretches, which are in order."""
+    """Join the reports of a file's stretches, which are in order."""
     whole, *parts = side_by_side(reports, lambda stretch: check_stretch(view, stretch))
     for part in parts:
         _append(view, whole, part)
@@ -310,11 +310,11 @@ def _append(view: StoreView, whole: FileReport, part: FileReport) -> None:
     whole.index.add(part.index, FINDINGS_PER_PLACE_MAX)
 
 
-# --- Whether property strings are as senders and brokers write them, of many records at once ---
+# --- property strings of many records at once ---
 #
-#  A string is pairs of a name, 01, a value, 02; the last 02 may be missing. All strings of a batch are one text
-# (``firearrow.store.scan.joined``), and only its separators are looked at: each pair that is not empty has one 01,
-# not at its beginning. So it does not matter how many pairs there are, or whether they end.
+# A string is pairs of a name, 01, a value, 02; the last 02 may be missing. All strings of a batch are one text
+# (``firearrow.store.scan.joined``), and only its separators are checked: each pair that is not empty has one 01, not at
+# its begin. So the number of pairs and their ends do not matter.
 
 
 _NAME_END: Final = 1
@@ -322,7 +322,7 @@ _PAIR_END: Final = 2
 
 
 def faults(columns: Columns) -> list[tuple[int, str]]:
-    """The numbers of the records whose properties are odd, and what is odd about them."""
+    """The numbers of the records with odd properties, and the fault of each."""
     text, row_bytes = joined(columns)
     text = text[: -len(PADDING)]
     if _is_sound(text, row_bytes):
@@ -354,7 +354,7 @@ def _pairs_are_sound(text: Bytes) -> bool:
     """Tell whether each pair that is not empty has one 01, not at its beginning."""
     place = ((text == _NAME_END) | (text == _PAIR_END)).nonzero()[0]
     ends = text[place] == _PAIR_END
-    after_end = np.append(True, ends[:-1])  # whether the separator before is a pair's end
+    after_end = np.append(True, ends[:-1])  # whether the previous separator is a pair's end
     distance = np.diff(place, prepend=-1)
     # A name's end follows a pair's end, and not at once; a pair's end follows a name's end, or at
     # once the end of the pair before.

@@ -1,4 +1,7 @@
-"""Verifies what is around log, queues and index: checkpoint, abort, configuration, strays."""
+"""Verify the files around log, queues and index: checkpoint, abort, configuration, timer, strays.
+
+Source: RocketMQ's ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint``; ``firearrow.store.timerfiles`` has their formats.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +52,13 @@ _KNOWN: Final = {
 
 
 def check_checkpoint(view: StoreView, reports: list[FileReport], log_end: int, findings: Findings) -> None:
-    """Compare the checkpoint with the log: it may vouch for less than there is, never for more."""
+    """Compare the checkpoint with the log: it may vouch for less than the log holds, never for more."""
     path = view.root / "checkpoint"
     try:
         data = path.read_bytes()
     except OSError:
         if reports and any(report.records for report in reports):
-            # A broker that runs for the first time writes one within seconds, or is killed before.
+            # A broker that runs for the first time writes a checkpoint within seconds, or is killed before.
             severity = None if view.clean else Severity.NOTE
             text = "there is no checkpoint"
             findings.add("checkpoint-size", text, file="checkpoint", severity=severity)
@@ -92,7 +95,7 @@ def _check_checkpoint_fields(view: StoreView, reports: list[FileReport], log_end
 
 
 def check_state(view: StoreView, findings: Findings) -> None:
-    """Say how the store was left, and what is in it that no broker puts there."""
+    """Report how the store was left, and files that no broker puts there."""
     if view.live:
         findings.add("store-closed", f"process {view.holder} has the store open", file="lock")
     elif not view.clean:
@@ -113,7 +116,7 @@ def _check_queue_strays(view: StoreView, findings: Findings) -> None:
     if view.rocks_directory is not None:
         return
     for directory in ("consumequeue", BATCH_DIRECTORY):
-        # A broker that has changed to files leaves its database, for the case that it changes back.
+        # A broker that has changed to files leaves its database, in case it changes back.
         left_database = is_database(view.root / directory)
         for topic in view.storage.entries(directory):
             name = f"{directory}/{topic.name}"
@@ -128,7 +131,7 @@ def _check_queue_strays(view: StoreView, findings: Findings) -> None:
 
 
 def _check_kinds(view: StoreView, findings: Findings) -> None:
-    """Look whether each topic has queues of the kind that its attribute says."""
+    """Check that each topic has queues of the kind in its attribute."""
     for topic in sorted({topic for topic, _ in view.file_queues} & view.batch_topics):
         text = "the topic has queues of batches; this directory is of the usual kind"
         findings.add("queue-kind", text, file=f"consumequeue/{topic}", topic=topic)
@@ -150,7 +153,7 @@ def config_files(directory: Path) -> list[Path]:
 
 
 def check_config(view: StoreView, topics: Iterable[str], findings: Findings) -> int:
-    """Verify files and databases, and what the offsets in them say; return how many there are."""
+    """Verify files and databases, and the offsets in them; return their number."""
     directory = view.root / "config"
     files = config_files(directory)
     kept = [part for part in PARTS.values() if has_database(directory, part)]
@@ -191,7 +194,7 @@ def _check_topics(known: frozenset[str] | None, topics: Iterable[str], findings:
 
 
 def configured_topics(view: StoreView) -> frozenset[str] | None:
-    """The topics that are configured, None where that is not known."""
+    """The configured topics, None where they are not known."""
     return _topics_of(stored_config(view.root / "config", TOPICS))
 
 
@@ -202,8 +205,10 @@ def _topics_of(state: Content | str) -> frozenset[str] | None:
 
 
 def is_deleted(topic: str, configured: frozenset[str] | None) -> bool:
-    """Tell whether a topic without queues is one that was deleted: others are configured, but for the
-    system's, which a broker makes at its start and may keep in files only."""
+    """Tell whether a topic without queues was deleted: others are configured.
+
+    This leaves out the system's topics, which a broker makes at its start and may keep in files only.
+    """
     return configured is not None and topic not in configured and not is_system_topic(topic)
 
 
@@ -239,23 +244,19 @@ def _check_delays(view: StoreView, levels: Content, findings: Findings) -> None:
 
 
 def sound_copies(path: Path) -> list[Path]:
-    """The copies of a configuration file that can be read, newest first."""
+    """The readable copies of a configuration file, newest first."""
     sound = (Path(str(found.path)) for found in sound_contents(path, object_of, []))
     return [copy for copy in sound if copy != path]
 
 
-# --- Verifies the timer's files: ``config/timercheck``, ``timerwheel`` and ``timerlog`` ---
-#
-#  Their formats are in ``firearrow.store.timerfiles``. Source: upstream ``TimerLog``, ``TimerWheel``,
-# ``TimerCheckpoint``.
-
+# --- the timer's files: ``config/timercheck``, ``timerwheel`` and ``timerlog`` ---
 
 _MAGICS: Final = (1, 3, 5, 7)
 _BLANK: Final = BLANK_MAGIC.to_bytes(4, "big", signed=True)
 
 
 def check_timer(view: StoreView, log_end: int, findings: Findings) -> bool:
-    """Verify the timer's files against each other and the log; return whether there are any."""
+    """Verify the timer's files against each other and the log; return whether they exist."""
     directory = list_files(view.storage, "timerlog")
     wheel = view.root / "timerwheel"
     if not directory.files and not wheel.exists():
@@ -268,7 +269,7 @@ def check_timer(view: StoreView, log_end: int, findings: Findings) -> bool:
 
 
 def _check_units(view: StoreView, directory: Directory, log_end: int, findings: Findings) -> tuple[Ints, Ints, int]:
-    """Positions of all sound units, when they are due (ms), and the position behind the last."""
+    """Positions of all sound units, their due times (ms), and the position after the last unit."""
     positions: list[Ints] = [np.empty(0, np.int64)]
     due_ms: list[Ints] = [np.empty(0, np.int64)]
     end = directory.files[0].base if directory.files else 0
@@ -293,7 +294,7 @@ def _check_units(view: StoreView, directory: Directory, log_end: int, findings: 
 
 
 def _units(view: StoreView, file: StoreFile, name: str, findings: Findings) -> npt.NDArray[Any]:
-    """The units of a file up to its end; what ends them otherwise is a finding."""
+    """The units of a file up to its end; any other end of the units is a finding."""
     buffer = view.maps.of(file)
     units: npt.NDArray[Any] = np.frombuffer(buffer, UNIT, len(buffer) // UNIT.itemsize)
     sound = (units["size"] == UNIT.itemsize) & np.isin(units["magic"], _MAGICS)
@@ -357,7 +358,7 @@ def _check_wheel(view: StoreView, positions: Ints, due_ms: Ints, directory: Dire
     if len(positions):
         same_second = due_ms[row_in] // 1000 == slots["time"].astype(np.int64)
         there = (positions[row_in] == last) & same_second
-    there |= last < start  # units of that time were deleted
+    there |= last < start  # the units of that time were deleted
     for number in np.flatnonzero(~there | (first > last)).tolist():
         text = f"its last unit is said to be at {last[number]}, where none of its second is"
         position = int(used[number]) * SLOT.itemsize

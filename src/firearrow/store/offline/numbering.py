@@ -1,12 +1,11 @@
-"""Queue offsets that were given to messages which the log has lost at its end.
+"""Queue offsets of messages that the log has lost at its end, and placeholders that hold them.
 
-A broker takes a queue's next offset from the end of its ConsumeQueue, and a start cuts that back to
-where the log ends. Where the last messages of a queue are lost, the next ones would get their queue
-offsets once more, and a group that has consumed the lost ones would never see them. So each such
-offset is held by a placeholder (``padding``) at the end of the log.
+A broker takes a queue's next offset from the end of its ConsumeQueue, and a start cuts that back to the end of the log.
+Where the last messages of a queue are lost, the next messages would get their queue offsets again. A group that has
+consumed the lost messages would never see the new ones. So a placeholder at the end of the log holds each such offset.
 
-Entries of the ConsumeQueue tell which offsets were given, and where the log is damaged what groups
-have committed does, too.
+Entries of the ConsumeQueue show which offsets were assigned; where the log is damaged, so do the committed offsets of
+groups.
 
 Java: ConsumeQueueStore#recoverOffsetTable, ConsumeQueue#truncateDirtyLogicFiles
 """
@@ -34,11 +33,10 @@ HOLE_MAX: Final = 100_000
 
 
 class Given(NamedTuple):
-    """Queue offsets from ``first`` to before ``end`` that were given, and the log has none of.
+    """Queue offsets from ``first`` to before ``end`` that were assigned, and that the log has none of.
 
-    ``groups`` have committed offsets behind ``first``. ``alone`` says that the log has no
-    message of the queue, so that one placeholder for the last is enough: a queue may begin
-    anywhere.
+    ``groups`` have committed offsets after ``first``. ``alone`` says that the log has no message of the queue. Then one
+    placeholder for the last offset is enough: a queue may begin anywhere.
     """
 
     topic: str
@@ -58,7 +56,7 @@ class Given(NamedTuple):
 
     @property
     def can_be_held(self) -> bool:
-        """Tell whether so many placeholders are reasonable."""
+        """Tell whether the number of placeholders is reasonable."""
         return len(self.to_hold) <= HOLE_MAX
 
     @property
@@ -70,12 +68,12 @@ class Given(NamedTuple):
 def given(
     view: StoreView, ends: Mapping[QueueKey, int], *, gone: frozenset[QueueKey] = frozenset(), believe_groups: bool
 ) -> list[Given]:
-    """The queue offsets at the end of each queue that the log does not bear out.
+    """The queue offsets at the end of each queue whose messages the log lacks.
 
-    ``ends`` are the queue offsets behind the last message that the log has of a queue. Of queues
-    that are ``gone`` unless a message holds them, the last number counts that they ever had, also
-    if the log has deleted its message. ``believe_groups`` says that messages may be lost whose
-    entries are lost, too, so that what groups have committed counts.
+    ``ends`` are the queue offsets after the last message that the log has of a queue. Queues that are ``gone`` are lost
+    unless a message holds them: for these the last offset that they ever had counts, also if the log has deleted its
+    message. ``believe_groups`` says that messages may be lost together with their entries, so that the committed
+    offsets of groups count.
     """
     groups: dict[QueueKey, list[Consumed]] = {}
     for consumed in _committed(view):
@@ -90,7 +88,7 @@ def given(
         if queue is not None and key not in gone:
             end = told_end(view, queue, low, view.log_start)
         beyond = tuple(one for one in groups.get(key, ()) if one.queue_offset > low)
-        if believe_groups:  # where the log has deleted all, the queue may still know how far it was
+        if believe_groups:  # where the log has deleted all messages, the queue may still know its end
             reached = [one.queue_offset for one in beyond]
             end = max([end, *(offset for offset in reached if key in ends or offset > ever)])
         if end > low:
@@ -99,8 +97,10 @@ def given(
 
 
 def told_end(view: StoreView, queue: StoredQueue, low: int, physical_from: int) -> int:
-    """The queue offset behind the last entry from ``low`` on that can be one: it points into the
-    log as it is or was, behind the entry before ``low``. 0 if none can."""
+    """The queue offset after the last entry from ``low`` on that can be right; 0 without one.
+
+    Such an entry points into the log as it is or was, after the entry before ``low``.
+    """
     last = view.log_end
     room = view.log_file_bytes
     after = entry_at(queue, low - 1)[0] if low else -1
@@ -119,7 +119,7 @@ def told_end(view: StoreView, queue: StoredQueue, low: int, physical_from: int) 
 
 
 def _committed(view: StoreView) -> Iterator[Consumed]:
-    """What groups, and the delivery of delayed messages, have committed."""
+    """The committed offsets of groups, and of the delivery of delayed messages."""
     directory = view.root / "config"
     for part in (OFFSETS, LMQ_OFFSETS):
         content = stored_config(directory, part)
@@ -137,8 +137,9 @@ class Held(NamedTuple):
 
 
 def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp: Stamp) -> list[Held]:
-    """The placeholders for queue offsets, from the log's end ``at`` on, in files of one size of
-    which one begins at ``base``."""
+    """The placeholders for queue offsets, from the log's end ``at`` on, in files of one size; one file begins at
+    ``base``.
+    """
     pieces: list[Held] = []
     data = bytearray()
     file_base = at - (at - base) % file_bytes
@@ -161,23 +162,23 @@ def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp
     return [piece for piece in pieces if piece.data]
 
 
-# --- Covers damaged bytes of the log by records, so that all behind them stays reachable ---
+# --- covering damaged bytes of the log with records, so that the records after them stay reachable ---
 #
 # A broker that recovers reads the log record by record and cuts off everything from the first place
-# that is none. So a damaged stretch is filled to the byte with sound records:
+# that is no record. So a damaged stretch is filled to the byte with sound records:
 #
-# * where a message of a queue was, a **placeholder** with its topic, queue and queue offset stands at
+# * in place of a message of a queue, a **placeholder** with its topic, queue and queue offset stands at
 #   the same place with the same size, so that queue offsets stay consecutive and the queue's entry
 #   stays right. It has no tags and no keys; consumers without a tag filter get it, with an empty body
 #   and the property ``FIREARROW_LOST``;
-# * what is between is covered by **fillers**: records of the topic ``RMQ_SYS_REPAIRED`` that are
-#   typed as a transaction's rollback, which no queue and no index takes up;
-# * what reaches the end of a file is covered by the blank that ends a file.
+# * **fillers** cover the bytes in between: records of the topic ``RMQ_SYS_REPAIRED`` that are
+#   typed as a transaction's rollback, which no queue and no index takes;
+# * the blank that ends a file covers bytes up to the end of a file.
 #
-# Which messages were lost is known from the entries of the ConsumeQueues. A stretch of less than 92
+# The entries of the ConsumeQueues show which messages were lost. A stretch of less than 92
 # bytes has no room for a record, unless it reaches the end of its file.
 #
-# Source of what a start accepts: upstream ``CommitLog#recoverAbnormally``,
+# Source of the records that a start accepts: RocketMQ's ``CommitLog#recoverAbnormally``,
 # ``#checkMessageAndReturnSize``, ``CommitLogDispatcherBuildConsumeQueue``.
 
 
@@ -188,7 +189,7 @@ _PADDING_BYTES_MAX: Final = 16 * 1024  # a longer rest goes into the body
 
 
 class Lost(NamedTuple):
-    """A message whose bytes are damaged, as its queue's entry tells of it."""
+    """A message whose bytes are damaged, as in its queue's entry."""
 
     physical_offset: int
     size: int
@@ -198,12 +199,12 @@ class Lost(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset after it."""
         return self.physical_offset + self.size
 
 
 class Stamp(NamedTuple):
-    """What the records that cover have of their surroundings: store time and broker's address."""
+    """Fields of the covering records that come from their surroundings: store time and broker's address."""
 
     store_ms: int
     store_host: bytes
@@ -228,7 +229,7 @@ def cover(start: int, end: int, lost: Iterable[Lost], stamp: Stamp, *, file_end:
 
 
 def fits(lost: Iterable[Lost], start: int, end: int) -> list[Lost]:
-    """Those that are within a stretch and do not overlap, in order."""
+    """The lost messages that are within a stretch and do not overlap, in order."""
     chosen: list[Lost] = []
     at = start
     for message in sorted(lost):

@@ -1,13 +1,12 @@
-"""Work on a store in pieces: what large tools are cut into, and who may do it.
+"""Pieces of work on a store, and the workers that do them.
 
-A tool that reads a whole log is a function of a view and a piece, and what makes one result of the
-results. The pieces know nothing of each other, and pieces and results can be pickled. So the same
-tool runs here, in several processes, or on a cluster that sees the store's files: ``Workers`` says
-what is asked of them.
+A tool that reads a whole log is a function of a view and a piece, and a function that joins the results. The pieces are
+independent, and pieces and results can be pickled. So the same tool runs in this process, in several processes, or on a
+cluster that sees the store's files: all of them are ``Workers``.
 
-Log files are large and few. So a piece is a stretch of one, and begins anywhere: its first record
-is looked for, which is the first place where a record says that it belongs there. Whoever joins the
-results sees that each begins where the one before it ended.
+Log files are large and few. So a piece is a stretch of a file, and begins anywhere. Its first record is the first place
+where a record says that it belongs there. The code that joins the results checks that each begins where the previous
+one ended.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from firearrow.errors import StoreError
 from firearrow.store.offline.view import Layout, StoreView
 
 STRETCH_BYTES: Final = 64 * 1024 * 1024
-_AHEAD: Final = 4  # pieces under way for each process: bounds the results that wait for their turn
+_AHEAD: Final = 4  # pieces in flight for each process: limits the results that wait for their turn
 _PARALLEL_FROM_BYTES: Final = 256 * 1024 * 1024  # below, a process costs more than it saves
-_HEAD_BYTES: Final = 64  # of a record: its place in the log and when it was stored are among them
+_HEAD_BYTES: Final = 64  # of a record: they hold its place in the log and its store time
 _looks = count()
 
 OnProgress = Callable[[int, int], None]
@@ -43,7 +42,7 @@ R = TypeVar("R")
 class Stretch(NamedTuple):
     """The records of the log file at ``base`` that begin between two positions in it.
 
-    ``known`` says that one begins at ``start``, so that none needs to be looked for.
+    ``known`` says that a record begins at ``start``; otherwise it is looked for.
     """
 
     base: int
@@ -62,11 +61,11 @@ def stretches(view: StoreView, stretch_bytes: int = STRETCH_BYTES) -> list[Stret
 
 
 class StretchResult(Protocol):
-    """The result of a stretch, as far as it shows whether the next one follows."""
+    """Fields of a stretch's result that show whether the next one follows."""
 
     @property
     def base(self) -> int:
-        """Where the file begins in the log."""
+        """Begin of the file in the log."""
 
     @property
     def end(self) -> int:
@@ -78,7 +77,7 @@ class StretchResult(Protocol):
 
     @property
     def reached(self) -> int:
-        """The position behind the last record, or behind the damage there."""
+        """The position after the last record, or after the damage there."""
 
     @property
     def over(self) -> bool:
@@ -89,11 +88,11 @@ Some = TypeVar("Some", bound=StretchResult)
 
 
 def side_by_side(parts: Iterable[Some], again: Callable[[Stretch], Some | None]) -> Iterator[Some]:
-    """Give the parts of the log that follow each other.
+    """The parts of the log that follow each other.
 
-    A stretch that does not begin where the one before it ended is looked at ``again``, from there
-    on: so it is behind the last record of a file that is not full, and where bytes look like a
-    record. What is behind the end of a file's records is left out.
+    A stretch that does not begin where the previous one ended is read ``again`` from there on. This happens after the
+    last record of a file that is not full, and where bytes look like a record. Parts after the end of a file's records
+    are left out.
     """
     before: Some | None = None
     for part in parts:
@@ -109,28 +108,28 @@ def side_by_side(parts: Iterable[Some], again: Callable[[Stretch], Some | None])
 
 
 class Workers(Protocol):
-    """Whoever does pieces of work."""
+    """Workers for pieces of work."""
 
     def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
         """Give the results of a function of the store and a piece, in the order of the pieces."""
 
 
 class ThisProcess:
-    """Does one piece after the other."""
+    """Worker that does one piece after the other."""
 
     def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
-        """Do each piece when it is asked for."""
+        """Do each piece when its result is read."""
         for piece in pieces:
             yield function(view, piece)
 
 
 class Processes(NamedTuple):
-    """Does pieces in so many other processes."""
+    """Workers in a ``number`` of other processes."""
 
     number: int
 
     def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
-        """Do some pieces more than are asked for, so that no process waits."""
+        """Do some pieces ahead of the results that are read, so that no process waits."""
         shared = SharedView.of(view)
         rest = iter(pieces)
         # A forked process would inherit the threads' locks of a program that embeds this.
@@ -139,7 +138,7 @@ class Processes(NamedTuple):
             try:
                 while True:
                     for piece in rest:
-                        with _interrupts_held():  # a process that starts inherits this
+                        with _interrupts_held():  # a new process inherits this
                             under_way.append(pool.submit(work_on, shared, function, piece))
                         if len(under_way) > _AHEAD * self.number:
                             break
@@ -152,8 +151,10 @@ class Processes(NamedTuple):
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back, also from the processes that are started meanwhile, for good: whoever has
-    started them ends them, and a traceback of theirs says nothing."""
+    """Hold Ctrl-C back, and for good in the processes that start in the meantime.
+
+    This process ends them, and their tracebacks would say nothing.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -162,7 +163,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def workers_for(view: StoreView, jobs: int | None) -> Workers:
-    """So many processes; by default as many as there are cores, if the log is worth it."""
+    """Workers in ``jobs`` processes; by default in one for each core, if the log is large enough."""
     total = sum(file.size_bytes for file in view.log.files)
     if jobs is None:
         jobs = (os.cpu_count() or 1) if total > _PARALLEL_FROM_BYTES else 1
@@ -170,9 +171,11 @@ def workers_for(view: StoreView, jobs: int | None) -> Workers:
 
 
 class SharedView(NamedTuple):
-    """How another process gets the same view: the layout, who has the store open as far as the
-    first one knows, a name of the look, as files change between two, and how a file of its log
-    begins, by which another host knows the store."""
+    """Everything by which another process gets the same view.
+
+    ``holder`` has the store open according to the first process. ``look`` is a name of this view, as files change
+    between two views. ``head`` is the begin of a log file, by which another host recognizes the store.
+    """
 
     layout: Layout
     holder: int | None
@@ -180,12 +183,12 @@ class SharedView(NamedTuple):
     head: tuple[int, int] | None
 
     def __hash__(self) -> int:
-        """Hash the name of the look: configurations, which a layout may have, have no hash."""
+        """Hash the name of the view: configurations, which a layout may have, have no hash."""
         return hash(self.look)
 
     @staticmethod
     def of(view: StoreView) -> SharedView:
-        """What is to be sent along with pieces."""
+        """The data to send along with pieces."""
         bases = (file.base for file in reversed(view.log.files))
         heads = ((base, view.log_bytes(base, _HEAD_BYTES)) for base in bases)
         head = next(((base, crc32(head)) for base, head in heads if any(head)), None)
@@ -193,13 +196,13 @@ class SharedView(NamedTuple):
 
 
 def work_on(shared: SharedView, function: Callable[[StoreView, P], R], piece: P) -> R:
-    """Do a piece in a process that has no view of its own."""
+    """Do a piece in a process that has no view yet."""
     return function(_view(shared), piece)
 
 
 @lru_cache(maxsize=1)
 def _view(shared: SharedView) -> StoreView:
-    """The process's view, for all pieces of one look: to list many queues takes a while."""
+    """The process's view, for all pieces of one name: listing many queues takes a while."""
     try:
         view = StoreView(shared.layout, owned=True)
     except StoreError as error:

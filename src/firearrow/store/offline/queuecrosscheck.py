@@ -1,7 +1,7 @@
-"""Verifies ConsumeQueues against the log; ``queuestructure`` has them by themselves.
+"""Verify ConsumeQueues against the log; ``queuestructure`` verifies them without it.
 
-The entries have been compared with the log stretch by stretch (``logcheck``); here the reports of
-all come together, so that an entry that no record accounts for shows.
+The entries have been compared with the log stretch by stretch (``logcheck``). Here all reports come together, so that
+entries without a record show up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from firearrow.store.reading.storage import is_zero
 
 
 class QueueCheck(QueueLook):
-    """Looks at one queue."""
+    """Verification of one queue against the reports on the log."""
 
     def __init__(self, view: StoreView, key: QueueKey, report: QueueReport, log_end: int, findings: Findings) -> None:
         self._queue = view.queues.get(key)
@@ -41,8 +41,10 @@ class QueueCheck(QueueLook):
         self._extension = Extension(view.root / DIRECTORY / self._topic / str(self._queue_id))
 
     def missing(self, deleted: bool) -> bool:
-        """Tell whether the queue has no entries; it may if it is of a deleted topic, or has no messages
-        in the log."""
+        """Tell whether the queue has no entries.
+
+        It may have none if its topic was deleted, or if it has no messages in the log.
+        """
         there = self._queue is not None and self._queue.is_there
         if there or not self._report.numbers or deleted:
             return not there
@@ -51,7 +53,7 @@ class QueueCheck(QueueLook):
         text = f"the queue has no {kept}, the log has {count} messages of it"
         kind = self._kind_of_missing(0)
         severity = None
-        if is_lmq(self._topic):  # no table of topics says whether somebody has deleted it
+        if is_lmq(self._topic):  # no table of topics says whether the topic was deleted
             text += "; it may have been deleted"
             severity = Severity.NOTE
         elif self._view.rocks_directory is None and self._view.closed_without((self._topic, self._queue_id)):
@@ -62,27 +64,27 @@ class QueueCheck(QueueLook):
         return True
 
     def _count_behind(self, kind: str, messages: int) -> None:
-        if kind == "queue-behind-log" and not is_lmq(self._topic):  # those are in others, too
+        if kind == "queue-behind-log" and not is_lmq(self._topic):  # its messages are in other queues, too
             self.behind += messages
 
     def _kind_of_missing(self, physical_offset: int) -> str:
-        """Which invariant is broken where the end of a queue lacks the entry of a record."""
+        """The invariant that is broken where the end of a queue lacks the entry of a record."""
         expected = self._view.live or not self._view.clean
         if physical_offset < self._view.dispatched_offset and not self._view.live:
             expected = False  # the next start will not write it
         return "queue-behind-log" if expected else "queue-entry-missing"
 
     def run(self, gaps: list[GapReport]) -> None:
-        """Look at entries; ``gaps`` are the stretches of the log without records."""
+        """Check the entries; ``gaps`` are the stretches of the log without records."""
         self._lost = [(gap.start, gap.end) for gap in gaps]
         self._wrong_entries()
         self._extra_entries()
 
     def _wrong_entries(self) -> None:
-        """Say of each entry that is not as the log wants it in what it differs."""
+        """Report for each wrong entry in which field it differs from the log."""
         covered = _as_set(self._report.covered)
         expected: dict[int, bytes] = {}
-        for wrong in self._report.wrong:  # of two records with one queue offset the later counts
+        for wrong in self._report.wrong:  # of two records with one queue offset the later one counts
             for number in range(len(wrong.entries) // self._size):
                 if not _inside(covered, wrong.first + number):
                     entry = wrong.entries[number * self._size : (number + 1) * self._size]
@@ -132,11 +134,11 @@ class QueueCheck(QueueLook):
             self._found("queue-entry-time", text, at, physical_offset=physical)
 
     def _leads_elsewhere(self, address: int, tag: int) -> bool:
-        """Tell whether an extension says another tag code; without one, records say it."""
+        """Tell whether an extension has another tag code; without an extension the record has it."""
         return self._extension.is_there and self._extension.tag_code(address) != tag
 
     def _extra_entries(self) -> None:
-        """Look at the entries that no record of the log accounts for."""
+        """Check the entries without a record in the log."""
         known = _as_set(self._report.covered)
         for wrong in self._report.wrong:
             known.append((wrong.first, wrong.first + len(wrong.entries) // self._size))
@@ -159,10 +161,10 @@ class QueueCheck(QueueLook):
             self._orphan(start + number, entries[number], stand_in)
 
     def _orphan(self, at: int, entry: bytes, stand_in: bool) -> None:
-        """Look at an entry without a record of its own; ``stand_in`` if it is as the next one."""
+        """Check an entry without a separate record; ``stand_in`` if it equals the next one."""
         physical, size, _ = ENTRY.unpack_from(entry)
         if size <= 0 or size == PRE_BLANK_SIZE or physical < self._view.log_start:
-            return  # unwritten, or of a part of the log that was deleted
+            return  # unwritten, or in a deleted part of the log
         kind = "queue-entry-orphan"
         if physical >= self._log_end:
             kind, text = ("queue-beyond-log", f"points at {physical}, the log ends at {self._log_end}")
@@ -177,9 +179,9 @@ class QueueCheck(QueueLook):
         self._found(kind, text, at, physical_offset=physical)
 
     def check_numbers(self, gaps: list[GapReport]) -> None:
-        """Say where the log skips queue offsets; a restart at 0 is a topic that was made again.
+        """Report where the log skips queue offsets; a restart at 0 is a topic that was made again.
 
-        Offsets whose entries point into a damaged stretch are not said twice.
+        Offsets whose entries point into a damaged stretch are not reported twice.
         """
         numbers = self._report.numbers
         for (_, end), (first, _) in pairwise(numbers):
@@ -196,7 +198,7 @@ class QueueCheck(QueueLook):
 
 
 def _as_set(stretches: list[list[int]]) -> list[tuple[int, int]]:
-    """Sorted, without overlaps."""
+    """The stretches, sorted and without overlaps."""
     joined: list[list[int]] = []
     for first, end in sorted((first, end) for first, end in stretches):
         if joined and first <= joined[-1][1]:
@@ -210,10 +212,7 @@ def _inside(stretches: list[tuple[int, int]], number: int) -> bool:
     return any(first <= number < end for first, end in stretches)
 
 
-# --- Verifies queues of batches against the log, as ``queuecrosscheck`` does the others ---
-#
-#  The units have been compared with the log stretch by stretch (``compare``); the reports of all come together
-# here.
+# --- queues of batches ---
 
 
 _POSITION: Final = "points to {}, but the record of this queue offset is at {}"
@@ -223,13 +222,13 @@ _MESSAGES: Final = "stands for {} messages, the record has {}"
 
 
 class BatchQueueCheck(QueueCheck):
-    """Looks at one queue of batches."""
+    """Verification of one queue of batches against the reports on the log."""
 
     def _wrong_entries(self) -> None:
-        """Say of each unit that is not as the log wants it in what it differs."""
+        """Report for each wrong unit in which field it differs from the log."""
         queue = self._units
         covered = [(queue.unit(first).queue_offset, queue.unit(end - 1).end) for first, end in self._report.covered]
-        expected = {  # of two records with one queue offset the later counts
+        expected = {  # of two records with one queue offset the later one counts
             wrong.first: wrong.entries
             for wrong in self._report.wrong
             if not any(first <= wrong.first < end for first, end in covered)
@@ -266,7 +265,7 @@ class BatchQueueCheck(QueueCheck):
                 return
 
     def _extra_entries(self) -> None:
-        """Look at the units that no record of the log accounts for."""
+        """Check the units without a record in the log."""
         queue = self._units
         extra = np.ones(len(queue.numbers), np.bool_)
         for first, end in self._report.covered:
@@ -278,14 +277,13 @@ class BatchQueueCheck(QueueCheck):
                 self._orphan(unit.queue_offset, UNIT.pack(*unit, 0, 0), False)
 
 
-# --- Verifies all queues of a store against the log, each as its kind wants it ---
+# --- all queues of a store ---
 
 
 def check_queues(
     view: StoreView, merged: dict[QueueKey, QueueReport], log_end: int, gaps: list[GapReport], findings: Findings
 ) -> tuple[int, int]:
-    """Verify all queues against the log; return how many there are, and how many messages they lack
-    at their ends, as is to be expected."""
+    """Verify all queues against the log; return their number, and the number of messages that their ends may lack."""
     keys = sorted({*view.queues, *merged})
     configured = configured_topics(view)
     behind = 0
@@ -301,7 +299,7 @@ def check_queues(
         kind = BatchQueueCheck if key[0] in view.batch_topics else QueueCheck
         check = kind(view, key, report, log_end, findings)
         check.check_numbers(gaps)
-        # LMQs are never configured: that there are others says that they are in use.
+        # LMQs are never configured: other LMQs show that they are in use.
         deleted = is_deleted(key[0], configured) and not (is_lmq(key[0]) and has_lmqs)
         if not check.missing(deleted):
             check.run(gaps)

@@ -1,4 +1,4 @@
-"""Verifies ConsumeQueues by themselves: the files of each, or its rows in a database."""
+"""Verify ConsumeQueues without the log: the files of each, or its rows in a database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Entries = npt.NDArray[Any]
 
 
 def look_at_queues(view: StoreView, keys: Iterable[QueueKey]) -> list[Finding]:
-    """Verify some queues by themselves."""
+    """Verify some queues, each alone."""
     findings = Findings()
     for key in keys:
         queue = view.queues.get(key)
@@ -38,7 +38,7 @@ def look_at_queues(view: StoreView, keys: Iterable[QueueKey]) -> list[Finding]:
 
 
 class QueueLook:
-    """Names a queue in what is found."""
+    """Verification of one queue alone; names it in each finding."""
 
     def __init__(self, view: StoreView, key: QueueKey, queue: StoredQueue | None, findings: Findings) -> None:
         self._view = view
@@ -72,7 +72,7 @@ class QueueLook:
 
 
 class _DirectoryLook(QueueLook, ABC):
-    """Looks at the files of a queue; who derives from it says what its entries are."""
+    """Verification of the files of a queue; a subclass knows its entries."""
 
     unit_bytes: ClassVar[int]
 
@@ -81,7 +81,7 @@ class _DirectoryLook(QueueLook, ABC):
         self._directory = queue.directory
 
     def run(self) -> None:
-        """Look at names and sizes, and at entries as far as these are right."""
+        """Check names and sizes, and the entries if these are right."""
         for stray in self._directory.strays:
             self._findings.add("queue-stray", "is no file of a queue", file=stray)
         files = self._directory.files
@@ -91,7 +91,7 @@ class _DirectoryLook(QueueLook, ABC):
 
     @abstractmethod
     def _file(self, file: StoreFile, *, last: bool) -> None:
-        """Look at the entries of a file."""
+        """Check the entries of a file."""
 
     @abstractmethod
     def _first_offset(self, file: StoreFile) -> int | None:
@@ -114,7 +114,7 @@ class _DirectoryLook(QueueLook, ABC):
         return sound
 
     def _found_in(self, file: StoreFile, invariant: str, what: str) -> None:
-        """Note what a whole file is like."""
+        """Report a finding on a whole file."""
         self._findings.add(
             invariant,
             what,
@@ -127,14 +127,14 @@ class _DirectoryLook(QueueLook, ABC):
 
 
 class _UnitsLook(_DirectoryLook):
-    """Looks at the files of a queue of batches."""
+    """Verification of the files of a queue of batches."""
 
     unit_bytes = UNIT_BYTES
 
     def __init__(self, view: StoreView, key: QueueKey, queue: BatchQueue, findings: Findings) -> None:
         super().__init__(view, key, queue, findings)
         self._queue = queue
-        self._before = -1, 0  # the place of the last record, and the end of its messages
+        self._before = -1, 0  # offset of the last record, and the end of its messages
 
     def _first_offset(self, file: StoreFile) -> int | None:
         return None
@@ -165,7 +165,7 @@ class _UnitsLook(_DirectoryLook):
 
 
 class _FilesLook(_DirectoryLook):
-    """Looks at the files of a usual queue."""
+    """Verification of the files of a usual queue."""
 
     unit_bytes = ENTRY_BYTES
 
@@ -177,7 +177,7 @@ class _FilesLook(_DirectoryLook):
         return file.base // ENTRY_BYTES
 
     def _file(self, file: StoreFile, *, last: bool) -> None:
-        """Look at one file's entries as columns."""
+        """Check one file's entries as columns."""
         entries = self._queue.entries_of(file)
         first = file.base // ENTRY_BYTES
         size = entries["size"]
@@ -187,7 +187,7 @@ class _FilesLook(_DirectoryLook):
         self._pre_blank(entries[:count], blanks, first)
         offsets = entries["physical_offset"][blanks:count].astype(np.int64)
         pairs = entries[blanks:count]
-        falls = (np.diff(offsets) <= 0) & (pairs[1:] != pairs[:-1])  # an equal one stands in
+        falls = (np.diff(offsets) <= 0) & (pairs[1:] != pairs[:-1])  # an equal entry stands in
         for number in np.flatnonzero(falls).tolist():
             text = f"its record is at {offsets[number + 1]}, that before it at {offsets[number]}"
             self._found("queue-order", text, first + blanks + number + 1)
@@ -201,7 +201,7 @@ class _FilesLook(_DirectoryLook):
             self._found("queue-tail", text, at if last else first + count)
 
     def _pre_blank(self, entries: Entries, blanks: int, first: int) -> None:
-        """Pre-blank entries come first, say nothing, and stand in the first file only."""
+        """Check the pre-blank entries: they come first, hold nothing, and are in the first file only."""
         if not blanks:
             return
         leading = entries["size"][:blanks] == PRE_BLANK_SIZE
@@ -216,14 +216,14 @@ class _FilesLook(_DirectoryLook):
 
 
 class _RowsLook(QueueLook):
-    """Looks at the rows of a queue."""
+    """Verification of the rows of a queue."""
 
     def __init__(self, view: StoreView, key: QueueKey, queue: RocksQueue, findings: Findings) -> None:
         super().__init__(view, key, queue, findings)
         self._queue = queue
 
     def run(self) -> None:
-        """Look at all entries, and at what the queue's own rows say of them."""
+        """Check all entries, and the queue's own rows against them."""
         for key in self._queue.odd_rows():
             text = f"the row {key.hex()} has not the form of an entry"
             self._found("queue-row", text, int.from_bytes(key[-8:], "big"))
@@ -240,7 +240,7 @@ class _RowsLook(QueueLook):
             self._behind_last()
 
     def _order(self, before: Entries | None, numbers: npt.NDArray[np.int64], entries: Entries) -> None:
-        """Look whether physical offsets rise; an equal entry stands in for a lost message."""
+        """Check that physical offsets rise; an equal entry stands in for a lost message."""
         whole = entries if before is None else np.concatenate((before, entries))
         offsets = whole["physical_offset"].astype(np.int64)
         falls = (np.diff(offsets) <= 0) & (whole[1:] != whole[:-1])
@@ -266,7 +266,7 @@ class _RowsLook(QueueLook):
             self._found("queue-row", text, first[1])
 
     def _behind_last(self) -> None:
-        """Look for entries that no consumer sees; a process that was killed may leave some."""
+        """Look for entries that no consumer sees; a killed process may leave some."""
         if not self._view.clean:
             return
         end = self._queue.end
@@ -277,7 +277,7 @@ class _RowsLook(QueueLook):
 
 
 def check_database(view: StoreView, log_end: int, findings: Findings) -> None:
-    """Verify what a database of queues has besides them."""
+    """Verify the keys of a database of queues that belong to no queue."""
     queues = view.queues
     if not isinstance(queues, RocksQueues):
         return

@@ -1,9 +1,9 @@
 """Records of a store by place, queue, key, tag or time.
 
-Where a queue is asked for, its ConsumeQueue leads to the records, and behind its end what the log
-has for it (``undispatched``); there is no other way to those of an LMQ. Where a key of a
-topic is, the index does; else the log is read, but for the files that a time span leaves out. All
-that is found is compared with the whole selection, so a wrong entry leads to nothing wrong.
+Where a queue is given, its ConsumeQueue leads to the records, and after its end the log (``undispatched``). There is no
+other way to the records of an LMQ. Where a topic and a key are given, the index leads to the records. Otherwise the log
+is read, but for the files outside of the time span. All found records are compared with the whole selection, so a wrong
+entry leads to no wrong result.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _EVER: Final = (1 << 63) - 1
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which records are asked for: those that fulfil all that is given.
+    """Conditions for records; a record must fulfil all of them.
 
-    Ends are exclusive but for ``until_ms``. ``key`` is a word of KEYS, ``unique_key`` the id that
-    the client gave. An inner batch is one record; in a queue of batches it is chosen by the queue
-    offsets of all its messages, and else by what the record itself says.
+    Ends are exclusive but for ``until_ms``. ``key`` is a word of KEYS, ``unique_key`` the id that the client gave. An
+    inner batch is one record. In a queue of batches the queue offsets of all its messages count, otherwise the fields
+    of the record itself.
     """
 
     topic: str | None = None
@@ -62,7 +62,7 @@ class Selection(msgspec.Struct, frozen=True):
     tag: str | None = None
 
     def holds(self, message: MessageView, messages: int = 1) -> bool:
-        """Tell whether a record fulfils all; it takes as many queue offsets as it has ``messages``."""
+        """Tell whether a record fulfils all conditions; it takes one queue offset for each of its ``messages``."""
         return (
             self.topic in (None, message.topic)
             and self.queue_id in (None, message.queue_id)
@@ -77,13 +77,13 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
-    """The records of a selection in the order of the log; of an exact queue in its order.
+    """The records of a selection in the order of the log; for an exact queue in the queue's order.
 
     Raises StoreError where that queue lacks a file between others.
     """
     chosen = selection
     if chosen.topic is not None and is_lmq(chosen.topic):
-        # an LMQ leads to messages that say of themselves that they are in another one
+        # an LMQ leads to messages that name another queue
         lmq = msgspec.structs.replace(chosen, queue_id=chosen.queue_id or 0)
         chosen = msgspec.structs.replace(chosen, topic=None, queue_id=None, queue_from=0, queue_to=_EVER)
         found = _by_queue(view, lmq) or iter(())
@@ -94,7 +94,7 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
         found = (read(view, place) for place in places)
     elif (of_queue := _by_queue(view, chosen)) is not None:
         found = of_queue
-        chosen = msgspec.structs.replace(chosen, queue_id=None)  # whatever its record says
+        chosen = msgspec.structs.replace(chosen, queue_id=None)  # the queue id in its record may differ
     else:
         yield from _scanned(view, chosen)
         return
@@ -104,14 +104,14 @@ def find(view: StoreView, selection: Selection) -> Iterator[MessageView]:
 
 
 def _messages_in(view: StoreView, message: MessageView) -> int:
-    """How many queue offsets a record takes: but for queues of batches one, whatever it holds."""
+    """Count the queue offsets of a record: one outside of queues of batches, whatever it holds."""
     if message.topic not in view.batch_topics:
         return 1
     return inner_count(message.properties, message.sys_flag)
 
 
 def read(view: StoreView, physical_offset: int) -> MessageView | None:
-    """The record that begins at an offset; None if no sound one does."""
+    """The record that begins at an offset; None without a sound one."""
     head = view.log_bytes(physical_offset, 8)
     size = int.from_bytes(head[:4], "big", signed=True)
     if len(head) < 8 or not 0 < size <= _RECORD_BYTES_MAX:
@@ -133,8 +133,7 @@ def _by_key(view: StoreView, topic: str, key: str) -> Iterator[int]:
 
 
 def _by_queue(view: StoreView, selection: Selection) -> Iterator[MessageView | None] | None:
-    """The records that a queue leads to, and those behind its end; None where no queue is asked for
-    or there is none."""
+    """The records that a queue leads to, also after its end; None where no queue is given or it does not exist."""
     topic, queue_id = selection.topic, selection.queue_id
     if topic is None or queue_id is None:
         return None
@@ -150,8 +149,10 @@ def _by_queue(view: StoreView, selection: Selection) -> Iterator[MessageView | N
 
 
 def _meant(view: StoreView, entry: tuple[int, int, int], *, lmq: bool) -> MessageView | None:
-    """The record that an entry means; None if a broker would not hand it out. An LMQ's message says
-    its place in its topic's own queue."""
+    """The record of an entry; None if a broker would not deliver it.
+
+    An LMQ's message holds its place in its topic's queue.
+    """
     queue_offset, physical_offset, size = entry
     record = view.log_bytes(physical_offset, size)
     fault = fault_of(record, physical_offset, check_crc=False)
@@ -162,7 +163,7 @@ def _meant(view: StoreView, entry: tuple[int, int, int], *, lmq: bool) -> Messag
 
 
 def _require_files(queue: Queue, topic: str, queue_id: int) -> None:
-    """Raise StoreError where a queue lacks a file between others: no entry is found by then."""
+    """Raise StoreError where a queue lacks a file between others: then no entry is found."""
     if not isinstance(queue, FileQueue | BatchQueue):
         return
     for before, after in pairwise(queue.directory.files):
@@ -175,10 +176,10 @@ def _require_files(queue: Queue, topic: str, queue_id: int) -> None:
 
 
 def entries_ahead(view: StoreView) -> EntriesAhead:
-    """What the queues of a store lack that was not closed, or whose queues are in RocksDB.
+    """The entries that the queues of a store lack if it was not closed, or if its queues are in RocksDB.
 
-    Of queues in files some may lack what others have, so that more is looked at. Raises DataLost
-    where all together is too much.
+    Some queues in files may lack entries that others have, so a part before that is read, too. Raises DataLost where
+    there is too much to read.
     """
     queues = view.queues
     if isinstance(queues, RocksQueues):
@@ -208,7 +209,7 @@ def _of_queue(view: StoreView, queue: Queue, selection: Selection) -> Iterator[t
         else:
             found = queue.entries(start, min(stop + 1, high))
         chosen = found.counting(stop)
-        if start > first:  # what holds messages of both steps was in the one before
+        if start > first:  # a record with messages of both steps was in the previous step
             chosen &= found.queue_offset >= start
         yield from zip(*(column.tolist() for column in found.take(chosen)[:3]), strict=True)
 
@@ -250,7 +251,9 @@ def _first_ms(view: StoreView, file: StoreFile) -> int:
 
 
 def _start_in(view: StoreView, file: StoreFile, physical_from: int) -> int:
-    """Where to begin in a file: at the asked offset if a record stands there, else at its start."""
+    """The position in a file from which to read: the given offset if a record begins there, otherwise the file's
+    begin.
+    """
     at = physical_from - file.base
     if at <= 0:
         return 0
@@ -284,14 +287,14 @@ def _decoded(columns: Columns, row: int) -> MessageView | None:
 def as_row(message: MessageView, *, stored_body: bool) -> dict[str, Any]:
     """All fields of a record under RocketMQ's names, ``body`` as bytes.
 
-    ``stored_body`` leaves a compressed body as it is; else ``bodyError`` says why one could not be
-    decompressed and is given as stored.
+    ``stored_body`` leaves a compressed body as it is. Otherwise ``bodyError`` says why a body could not be decompressed
+    and is given as stored.
     """
     body, error = message.body, None
     if not stored_body:
         try:
             body = message.body_decompressed()
-        except (MessageError, ConfigError) as fault:  # damaged, or a package is missing
+        except (MessageError, ConfigError) as fault:  # the body is damaged, or a package is missing
             error = str(fault)
     row: dict[str, Any] = {
         "topic": message.topic,
@@ -317,7 +320,7 @@ def as_row(message: MessageView, *, stored_body: bool) -> dict[str, Any]:
     return row if error is None else row | {"bodyError": error}
 
 
-# --- Records as an Arrow IPC stream, for whoever reads columns; needs the extra ``arrow`` ---
+# --- as an Arrow IPC stream; needs the extra ``arrow`` ---
 
 
 _BATCH_ROWS: Final = 4096
@@ -335,7 +338,7 @@ COLUMNS: Final = (*_TEXTS, *sorted(_NUMBERS), *sorted(_WIDE), "properties", "bod
 
 
 def write_stream(rows: Iterable[dict[str, Any]], sink: IO[bytes]) -> int:
-    """Write rows of ``firearrow.store.offline.records.as_row``; return how many there were.
+    """Write rows of ``as_row``; return their number.
 
     Raises ConfigError where pyarrow is not installed.
     """

@@ -1,11 +1,10 @@
 """A store directory as it is, read-only: nothing is locked, created or changed.
 
-Sizes of files are taken from the files themselves, so no configuration is needed, and what does not
-fit is kept as an oddity for verification to judge: to look at a broken store never fails. The
-directory may belong to a running broker; then it is a moving target, of which a caller takes the
-end once.
+The sizes of files come from the files themselves, so no configuration is needed. Files that do not fit are kept as
+strays, and verification judges them: looking at a broken store never fails. The directory may belong to a running
+broker. Then it is a moving target, and a caller reads its end once.
 
-Source of the layout: upstream ``StorePathConfigHelper``, ``MultiPathMappedFileQueue``.
+Source of the layout: RocketMQ's ``StorePathConfigHelper``, ``MultiPathMappedFileQueue``.
 """
 
 from __future__ import annotations
@@ -48,12 +47,11 @@ _ROCKSDB_FILES: Final = ("MANIFEST-*", "OPTIONS-*", "IDENTITY", "*.sst")
 
 
 class Layout(NamedTuple):
-    """Where a store is: its root, and the directories of its CommitLog if they are elsewhere.
+    """Paths of a store: its root, and the directories of its CommitLog if they are elsewhere.
 
-    ``index_slots`` is the number of hash slots of an IndexFile where the usual ones do not hold,
-    ``delay_levels`` the broker's messageDelayLevel. ``corrections`` are bytes that are read in
-    place of those in the log, see ``restoring``. ``made_as`` is how the broker makes files: None
-    where its configuration is not known.
+    ``index_slots`` is the number of hash slots of an IndexFile if it is not the usual one, ``delay_levels`` the
+    broker's messageDelayLevel. ``corrections`` are bytes to read in place of the log's, see ``restoring``. ``made_as``
+    is the configuration with which the broker makes files: None where it is not known.
     """
 
     root: Path
@@ -98,7 +96,7 @@ class StoreView:
         self.holder = None if owned else lock_holder(root / "lock")
 
     def close(self) -> None:
-        """Let go of all maps and databases."""
+        """Release all maps and databases."""
         self.maps.close()
         if "queues" in self.__dict__ and isinstance(self.queues, RocksQueues):
             self.queues.close()
@@ -111,12 +109,12 @@ class StoreView:
 
     @property
     def log_start(self) -> int:
-        """The lowest physical offset that the log holds."""
+        """The lowest physical offset in the log."""
         return self.log.start
 
     @property
     def log_end(self) -> int:
-        """The physical offset behind its last file."""
+        """The physical offset after the last file of the log."""
         return self.log.end
 
     def log_file(self, base: int) -> StoreFile | None:
@@ -130,12 +128,12 @@ class StoreView:
 
     @property
     def clean(self) -> bool:
-        """Tell whether the last broker ended in good order, as far as ``abort`` says."""
+        """Tell whether the last broker stopped in good order, according to ``abort``."""
         return not (self.root / "abort").exists()
 
     @cached_property
     def closed_without(self) -> Callable[[QueueKey], bool]:
-        """Tells of a queue in files whether there was none of it when the store was closed."""
+        """Make a test whether a queue in files did not exist when the store was closed."""
         noted = inventory.load(self.root)
         had = None if noted is None else {key for key, _, _ in noted.each_queue()}
         return lambda key: had is not None and key not in had
@@ -147,10 +145,10 @@ class StoreView:
 
     @cached_property
     def rocks_directory(self) -> Path | None:
-        """The directory of the database that the queues are kept in; None where they have files.
+        """The directory of the database with the queues; None where they have files.
 
-        A store has both where its broker has changed ``storeType``. The one that goes on counts:
-        as the broker's file says, else the one that is further in the log.
+        A store has both where its broker has changed ``storeType``. The current one counts: according to the broker's
+        file, otherwise the one that is further in the log.
         """
         name = database_directory(self.root.joinpath)
         if name is None:
@@ -168,7 +166,7 @@ class StoreView:
 
     @cached_property
     def lost_database(self) -> Path | None:
-        """The directory of the database that the queues were kept in before it was deleted."""
+        """The directory of the database that held the queues before it was deleted."""
         if self.rocks_directory is not None:
             return None
         made_as = self.layout.made_as
@@ -185,7 +183,7 @@ class StoreView:
 
     @property
     def database(self) -> Path | None:
-        """The directory of the database that the queues are, or were, kept in; None for files."""
+        """The directory of the database that holds, or held, the queues; None for files."""
         return self.rocks_directory or self.lost_database
 
     @cached_property
@@ -218,16 +216,16 @@ class StoreView:
 
     @property
     def entry_bytes(self) -> int:
-        """What a queue entry takes."""
+        """Bytes of a queue entry."""
         return FileQueue.entry_bytes if self.rocks_directory is None else RocksQueue.entry_bytes
 
     @property
     def dispatched_offset(self) -> int:
-        """The log offset before which the next start dispatches nothing, whatever queues lack."""
+        """The log offset before which the next start dispatches nothing, though queues may lack entries."""
         return self.queues.dispatched_offset if isinstance(self.queues, RocksQueues) else 0
 
     def place_of_entry(self, queue: StoredQueue | None, queue_offset: int) -> tuple[str | None, int | None]:
-        """The name of the file or database that a queue entry is in, and the byte in a file."""
+        """The name of the file or database that holds a queue entry, and the byte in a file."""
         if isinstance(queue, FileQueue | BatchQueue):
             at = queue_offset * queue.entry_bytes
             if isinstance(queue, BatchQueue):
@@ -238,7 +236,7 @@ class StoreView:
 
     @property
     def queue_files_bytes(self) -> int:
-        """What the files of queues, or of their database, take."""
+        """Bytes of the files of queues, or of their database."""
         if self.rocks_directory is not None:
             return sum(entry.size_bytes for entry in self.storage.entries(self.name_of(self.rocks_directory)))
         directories = [*self.file_queues.values(), *self.batch_queues.values()]
@@ -267,14 +265,14 @@ class StoreView:
         return read_checkpoint(self.storage)
 
     def name_of(self, path: Path) -> str:
-        """A path as files of the store have it: relative to the store where it is inside."""
+        """A path as its ``StoreFile`` has it: relative to the store where it is inside."""
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
     def _name(self, directory: Path) -> str:
         return self.name_of(directory) if directory.is_relative_to(self.root) else str(directory.absolute())
 
     def path_of(self, name: str) -> Path:
-        """The path that ``name_of`` gave a name."""
+        """The path for a name of ``name_of``."""
         return self.root / name
 
     def log_bytes(self, physical_offset: int, size: int) -> bytes:
@@ -287,7 +285,7 @@ class StoreView:
 
 
 def free_directory(root: Path, purpose: str, clock: Clock) -> Path:
-    """A name for a directory that is not there yet, with the time: ``.repair-20261121T034500Z``."""
+    """A free name for a directory, with the time: ``.repair-20261121T034500Z``."""
     now = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
     first = root / f".{purpose}-{now:%Y%m%dT%H%M%SZ}"
     names = (first if number == 1 else Path(f"{first}.{number}") for number in count(1))
@@ -295,10 +293,10 @@ def free_directory(root: Path, purpose: str, clock: Clock) -> Path:
 
 
 def lock_holder(lock: Path) -> int | None:
-    """The pid of the process that holds a store's lock, or its directory; None if nobody does.
+    """The pid of the process that holds a store's lock, or its directory; None without one.
 
-    Asked of the kernel's table: to open the file and close it again would release the lock of a
-    store that this process has open itself.
+    The kernel's table of locks says so: opening the file and closing it again would release the lock of a store that
+    this process itself has open.
     """
     held = {
         (kind, str(path.stat().st_ino)) for kind, path in (("POSIX", lock), ("FLOCK", lock.parent)) if path.exists()
@@ -314,11 +312,11 @@ def lock_holder(lock: Path) -> int | None:
     return None
 
 
-# --- What brokers configure, as far as it can be read (`firearrow.state`) ---
+# --- the broker's configuration (`firearrow.state`) ---
 
 
 def stored_config(directory: Path, part: StatePart) -> dict[str, Any] | str:
-    """What a part of the state in a configuration directory holds; or why it can't be read.
+    """The content of a part of the state in a configuration directory; or the reason why it can't be read.
 
     Raises ConfigError where it is a database, and the package for it is missing.
     """
@@ -329,12 +327,12 @@ def stored_config(directory: Path, part: StatePart) -> dict[str, Any] | str:
 
 
 def topics_with_batches(directory: Path) -> frozenset[str]:
-    """The topics with the attribute ``queue.type=BatchCQ``, as far as they can be read."""
+    """The topics with the attribute ``queue.type=BatchCQ``; none where the table can't be read."""
     return state.topics_with_batches(table_of(stored_config(directory, TOPICS), "topicConfigTable"))
 
 
 def parse_config(path: Path) -> dict[str, Any] | str:
-    """What a configuration file itself holds, or why it can't be read."""
+    """The content of a configuration file itself, or the reason why it can't be read."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,10 +1,9 @@
 """The log from one end to the other, also across damage: runs of records, and gaps between them.
 
-Records come from the one scanner (``firearrow.store.scan``). Where it stops at something that is
-neither a blank nor the unwritten rest, the walk looks for the next place at which a record stands
-that says of itself that it belongs there: its magic, its size, the sum of its parts and its
-physical offset are right. All bytes up to it are a gap. So is a last record that was just being
-written when its broker ended: the next start cuts it off.
+Where the records stop at something other than a blank or the unwritten rest, the walk looks for the next record that
+says that it belongs to its place: its magic, its size, the sum of its parts and its physical offset are right. All
+bytes up to it are a gap. A last record that its broker had not finished when it ended is a gap, too: the next start
+cuts it off.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _LOOK_BYTES: Final = 1 << 20
 
 
 class Gap(NamedTuple):
-    """Bytes of a file that are no record, though something was written there; positions in it.
+    """Bytes of a file that are no record, though something was written there; positions in the file.
 
-    ``invariant`` is the one that is broken at ``start``, see ``firearrow.store.offline.findings``.
+    ``invariant`` is broken at ``start``, see ``firearrow.store.offline.findings``.
     """
 
     file: StoreFile
@@ -35,17 +34,17 @@ class Gap(NamedTuple):
 
     @property
     def physical_offset(self) -> int:
-        """Where it begins in the log."""
+        """Begin of the gap in the log."""
         return self.file.base + self.start
 
     @property
     def physical_end(self) -> int:
-        """Where it ends in the log."""
+        """End of the gap in the log."""
         return self.file.base + self.end
 
 
 class FileEnd(NamedTuple):
-    """The records of a file are over at a position: behind is a blank, or nothing."""
+    """The end of the records of a file: a blank follows, or nothing."""
 
     file: StoreFile
     position: int
@@ -58,7 +57,7 @@ Piece = RecordRun | Gap | FileEnd
 def walk(view: StoreView, start: int = 0, end: int | None = None) -> Iterator[Piece]:
     """All pieces of the log that begin between two physical offsets, in order.
 
-    ``start`` within a file that is not the start of a record reads as a gap up to the next one.
+    If no record begins at ``start``, and it is within a file, the bytes up to the next record are a gap.
     """
     for file in view.log.files:
         if file.end > start and (end is None or file.base < end):
@@ -69,15 +68,14 @@ def walk(view: StoreView, start: int = 0, end: int | None = None) -> Iterator[Pi
 def walk_file(view: StoreView, file: StoreFile, start: int = 0, end: int | None = None) -> Iterator[Piece]:
     """The pieces of one file that begin before ``end``, from the start of a record on.
 
-    The last one may reach beyond. Only a walk that gets to where the records are over ends with a
-    ``FileEnd``.
+    The last piece may go on after ``end``. The walk ends with a ``FileEnd`` only if it reaches the end of the records.
     """
     found = _all_pieces(view, file, start, end)
     return found if view.clean else _without_unfinished(file, found)
 
 
 def _without_unfinished(file: StoreFile, found: Iterator[Piece]) -> Iterator[Piece]:
-    """The pieces of a file, the last record being a gap where only a part of it was written."""
+    """The pieces of a file; a last record that was written only in part is a gap."""
     last: RecordRun | None = None
     for piece in found:
         if last is not None:
@@ -131,18 +129,19 @@ def _is_unwritten(view: StoreView, file: StoreFile, at: int) -> bool:
 
 
 def first_record(view: StoreView, file: StoreFile, start: int, end: int) -> int | None:
-    """Where in a file the first sound record, or the blank that ends it, begins between two
-    positions that may be anywhere; None if none does."""
+    """Position of the first sound record, or of the blank that ends a file, between any two positions; None for
+    none.
+    """
     buffer = view.maps.of(file)
     written = next_written(view, file, start, min(end, len(buffer)))
     if written is None:
         return None
-    # The first bytes of a record may be zero: they are the upper ones of its size.
+    # The first bytes of a record may be zero: they are the upper bytes of its size.
     return find_record(buffer, max(start, written - 3), len(buffer), file.base, end, or_blank=True)
 
 
 def _fault(buffer: Buffer, at: int, stop: Stop, base: int) -> tuple[str, str] | None:
-    """What is broken where the records stop, and how; None where a file may end so."""
+    """The broken invariant where the records stop, and a sentence; None where a file may end like this."""
     if stop is Stop.INVALID and len(elsewhere := scan(buffer, at, len(buffer), 1)):
         stated = int(elsewhere.physical_offset[0])
         return "record-position", f"the record there says that it belongs to {stated}"
