@@ -1,4 +1,4 @@
-"""Which messages have the tags and keys that the options name."""
+"""Choose the messages with the tags and keys that the options name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def chosen_rows(choice: Choice, tags: pa.Array, keys: pa.Array, ids: Callable[[], pa.Array]) -> Mask:
-    """Which messages have one of the tags, and one of the keys, where some are named.
+    """Tell which messages have one of the tags, and one of the keys, where some are named.
 
     A key may also be the ``msgId``, which ``ids`` gives.
     """

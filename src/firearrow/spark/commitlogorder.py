@@ -1,8 +1,8 @@
 """The entries of a task's queues in the order of the log.
 
-There are as many as messages, so only what has to be sorted is: the places, each with the number of
-its entry in one word. The rest is fetched for some tens of thousands of entries at a time, while
-these are still in the processor's cache.
+There are as many entries as messages, so only the places are sorted, each with the number of its entry in one word. The
+other columns are fetched for some tens of thousands of entries at a time, while these are still in the processor's
+cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORD_BITS: Final = 63
 
 
 class Wanted(NamedTuple):
-    """Entries in the order of the log, and of which part of the task each is."""
+    """Entries in the order of the log, each with the number of its part of the task."""
 
     queue_offset: Ints
     physical_offset: Ints
@@ -29,12 +29,12 @@ class Wanted(NamedTuple):
     part: Ints
 
     def take(self, chosen: npt.NDArray[np.bool_] | Ints | slice) -> Wanted:
-        """Some of them."""
+        """The chosen entries."""
         return Wanted(*(column[chosen] for column in self))
 
 
 class InOrder:
-    """Entries that are sorted by their places. ``parts`` are those of the task's parts."""
+    """Entries in the order of their places. ``parts`` are the entries of the task's parts."""
 
     def __init__(self, parts: Sequence[Entries]) -> None:
         self._all = Wanted(
@@ -62,22 +62,22 @@ class InOrder:
 
     @property
     def size_max(self) -> int:
-        """What no entry's size is greater than."""
+        """The largest size of an entry."""
         return int(self._all.size.max(initial=0))
 
     def count_before(self, physical_offset: int) -> int:
-        """How many entries of all have their place before one."""
+        """Count the entries, of all parts, whose place is before one."""
         return int(np.count_nonzero(self._all.physical_offset < physical_offset))
 
     def between(self, start: int, end: int) -> InOrder:
-        """Those whose places are in ``[start, end)`` of the log."""
+        """The entries whose places are in ``[start, end)`` of the log."""
         found = InOrder.__new__(InOrder)
         found.__dict__.update(self.__dict__)
         found._start, found._end = self._number(start), self._number(end)
         return found
 
     def _number(self, physical_offset: int) -> int:
-        """The number of the first entry at a place or behind it."""
+        """The number of the first entry at a place or after it."""
         return bisect(self._start, self._end, lambda number: self.place(number) < physical_offset)
 
     def place(self, number: int) -> int:
@@ -107,7 +107,7 @@ class InOrder:
         return self.place(self._end - 1)
 
     def pieces(self) -> Iterator[Wanted]:
-        """All of them, some at a time; those of one place come together."""
+        """All entries, some at a time; entries of one place come together."""
         start = self._start
         while start < self._end:
             end = min(start + PIECE_ROWS, self._end)

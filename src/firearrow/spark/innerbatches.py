@@ -1,21 +1,20 @@
-"""Takes inner batches apart: for each of their messages a record as if it were stored alone.
+"""Take inner batches apart: make a record of each of their messages as if it were stored alone.
 
-A topic with ``queue.type=BatchCQ`` has one record for all messages of a batch send
-(``firearrow.store.batchqueue``). Consumers never see it, as clients take it apart. So does the
-table ``messages``: such a record is written again, once for each of its messages, with the
-properties, body and flag of that message and everything else of its own. What reads records then
-need not know of it.
+A topic with ``queue.type=BatchCQ`` has one record for all messages of a batch send (``firearrow.store.batchqueue``).
+Consumers never see it, as clients take it apart. So does the table ``messages``: such a record is written again, once
+for each of its messages, with the properties, body and flag of that message and its own other fields. So readers of
+records do not have to know about it.
 
 ====================  =====================================================================
 field                 of a message of an inner batch
 ====================  =====================================================================
-queue offset          the record's, and the number of the message in it
-size, CRC of body     what they would be if it were stored alone
-physical offset,      the record's; Java's clients give that too
+queue offset          the record's, plus the number of the message in it
+size, CRC of body     as if it were stored alone
+physical offset,      the record's, as in Java's clients
 times, hosts, flags
 ====================  =====================================================================
 
-Source: upstream ``MessageDecoder#decodeMessage(MessageExt, List)``, ``PullAPIWrapper``.
+Source: RocketMQ's ``MessageDecoder#decodeMessage(MessageExt, List)``, ``PullAPIWrapper``.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
 
 
 def has_inner(columns: Columns) -> bool:
-    """Tell whether a record is one that clients take apart."""
+    """Tell whether clients take any of the records apart."""
     return bool((columns.sys_flag & _WRAPPED == _WRAPPED).any())
 
 
 def unwrapped(columns: Columns, start: Ints, end: Ints) -> Columns:
-    """The records with messages in place of inner batches: of each record those whose queue
-    offsets are from ``start`` to before ``end``.
+    """The records with messages in place of inner batches: of each record the messages with queue offsets from
+    ``start`` to before ``end``.
 
-    Raises Undecodable for bodies that are no batches, or not of so many messages as they say.
+    Raises Undecodable for bodies that are no batches, or have another number of messages than they say.
     """
     wrapped = columns.sys_flag & _WRAPPED == _WRAPPED
     counts = inner_counts(columns)

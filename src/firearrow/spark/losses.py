@@ -1,4 +1,4 @@
-"""What happens when messages that are to be read are not there: an error, or a line of the log."""
+"""Reaction to missing messages: an error, or a line of the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lost(reading: Reading, what: str, cause: Exception | None = None) -> None:
 
 
 def lost_spans(fail: bool, losses: Sequence[Loss]) -> None:
-    """The same of queue offsets: DataLost names them, or a warning is given for each."""
+    """The same for queue offsets: DataLost names them, or each gets a warning."""
     if fail:
         require_whole(list(losses))
     for loss in losses:
@@ -43,8 +43,7 @@ def held_spans(
     bounds: Mapping[Queue, Bound],
     losses: Sequence[Loss] = (),
 ) -> dict[Queue, Span]:
-    """Give what there is of each queue from ``start`` to ``end``; losses are told, and ``losses``
-    that are known already."""
+    """The existing part of each queue from ``start`` to ``end``; reports losses, also the known ``losses``."""
     planned = plan(start, end, bounds)
     lost_spans(reading.fail_on_data_loss, [*losses, *planned.losses])
     return planned.spans

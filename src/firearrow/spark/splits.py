@@ -1,9 +1,8 @@
-"""Cuts what is to be read of a store into tasks of about equal size.
+"""Cut the messages to read from a store into tasks of about equal size.
 
-A task reads the messages of a stretch of the log: those side by side there are read together,
-whatever their queues. Any entry of a queue is the beginning of a record, so entries are where tasks
-are cut. Some tens of thousands of them are looked at, evenly chosen: their sizes stand for those
-of their neighbours, so tasks are even also where only some queues are read.
+A task reads the messages of a stretch of the log: it reads neighbours there together, whatever their queues. Any entry
+of a queue is the begin of a record, so tasks are cut at entries. Some tens of thousands of entries, evenly chosen, are
+read: each size stands for its neighbours' sizes. So tasks are even also where only some queues are read.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from firearrow.store.reading.entries import Queue, QueueKey
 
 Ints = npt.NDArray[np.int64]
 Part = tuple[str, int, int, int]
-"""Topic, queue id, and queue offsets from ... to before ..."""
+"""Topic, queue id, first queue offset, and the queue offset after the last."""
 
 SAMPLES_MAX: Final = 65_536
 _OVER: Final = 8  # a task may be an eighth larger: 257 MiB are two tasks of 128, not three of 86
@@ -28,7 +27,7 @@ _OVER: Final = 8  # a task may be an eighth larger: 257 MiB are two tasks of 128
 def cut(
     queues: Mapping[QueueKey, Queue], spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int
 ) -> list[list[Part]]:
-    """For each task what it reads of each queue; no part and no task is empty."""
+    """The parts of queues that each task reads; no part and no task is empty."""
     spans = [(key, span) for key, span in spans if span.end > span.start]
     bounds = _boundaries(queues, spans, split_bytes, splits_min)
     tasks: list[list[Part]] = [[] for _ in range(len(bounds) + 1)]
@@ -49,7 +48,7 @@ def cut(
 def _boundaries(
     queues: Mapping[QueueKey, Queue], spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int
 ) -> list[int]:
-    """Physical offsets that cut what is to be read into pieces of about equal size."""
+    """Physical offsets that cut the wanted messages into pieces of about equal size."""
     total = sum(span.end - span.start for _, span in spans)
     step = max(1, total // SAMPLES_MAX)
     places: list[Ints] = []

@@ -1,7 +1,6 @@
-"""Where the files of a store are: on this machine, or on any file system that Arrow knows.
+"""Files of a store on any file system that Arrow knows, read by ranges.
 
-Local files are mapped, others read by ranges. Nothing is ever written, locked or created. A file
-that retention has deleted meanwhile raises FileNotFoundError; one that is open stays readable.
+``firearrow.store.reading.storage`` has the files of this machine.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from firearrow.errors import ConfigError
 from firearrow.store.reading.storage import Entry, LocalStorage, Storage
 
 MiB: Final = 1 << 20
-GCS_RETRY_SECONDS: Final = 3  # by default Arrow looks for credentials for a quarter of an hour
+GCS_RETRY_SECONDS: Final = 3  # by default Arrow looks for credentials for 15 minutes
 _HADOOP_SCHEMES: Final = {"s3a": "s3"}
 _GCS_SCHEMES: Final = ("gs", "gcs")
 
 
 class RemoteStorage:
-    """Files of a file system of Arrow's, read by ranges."""
+    """Files of a file system of Arrow, read by ranges."""
 
     window_bytes_max = 16 * MiB
 
@@ -33,7 +32,7 @@ class RemoteStorage:
         self._path = path.rstrip("/")
 
     def entries(self, directory: str) -> list[Entry]:
-        """What is in a directory, sorted; nothing where there is none."""
+        """The content of a directory, sorted; empty without the directory."""
         place = f"{self._path}/{directory}".rstrip("/")
         selector = pafs.FileSelector(place, allow_not_found=True)
         return sorted(
@@ -56,7 +55,7 @@ class RemoteStorage:
         return RemotePath(self, path)
 
     def modified_ns(self, path: str) -> int:
-        """When a file was written last, 0 where that is not known."""
+        """Time of the last change of a file (ns), 0 where it is not known."""
         return self._files.get_file_info(f"{self._path}/{path}").mtime_ns or 0
 
 
@@ -65,19 +64,19 @@ class _Status(NamedTuple):
 
 
 class RemotePath(NamedTuple):
-    """What is used of a ``Path``, for one in a storage that is not of this machine."""
+    """The used part of a ``Path``, for a path in a remote storage."""
 
     storage: RemoteStorage
     path: str
 
     @property
     def name(self) -> str:
-        """The last part of it."""
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property
     def parent(self) -> RemotePath:
-        """The directory that it is in."""
+        """The directory of the path."""
         return RemotePath(self.storage, self.path.rpartition("/")[0])
 
     def __truediv__(self, name: str, /) -> RemotePath:
@@ -87,26 +86,26 @@ class RemotePath(NamedTuple):
         return f"{self.storage.root}/{self.path}"
 
     def glob(self, pattern: str, /) -> Iterator[RemotePath]:
-        """Give the files in a directory; nothing where there is none."""
+        """The files in a directory that match; none without the directory."""
         for entry in self.storage.entries(self.path):
             if entry.is_file and fnmatch(entry.name, pattern):
                 yield self / entry.name
 
     def exists(self) -> bool:
-        """Tell whether there is something."""
+        """Tell whether the path exists."""
         return any(entry.name == self.name for entry in self.storage.entries(self.parent.path))
 
     def stat(self) -> _Status:
-        """Give the time of its last change."""
+        """The time of its last change."""
         return _Status(self.storage.modified_ns(self.path))
 
     def read_bytes(self) -> bytes:
-        """Give what a file holds."""
+        """The content of a file."""
         return bytes(self.storage.read(self.path))
 
 
 def open_storage(root: str) -> Storage:
-    """The files below a path of this machine or a URI. Raises ConfigError for one that is none."""
+    """The files below a path of this machine or a URI. Raises ConfigError for an unusable URI."""
     if "://" not in root:
         return LocalStorage(root)
     try:
@@ -119,13 +118,13 @@ def open_storage(root: str) -> Storage:
 
 
 def open_files(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Arrow's file system for a URI, and the path in it. Raises what Arrow raises."""
+    """Arrow's file system for a URI, and the path in it. Raises Arrow's errors."""
     files, path = pafs.FileSystem.from_uri(_arrow_uri(uri))
     return files, path
 
 
 def _arrow_uri(uri: str) -> str:
-    """The URI as Arrow knows it, with an end to its tries."""
+    """The URI as Arrow knows it, with a limit of its retries."""
     scheme, _, rest = uri.partition("://")
     scheme = _HADOOP_SCHEMES.get(scheme, scheme)
     if scheme in _GCS_SCHEMES and "retry_limit_seconds=" not in rest:
@@ -134,7 +133,7 @@ def _arrow_uri(uri: str) -> str:
 
 
 def why_unreadable(error: OSError) -> str:
-    """Give the reason in a sentence."""
+    """The reason as a sentence."""
     if "OAuth2 access token" in str(error):
         return (
             "there are no credentials for Google Cloud (GOOGLE_APPLICATION_CREDENTIALS names a file"

@@ -1,4 +1,4 @@
-"""Where in a CommitLog what was stored at a time or later begins."""
+"""Search a CommitLog for the first record that was stored at a time or later."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from firearrow.store.reading.walk import next_of_log
 from firearrow.store.scan import RECORDS_MAX, Columns, scan
 
 _BEFORE_ALL: Final = -1
-_NEAR_BYTES: Final = 128 * 1024  # of so much of the log all times are read in one go
+_NEAR_BYTES: Final = 128 * 1024  # of the log, whose times are all read at once
 
 
 class StoredTimes:
     """Finds times in the log of a store whose records end at ``end``, or before.
 
-    Store times rise along a log, so this is a binary search over its bytes. The times that it comes
-    upon are kept: a step of a stream that is limited asks for forty times, each nearer to the last.
-    Without that each of them took some twenty looks at the log.
+    Store times rise along a log, so this is a binary search over its bytes. It keeps the times that it has read: a step
+    of a limited stream searches for forty times, each nearer to the last. Otherwise each of them would take some twenty
+    reads of the log.
     """
 
     def __init__(self, store: Store, end: int) -> None:
@@ -29,7 +29,7 @@ class StoredTimes:
         self._times: list[int] = []
 
     def first_at(self, timestamp_ms: int) -> int:
-        """The physical offset of the first record of a time or later; the end if there is none."""
+        """The physical offset of the first record of a time or later; the end without one."""
         row = bisect_left(self._times, timestamp_ms)
         begin = self._places[row - 1] + 1 if row else self._store.log_start
         stop = found = self._places[row] if row < len(self._places) else self._end
@@ -56,11 +56,11 @@ class StoredTimes:
         return found
 
     def _next(self, physical_offset: int, stop: int) -> int | None:
-        """Where the first record begins between two places of the log."""
+        """The physical offset of the first record that begins between two places of the log."""
         return next_of_log(self._store.storage, self._store.log.files, physical_offset, stop)
 
     def _read(self, at: int, stop: int) -> tuple[list[int], list[int]]:
-        """The records from one on up to a place, at least that one: where they are, and of when."""
+        """Places and store times of the records from one on up to a place, of at least that one."""
         file = self._store.log.find(at)
         assert file is not None
         start = at - file.base
@@ -69,7 +69,7 @@ class StoredTimes:
             columns = _scan(window(file.path, start, stop - file.base))
             if not len(columns):
                 columns = _scan(window(file.path, start, start + RECORD_BYTES_MAX), 1)
-        except FileNotFoundError:  # as above: what is looked for is behind it
+        except FileNotFoundError:  # as above: the wanted record is after it
             return [file.end - 1], [_BEFORE_ALL]
         places, times = columns.physical_offset.tolist(), columns.store_ms.tolist()
         known = slice(bisect_left(self._places, at), bisect_right(self._places, places[-1]))

@@ -1,7 +1,7 @@
-"""One store directory as the file source sees it: its log, its queues, its name.
+"""One store directory for the file source: its log, its queues, its name.
 
-A broker may be writing to it, or was killed. Then records may follow in the log that no
-ConsumeQueue knows yet, and they are read as if it did (``undispatched``).
+A broker may be writing to it, or was killed. Then records may follow in the log that no ConsumeQueue knows yet. They
+are read as if the queues knew them (``firearrow.store.reading.undispatched``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from firearrow.store.scan import scan
 
 _MEMBER_TOPIC: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 _NO_UNITS: Final = np.empty(0, UNIT_DTYPE)
-_LOOK_BEHIND_BYTES: Final = 4 << 20  # the log, for records that say it is damaged there
+_LOOK_BEHIND_BYTES: Final = 4 << 20  # of the log after damage, in which records are looked for
 _HEAD_BYTES: Final = 8  # of a record: its size and its magic
 DELAY_LEVELS: Final = StoreConfig().message_delay_level
 _PARTS: Final = {"commitlog", "consumequeue", "consumequeue_rocksdb", "config"}
@@ -57,9 +57,11 @@ class Store:
         extent: Extent | None = None,
         before: EntriesAhead | None = None,
     ) -> None:
-        """``extent`` says which stretch of the log is to be dispatched on the fly, where somebody
-        has found that out; else it is all that queues lack. ``before`` is what was found
-        out by an earlier look at the store, so that it is not done again."""
+        """Open a store; nothing is read yet.
+
+        ``extent`` is the stretch of the log to dispatch on the fly, where it is known; otherwise it is everything that
+        queues lack. ``before`` is the result of an earlier look at the store, which is continued.
+        """
         self.root = root
         self.storage: Storage = open_storage(root)
         self._broker = broker
@@ -68,7 +70,7 @@ class Store:
         self._before = before
 
     def require(self) -> None:
-        """Raise ConfigError unless there is a store."""
+        """Raise ConfigError unless the directory holds a store."""
         try:
             names = {entry.name for entry in self.storage.entries("")}
         except OSError as error:
@@ -81,7 +83,7 @@ class Store:
 
     @cached_property
     def broker(self) -> str:
-        """The broker's name: as given, else from the configuration, else the directory's."""
+        """The broker's name: the given one, otherwise the configuration's, otherwise the directory's."""
         if self._broker is not None:
             return self._broker
         identity = self.text("brokerIdentity").split("#")
@@ -93,7 +95,7 @@ class Store:
         return self.root.rstrip("/").rpartition("/")[2] or self.root
 
     def text(self, path: str) -> str:
-        """A small file as text, empty where there is none."""
+        """A small file as text, empty without the file."""
         try:
             return bytes(self.storage.read(path)).decode("utf-8", "replace").strip()
         except FileNotFoundError:
@@ -131,9 +133,9 @@ class Store:
         return Mark(place, stored.store_ms)
 
     def stored_at(self, physical_offset: int, size: int = RECORD_BYTES_MAX) -> RecordTimes | None:
-        """Give what the log has at a place, see ``LoggedOrigin.stored_at``; of at most that size."""
+        """The record at a place of the log, see ``LoggedOrigin.stored_at``; of at most that size."""
         file = self.log.find(physical_offset)
-        if file is None:  # a file in between may be lost
+        if file is None:  # a file between others may be lost
             return NOT_STORED if physical_offset >= self.log.end else None
         at = physical_offset - file.base
         try:
@@ -152,9 +154,9 @@ class Store:
 
     @cached_property
     def queues(self) -> Queues:
-        """The ConsumeQueues, and behind them what the log has for them.
+        """The ConsumeQueues, and after them the messages that the log has for them.
 
-        Raises CorruptStore or DataLost where that can't be found out.
+        Raises CorruptStore or DataLost where the log can't be read to its end.
         """
         if not self.has_ahead:
             return self.stored_queues
@@ -162,15 +164,14 @@ class Store:
 
     @cached_property
     def has_ahead(self) -> bool:
-        """Tell whether the log may well be ahead of the queues: not if these have files, and the store
-        was closed."""
+        """Tell whether the log may be ahead of the queues: not if these have files, and the store was closed."""
         return self.is_open or isinstance(self.stored_queues, RocksQueues)
 
     @cached_property
     def ahead(self) -> EntriesAhead:
-        """What the last part of the log leads to, from a place on before which all is dispatched.
+        """Entries of the last part of the log, from a place before which everything is dispatched.
 
-        Of queues in files some may lack what others have, so that more is looked at.
+        Some queues in files may lack entries that others have, so a part before that is read, too.
         """
         if self._extent is not None:
             start = self._extent.start
@@ -189,7 +190,7 @@ class Store:
                 at = next_of_log(self.storage, self.log.files, begin, self.log.end)
                 start = self.log.end if at is None else at
             found = EntriesAhead(begin, start, self._batch_topics, DELAY_LEVELS)
-        self._follow(found, settled, skip=True)  # what is damaged there, its readers are told
+        self._follow(found, settled, skip=True)  # readers of that part report its damage
         try:
             self._follow(found, skip=self._reading.on_corrupt == "skip" or not self.has_ahead)
         except DataLost as error:
@@ -197,10 +198,10 @@ class Store:
         return found
 
     def _follow(self, ahead: EntriesAhead, until: int | None = None, *, skip: bool) -> None:
-        """Go on to where the log ends by now, or to a place.
+        """Go on to the current end of the log, or to a place.
 
-        Raises CorruptStore where records follow bytes that are none, unless these are to be
-        skipped, and DataLost where all together is too much.
+        Raises CorruptStore where records follow bytes that are no record, unless these should be skipped, and DataLost
+        where all together is too much.
         """
         start, stop = ahead.end, self.log.end if until is None else until
         for file in self.log.files:
@@ -216,13 +217,13 @@ class Store:
 
     @property
     def found_ahead(self) -> EntriesAhead | None:
-        """The same if anybody has asked for it."""
+        """The same if it has been read."""
         found: EntriesAhead | None = self.__dict__.get("ahead")
         return found
 
     @property
     def records_end(self) -> int:
-        """Where the records of the log end, if somebody has looked; else where its files do."""
+        """End of the log's records, if it is known; otherwise the end of its files."""
         return self.log.end if self.found_ahead is None else self.found_ahead.end
 
     @property
@@ -233,19 +234,19 @@ class Store:
 
     @cached_property
     def last_written_base(self) -> int:
-        """Where the last file with records begins: a broker makes files ahead, which are empty."""
+        """Begin of the last file with records: a broker makes files ahead, which are empty."""
         for file in reversed(self.log.files):
             if any(self.storage.window(file.path, 0, _HEAD_BYTES)):
                 return file.base
         return self.log_start
 
     def extent(self, parts: Iterable[tuple[str, int, int, int]]) -> Extent | None:
-        """The stretch of the log that is to be dispatched on the fly for ranges of queues."""
+        """The stretch of the log to dispatch on the fly for ranges of queues."""
         queues = self.queues
         return queues.extent(parts) if isinstance(queues, QueuesAndAhead) else None
 
     def count_behind(self, log_end: int) -> int:
-        """How many entries of queues are of records behind the end of the log."""
+        """Count the entries of queues whose records are after the end of the log."""
         found = 0
         for key in self.stored_queues.keys_of(None):
             queue = self.stored_queues.open(key)
@@ -255,7 +256,7 @@ class Store:
         return found
 
     def stretch(self, file: StoreFile, start: int, end: int) -> Stretch:
-        """A part of a file of the log, with what is known of where that ends."""
+        """A part of a file of the log, with the known facts about its end."""
         return Stretch(file, start, end, file.base >= self.last_written_base, self.is_open)
 
     def queue_keys(self, options: Options) -> list[QueueKey]:
@@ -272,7 +273,7 @@ class Store:
                 yield key
 
     def has_queue(self, key: QueueKey) -> bool:
-        """Tell whether there is a queue, though it may have no message yet."""
+        """Tell whether a queue exists, though it may have no message yet."""
         if key in self.queues.keys_of([key[0]]):
             return True
         config = self.topics.get(key[0])
@@ -288,17 +289,18 @@ class Store:
 
     @cached_property
     def dispatched_offset(self) -> int:
-        """The log offset before which all is dispatched, as far as the queues say; else -1."""
+        """The log offset before which everything is dispatched, if the queues say it; otherwise -1."""
         return self.stored_queues.dispatched_offset
 
     def lacking(self, options: Options, ends: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """The chosen queues in files that were shortened, are gone, or of another kind than their
-        topic's queues; and how many messages they lack: of those in the last part of the log, or up
-        to where they ended when the store was closed. 0 where neither has any, but a file was cut.
-        ``ends`` is where some are known to end.
+        """The chosen queues in files that were shortened, are gone, or are of another kind than their topic's queues,
+        with the number of messages that they lack.
 
-        A queue without any entry that was not there when the store was closed may be of a topic
-        deleted and made again: it lacks nothing unless there are no queues at all.
+        These are messages of the last part of the log, or up to the end of the queue when the store was closed. The
+        number is 0 where neither has any, but a file was cut. ``ends`` are the known ends of some queues.
+
+        A queue without any entry that did not exist when the store was closed may be of a topic that was deleted and
+        made again: it lacks nothing unless there are no queues at all.
         """
         stored = self.stored_queues
         if not isinstance(stored, FileQueues):
@@ -333,8 +335,9 @@ class Store:
         return found
 
     def holes(self, options: Options) -> dict[QueueKey, list[Span]]:
-        """The chosen queues in files that have none for some queue offsets before their last ones,
-        as far as the log has the messages, and which offsets these are."""
+        """The chosen queues that lack files before their last ones, with the queue offsets of messages that the log
+        still has.
+        """
         stored = self.stored_queues
         if not isinstance(stored, FileQueues):
             return {}
@@ -353,8 +356,10 @@ class Store:
         return found
 
     def _noted(self, options: Options) -> dict[QueueKey, Span]:
-        """The chosen queues in files that there were when the store was closed, and what they had:
-        the first offset is that of their first file, which may be of messages that are deleted."""
+        """The chosen queues in files that existed when the store was closed, with their queue offsets.
+
+        The first offset is the begin of their first file, whose messages may be deleted.
+        """
         note = self._inventory
         if note is None or note.log[0] != self.log_start:
             return {}
@@ -367,7 +372,7 @@ class Store:
 
     @cached_property
     def _inventory(self) -> Inventory | None:
-        """What a clean stop has noted; None if it did not, or the store is another one by now."""
+        """The notes of a clean stop; None without them, or if the store has changed since then."""
         if self.is_open:
             return None
         try:
@@ -378,12 +383,12 @@ class Store:
 
 
 def last_place(queue: Queue, latest: int) -> int:
-    """The place in the log of the last message of a queue, -1 if there is none."""
+    """The place in the log of the last message of a queue, -1 without one."""
     return int(_entries_of(queue, latest - 1).physical_offset.max(initial=-1))
 
 
 def _entries_of(queue: Queue, queue_offset: int) -> Entries:
-    """The entry of a message; none if it has none."""
+    """The entry of a message, if it has one."""
     if isinstance(queue, BatchQueue):
         return queue.holding(queue_offset, queue_offset + 1)
     return queue.entries(max(queue_offset, 0), queue_offset + 1)
@@ -398,7 +403,7 @@ def _named(options: Options) -> set[str]:
 def open_stores(options: Options, before: Iterable[Store] = ()) -> list[Store]:
     """The stores that the options name; ``before`` are earlier looks at some of them.
 
-    Raises ConfigError where a path has none, and for two of one broker.
+    Raises ConfigError where a path holds none, and for two of one broker.
     """
     place = options.place
     known = {store.root: store.found_ahead for store in before}

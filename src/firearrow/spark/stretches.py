@@ -24,13 +24,12 @@ _PAUSE_SECONDS: Final = 0.02
 class Stretch(NamedTuple):
     """A part of a file: the records that begin in ``[start, end)`` of the log.
 
-    The log may end in the file that is the last one with records, or in one that was made ahead,
-    and there ``may_end`` says so: before anything that is no record, but not before ``known_end``,
-    up to where queues say that there are records. If it ``may_grow``, or was left by a broker that
-    was killed, its last record may be there in part.
+    The log may end in the last file with records, or in a file that was made ahead: ``may_end`` says so. There it may
+    end before anything that is no record, but not before ``known_end``, the end of the queues' messages. If it
+    ``may_grow``, or its broker was killed, its last record may be incomplete.
 
-    Of what is behind bytes that are no record, ``look_bytes`` are searched for others. ``begins``
-    says that a record begins at ``start`` if any follows; else the first one is looked for.
+    After bytes that are no record, ``look_bytes`` are searched for other records. ``begins`` says that a record begins
+    at ``start`` if any follows; otherwise the first one is looked for.
     """
 
     file: StoreFile
@@ -46,9 +45,8 @@ class Stretch(NamedTuple):
 def walk(storage: Storage, stretch: Stretch, *, skip: bool) -> Iterator[RecordRun]:
     """The records of a stretch.
 
-    Raises CorruptStore where bytes are no record, or where the next stretch would not begin where
-    this one ends; with ``skip`` goes on at the next record. Raises DataLost where the log ends
-    before its known end.
+    Raises CorruptStore where bytes are no record, or where the next stretch would not begin where this one ends; with
+    ``skip`` the walk goes on at the next record. Raises DataLost where the log ends before its known end.
     """
     file, start, end = stretch[:3]
     is_known = stretch.begins or start == file.base
@@ -75,7 +73,7 @@ def _look(storage: Storage, file: StoreFile) -> Look:
 
 
 def _finished(stretch: Stretch, columns: Columns) -> Columns:
-    """The records without a last one that is just being written, or was when its broker ended."""
+    """The records without an incomplete last one, which a broker is writing, or was writing when it ended."""
     if not (stretch.may_end and stretch.may_grow and len(columns)):
         return columns
     if columns.stop in (Stop.BLANK, Stop.FULL):
@@ -87,10 +85,10 @@ def _finished(stretch: Stretch, columns: Columns) -> Columns:
 
 
 def _behind(storage: Storage, stretch: Stretch, at: int, stop: Stop, skip: bool) -> int | None:
-    """Where to go on behind bytes that are no record; None where the log may well end there."""
+    """The offset where the walk goes on after bytes that are no record; None where the log may end there."""
     file, end = stretch.file, stretch.end
     if stop is Stop.END and file.end - at < BLANK_BYTES:
-        return None  # the few bytes that no record fits into
+        return None  # too few bytes for a record
     after = next_record(storage, file, at + 1, min(file.end, at + stretch.look_bytes))
     if after is not None and stretch.may_grow and _comes(storage, stretch, at):
         return at
@@ -106,10 +104,10 @@ def _behind(storage: Storage, stretch: Stretch, at: int, stop: Stop, skip: bool)
 
 
 def _comes(storage: Storage, stretch: Stretch, at: int) -> bool:
-    """Tell whether a record is there by now, or a moment later.
+    """Tell whether a record appears within a moment.
 
-    Of records that a broker writes in one piece the first may be seen last: libc copies the first
-    64 bytes of a large piece behind all others, and the broker may have to wait in between.
+    A broker writes several records in one piece, and the first may become visible last: libc copies the first 64 bytes
+    of a large piece after all others, and the broker may have to wait in between.
     """
     for _ in range(_LOOKS):
         found, _ = next(pieces(_look(storage, stretch.file), at, at + 1))
@@ -129,7 +127,7 @@ def _require_known_end(storage: Storage, stretch: Stretch, at: int) -> None:
 
 
 def _require_meeting(storage: Storage, stretch: Stretch, reached: int) -> None:
-    """The next stretch must begin where the records of this one end."""
+    """Raise CorruptStore unless the next stretch begins where the records of this one end."""
     if stretch.end >= stretch.file.end:
         return
     begins = next_record(storage, stretch.file, stretch.end, stretch.file.end)

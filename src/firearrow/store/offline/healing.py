@@ -26,7 +26,7 @@ from firearrow.store.reading.walk import BLANK_MAGIC
 from firearrow.store.scan import Columns, scan
 
 AROUND_BYTES: Final = 4096
-"""So much before and behind a damaged stretch must be the same on both sides."""
+"""Bytes before and after a damaged stretch that must be the same in both logs."""
 
 _DAMAGED_TOO: Final = "its bytes are damaged, too"
 

@@ -1,4 +1,4 @@
-"""What a repair replaces is kept, in a directory with a manifest."""
+"""A directory, with a manifest, that holds everything that a repair replaces."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from firearrow.store.fs import OS_FILES
 
 
 class Keeper:
-    """The directory of what was replaced; its manifest has the steps, and where each piece was.
+    """The directory of replaced files; its manifest has the steps, and the origin of each piece.
 
-    What a rebuild replaces is there under its own name.
+    Files that a rebuild replaces are there under their own names.
     """
 
     def __init__(self, root: Path, directory: Path, steps: Iterable[msgspec.Struct]) -> None:
@@ -38,14 +38,14 @@ class Keeper:
         self._note(name, path, position=position, size=len(data))
 
     def move(self, path: Path) -> None:
-        """Keep a file or directory as a whole; it is no longer in its place then."""
+        """Move a file or directory there as a whole."""
         name = path.relative_to(self._root) if path.is_relative_to(self._root) else path.name
         place = free_path(self._directory / name)
         OS_FILES.rename(path, place)
         self._note(str(place.relative_to(self._directory)), path)
 
     def copy(self, path: Path) -> None:
-        """Keep a copy of a file that is about to be replaced."""
+        """Copy a file there that will be replaced."""
         name = path.relative_to(self._root)
         (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, self._directory / name)
@@ -63,7 +63,7 @@ class Keeper:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file, and return once it is on the disk."""
+    """Write a file, and return when it is on the disk."""
     with naming(path), path.open("wb") as file:
         file.write(data)
         file.flush()

@@ -29,7 +29,7 @@ from firearrow.store.retention import Consumed, committed_offsets
 from firearrow.store.rocksformat import MAX
 
 HOLE_MAX: Final = 100_000
-"""So many queue offsets in a row are held by placeholders; more, and something else is wrong."""
+"""Limit of queue offsets in a row that placeholders hold; with more, something else is wrong."""
 
 
 class Given(NamedTuple):

@@ -34,7 +34,7 @@ _HEAD_BYTES: Final = 64  # of a record: they hold its place in the log and its s
 _looks = count()
 
 OnProgress = Callable[[int, int], None]
-"""Called with the bytes that are done and the bytes that there are."""
+"""Called with the bytes that are done and the total of bytes."""
 P = TypeVar("P")
 R = TypeVar("R")
 

@@ -1,22 +1,20 @@
-"""Rebuilds ConsumeQueues and IndexFiles from the CommitLog alone.
+"""Rebuild ConsumeQueues and IndexFiles from the CommitLog alone.
 
-The log is read in stretches (``pieces``), through the store's own ``Dispatcher``; what they lead to
-is put in the order of the log into files beside the old ones, which change places with them at the
-end: a crash in between leaves the old files or the new, never a mixture within a queue. What was
-there is kept in a directory of its own.
+The log is read in stretches (``pieces``), through the store's own ``Dispatcher``. Its entries and keys go, in the order
+of the log, into files beside the old ones. At the end the new files replace the old ones: a crash in between leaves the
+old files or the new, never a mixture within a queue. The replaced files are kept in a separate directory.
 
-The bytes are those that a broker writes, with two exceptions. The name of an IndexFile is the time
-at which it was made. And where the log's first records are deleted, the first file of a queue
-begins with pre-blank entries, as after any start of a queue that is not at 0.
+The bytes are the bytes that a broker writes, with two exceptions. The name of an IndexFile is the time of the rebuild.
+And where the log's first records are deleted, the first file of a queue begins with pre-blank entries, as after any
+start of a queue that is not at 0.
 
-Records of a topic that is not configured and has no queues belong to a deleted topic: they are left
-out, and counted. Where the log lacks queue offsets of a queue, entries of the next message stand in
-for them, as after a broker's own start (in a queue of batches, none does). A queue whose offsets go
-back in the log is left as it is.
+Records of a topic that is not configured and has no queues belong to a deleted topic: they are left out, and counted.
+Where the log lacks queue offsets of a queue, entries of the next message stand in for them, as after a broker's own
+start (in a queue of batches, none does). A queue whose offsets go back in the log is left as it is.
 
-How the broker makes files is known from its configuration, or from the files that there are. What
-neither tells is guessed, with a warning, unless something speaks against RocketMQ's defaults:
-RocketMQ does not start with queue files of another size than it is configured for.
+The configuration of the broker, or existing files, say how the broker makes files. Without either, RocketMQ's defaults
+are assumed with a warning, unless something contradicts them: RocketMQ does not start with queue files of another size
+than configured.
 """
 
 from __future__ import annotations
@@ -63,16 +61,16 @@ from firearrow.store.reading.rocksqueues import RocksQueues
 from firearrow.store.rocks import RocksConsumeQueues
 
 _DEFAULTS: Final = StoreConfig()
-_PURPOSE: Final = "rebuild"  # of the directory for files that are being made
+_PURPOSE: Final = "rebuild"  # of the directory for unfinished files
 QUEUE_DIRECTORIES: Final = ("consumequeue", DIRECTORY)
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What was made, where it is, and what could not be made: queue to reason.
+    """The new queues and files, their directory, and the queues that could not be made, with the reason.
 
-    ``stand_ins`` are entries in place of messages that the log has lost, ``unconfigured`` topics
-    that were taken for deleted, with how many entries their queues would have; ``warnings`` are
-    those of the function.
+    ``stand_ins`` are entries in place of messages that the log has lost. ``unconfigured`` are topics that were taken
+    for deleted, with the number of entries that their queues would have. ``warnings`` are from the function
+    ``warnings``.
     """
 
     where: str
@@ -87,8 +85,9 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """A directory that would be made: its name in a store, what of, where, and the files that the
-    store has in it now."""
+    """A directory that would be made: its name in a store, its content, its path, and the store's files that it
+    replaces.
+    """
 
     directory: str
     what: str
@@ -106,13 +105,12 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def of_index(self) -> list[str]:
-        """Those of an IndexFile, as a broker is configured."""
+        """Sizes of an IndexFile as a broker is configured."""
         return [f"maxHashSlotNum={self.index_slots}", f"maxIndexNum={self.index_entries}"]
 
     @staticmethod
     def of(view: StoreView, queue_file_bytes: int | None = None) -> Sizes:
-        """Those that the broker is configured for, else of the files that are there, else
-        RocketMQ's own."""
+        """The configured sizes of the broker, otherwise the existing files', otherwise RocketMQ's own."""
         made_as = view.layout.made_as or _DEFAULTS
         seen = _Seen.of(view) if view.layout.made_as is None else _Seen()
         slots, entries = seen.index or (made_as.max_hash_slot_num, made_as.max_index_num)
@@ -127,7 +125,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """Sizes of the files that there are; None where there is none."""
+    """Sizes of the existing files; None without files."""
 
     queue_file_bytes: int | None = None
     batch_file_bytes: int | None = None
@@ -144,16 +142,15 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 def _common(sizes: list[int], multiple_of: int) -> int | None:
-    """The size that most have, of those that a file can have."""
+    """The most frequent size, of the sizes that a file can have."""
     whole = [size for size in sizes if size and size % multiple_of == 0]
     return max(set(whole), key=whole.count, default=None)
 
 
 def warnings(view: StoreView, order: Order) -> list[str]:
-    """What has to be guessed for an order, or is other than it was, a sentence each.
+    """Sentences on assumed sizes, and on differences between the store and an order.
 
-    Raises StoreError where a guess can't be safe, and where the store is not that of the
-    configuration that was given.
+    Raises StoreError where an assumption can't be safe, and where the store does not fit the given configuration.
     """
     if order.queues:
         _refuse_contradiction(view)
@@ -175,7 +172,7 @@ def _guesses(view: StoreView, order: Order, seen: _Seen, sizes: Sizes) -> list[s
     perhaps: list[str] = []
     if order.queues and view.database is None:
         if seen.queue_file_bytes is None and order.queue_file_bytes is None:
-            # Where there are queues of batches, these may be all that there ever were.
+            # Where there are queues of batches, there may never have been others.
             guessed = needed if seen.batch_file_bytes is None else perhaps
             guessed.append(f"mappedFileSizeConsumeQueue={sizes.queue_file_bytes}")
         if seen.batch_file_bytes is None and view.batch_topics:
@@ -207,7 +204,7 @@ def _refuse_unsafe(view: StoreView, seen: _Seen, guessed: list[str]) -> None:
 
 
 def _unusual(view: StoreView, seen: _Seen) -> str | None:
-    """How the broker's files differ from those of RocketMQ's defaults, so that others may, too."""
+    """Differences between the broker's files and RocketMQ's defaults, which show that others may differ, too."""
     index = _DEFAULTS.max_hash_slot_num, _DEFAULTS.max_index_num
     for name, size, usual in (
         ("CommitLog files", view.log_file_bytes, _DEFAULTS.mapped_file_size_commit_log),
@@ -222,7 +219,7 @@ def _unusual(view: StoreView, seen: _Seen) -> str | None:
 
 
 def _refuse_contradiction(view: StoreView) -> None:
-    """Queues must not be made of another kind than they were, or a broker would not see them."""
+    """Raise StoreError if queues would be of another kind than before: a broker would not see them."""
     made_as = view.layout.made_as
     if made_as is None:
         return
@@ -240,7 +237,7 @@ def _refuse_contradiction(view: StoreView) -> None:
 
 
 class _Target:
-    """Takes the place of all queues: hands on what is wanted, and notes what could not be put."""
+    """Receiver of entries, in place of all queues: passes on the wanted ones, and notes the queues that failed."""
 
     def __init__(self, queues: ConsumeQueues, wanted: Callable[[QueueKey], bool]) -> None:
         self._queues = queues
@@ -251,9 +248,9 @@ class _Target:
         self.stand_ins = 0
 
     def put(self, entries: Entries) -> None:
-        """Write the runs of the queues that are wanted and could be made so far.
+        """Write the runs of the wanted queues that have not failed.
 
-        Of a queue's runs each is put by itself: one that can't be put ends the queue.
+        Each run of a queue is put separately: a run that can't be put ends the queue.
         """
         rest = []
         for run in entries.each_run():
@@ -281,7 +278,7 @@ class _Target:
         self.ends[key] = run_end
         try:
             queue = self._queues.open(*key)
-        except (CorruptStore, MessageError) as error:  # no queue can have the topic's name
+        except (CorruptStore, MessageError) as error:  # the topic's name can't be a queue's
             self.left_out[key] = str(error)
             return
         if queue.max_offset != run_end:
@@ -291,7 +288,7 @@ class _Target:
 
 
 def _shortened(view: StoreView, target: _Target) -> dict[QueueKey, str]:
-    """The queues that would give queue offsets once more, and why."""
+    """The queues that would assign queue offsets again, with the reason."""
     return {
         (one.topic, one.queue_id): (
             f"the log has lost its messages from {one.first} on: `firearrow store repair` keeps their queue offsets"
@@ -302,12 +299,11 @@ def _shortened(view: StoreView, target: _Target) -> dict[QueueKey, str]:
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What is to be made, of what size, and by whom: ``workers`` or so many ``jobs``.
+    """The wanted queues and index, their sizes, and the ``workers``, or the number of ``jobs``.
 
-    ``only`` names the queues to make, by default all. ``sizes`` are those of the files that are
-    there, but for ``queue_file_bytes``. ``shortens`` says that queues may end before they did: else
-    one of which the log has lost the last messages is left as it is. ``on_warning`` is told of each
-    of the ``warnings`` before anything is made.
+    ``only`` names the queues to make, by default all. ``sizes`` are the existing files' sizes, but for
+    ``queue_file_bytes``. ``shortens`` says that queues may end earlier than before; otherwise a queue whose last
+    messages the log has lost is left as it is. ``on_warning`` gets each of the ``warnings`` before anything is made.
     """
 
     queues: bool = True
@@ -330,8 +326,8 @@ ALL: Final = Order()
 def rebuild(layout: Layout, clock: Clock, order: Order = ALL, *, to: Path | None = None) -> Rebuilt:
     """Rebuild queues, index or both, in place or below another directory.
 
-    In place the store is locked meanwhile. Raises StoreLocked while a broker runs, StoreError where
-    ``to`` has such files, and as ``warnings`` does.
+    In place the store stays locked for that time. Raises StoreLocked while a broker runs, StoreError where ``to`` has
+    such files, and the errors of ``warnings``.
     """
     with StoreView(layout) as view:
         corrected = layout._replace(corrections=proved(view)) if order.queues else layout
@@ -347,10 +343,10 @@ def rebuild(layout: Layout, clock: Clock, order: Order = ALL, *, to: Path | None
 
 
 def planned(layout: Layout, order: Order = ALL, *, to: Path | None = None) -> list[Planned]:
-    """Say which directories ``rebuild`` would make; nothing is written, and the log is not read.
+    """The directories that ``rebuild`` would make; nothing is written, and the log is not read.
 
-    Which kinds of queues there are to make is known from files and topics; whether the log has
-    messages of them is not. Raises what ``rebuild`` raises before it reads.
+    Files and topics show the kinds of queues, not whether the log has messages of them. Raises the errors that
+    ``rebuild`` raises before it reads.
     """
     with StoreView(layout) as view:
         if to is not None:
@@ -369,7 +365,7 @@ def planned(layout: Layout, order: Order = ALL, *, to: Path | None = None) -> li
 
 
 def _queue_directories(view: StoreView) -> dict[str, str]:
-    """The directories that queues of this store are made in, see ``_queues_in``, and of what."""
+    """The directories in which queues of this store are made, see ``_queues_in``, and their content."""
     if view.database is not None:
         return {view.database.name: "queues in RocksDB"}
     of_batches = {DIRECTORY: "queues of batches"} if view.batch_topics else {}
@@ -381,11 +377,11 @@ def _files_below(directory: Path) -> int:
 
 
 def rebuild_in_place(view: StoreView, clock: Clock, order: Order, kept: Path | None = None) -> Rebuilt:
-    """Make files beside the old ones and change their places; the caller has locked the store.
+    """Make files beside the old ones and replace these; the caller has locked the store.
 
-    Of the queues that are chosen, such as the log has nothing of go. A database is rebuilt as a
-    whole; what was not chosen, and what the log has nothing of, is taken from the old one. ``kept``
-    is where the old files go. What killed runs have left goes: as the store is locked, none runs.
+    Chosen queues without messages in the log are removed. A database is rebuilt as a whole: queues that were not
+    chosen, and queues without messages in the log, are copied from the old one. The old files go to ``kept``. Leftovers
+    of killed runs are removed: as the store is locked, no other run is active.
     """
     for left in view.root.glob(f".{_PURPOSE}-*"):
         if left.is_dir():
@@ -415,7 +411,7 @@ def rebuild_in_place(view: StoreView, clock: Clock, order: Order, kept: Path | N
 
 
 def _swap_queues(root: Path, fresh: Path, kept: Path, made: Rebuilt, only: frozenset[QueueKey]) -> set[QueueKey]:
-    """Give queues their new files; return which queues these are, and which have none any more."""
+    """Give queues their new files; return these queues, and the queues that no longer have any."""
     paths = [path for name in QUEUE_DIRECTORIES for path in sorted((fresh / name).glob("*/*"))]
     for path in paths:
         place = path.relative_to(fresh)
@@ -442,7 +438,7 @@ def _swap(place: Path, fresh: Path, kept: Path) -> None:
 
 
 def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
-    """Make the files below a directory that has none of them; durable on return."""
+    """Make the files below a directory without such files; durable on return."""
     _refuse_made(to)
     warned = _tell_warnings(view, order)
     to.mkdir(parents=True, exist_ok=True)
@@ -502,7 +498,7 @@ def _refuse_made(to: Path) -> None:
 
 
 def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | RocksConsumeQueues:
-    """Queues of the kind that the store has, below another directory."""
+    """Queues of the store's kind, below another directory."""
     database = view.database
     if database is None:
         return FileConsumeQueues(
@@ -510,14 +506,14 @@ def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | R
             sizes.queue_file_bytes,
             batch_file_bytes=sizes.batch_file_bytes,
             wants_batches=view.batch_topics.__contains__,
-            new_queues_max=math.inf,  # nobody waits for a round of these
+            new_queues_max=math.inf,  # no client waits for a round of these
         )
     compression = _DEFAULTS.rocksdb_compression_type
     return RocksConsumeQueues(to / database.name, to / "elsewhere", compression)
 
 
 def _take_rest(view: StoreView, queues: RocksConsumeQueues, target: _Target, only: frozenset[QueueKey] | None) -> None:
-    """Take the queues that were not made from the old database, as files stay where they are."""
+    """Copy the queues that were not made from the old database, as files stay where they are."""
     old = view.queues
     assert isinstance(old, RocksQueues)
     made = target.ends.keys() - target.left_out.keys()
@@ -527,7 +523,7 @@ def _take_rest(view: StoreView, queues: RocksConsumeQueues, target: _Target, onl
 
 
 def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[QueueKey], bool]:
-    """Tell whether a queue is to be made: chosen, or its topic not deleted."""
+    """Make a test whether a queue should be made: it is chosen, or its topic is not deleted."""
     configured = configured_topics(view)
     there = {topic for topic, _ in view.queues}
 
@@ -540,7 +536,7 @@ def _wanted(view: StoreView, only: frozenset[QueueKey] | None) -> Callable[[Queu
 
 
 def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
-    """Put what all records of the log lead to, in their order; return how many there were."""
+    """Put the entries and keys of all records of the log, in their order; return the number of records."""
     records = done = 0
     total = sum(file.size_bytes for file in view.log.files)
     seen = _Seen.of(view)
@@ -556,7 +552,7 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
         if len(part.entries.size):
             target.put(part.entries)
         if part.keys:
-            if unsafe:  # only now is to be seen that there are keys
+            if unsafe:  # only now a key has been found
                 _refuse_unsafe(view, seen, Sizes.of(view).of_index)
             index.put(*part.index_keys)
         records += part.records
@@ -568,18 +564,18 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
     return records
 
 
-# --- Keeps the notes for the next start true when queues or index are rebuilt in place ---
+# --- notes for the next start ---
 #
-#  ``closed.json`` (``inventory``) says what a closed store had, ``left-out-queues.tsv`` (``laggingqueues``) which
-# queues lack messages. A start rebuilds what does not fit them: of what was just made it must not. What they say of
-# all else still holds, as that the log ended further on.
+# ``closed.json`` (``inventory``) lists the content of a closed store, ``left-out-queues.tsv`` (``laggingqueues``) the
+# queues that lack messages. A start rebuilds queues that contradict them, and must not do so with rebuilt ones. The
+# other notes still hold, for example that the log ended later.
 
 
 def forget_made(layout: Layout, kept: Path, made: AbstractSet[QueueKey], *, index: bool) -> None:
-    """Have the notes say nothing of queues, and perhaps the index, that were rebuilt.
+    """Remove rebuilt queues, and perhaps the index, from the notes.
 
-    A queue that ends before what is noted of it as left out stays noted, for the next start. The
-    notes as they were go to ``kept``.
+    A queue that ends before its noted end stays noted as left out, for the next start. The earlier notes go to
+    ``kept``.
     """
     _forget_in_inventory(layout.root, kept, made, index=index)
     noted = LaggingFile(layout.root, OS_FILES)

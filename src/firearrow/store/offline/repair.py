@@ -1,17 +1,16 @@
-"""Mends a store: a plan of steps from what verification found, and its execution.
+"""Repair a store: a plan of steps from the findings of verification, and its execution.
 
-The plan is shown before anything happens. ``apply`` locks the store, so that no broker can run,
-keeps all that it replaces in ``.repair-<UTC time>`` with a manifest, and works in this order:
-strays out of the way, the log, queues and index from the log, configuration, checkpoint, timer.
-Each step leaves the store no worse if the next one fails. ``abort`` stays as it is: the next start
-looks at everything once more.
+The plan is shown before anything happens. ``apply`` locks the store, so that no broker can run, and keeps everything
+that it replaces in ``.repair-<UTC time>`` with a manifest. It works in this order: strays, the log, queues and index
+from the log, configuration, checkpoint, timer. Each step leaves the store no worse if the next one fails. ``abort``
+stays as it is: the next start checks everything once more.
 
-Bytes of the log are never lost by a repair: what is covered or cut is in the kept directory, under
-its name and position, and ``salvage`` reads it.
+A repair never loses bytes of the log. Covered or cut bytes are in the kept directory, under their name and position,
+and ``salvage`` reads them.
 
-A record that is whole but for its body or its CRC is served, so it is left as it is and named. To
-write another CRC would pass altered bytes for the original; to cover it takes a message away that
-consumers can read, and is done only where the caller asks for it (``cover_bodies``).
+A record that is whole but for its body or its CRC is served, so it is left as it is and named. Another CRC would pass
+altered bytes for the original. Covering the record takes a message away that consumers can read, and is done only where
+the caller asks for it (``cover_bodies``).
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ from firearrow.wire import fastjson
 
 _STRAYS: Final = {"log-stray-file", "index-stray", "queue-stray", "queue-kind"}
 _TIME_MS_MAX: Final = 1 << 42  # in the year 2109
-_FILES_MADE_MAX: Final = 64  # where more seem to be missing, a name is wrong
+_FILES_MADE_MAX: Final = 64  # if more seem to be missing, a name is wrong
 _TIMER_FILES: Final = ("timerlog", "timerwheel", "config/timercheck")
 _LOOPBACK: Final = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
 
 class Action(Enum):
-    """What a step does."""
+    """Kind of a step."""
 
     MOVE = "move away"
     EXTEND = "lengthen"
@@ -77,9 +76,9 @@ class Action(Enum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step: what is done to which bytes of which file, and what follows for users.
+    """One step: the change to bytes of a file, and its consequence for users.
 
-    ``source`` is what comes into the place of a restored file; ``queues`` are those to rebuild.
+    ``source`` is the file that replaces a restored one; ``queues`` are the queues to rebuild.
     """
 
     action: Action
@@ -95,8 +94,8 @@ class Step(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """The steps in order, none for a sound store.
 
-    ``given_again`` says of each queue whose queue offsets can't be kept from being given twice
-    which ones these are, and for whom it matters; ``apply`` must be told to go on then.
+    ``given_again`` has a sentence for each queue whose queue offsets would be assigned twice: the offsets, and the
+    affected groups. ``apply`` must be told to go on then.
     """
 
     store: str
@@ -111,7 +110,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What was done: where the old bytes are kept (None: no need), and the verdict afterwards."""
+    """Result of a repair: the directory of the old bytes (None where there are none), and the verdict afterwards."""
 
     kept: str | None
     steps: list[Step]
@@ -128,7 +127,7 @@ class _Patch(msgspec.Struct, frozen=True):
 
 
 class _Work(msgspec.Struct):
-    """The plan in making: steps, and what carrying them out needs beside them."""
+    """The unfinished plan: steps, and the data for their execution."""
 
     steps: list[Step] = []
     patches: dict[int, _Patch] = {}
@@ -147,9 +146,9 @@ def plan(
     cover_bodies: bool = False,
     replica: Replica | None = None,
 ) -> Plan:
-    """Verify a store and say what would repair it; nothing is changed.
+    """Verify a store and plan its repair; nothing is changed.
 
-    What is damaged in the log is had from a ``replica`` first, if there is one.
+    Right bytes for a damaged part of the log come from a ``replica`` first, if there is one.
     """
     look = _Look(layout, jobs, on_progress, cover_bodies=cover_bodies, replica=replica)
     verdict, work = look.plan()
@@ -168,12 +167,10 @@ def apply(
 ) -> Outcome:
     """Verify, repair and verify again. Raises StoreLocked while a broker runs.
 
-    Records that brokers serve with altered bytes are replaced by placeholders only with
-    ``cover_bodies``.
+    Placeholders replace records that brokers serve with altered bytes only with ``cover_bodies``.
 
-    Raises StoreError, having changed no message, where queue offsets would be given twice and
-    ``give_again`` does not accept it, and where queue files are to be made of which neither
-    configuration nor another file tells the size.
+    Raises StoreError, having changed no message, where queue offsets would be assigned twice and ``give_again`` does
+    not accept it. The same happens where neither configuration nor another file shows the size of queue files to make.
     """
     root = layout.root
     if not root.is_dir():
@@ -187,7 +184,7 @@ def apply(
         with StoreView(layout, owned=True) as view:
             for step in extended:
                 _extend(view.path_of(step.file or ""), view.log_file_bytes)
-        if extended:  # only now is to be seen what else there is to do
+        if extended:  # only now the other steps can be planned
             look.extended = True
             _, work = look.plan()
         if work.given_again and not give_again:
@@ -205,9 +202,9 @@ def apply(
 
 
 class _Look(msgspec.Struct):
-    """Looks at a store and plans; ``last_ms`` is then the store time of its last record.
+    """Verifies a store and plans; ``last_ms`` is afterwards the store time of its last record.
 
-    ``extended`` says that bytes of the log were missing and are zero by now.
+    ``extended`` says that bytes of the log were missing, and are zero now.
     """
 
     layout: Layout
@@ -220,9 +217,9 @@ class _Look(msgspec.Struct):
     last_ms: int = 0
 
     def plan(self) -> tuple[Verdict, _Work]:
-        """The verdict, and what is to be done.
+        """The verdict, and the steps.
 
-        Records that can be proved come first; all else is planned for the log as it is then.
+        Records that can be proved come first; the other steps are planned for the log after that.
         """
         with StoreView(self.layout, owned=self.owned) as view:
             verdict, evidence = self._examine(view)
@@ -248,14 +245,14 @@ class _Look(msgspec.Struct):
         return "" if self.replica is None else f"the replica {self.replica.name}"
 
     def _healed(self, view: StoreView, verdict: Verdict, evidence: Evidence) -> Healed:
-        """What a replica has in place of what is damaged."""
+        """The replica's bytes for damaged parts."""
         if self.replica is None:
             return Healed()
         stretches = damaged(view, verdict, evidence)
         return healed(view, stretches, evidence.log.end, self.replica)
 
     def _proved(self, view: StoreView, verdict: Verdict, evidence: Evidence, known: Healed) -> tuple[Correction, ...]:
-        """What the store itself proves of the rest."""
+        """The right bytes of other damaged parts that the store itself proves."""
         if verdict.sound:
             return ()
         if not known.corrections:
@@ -280,7 +277,7 @@ def _gaps(evidence: Evidence) -> list[tuple[int, int]]:
 
 
 def _disordered(verdict: Verdict) -> set[QueueKey]:
-    """The queues whose offsets the log does not have in order."""
+    """The queues whose offsets are not in order in the log."""
     return {
         (finding.topic, finding.queue_id or 0)
         for finding in verdict.findings
@@ -326,7 +323,7 @@ def _plan_all(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work
 
 
 def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work, source: str) -> None:
-    """Restore bytes of records that everything else proves, or a replica has."""
+    """Restore bytes of records that the rest of the store proves, or that a replica has."""
     for correction in corrections:
         file = view.log.find(correction.physical_offset)
         assert file is not None
@@ -342,7 +339,7 @@ def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work,
 
 
 def _plan_refused(view: StoreView, known: Healed, work: _Work, source: str) -> None:
-    """Say where a replica does not help; what else is done there comes later."""
+    """Report where a replica does not help; later steps repair that part."""
     for (start, end, _), why in known.refused:
         file = view.log.find(start)
         assert file is not None
@@ -352,9 +349,9 @@ def _plan_refused(view: StoreView, known: Healed, work: _Work, source: str) -> N
 
 
 def _plan_sizes(view: StoreView, work: _Work) -> None:
-    """Give files that were cut short their size again, and make those that are missing.
+    """Restore the size of files that were cut short, and make missing files.
 
-    All else is planned after that: a file of zeros reads as one that ends before its first record.
+    The other steps are planned after that: a file of zeros reads as a file that ends before its first record.
     """
     for before, file in pairwise(view.log.files):
         bases = range(before.base + view.log_file_bytes, file.base, view.log_file_bytes)
@@ -374,7 +371,7 @@ def _plan_sizes(view: StoreView, work: _Work) -> None:
 
 
 def _plan_log(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work) -> None:
-    """Cover damage that has records behind it; cut what has none."""
+    """Cover damage before other records; cut damage without records after it."""
     covered: list[tuple[int, int]] = [(gap.start, gap.end) for gap in evidence.log.gaps]
     for report in evidence.reports:
         covered += [(at, at + size) for at, size in report.bad_records]
@@ -412,7 +409,7 @@ def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
 
 
 def _plan_altered(view: StoreView, evidence: Evidence, work: _Work, look: _Look) -> None:
-    """Leave records that are served though their bytes are altered, unless told otherwise."""
+    """Leave records that are served though their bytes are altered, unless the caller wants them covered."""
     read_from = _rocketmq_reads_from(view, evidence, look.last_ms)
     for report in evidence.reports:
         for start, size in sorted(report.altered - report.bad_records):
@@ -424,7 +421,7 @@ def _plan_altered(view: StoreView, evidence: Evidence, work: _Work, look: _Look)
 
 
 def _is_where_told(view: StoreView, message: MessageView) -> bool:
-    """Tell whether no queue's entry contradicts what a record says of itself."""
+    """Tell whether no queue's entry contradicts a record's own place."""
     place = message.physical_offset, message.store_size
     queue: StoredQueue | None = view.queues.get((message.topic, message.queue_id))
     if queue is not None and entry_at(queue, message.queue_offset)[:2] == place:
@@ -433,12 +430,11 @@ def _is_where_told(view: StoreView, message: MessageView) -> bool:
 
 
 def _rocketmq_reads_from(view: StoreView, evidence: Evidence, last_ms: int) -> int:
-    """From where on RocketMQ reads the log when it starts.
+    """The offset from which RocketMQ reads the log when it starts.
 
-    Java: CommitLog#isMappedFileMatchedRecover. After a clean stop that is the file in which the
-    queues end, else the one that the checkpoint vouches for, or the database of queues. Where no
-    offset is in the checkpoint its time counts; it is not looked at here, so a place may be said to
-    be read that is not.
+    Java: CommitLog#isMappedFileMatchedRecover. After a clean stop that is the begin of the file in which the queues
+    end, otherwise of the file that the checkpoint, or the database of queues, vouches for. Without an offset in the
+    checkpoint its time counts, which is not considered here. So a place may count as read that is not.
     """
     known = evidence.log.end - 1
     if not view.clean:
@@ -489,7 +485,7 @@ def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
 
 
 def _lost_in(view: StoreView, start: int, end: int) -> list[Lost]:
-    """The messages that queues have in a stretch of the log; else what a record says itself."""
+    """The messages that queues have in a stretch of the log; otherwise the message of a record there."""
     lost = _entries_in(view, start, end)
     message = None if lost else read(view, start)
     if message is None or message.store_size != end - start:
@@ -514,7 +510,7 @@ def _entries_in(view: StoreView, start: int, end: int) -> list[Lost]:
 
 
 def _stamp(view: StoreView, start: int) -> Stamp:
-    """Store time of the record at a place, else of the last before it, else of the next."""
+    """Store time of the record at a place, otherwise of the last one before it, otherwise of the next."""
     there = read(view, start)
     if there is not None:
         return Stamp(there.store_timestamp_ms, _LOOPBACK)
@@ -534,7 +530,7 @@ def _stamp(view: StoreView, start: int) -> Stamp:
 
 
 def _choose_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
-    """Note which queues are to be built again, and whether the index is."""
+    """Note the queues to rebuild, and whether the index needs it."""
     for finding in verdict.findings:
         repair = INVARIANTS[finding.invariant].repair
         if repair is Repair.QUEUE and finding.severity is not Severity.NOTE:
@@ -546,7 +542,7 @@ def _choose_derived(view: StoreView, verdict: Verdict, work: _Work) -> None:
 
 
 def _plan_numbers(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work, *, extended: bool) -> None:
-    """Hold the queue offsets that the end of the log has lost, so that none is given twice."""
+    """Hold the queue offsets that the end of the log has lost, so that none is assigned twice."""
     merged: dict[QueueKey, QueueReport] = {}
     for report in evidence.reports:
         add_queues(merged, report.queues)
@@ -559,7 +555,7 @@ def _plan_numbers(view: StoreView, verdict: Verdict, evidence: Evidence, work: _
     told = {(one.topic, one.queue_id) for one in numbers}
     for key in sorted(work.rebuild & merged.keys() - told):
         last = merged[key].numbers[-1][1]
-        if ends[key] < last:  # it goes back in the log, and stays as it is
+        if ends[key] < last:  # the queue goes back in the log, and stays as it is
             numbers.append(Given(key[0], key[1], ends[key], last, (), alone=False))
     held: list[Given] = []
     for one in numbers:
@@ -577,12 +573,12 @@ def _plan_numbers(view: StoreView, verdict: Verdict, evidence: Evidence, work: _
 
 
 def _goes_back(report: QueueReport) -> bool:
-    """Tell whether queue offsets go back in the log: then the queue can't be built again."""
+    """Tell whether queue offsets go back in the log: then the queue can't be rebuilt."""
     return any(first < end for (_, end), (first, _) in pairwise(report.numbers))
 
 
 def _end_made(view: StoreView, key: QueueKey, report: QueueReport) -> int:
-    """Where a queue ends after a rebuild."""
+    """End of a queue after a rebuild."""
     queue = view.queues.get(key)
     if _goes_back(report):
         return 0 if queue is None else queue.end
@@ -627,7 +623,7 @@ def _plan_derived(view: StoreView, work: _Work) -> None:
 
 
 def _made(work: _Work) -> Order:
-    """What is made whose size a broker insists on: it starts with any index."""
+    """The order for parts whose size a broker checks: it starts with any index."""
     return Order(queues=work.database or bool(work.rebuild), index=False)
 
 
@@ -658,7 +654,7 @@ def _plan_timer(view: StoreView, work: _Work) -> None:
 
 
 def _plan_rest(verdict: Verdict, work: _Work) -> None:
-    """Name what nothing is done about."""
+    """Name the findings without a repair."""
     for finding in verdict.findings:
         row = INVARIANTS[finding.invariant]
         if row.repair in (Repair.NONE, Repair.OFFSET) and row.id != "root-stray":
@@ -671,8 +667,9 @@ def _plan_rest(verdict: Verdict, work: _Work) -> None:
 
 
 def _restored(path: Path, copy: Path) -> bytes:
-    """What a copy of a configuration file holds, with what has changed since by a journal, which
-    does not follow on the copy."""
+    """The content of a copy of a configuration file, with the changes from a journal that does not follow on the
+    copy.
+    """
     data, part = copy.read_bytes(), PARTS.get(path.name)
     if part is None:
         return data
@@ -687,7 +684,7 @@ def _write_at(path: Path, position: int, data: bytes) -> None:
 
 
 def _carry_out(view: StoreView, work: _Work, kept: Path, clock: Clock, last_ms: int) -> dict[str, str]:
-    """Do all steps; return the queues that could not be built again, with the reason."""
+    """Do all steps; return the queues that could not be rebuilt, with the reason."""
     if all(step.action is Action.LEAVE for step in work.steps):
         return {}
     left_out: dict[str, str] = {}
@@ -722,7 +719,7 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_
             write_synced(path, _restored(path, view.path_of(step.source)))
         case _:
             fresh = _sane(view.checkpoint, last_ms, view.log.files[-1].end)
-            for file in view.log.files:  # it says that all of them are on the disk
+            for file in view.log.files:  # the checkpoint says that all of them are on the disk
                 OS_FILES.sync_file(view.path_of(file.path))
             if path.exists():
                 keeper.copy(path)
@@ -731,7 +728,7 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_
 
 
 def _rebuild(layout: Layout, work: _Work, step: Step, kept: Path, clock: Clock) -> dict[str, str]:
-    with StoreView(layout, owned=True) as view:  # the log as it is by now
+    with StoreView(layout, owned=True) as view:  # the log as it is now
         index = step.file == "index"
         only = frozenset(work.rebuild) if step.queues else None
         order = Order(not index, index, only, shortens=True, sizes=Sizes.of(view))
@@ -740,10 +737,10 @@ def _rebuild(layout: Layout, work: _Work, step: Step, kept: Path, clock: Clock) 
 
 
 def _sane(old: Checkpoint, last_ms: int, log_end: int) -> Checkpoint:
-    """The checkpoint without what can't be: zero vouches for nothing, so more is looked at.
+    """The checkpoint without impossible values: zero vouches for nothing, so more is checked.
 
-    That the log was on the disk is still said: where no checkpoint does, an unclean start takes the
-    first altered body for the torn end of the log.
+    It still says that the log was on the disk. Without such a checkpoint, an unclean start takes the first altered body
+    for the torn end of the log.
     """
 
     def time(value: int) -> int:

@@ -1,20 +1,17 @@
-"""What damaged records of the log must have been, as far as the rest of the store proves it.
+"""Right bytes of damaged records of the log, where the rest of the store proves them.
 
-A body has its CRC, a record is the sum of its parts, says where it is, and its queue's entry says
-how large it is and which topic, queue and queue offset it belongs to. So most fixed fields are told
-twice. A field that disagrees with all that is told elsewhere gets the one value with which
-everything agrees: size, magic, physical offset, the kinds of hosts and of transaction, the upper
-halves of ports, the length of body, topic or properties, the topic, queue id and queue offset. A
-body can't be proved, nor what only the record itself says (times, flags, what is in the
-properties).
+A body has its CRC. A record is the sum of its parts and holds its place, and its queue's entry holds its size, topic,
+queue and queue offset. So the store holds most fixed fields twice. A field that disagrees with all other sources gets
+the one value that agrees with all of them: size, magic, physical offset, the kinds of hosts and of transaction, the
+upper halves of ports, the length of body, topic or properties, the topic, queue id and queue offset. A body can't be
+proved, nor fields that only the record has (times, flags, the content of properties).
 
-An entry is believed where it can be: its place in the queue's file is its queue offset. It may also
-be that of another record, in place of a message that was lost (a stand-in), so a record whose own
-entry is there is left as it is. Where a queue's entry is damaged too, the queue's records before
-and behind prove the queue offset of the one between them.
+An entry is believed if it is possible: its place in the queue's file is its queue offset. It may also be another
+record's entry, in place of a lost message (a stand-in). So a record whose own entry exists is left as it is. Where a
+queue's entry is damaged, too, the queue's neighbouring records prove the queue offset of the record between them.
 
-Nothing is written here: ``Layout.corrections`` has what is to be written, and a view of that layout
-shows the log as if it were.
+Nothing is written here: ``Layout.corrections`` are the bytes to write, and a view of that layout shows the log as if
+they were written.
 """
 
 from __future__ import annotations
@@ -55,18 +52,18 @@ _HOSTS: Final = (0, BORN_HOST_V6, STORE_HOST_V6, HOSTS_V6_MASK)
 _QUEUE_ID_AT: Final = 12
 _PLACE_AT: Final = 20  # queue offset and physical offset
 _SYS_FLAG_AT: Final = 36
-_HEAD_BYTES: Final = 88  # with hosts of IPv4
+_HEAD_BYTES: Final = 88  # with IPv4 hosts
 _Span = tuple[int, int]
 
 
 def proved(
     view: StoreView, gaps: Iterable[_Span] | None = None, disordered: AbstractSet[QueueKey] = frozenset()
 ) -> tuple[Correction, ...]:
-    """The records that are damaged and can be proved, as they must have been.
+    """The damaged records that can be proved, with their right bytes.
 
-    ``gaps`` are the stretches of the log without records, if the caller knows them: else they are
-    looked for where a queue's entry does not fit its record, and only then. ``disordered`` are the
-    queues whose offsets the log does not have in order, as far as the caller knows.
+    ``gaps`` are the stretches of the log without records, if the caller knows them. Otherwise they are looked for, but
+    only if a queue's entry does not fit its record. ``disordered`` are the queues that, for all that the caller knows,
+    have offsets out of order in the log.
     """
     told = {claim.physical_offset: claim for claim in _suspects(view)}
     for claim in _out_of_order(view, disordered):
@@ -86,7 +83,7 @@ def proved(
 
 
 def _suspects(view: StoreView) -> Iterator[Lost]:
-    """What entries say that does not hold of the record that they point at."""
+    """Claims of entries that do not hold for their records."""
     files = view.log.files
     bases = np.array([file.base for file in files], np.int64)
     ends = np.array([file.end for file in files], np.int64)
@@ -109,9 +106,9 @@ def _suspects(view: StoreView) -> Iterator[Lost]:
 def _sized_by_record(
     view: StoreView, file: StoreFile, key: QueueKey, queue_offset: int, physical_offset: int
 ) -> Iterator[Lost]:
-    """What an entry without a size that can be says of a record of its queue: its queue offset.
+    """The queue offset of a record, from an entry of its queue with an impossible size.
 
-    It leads to the very begin of that record, so its physical offset is what was written.
+    The entry leads to the exact begin of that record, so its physical offset is right.
     """
     at = physical_offset - file.base
     columns = scan(view.maps.of(file), at, file.size_bytes, 1)
@@ -143,13 +140,15 @@ def _unlike(
 
 
 def _tells_the_place(view: StoreView, key: QueueKey) -> bool:
-    """Tell whether records behind a queue's entries have its name: those of LMQs have that of
-    their topic. A queue of batches counts in another way."""
+    """Tell whether the records of a queue's entries have the queue's name.
+
+    Records of LMQs have their topic's name, and a queue of batches counts differently.
+    """
     return not is_lmq(key[0]) and key[0] not in view.batch_topics
 
 
 def _out_of_order(view: StoreView, keys: AbstractSet[QueueKey]) -> Iterator[Lost]:
-    """Records whose queue offset is another than those of their neighbours leave room for."""
+    """Records whose queue offset does not fit between their neighbours'."""
     wanted = {key for key in keys if _tells_the_place(view, key)}
     if not wanted:
         return
@@ -180,8 +179,7 @@ def _out_of_order(view: StoreView, keys: AbstractSet[QueueKey]) -> Iterator[Lost
 
 
 def _in_gap(view: StoreView, gap: _Span, told: dict[int, Lost]) -> Iterator[Correction]:
-    """The records of a gap: where entries say that there are some, and side by side from a place
-    that must be the begin of one."""
+    """The records of a gap: where entries lead to, and side by side from the certain begin of a record."""
     at, end = gap
     places = sorted(place for place in told if at <= place < end)
     while at < end:
@@ -197,7 +195,7 @@ def _in_gap(view: StoreView, gap: _Span, told: dict[int, Lost]) -> Iterator[Corr
 
 
 def _restored(view: StoreView, at: int, end: int, claim: Lost | None) -> bytes | None:
-    """The one record that can have been at a place; None if there is no such."""
+    """The only possible record at a place; None without one."""
     stored = view.log_bytes(at, end - at)
     if claim is not None:
         sizes = [claim.size]
@@ -215,7 +213,7 @@ def _restored(view: StoreView, at: int, end: int, claim: Lost | None) -> bytes |
 
 
 def _candidates(stored: bytes, at: int, claim: Lost | None) -> set[bytes]:
-    """The records in which all agrees, that differ from what is stored in as little as possible."""
+    """The consistent records that differ least from the stored bytes."""
     flags = int.from_bytes(stored[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big", signed=True)
     hosts = flags & HOSTS_V6_MASK
     for kinds in ((hosts,), tuple(other for other in _HOSTS if other != hosts)):
@@ -236,20 +234,20 @@ def _candidates(stored: bytes, at: int, claim: Lost | None) -> set[bytes]:
 
 
 def _put_place(record: bytearray, claim: Lost) -> None:
-    """Give a record the queue and queue offset that its entry tells; it is for consumers, then."""
+    """Give a record the queue and queue offset of its entry; then it is for consumers."""
     _I32.pack_into(record, _QUEUE_ID_AT, claim.queue_id)
     _I64.pack_into(record, _PLACE_AT, claim.queue_offset)
     flags = int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big", signed=True)
     if flags & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT):
         return
     v6 = (flags & BORN_HOST_V6 != 0) + (flags & STORE_HOST_V6 != 0)
-    of_half = any(record[76 + 12 * v6 : 84 + 12 * v6])  # only a commit says where its half is
+    of_half = any(record[76 + 12 * v6 : 84 + 12 * v6])  # only a commit holds the place of its half
     kind = TRANSACTION_COMMIT if of_half else TRANSACTION_NONE
     _I32.pack_into(record, _SYS_FLAG_AT, flags & ~TRANSACTION_MASK | kind)
 
 
 def _put_ports(record: bytearray, hosts: int) -> None:
-    """Make the upper halves of both ports zero, which they always are."""
+    """Make the upper halves of both ports zero, as they always are."""
     born = 12 * (hosts & BORN_HOST_V6 != 0)
     stored = 12 * (hosts & STORE_HOST_V6 != 0)
     for at in (52 + born, 68 + born + stored):
@@ -259,7 +257,7 @@ def _put_ports(record: bytearray, hosts: int) -> None:
 def _with_other_parts(record: bytearray, magic: int, hosts: int, claim: Lost | None) -> Iterator[bytearray]:
     """A record as it is, and with another length of a part or another topic."""
     yield record
-    if claim is None or not any(record[40:64]):  # without times and hosts it was never written
+    if claim is None or not any(record[40:64]):  # without times and hosts the record was never written
         return
     text = topic_field(claim.topic)[1]
     if (magic == MAGIC_V2) != (topic_field(claim.topic)[0] == MAGIC_V2):
@@ -283,8 +281,9 @@ def _with_other_parts(record: bytearray, magic: int, hosts: int, claim: Lost | N
 
 
 def _agrees(record: bytearray, claim: Lost | None) -> bool:
-    """Tell whether a record is the sum of its parts, its texts and checksums hold, and it has the topic
-    that its entry tells."""
+    """Tell whether a record is consistent: its parts add up, its texts and checksums hold, and it has its entry's
+    topic.
+    """
     data = bytes(record)
     columns = scan(data, 0, len(data), 1)
     if not len(columns) or columns.end != len(data):
@@ -297,11 +296,11 @@ def _agrees(record: bytearray, claim: Lost | None) -> bool:
     return verify_crc_property(data) is not False
 
 
-# --- records that say they belong elsewhere ---
+# --- records with another place than theirs ---
 
 
 def _misplaced(view: StoreView, claim: Lost) -> Iterator[Correction]:
-    """A record that is sound but for the place in a queue that it states."""
+    """A record that is sound but for its stated place in a queue."""
     stored = view.log_bytes(claim.physical_offset, claim.size)
     if not _tells_the_place(view, (claim.topic, claim.queue_id)):
         return
@@ -318,8 +317,10 @@ def _misplaced(view: StoreView, claim: Lost) -> Iterator[Correction]:
 
 
 def _served(stored: bytes, columns: Columns, claim: Lost) -> set[bytes]:
-    """A record with an altered body that a broker finds by its entry all the same, with the place
-    that this tells: brokers look at topic and queue offset, but dispatch at all of the place."""
+    """A record with an altered body that a broker still finds by its entry, with the entry's place.
+
+    Brokers check topic and queue offset when they read, but dispatch checks the whole place.
+    """
     [topic] = columns.slices(columns.topic_start, columns.topic_size)
     if topic != claim.topic.encode() or int(columns.queue_offset[0]) != claim.queue_offset:
         return set()
@@ -329,14 +330,16 @@ def _served(stored: bytes, columns: Columns, claim: Lost) -> set[bytes]:
 
 
 def _stands_in(view: StoreView, claim: Lost, columns: Columns) -> bool:
-    """Tell whether the entry may be that of another message of the queue, or out of its order: one whose
-    neighbours are not on both sides of it, or of a later message whose own is damaged."""
+    """Tell whether the entry may be another message's, or out of order.
+
+    Its neighbours are not on both sides of it then, or it is the entry of a later message whose own is damaged.
+    """
     queue = view.queues[claim.topic, claim.queue_id]
     here = claim.physical_offset
     for step in (-1, 1):
         there, size, _ = entry_at(queue, claim.queue_offset + step)
         if not 0 < size < PRE_BLANK_SIZE or view.log.find(there) is None:
-            continue  # it is damaged itself
+            continue  # the neighbour's entry is damaged
         if (there - here) * step <= 0:
             return True
     number = int(columns.queue_offset[0])
@@ -346,8 +349,10 @@ def _stands_in(view: StoreView, claim: Lost, columns: Columns) -> bool:
 
 
 def _has_entry(view: StoreView, claim: Lost, columns: Columns) -> bool:
-    """Tell whether a record states another place, and the queue there has its entry: then the one that
-    makes the claim is a stand-in, or damaged."""
+    """Tell whether a record states another place where the queue has its entry.
+
+    Then the entry that claims it is a stand-in, or damaged.
+    """
     [topic] = columns.slices(columns.topic_start, columns.topic_size)
     key = topic.decode("utf-8", "replace"), int(columns.queue_id[0])
     queue: StoredQueue | None = view.queues.get(key)

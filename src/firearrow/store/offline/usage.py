@@ -1,7 +1,7 @@
-"""What a store holds and how much of the disk each topic takes, from one pass over the log.
+"""Disk space of a store and its topics, and the reasons why retention keeps files.
 
-A shared log has no directory per topic, so "how much disk does this topic use" is answered by
-reading the sizes of all its records; what its queues take comes on top.
+A shared log has no directory per topic. So the disk space of a topic comes from one pass over the log that reads the
+sizes of all its records; the entries of its queues are added.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from firearrow.store.segments import Segments
 
 
 class QueueStat(msgspec.Struct, frozen=True):
-    """One queue: its records in the log, their bytes there, and what messages consumers can read.
+    """One queue: its records in the log, their bytes there, and the messages that consumers can read.
 
     A record is a message, but in queues of batches it may hold several.
     """
@@ -59,10 +59,10 @@ class QueueStat(msgspec.Struct, frozen=True):
 
 
 class TopicStat(msgspec.Struct, frozen=True):
-    """One topic; ``disk_bytes`` are those of its records and its queues' entries together.
+    """One topic; ``disk_bytes`` are the bytes of its records and its queues' entries together.
 
-    Half messages and other records without a place in a queue count as records too. The rate is
-    over the topic's own time span, None where that is shorter than a second.
+    Half messages and other records without a place in a queue count as records, too. The rate is over the topic's own
+    time span, None where that is shorter than a second.
     """
 
     topic: str
@@ -111,7 +111,7 @@ class _Tally:
     max_offset: int = 0
 
     def add(self, columns: Columns, rows: Ints, messages: Ints | None = None) -> None:
-        """Count some rows; ``messages`` are those of each record of a topic with batches."""
+        """Count some rows; ``messages`` are the message counts of the records of a topic with batches."""
         store_ms = columns.store_ms[rows]
         self.first_ms = self.first_ms or int(store_ms[0])
         self.last_ms = int(store_ms[-1])
@@ -128,7 +128,7 @@ class _Tally:
 
 
 def stat(layout: Layout, on_progress: OnProgress | None = None) -> StoreStat:
-    """Read all records of a store. Raises StoreError where there is none."""
+    """Read all records of a store. Raises StoreError where the directory holds none."""
     with StoreView(layout) as view:
         tallies: dict[QueueKey, _Tally] = {}
         whole = _Tally()
@@ -241,7 +241,7 @@ def _rate(tally: _Tally) -> float | None:
 
 
 def _configured(view: StoreView) -> dict[str, int]:
-    """How many topics, groups and offsets are configured."""
+    """Count the configured topics, groups and offsets."""
     tables = [
         (OFFSETS, "topics_consumed", "offsetTable"),
         (DELAYS, "delay_levels", "offsetTable"),
@@ -256,10 +256,10 @@ def _configured(view: StoreView) -> dict[str, int]:
     return counts
 
 
-# --- Why the CommitLog files of a store are still there: what retention decides, as a report ---
+# --- retention ---
 #
-#  The store may be open or not; nothing is changed. Where consumer groups are comes from
-# ``config/consumerOffset.json``, as it was last saved.
+# The store may be open or not; nothing is changed. The committed offsets of groups come from
+# ``config/consumerOffset.json`` as it was last saved.
 
 
 _HOUR_MS: Final = 3_600_000
@@ -267,7 +267,7 @@ _BLOCK_BYTES: Final = 512  # the unit of st_blocks on every system
 
 
 class FileReport(msgspec.Struct, frozen=True, rename="camel"):
-    """One CommitLog file in a report; times in ms, ``frees_bytes`` is what it holds on the disk."""
+    """One CommitLog file in a report; times in ms, ``frees_bytes`` is its space on the disk."""
 
     file: str
     last_message_ms: int
@@ -279,7 +279,7 @@ class FileReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RetentionReport(msgspec.Struct, frozen=True, rename="camel"):
-    """Why the files of a store are still there."""
+    """Reasons why the files of a store are kept."""
 
     commit_log: str
     now_ms: int
@@ -293,8 +293,8 @@ class RetentionReport(msgspec.Struct, frozen=True, rename="camel"):
 def why_not_deleted(config: StoreConfig, clock: Clock, fs: FileSystem | None = None) -> RetentionReport:
     """Report on each CommitLog file of a store.
 
-    File sizes are those that are found, whatever the configuration says.
-    Raises CorruptStore when the log's files don't make a log, OSError when they can't be read.
+    The sizes of files are the existing ones, whatever the configuration says. Raises CorruptStore when the log's files
+    don't make a log, OSError when they can't be read.
     """
     fs = fs or ReadOnlyFiles()
     progress = list(_consumed(config.root_path))
@@ -317,7 +317,7 @@ def why_not_deleted(config: StoreConfig, clock: Clock, fs: FileSystem | None = N
 
 
 def _consumed(root: Path) -> Iterator[Consumed]:
-    """How far groups are, as far as the files can be read; without theirs all groups count."""
+    """The committed offsets of groups, as far as the files can be read; without the file of groups all groups count."""
     committed: dict[str, dict[int, int]] = {}
     directory = root / "config"
     offsets = _known(consumer_offsets, directory)
@@ -344,8 +344,10 @@ def _files_in(directory: Path) -> list[Path]:
 
 
 def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQueues:
-    """The queues of either kind, as they are. Raises ConfigError where they are in RocksDB,
-    and its package is missing."""
+    """The queues of either kind.
+
+    Raises ConfigError where they are in RocksDB, and its package is missing.
+    """
     with StoreView(Layout(config.root_path, made_as=config), owned=True) as view:
         database = view.rocks_directory
     if database is not None:
@@ -363,7 +365,7 @@ def _queues(config: StoreConfig, fs: FileSystem) -> FileConsumeQueues | RocksQue
 
 
 def _file_bytes(directory: Path) -> int:
-    """How large the files of queues are, 0 without any."""
+    """The size of a queue file, 0 without any."""
     return next((path.stat().st_size for path in directory.glob("*/*/[0-9]*")), 0)
 
 

@@ -1,10 +1,9 @@
-"""Verifies a store: every invariant of ``firearrow.store.offline.findings``, in one pass.
+"""Verify a store: every invariant of ``firearrow.store.offline.findings``, in one pass.
 
-Stretches of the log, IndexFiles and the files of queues are looked at each by itself, in several
-processes if that pays (``pieces``); the log's records with their share of queues and index. What is
-left to settle of the reports is little: whether they fit, and what no record accounts for. Beside a
-running broker the end is taken once: what grew meanwhile, and what the broker has not written yet,
-is no finding.
+Stretches of the log, IndexFiles and the files of queues are separate pieces, in several processes if that pays
+(``pieces``). The records of a stretch are compared with their entries in queues and index. Little is left for the
+reports together: whether they fit, and entries without records. Beside a running broker the end of the log is read
+once. Later growth, and parts that the broker has not written yet, are no finding.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from firearrow.store.offline.queuestructure import check_database, look_at_queue
 from firearrow.store.offline.view import Layout, StoreView
 from firearrow.store.reading.entries import QueueKey
 
-_QUEUES_A_PIECE: Final = 32  # a queue's files have some MB, most of them little in them
+_QUEUES_A_PIECE: Final = 32  # a queue's files have some MB, mostly with few entries
 
 
 class IndexName(NamedTuple):
@@ -42,11 +41,10 @@ class QueueKeys(NamedTuple):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What verification says of a store; ``sound`` if nothing is damaged.
+    """Result of a verification; ``sound`` if nothing is damaged.
 
-    ``skipped`` names what could not be looked at, and why. ``undispatched`` counts the
-    messages that the log has and the queues lack at their ends, as is to be expected: a running
-    broker, or else the next start, dispatches them.
+    ``skipped`` names parts that could not be checked, with the reason. ``undispatched`` counts the messages that the
+    log has and the ends of queues lack. This is expected: a running broker, or the next start, dispatches them.
     """
 
     store: str
@@ -67,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def behind(self) -> str:
-        """What there is to say of messages that the queues lack; nothing if there are none."""
+        """A sentence on the messages that the queues lack; empty if there are none."""
         if not self.undispatched:
             return ""
         text = f"{self.undispatched} messages of the log are behind where the queues end: "
@@ -75,7 +73,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class LogState(msgspec.Struct, frozen=True):
-    """Where the log ends, and its stretches without records: damaged ones, and those behind it."""
+    """End of the log, and its stretches without records: damaged ones, and the ones after the end."""
 
     end: int
     gaps: list[GapReport]
@@ -91,10 +89,10 @@ def verify(
     workers: Workers | None = None,
     stretch_bytes: int = STRETCH_BYTES,
 ) -> Verdict:
-    """Look at a whole store. Raises StoreError where there is none.
+    """Verify a whole store. Raises StoreError where the directory holds none.
 
-    ``owned`` says that the caller holds the store's lock itself. The log is read in stretches, by
-    ``workers`` or so many ``jobs``.
+    ``owned`` says that the caller holds the store's lock itself. The log is read in stretches, by ``workers`` or in
+    ``jobs`` processes.
     """
     with StoreView(layout, owned=owned) as view:
         workers = workers or workers_for(view, jobs)
@@ -102,7 +100,7 @@ def verify(
 
 
 class Evidence(NamedTuple):
-    """What a verdict rests on, for whoever repairs."""
+    """Facts behind a verdict, for a repair."""
 
     reports: list[FileReport]
     log: LogState
@@ -111,7 +109,7 @@ class Evidence(NamedTuple):
 def examine(
     view: StoreView, workers: Workers, on_progress: OnProgress | None = None, stretch_bytes: int = STRETCH_BYTES
 ) -> tuple[Verdict, Evidence]:
-    """Look at a whole store; give the verdict and what it rests on."""
+    """Verify a whole store; return the verdict and its evidence."""
     findings = Findings()
     looks = _look(view, workers, stretch_bytes, on_progress)
     reports = looks.reports
@@ -163,7 +161,7 @@ Look = FileReport | IndexLook | list[Finding] | None
 
 
 class _Looks(NamedTuple):
-    """What the pieces were found to be: files of the log, IndexFiles, files of queues."""
+    """Results of the pieces: files of the log, IndexFiles, files of queues."""
 
     reports: list[FileReport]
     index_files: list[IndexLook]
@@ -171,7 +169,7 @@ class _Looks(NamedTuple):
 
 
 def pieces_of(view: StoreView, stretch_bytes: int) -> list[Piece]:
-    """What there is to look at; what takes longest comes first."""
+    """The pieces of a store; the longest work comes first."""
     keys = list(view.queues)
     return [
         *(IndexName(file.name) for file in view.index.files),
@@ -181,7 +179,7 @@ def pieces_of(view: StoreView, stretch_bytes: int) -> list[Piece]:
 
 
 def look_at(view: StoreView, piece: Piece) -> Look:
-    """Look at one piece; None if the file is gone by now."""
+    """Verify one piece; None if its file has been deleted."""
     match piece:
         case Stretch():
             return check_stretch(view, piece)
@@ -192,7 +190,7 @@ def look_at(view: StoreView, piece: Piece) -> Look:
 
 
 def _look(view: StoreView, workers: Workers, stretch_bytes: int, on_progress: OnProgress | None) -> _Looks:
-    """Look at all pieces, and join the stretches of each file of the log."""
+    """Verify all pieces, and join the stretches of each file of the log."""
     pieces = pieces_of(view, stretch_bytes)
     total = sum(file.size_bytes for file in view.log.files)
     done = 0
@@ -211,13 +209,13 @@ def _look(view: StoreView, workers: Workers, stretch_bytes: int, on_progress: On
                 on_progress(done, total)
     for parts in stretches_of.values():
         whole = [part for part in parts if part is not None]
-        if len(whole) == len(parts):  # else the file was deleted meanwhile
+        if len(whole) == len(parts):  # otherwise the file has been deleted
             looks.reports.append(join_stretches(view, whole))
     return looks
 
 
 def log_state(reports: list[FileReport]) -> LogState:
-    """Settle where the log ends: behind the last record that stands where it belongs."""
+    """Find the end of the log: after the last record that is in its place."""
     full = [number for number, report in enumerate(reports) if report.records]
     if not full:
         start = reports[0].base if reports else 0
@@ -268,7 +266,7 @@ def _gap(view: StoreView, gap: GapReport, invariant: str, text: str, findings: F
 
 
 def _seams(view: StoreView, reports: list[FileReport], end: int, findings: Findings) -> None:
-    """Look at what goes from one file to the next: blanks, and store times."""
+    """Verify the transitions between files: blanks, and store times."""
     for report, after in pairwise(reports):
         reached = max([report.end_offset, *(gap.end for gap in report.gaps)])
         file = view.log.find(report.base)

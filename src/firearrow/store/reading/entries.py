@@ -21,7 +21,7 @@ QUEUE_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("ta
 
 QueueKey = tuple[str, int]
 Span = tuple[int, int]
-"""From a number up to, and without, another."""
+"""From a number to before another."""
 
 
 class Entries(NamedTuple):

@@ -24,7 +24,7 @@ from firearrow.store.scan import Ints
 
 ROW: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")])
 DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
-"""Where in a store the database may be."""
+"""Directories of a store that may hold the database."""
 _ROWS_A_STEP: Final = 65_536
 _STRAYS_MAX: Final = 100  # keys that are named
 

@@ -40,7 +40,7 @@ class RecordRun(NamedTuple):
 Look = Callable[[int], tuple[Buffer, int]]
 """Gives the bytes of a file from an offset of the log on, see ``pieces``."""
 OnStop = Callable[[int, Stop], Generator[P, None, int | None]]
-"""Called with the offset where the records stop, and the reason: gives what else is to be known of that place, and
+"""Called with the offset where the records stop, and the reason: yields items that describe that place, and
 returns the offset where the walk goes on, None for its end."""
 
 
