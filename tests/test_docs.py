@@ -58,9 +58,9 @@ def test_every_key_is_documented(struct: type) -> None:
 def test_every_command_and_option_is_documented() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for command in commands():
-        assert f"## {command.name}\n" in text
-        missing = [option.text for option in command.options if not option.help]
-        assert not missing, f"{command.name}: options without help"
+        assert f"## {command.prog}\n" in text
+        missing = [option.dest for option in command.arguments if not option.help]
+        assert not missing, f"{command.prog}: options without help"
 
 
 def test_an_index_leads_to_every_page() -> None:

@@ -1,7 +1,5 @@
 """Write the generated parts of `docs/`; `tests/test_docs.py` checks that they are up to date.
 
-The file of help texts (`firearrow.cli.helpdata`) is generated as well.
-
 A generated part stands between two comments that name it:
 
     <!-- generated: store keys -->
@@ -11,20 +9,15 @@ A generated part stands between two comments that name it:
 
 import re
 import sys
+from argparse import Action
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cyclopts import App
-
 from firearrow.broker.config import BrokerConfig
-from firearrow.cli.app import build_app
-from firearrow.cli.commands import COMMANDS, PROGRAM
-from firearrow.cli.described import Described, Option, described, subcommands
+from firearrow.cli.commands import PROGRAM, TOP, CommandGroup
 from firearrow.cli.examples import EXAMPLES
-from firearrow.cli.helpdata import FILE as HELP_FILE
-from firearrow.cli.helpdata import as_json
 from firearrow.cli.mqadmin.table import ROWS, Row
-from firearrow.cli.summaries import as_sentence
+from firearrow.cli.parser import CommandParser, named
 from firearrow.config.demands import DEMANDS
 from firearrow.config.table import Key, ServerConfig, keys
 from firearrow.controller.config import ControllerConfig
@@ -71,40 +64,26 @@ def option_tables() -> str:
     return "\n".join(_option_table(command) for command in commands())
 
 
-def commands() -> Iterator[Described]:
-    """Yield every command of the command line except `mqadmin`'s; for a group, its subcommands."""
-    app = build_app()
-    for row in COMMANDS:
-        yield from _commands(app[row.name], f"{PROGRAM} {row.name}")
+def commands(group: CommandGroup = TOP, name: str = PROGRAM) -> Iterator[CommandParser]:
+    """Yield the parser of every command of the command line except `mqadmin`'s; for a group, its subcommands."""
+    for word, command in group.commands.items():
+        loaded = command.load()
+        parser = CommandParser(f"{name} {word}", command.summary, loaded)
+        if parser.function is not None:
+            yield parser
+        if isinstance(loaded, CommandGroup):
+            yield from commands(loaded, parser.prog)
 
 
-def _commands(app: App, name: str) -> Iterator[Described]:
-    if app.default_command is not None:
-        yield described(app, name)
-    for command in subcommands(app):
-        yield from _commands(app[command], f"{name} {command}")
-
-
-def help_data() -> bytes:
-    """Return the data of `firearrow.cli.helpdata`: every command and every group of commands."""
-    return as_json(_all(build_app(), PROGRAM))
-
-
-def _all(app: App, name: str) -> Iterator[Described]:
-    yield described(app, name)
-    for command in subcommands(app):
-        yield from _all(app[command], f"{name} {command}")
-
-
-def _option_table(command: Described) -> str:
-    rows = [f"## {command.name}\n", f"{as_sentence(command.summary)}\n", "| option | meaning |", "|---|---|"]
-    rows += [f"| {_names(option)} | {_cell(option.help)} |" for option in command.options]
-    examples = "".join(f"    {example}\n" for example in EXAMPLES[command.name])
+def _option_table(command: CommandParser) -> str:
+    rows = [f"## {command.prog}\n", f"{command.description}\n", "| option | meaning |", "|---|---|"]
+    rows += [f"| {_names(option)} | {_cell((option.help or '').replace('%%', '%'))} |" for option in command.arguments]
+    examples = "".join(f"    {example}\n" for example in EXAMPLES[command.prog])
     return "\n".join(rows) + f"\n\nFor example:\n\n{examples}"
 
 
-def _names(option: Option) -> str:
-    names = " ".join(filter(None, ["`, `".join(option.names), option.value]))
+def _names(option: Action) -> str:
+    names = named(option).replace(", ", "`, `")
     return f"`{_cell(names)}`"
 
 
@@ -190,16 +169,13 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Rewrite the pages that have generated parts, and the file of help texts."""
+    """Rewrite the pages that have generated parts."""
     for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text(encoding="utf-8")
         fresh = render(page)
         if fresh != page:
             path.write_text(fresh, encoding="utf-8")
             print(f"wrote {path}")
-    if not HELP_FILE.exists() or HELP_FILE.read_bytes() != help_data():
-        HELP_FILE.write_bytes(help_data())
-        print(f"wrote {HELP_FILE}")
     return 0
 
 

@@ -35,7 +35,7 @@ def script() -> str:
 
 @pytest.mark.parametrize("how", [["-m", "firearrow"], ["-c", script()]], ids=["module", "script"])
 @pytest.mark.parametrize(
-    ("command", "module"), [("errors 1", "cyclopts"), ("store verify .", "shutil"), ("serve", "asyncio")]
+    ("command", "module"), [("errors 1", "argparse"), ("store verify .", "shutil"), ("serve", "asyncio")]
 )
 def test_ctrl_c_in_the_middle_of_an_import_is_one_line(
     how: list[str], command: str, module: str, tmp_path: Path

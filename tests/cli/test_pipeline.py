@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,16 +96,6 @@ def test_without_spark_one_sentence_says_what_to_install(
     assert main(["pipeline", "backlog", "--path", "a"]) == 1
     assert main(["store", "verify", "a", "--spark", "local"]) == 2
     assert capsys.readouterr().err == 2 * f"firearrow: {WITHOUT_SPARK}\n"
-
-
-def test_help_needs_no_spark() -> None:
-    """The command line is built without importing it, so that all others stay quick."""
-    code = (
-        "import sys; from firearrow.cli.app import build_app; app = build_app();"
-        "app['pipeline']['watch'], app['store']['verify']; print(*sys.modules)"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert not {"pyspark", "pyarrow", "numpy"} & set(ran.stdout.split())
 
 
 def test_a_report_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

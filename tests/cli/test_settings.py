@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.cli.app import build_app
+from firearrow.cli.parser import parser_for
 from firearrow.cli.serveroptions import ServerOptions
 from firearrow.cli.settings import ServerPlan, reachable
 from firearrow.config import properties
@@ -12,9 +12,8 @@ from firearrow.errors import ConfigError
 
 
 def options_of(*arguments: str) -> ServerOptions:
-    _, bound, _ = build_app().parse_args(arguments, exit_on_error=False)
-    bound.apply_defaults()
-    options = bound.arguments["options"]
+    parser, words = parser_for(arguments)
+    options = parser.bound(words).arguments["options"]
     assert isinstance(options, ServerOptions)
     return options
 

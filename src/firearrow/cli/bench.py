@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Final
 
-from firearrow.cli.app import group
 from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.completion import groups, topics
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.parameters import options, valued
 from firearrow.cli.reports import Cell, Table, visible
@@ -33,14 +34,14 @@ COLUMNS: Final = (
 )
 NOTHING_DONE: Final = 1
 
-app = group("bench", "put a load on a cluster and measure it")
+app = CommandGroup()
 
 
 @options
 class LoadOptions:
     """How much."""
 
-    topic: Annotated[str, valued("TOPIC", f"made if it is not there (default: {TOPIC})")] = TOPIC
+    topic: Annotated[str, valued("TOPIC", f"made if it is not there (default: {TOPIC})", completer=topics)] = TOPIC
     seconds: Annotated[float, valued("N", "it ends after so many seconds (default: 10)", positive)] = 10.0
     count: Annotated[int | None, valued("N", "or when so many are done", whole)] = None
     in_flight: Annotated[int, valued("N", "so many are under way at once (default: 64)", whole)] = 64
@@ -61,7 +62,12 @@ Rate = Annotated[
 Size = Annotated[int, valued("BYTES", "of a body (default: 128)", whole, name="--size")]
 Group = Annotated[
     str | None,
-    valued("GROUP", "consumer group (default: one for this run, which is deleted in the end)", name="--group"),
+    valued(
+        "GROUP",
+        "consumer group (default: one for this run, which is deleted in the end)",
+        name="--group",
+        completer=groups,
+    ),
 ]
 
 
@@ -85,7 +91,7 @@ async def _consuming(
         yield session, name
 
 
-@app.command
+@app.command("produce")
 async def produce(
     *,
     load: LoadOptions = USUAL,
@@ -101,7 +107,7 @@ async def produce(
     return _show("produce", measured, output)
 
 
-@app.command
+@app.command("consume")
 async def consume(
     *, load: LoadOptions = USUAL, consumer_group: Group = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
@@ -111,7 +117,7 @@ async def consume(
     return _show("consume", measured, output)
 
 
-@app.command
+@app.command("pop")
 async def pop(
     *, load: LoadOptions = USUAL, consumer_group: Group = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
@@ -121,7 +127,7 @@ async def pop(
     return _show("pop", measured, output)
 
 
-@app.command(name="round-trip")
+@app.command("round-trip")
 async def round_trip(
     *,
     load: LoadOptions = USUAL,
@@ -136,7 +142,7 @@ async def round_trip(
     return _show("round-trip", measured, output)
 
 
-@app.command
+@app.command("transaction")
 async def transaction(
     *,
     load: LoadOptions = USUAL,

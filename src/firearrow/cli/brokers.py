@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from typing import Final
 
-from cyclopts import Parameter
-
-from firearrow.cli.app import group
-from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.clusters import ANY, Broker, ClusterOptions
+from firearrow.cli.commands import CommandGroup
 from firearrow.cli.fleet import OfCluster, masters_in, named
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.reports import Cell, Table
@@ -21,13 +19,10 @@ from firearrow.errors import FirearrowError
 LIST: Final = ("cluster", "broker", "brokerNumber", "address", "version", "state")
 STATS: Final = ("broker", "puts", "gets", "putsToday", "getsToday", "putRate", "getRate", "bytesInLog", "diskShare")
 
-Broker = Annotated[str, Parameter(help="the broker's name, or its address")]
-
-app = group("broker", "run a broker, or look at those of a cluster")
-app.default(run_broker)
+app = CommandGroup(run_broker)
 
 
-@app.command(name="list")
+@app.command("list")
 async def list_brokers(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """List brokers, slaves too, and whether they answer."""
     async with cluster.admin() as admin:
@@ -55,7 +50,7 @@ async def runtime_or_none(admin: Admin, server: Server) -> dict[str, str] | None
         return None
 
 
-@app.command(name="show")
+@app.command("show")
 async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show everything that a broker counts."""
     async with cluster.admin() as admin:
@@ -69,7 +64,7 @@ async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, outpu
     output.show(Table("Broker", ("broker", "address", "name", "value"), rows))
 
 
-@app.command(name="stats")
+@app.command("stats")
 async def show_stats(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show what each master has stored and handed out."""
     async with cluster.admin() as admin:

@@ -9,14 +9,12 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Final
-
-from cyclopts import Parameter
+from typing import Final
 
 from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
-from firearrow.cli.app import group
 from firearrow.cli.brokers import rate_of, runtime_or_none
-from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.clusters import ANY, Broker, ClusterOptions
+from firearrow.cli.commands import CommandGroup
 from firearrow.cli.draining import (
     LOOK_SECONDS,
     USUAL,
@@ -49,12 +47,10 @@ DRAINED: Final = ("broker", "address", "state", "left", "seconds")
 START_SECONDS_MAX: Final = 600.0
 """So long a broker that is restarted may take until it is registered."""
 
-Broker = Annotated[str, Parameter(help="the broker's name, or its address")]
-
-app = group("cluster", "list clusters, take brokers out of use, and restart them one by one")
+app = CommandGroup()
 
 
-@app.command(name="list")
+@app.command("list")
 async def list_clusters(*, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """List clusters, and what their masters do now."""
     async with cluster.admin() as admin:
@@ -83,7 +79,7 @@ def _sum(facts: Iterable[Mapping[str, str] | None], name: str) -> float:
     return sum(rate_of(found, name) or 0.0 for found in facts if found is not None)
 
 
-@app.command(name="drain")
+@app.command("drain")
 async def drain_broker(
     broker: Broker, /, *, how: DrainOptions = USUAL, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
@@ -104,7 +100,7 @@ async def drain_broker(
     return 0 if left.nothing else FAILED
 
 
-@app.command(name="undrain")
+@app.command("undrain")
 async def undrain_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Have clients send to a broker again that was drained."""
     async with cluster.admin() as admin:
@@ -113,7 +109,7 @@ async def undrain_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, ou
     output.show(Table("Drained", DRAINED[:3], [[master.broker, master.address, "in use"]]))
 
 
-@app.command(name="restart")
+@app.command("restart")
 async def restart_brokers(
     *brokers: Broker, how: DrainOptions = USUAL, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
-from firearrow.cli.parameters import options, valued
+from firearrow.cli.completion import contexts, groups, topics
+from firearrow.cli.parameters import Parameter, options, valued
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ ENVIRONMENT: Final = "NAMESRV_ADDR"
 ACCESS_KEY: Final = "FIREARROW_ACCESS_KEY"
 SECRET_KEY: Final = "FIREARROW_SECRET_KEY"
 HERE: Final = "127.0.0.1:9876"
+
+Topic = Annotated[str, Parameter("the topic's name", completer=topics)]
+Group = Annotated[str, Parameter("the group's name", completer=groups)]
+Broker = Annotated[str, Parameter("the broker's name, or its address")]
 
 
 class Target(NamedTuple):
@@ -47,7 +52,9 @@ class ClusterOptions:
             name=("-n", "--name-server"),
         ),
     ] = None
-    context: Annotated[str | None, valued("NAME", "the cluster of this name: see `firearrow context`")] = None
+    context: Annotated[
+        str | None, valued("NAME", "the cluster of this name: see `firearrow context`", completer=contexts)
+    ] = None
 
     def target(self) -> Target:
         """Give the cluster; ConfigError if what is given can't be used."""

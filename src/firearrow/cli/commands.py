@@ -1,12 +1,16 @@
-"""Which commands there are: a table of names, of what each does, and of where it is.
+"""Table of commands: the name, purpose and module of each.
 
-A command's module is imported when the command is asked for (see `firearrow.cli.app`).
+The module of a command is imported when a command line names it.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeVar
 
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 PROGRAM: Final = "firearrow"
 
 
@@ -48,3 +52,44 @@ COMMANDS: Final = (
     Listed("store", "inspect, verify and repair a store without a broker", "store.commands:app"),
     Listed("pipeline", "analyze a store or a cluster with Spark, and move its messages in bulk", "pipeline:app"),
 )
+
+
+class Command(NamedTuple):
+    """A command of a group; ``load`` imports what carries it out."""
+
+    summary: str
+    load: Callable[[], Function | CommandGroup]
+
+
+class CommandGroup:
+    """Commands below a name, such as those of ``firearrow topic``.
+
+    ``default`` is what the name does without the name of a command behind it.
+    """
+
+    def __init__(self, default: Function | None = None) -> None:
+        self.commands: Final[dict[str, Command]] = {}
+        self.default: Final = default
+
+    def command(self, name: str, summary: str | None = None) -> Callable[[F], F]:
+        """Make a function a command; by default its summary is the first line of its docstring."""
+
+        def declare(function: F) -> F:
+            self.commands[name] = Command(summary or _summary(function), lambda: function)
+            return function
+
+        return declare
+
+
+def _summary(function: Function) -> str:
+    line = (function.__doc__ or "").partition("\n")[0].removesuffix(".")
+    return line[:1].lower() + line[1:]
+
+
+def _imported(place: str) -> Callable[[], Any]:
+    module, _, name = place.partition(":")
+    return lambda: getattr(import_module(f"firearrow.cli.{module}"), name)
+
+
+TOP: Final = CommandGroup()
+TOP.commands.update({row.name: Command(row.summary, _imported(row.place)) for row in COMMANDS})

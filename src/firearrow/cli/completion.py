@@ -1,16 +1,95 @@
-"""`firearrow completion`: what makes a shell complete commands and options."""
+"""`firearrow completion`, and what a shell asks for then: commands, options and names of a cluster."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated, Literal
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from cyclopts import Parameter
-
-from firearrow.cli.app import build_app
 from firearrow.cli.commands import PROGRAM
+from firearrow.cli.parameters import Parameter
+from firearrow.errors import FirearrowError
+
+if TYPE_CHECKING:
+    from firearrow.client.admin import Admin
+
+ANSWER_SECONDS_MAX: Final = 1.0
 
 
-def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="the shell")], /) -> None:
-    """Print what makes a shell complete commands and options."""
-    sys.stdout.write(build_app().generate_completion(prog_name=PROGRAM, shell=shell))
+def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter("the shell")], /) -> None:
+    """Print what makes a shell complete commands, options, and names of topics, groups and contexts."""
+    from argcomplete.shell_integration import shellcode
+
+    sys.stdout.write(shellcode([PROGRAM], shell=shell))
+
+
+def complete() -> None:
+    """Answer a shell that asks how a command line may go on, and end the process."""
+    from argcomplete import autocomplete
+    from argcomplete.lexers import split_line
+
+    from firearrow.cli.parser import parser_for
+
+    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
+    words = split_line(line, point)[3]
+    program_words = int(os.environ["_ARGCOMPLETE"])
+    parser, rest = parser_for(words[program_words:])
+    # to argcomplete, the name of the command is that of a program
+    os.environ["_ARGCOMPLETE"] = str(len(words) - len(rest))
+    autocomplete(parser)
+
+
+def topics(parsed_args: Namespace, **_: object) -> Iterable[str]:
+    """Give the topics of users in the cluster that the command line names."""
+    from firearrow.message import names
+
+    def is_of_users(topic: str) -> bool:
+        return not (names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic))
+
+    return filter(is_of_users, _of_cluster(parsed_args, lambda admin: admin.topics.names()))
+
+
+def groups(parsed_args: Namespace, **_: object) -> Iterable[str]:
+    """Give the consumer groups in the cluster that the command line names."""
+    return _of_cluster(parsed_args, _groups)
+
+
+def contexts(**_: object) -> Iterable[str]:
+    """Give the contexts."""
+    from firearrow.cli.contexts import load_contexts
+
+    with suppress(FirearrowError):
+        return load_contexts().contexts
+    return ()
+
+
+def _of_cluster(given: Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]]]) -> Iterable[str]:
+    """Ask the cluster for names; none if it does not answer in time."""
+    import asyncio
+
+    from firearrow.cli.clusters import ClusterOptions
+
+    prefix = "cluster."
+    options = {place.removeprefix(prefix): value for place, value in vars(given).items() if place.startswith(prefix)}
+
+    async def asked() -> Iterable[str]:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX), ClusterOptions(**options).admin() as admin:
+            return await ask(admin)
+
+    with suppress(OSError, FirearrowError):
+        return asyncio.run(asked())
+    return ()
+
+
+async def _groups(admin: Admin) -> Iterable[str]:
+    from firearrow.cli.fleet import masters_in
+    from firearrow.client.admin.many import concurrently
+    from firearrow.message import names
+
+    masters = masters_in(await admin.cluster())
+    tables = await concurrently(masters, lambda master: admin.groups.configs(master.address))
+    found = {name for table in tables for name in table.subscription_group_table}
+    return sorted(name for name in found if not names.is_system_group(name))

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
-from cyclopts import Parameter
 
-from firearrow.cli.app import group
 from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import PREVIEW, Apply, matches, named
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import switch, valued
+from firearrow.cli.parameters import Parameter, switch, valued
 from firearrow.cli.refusals import WrongCommandLine
 from firearrow.cli.reports import Cell, Table
 from firearrow.cli.undofiles import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
@@ -46,12 +45,12 @@ class ConfigUndo(Undo, frozen=True, kw_only=True, tag="config"):
     keys: list[Key]
 
 
-app = group("config", "look at the configuration of servers, and change it")
+app = CommandGroup()
 
 
-@app.command(name="get")
+@app.command("get")
 async def get_config(
-    pattern: Annotated[str | None, Parameter(help="keys that match this, with * and ? (default: all)")] = None,
+    pattern: Annotated[str | None, Parameter("keys that match this, with * and ? (default: all)")] = None,
     /,
     *,
     broker: OfBroker = None,
@@ -74,7 +73,7 @@ async def get_config(
     output.show(Table("Configuration", GET, rows))
 
 
-@app.command(name="set")
+@app.command("set")
 async def set_config(
     *pairs: Annotated[tuple[str, str], valued("KEY=VALUE", "keys to set", pair)],
     broker: OfBroker = None,
@@ -97,7 +96,7 @@ async def set_config(
         return await _change(admin, wanted, name_servers, apply, undo_file, output)
 
 
-@app.command(name="undo")
+@app.command("undo")
 async def undo(
     file: FromFile,
     /,

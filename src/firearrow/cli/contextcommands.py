@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
-from cyclopts import Parameter
 
-from firearrow.cli.app import group
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.completion import contexts
 from firearrow.cli.contexts import Context, Contexts, load_contexts, save_contexts, secret_in
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import options, switch, valued
+from firearrow.cli.parameters import Parameter, options, switch, valued
 from firearrow.cli.refusals import WrongCommandLine
 from firearrow.cli.reports import Cell, Table
 from firearrow.errors import ConfigError
@@ -19,12 +19,12 @@ from firearrow.net.address import addresses_of
 
 COLUMNS: Final = ("inUse", "name", "nameServers", "accessKey", "tls")
 
-Name = Annotated[str, Parameter(help="the context's name")]
+Name = Annotated[str, Parameter("the context's name", completer=contexts)]
 
-app = group("context", "keep how to reach clusters, by names of your own")
+app = CommandGroup()
 
 
-@app.command(name="list")
+@app.command("list")
 def list_contexts(*, output: Output = PLAIN) -> None:
     """List the contexts."""
     output.show(_table(load_contexts()))
@@ -74,7 +74,7 @@ class ContextOptions:
             raise WrongCommandLine("how to encrypt can only be said with --tls")
 
 
-@app.command(name="add")
+@app.command("add")
 def add_context(
     name: Name,
     /,
@@ -93,7 +93,7 @@ def add_context(
     output.show(_table(contexts))
 
 
-@app.command(name="use")
+@app.command("use")
 def use_context(name: Name, /, *, output: Output = PLAIN) -> None:
     """Use a context from now on."""
     before = load_contexts()
@@ -103,7 +103,7 @@ def use_context(name: Name, /, *, output: Output = PLAIN) -> None:
     output.show(_table(contexts))
 
 
-@app.command(name="remove")
+@app.command("remove")
 def remove_context(name: Name, /, *, output: Output = PLAIN) -> None:
     """Forget a context."""
     before = load_contexts()

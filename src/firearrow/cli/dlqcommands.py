@@ -6,10 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
-from firearrow.cli.app import group as group_of_commands
-from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.clusters import ANY, ClusterOptions, Group
+from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import Apply, Pattern, matches
 from firearrow.cli.listing import PLAIN, Output
@@ -31,14 +29,13 @@ LIST: Final = ("group", "letters", "lastAt")
 INSPECT: Final = ("deadAt", "messageId", "originTopic", "tag", "keys", "retries", "producer", "place", "body")
 BODY_CHARACTERS: Final = 200
 
-Group = Annotated[str, Parameter(help="the group's name")]
 Limit = Annotated[int, valued("N", "largest number of letters; 0 for all (default: 100)")]
 Since = Annotated[int | None, valued("TIME", "dead since this time; TIME is ISO 8601 (UTC) or ms since 1970", moment)]
 
-app = group_of_commands("dlq", "look at dead letters, and send them again")
+app = CommandGroup()
 
 
-@app.command(name="list")
+@app.command("list")
 async def list_groups(pattern: Pattern = None, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """List the groups that have dead letters."""
 
@@ -55,7 +52,7 @@ async def list_groups(pattern: Pattern = None, /, *, cluster: ClusterOptions = A
     output.show(Table("Dead letters", LIST, [row for row in rows if row[1]]))
 
 
-@app.command(name="inspect")
+@app.command("inspect")
 async def inspect(
     group: Group, /, *, since: Since = None, limit: Limit = 100, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> None:
@@ -79,7 +76,7 @@ async def inspect(
     output.show(Table("Dead letters", INSPECT, rows))
 
 
-@app.command(name="resend")
+@app.command("resend")
 async def resend(
     group: Group,
     /,

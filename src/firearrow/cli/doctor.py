@@ -7,6 +7,7 @@ import textwrap
 from typing import Annotated, Final
 
 from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.completion import groups, topics
 from firearrow.cli.health import rows_of
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.parameters import valued
@@ -24,8 +25,10 @@ TEXT_COLUMNS_MAX: Final = 100
 
 
 async def doctor(
-    group: Annotated[str, valued("GROUP", f"the group that does not consume; or `{SENDS}`")],
-    topic: Annotated[str | None, valued("TOPIC", "only this topic (default: all that the group consumes)")] = None,
+    group: Annotated[str, valued("GROUP", f"the group that does not consume; or `{SENDS}`", completer=groups)],
+    topic: Annotated[
+        str | None, valued("TOPIC", "only this topic (default: all that the group consumes)", completer=topics)
+    ] = None,
     /,
     *,
     cluster: ClusterOptions = ANY,

@@ -6,11 +6,10 @@ import shutil
 import textwrap
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.nearest import proposal
+from firearrow.cli.parameters import valued
+from firearrow.cli.refusals import proposal
 from firearrow.cli.reports import Cell, Table
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.meanings import MEANINGS, raised_as
@@ -21,7 +20,7 @@ TEXT_COLUMNS_MAX: Final = 100
 
 
 def errors(
-    code: Annotated[str | None, Parameter(metavar="CODE", help="number or name of the code (default: all)")] = None,
+    code: Annotated[str | None, valued("CODE", "number or name of the code (default: all)")] = None,
     /,
     *,
     output: Output = PLAIN,

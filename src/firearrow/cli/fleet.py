@@ -6,10 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
 from firearrow.cli.failures import NothingFound
-from firearrow.cli.parameters import switch, valued
+from firearrow.cli.parameters import Parameter, switch, valued
 from firearrow.cli.reports import Cell
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
@@ -17,7 +15,7 @@ from firearrow.client.admin.cluster import Server, servers_in
 from firearrow.client.routing.queues import MASTER
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
 
-Pattern = Annotated[str | None, Parameter(help="names that match this, with * and ? (default: all)")]
+Pattern = Annotated[str | None, Parameter("names that match this, with * and ? (default: all)")]
 OfCluster = Annotated[str | None, valued("NAME", "brokers of this cluster (default: all)", name="--cluster")]
 Apply = Annotated[bool, switch("do it; without, it is only shown what would be done")]
 PREVIEW: Final = "Nothing is changed yet: --apply does it."

@@ -6,10 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
-from firearrow.cli.app import group as group_of_commands
-from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.clusters import ANY, ClusterOptions, Group
+from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import PREVIEW, Apply, OfCluster, Pattern, masters_in, matches, told_by_masters
 from firearrow.cli.groupundo import GroupUndo, group_now, made_again
@@ -33,12 +31,10 @@ SHOW: Final = (
 )  # fmt: skip
 CLIENTS: Final = ("group", "clientId", "address", "language", "version", "subscriptions")
 
-Group = Annotated[str, Parameter(help="the group's name")]
-
-app = group_of_commands("group", "look at consumer groups and their clients, make and delete them")
+app = CommandGroup()
 
 
-@app.command(name="list")
+@app.command("list")
 async def list_groups(
     pattern: Pattern = None,
     /,
@@ -91,7 +87,7 @@ def _listed(
     ]
 
 
-@app.command(name="show")
+@app.command("show")
 async def show_group(name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show how a group is configured on each broker."""
     async with cluster.admin() as admin:
@@ -121,7 +117,7 @@ async def _configured(admin: Admin, name: str) -> Table:
     return Table("Group", SHOW, rows)
 
 
-@app.command(name="create")
+@app.command("create")
 async def create_group(
     name: Group,
     /,
@@ -156,7 +152,7 @@ async def create_group(
         output.show(replace(await _configured(admin, name), note=note))
 
 
-@app.command(name="delete")
+@app.command("delete")
 async def delete_group(
     name: Group,
     /,
@@ -188,7 +184,7 @@ async def delete_group(
     output.show(Table("Group", columns, rows, note=note))
 
 
-@app.command(name="undo")
+@app.command("undo")
 async def undo(
     file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
@@ -200,7 +196,7 @@ async def undo(
     return FAILED if "failed" in table.values("state") else 0
 
 
-@app.command(name="clients")
+@app.command("clients")
 async def list_clients(name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """List the clients of a group, and what it subscribes to."""
     async with cluster.admin() as admin:

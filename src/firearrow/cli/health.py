@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
 from firearrow.cli.clusters import ANY, ClusterOptions
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import options, repeated, valued
+from firearrow.cli.parameters import Parameter, options, repeated, valued
 from firearrow.cli.reports import Table, visible
 from firearrow.cli.values import WrongValue, count
 from firearrow.client.diagnosis import clusterfacts

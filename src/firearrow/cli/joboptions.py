@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, ClassVar, Final
 
-from cyclopts import Parameter
-
-from firearrow.cli.parameters import NOT_ASKED, Pairs, options, repeated, switch, valued
+from firearrow.cli.parameters import NOT_ASKED, Pairs, Parameter, options, repeated, switch, valued
 from firearrow.cli.refusals import exclude, require_one, require_order
 from firearrow.cli.values import count, moment, pair, positive, seconds, whole_seconds
 

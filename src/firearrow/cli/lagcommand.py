@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Annotated, Final, Literal
 
-from cyclopts import Parameter
-
 from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.completion import groups, topics
 from firearrow.cli.fleet import matches
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import switch, valued
+from firearrow.cli.parameters import Parameter, switch, valued
 from firearrow.cli.queueprogress import Progress, of_all, of_group, with_times, with_wanted
 from firearrow.cli.reports import Cell, Table, as_moment
 
@@ -26,15 +25,16 @@ WILD: Final = frozenset("*?[")
 
 
 async def lag(
-    group: Annotated[str | None, Parameter(help="a group, or groups that match this (default: all)")] = None,
+    group: Annotated[
+        str | None, Parameter("a group, or groups that match this (default: all)", completer=groups)
+    ] = None,
     /,
     *,
-    topic: Annotated[str | None, valued("NAME", "in this topic")] = None,
+    topic: Annotated[str | None, valued("NAME", "in this topic", completer=topics)] = None,
     by: Annotated[
-        Literal["group", "topic", "queue"],
-        Parameter(help="what a row is for (default: group, and topic where one is named)"),
-    ]
-    | None = None,
+        Literal["group", "topic", "queue"] | None,
+        Parameter("what a row is for (default: group, and topic where one is named)"),
+    ] = None,
     filtered: Annotated[
         bool,
         switch(

@@ -7,10 +7,7 @@ where ``NO_COLOR`` is set (https://no-color.org).
 
 from __future__ import annotations
 
-import csv
-import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -34,6 +31,9 @@ class Output:
 
     def show(self, table: Table) -> None:
         """Print a table."""
+        import json  # a command that fails does not wait for it
+        import shutil
+
         with naming_output():
             if self.json:
                 print(json.dumps(table.objects(), indent=2, ensure_ascii=False))
@@ -46,6 +46,8 @@ class Output:
 
     def show_row(self, columns: Sequence[str], row: Sequence[Cell], line: str, *, first: bool) -> None:
         """Print one row of what has no end: a line, with `--json` an object a line."""
+        import json
+
         with naming_output():
             if self.json:
                 table = Table("", columns, [row])
@@ -61,6 +63,8 @@ class Output:
         exclude(self, "json", "csv", "table")
 
     def _write_csv(self, rows: Sequence[Sequence[Cell]]) -> None:
+        import csv
+
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([_text(cell) for cell in row] for row in rows)
 

@@ -2,16 +2,25 @@
 
 0 is success, 1 an error that one sentence on standard error explains, 2 a wrong command line, 3
 that what was asked for is not there. Only `store` ends with 1 for damage, 2 for an error.
-Commands import what they need when they run, and help is read from a file, so that `--version` and
-`--help` stay instant.
+Only the module of the command is imported, so that `--version` and `--help` stay instant.
 """
 
+from __future__ import annotations
+
+import gc
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from firearrow import __version__
 from firearrow.cli.output import forget_output, output_is_closed
 from firearrow.errors import FirearrowError
+
+if TYPE_CHECKING:
+    from inspect import BoundArguments
+
+    from firearrow.cli.parser import CommandParser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,17 +47,52 @@ def _run(words: Sequence[str]) -> int:
     if words and words[0] == "--version":
         print(f"firearrow {__version__}")
         return 0
+    if "_ARGCOMPLETE" in os.environ:
+        from firearrow.cli.completion import complete
+
+        complete()
     if words[:1] == ["mqadmin"] and words[1:2] not in (["--help"], ["-h"]):
-        from firearrow.cli.mqadmin.entry import run  # all other words are upstream's
+        from firearrow.cli.mqadmin.entry import run  # all other words are RocketMQ's
 
         return run(words[1:])
-    from firearrow.cli.helpdata import asks_for_help, command_in
+    from firearrow.cli.parser import HELP, asks_for_help, parser_for
 
     if asks_for_help(words):
-        from firearrow.cli.helpscreen import help_screen
-
-        sys.stdout.write(help_screen(command_in(words)))
+        parser, _ = parser_for([word for word in words if word not in HELP])
+        sys.stdout.write(parser.format_help())
         return 0
-    from firearrow.cli.app import run_app
+    gc.disable()  # imports leave no garbage to look for
+    parser, rest = parser_for(words)
+    gc.enable()
+    return _run_command(parser, rest)
 
-    return run_app(words)
+
+def _run_command(parser: CommandParser, words: Sequence[str]) -> int:
+    from firearrow.cli.refusals import WrongCommandLine
+
+    bound = parser.bound(words)
+    assert parser.function, "a group without one requires a command"
+    try:
+        return _carry_out(parser.function, bound)
+    except WrongCommandLine as error:
+        parser.error(str(error))
+
+
+def _carry_out(function: Callable[..., Any], bound: BoundArguments) -> int:
+    import inspect
+
+    from firearrow.cli.failures import carried_out, exit_code
+    from firearrow.cli.listing import Output
+
+    def command() -> int:
+        if not inspect.iscoroutinefunction(function):
+            return int(function(*bound.args, **bound.kwargs) or 0)
+        import asyncio  # a command without a coroutine does not wait for it
+
+        return int(asyncio.run(function(*bound.args, **bound.kwargs)) or 0)
+
+    for value in bound.arguments.values():
+        if isinstance(value, Output):
+            value.check()
+            return carried_out(command, exit_code, as_json=value.json)
+    return command()

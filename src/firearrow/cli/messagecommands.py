@@ -9,15 +9,14 @@ from itertools import count as counting
 from pathlib import Path
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
-from firearrow.cli.app import group
-from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.clusters import ANY, ClusterOptions, Topic
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.completion import topics
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import Apply
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.messagerows import COLUMNS, fields_of, line_of, row_of
-from firearrow.cli.parameters import options, repeated, valued
+from firearrow.cli.parameters import Parameter, options, repeated, valued
 from firearrow.cli.queuereading import ALL, follow, places, read, span
 from firearrow.cli.refusals import WrongCommandLine, require_order
 from firearrow.cli.reports import Cell, Table, as_moment
@@ -38,7 +37,6 @@ SEND_GROUP: Final = "firearrow-cli"
 SENT: Final = ("topic", "broker", "queueId", "queueOffset", "messageId", "status", "recallHandle")
 TRACE: Final = ("kind", "group", "clientHost", "at", "tookMs", "isSuccess")
 
-Topic = Annotated[str, Parameter(help="the topic's name")]
 Tags = Annotated[str, valued("TAG || ...", "with one of these tags", name="--tag")]
 OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")]
 InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
@@ -47,7 +45,7 @@ Until = Annotated[
     int | None, valued("TIME", "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970", moment)
 ]
 
-app = group("message", "send, read, find, trace and resend messages")
+app = CommandGroup()
 
 
 @options
@@ -55,7 +53,7 @@ class SendOptions:
     """What can be said of a message besides its body."""
 
     file: Annotated[Path | None, valued("FILE", "file with the body")] = None
-    tag: Annotated[str | None, Parameter(help="what subscriptions filter on")] = None
+    tag: Annotated[str | None, Parameter("what subscriptions filter on")] = None
     key: Annotated[tuple[str, ...], repeated("WORD", "word to find it by; may be repeated")] = ()
     properties: Annotated[
         tuple[tuple[str, str], ...], repeated("KEY=VALUE", "a property; may be repeated", pair, name="--property")
@@ -78,10 +76,10 @@ class SendOptions:
 NO_OPTIONS: Final = SendOptions()
 
 
-@app.command(name="send")
+@app.command("send")
 async def send(
     topic: Topic,
-    body: Annotated[str | None, Parameter(help="the body (default: that of --file, else standard input)")] = None,
+    body: Annotated[str | None, Parameter("the body (default: that of --file, else standard input)")] = None,
     /,
     *,
     options: SendOptions = NO_OPTIONS,
@@ -129,7 +127,7 @@ def _body(body: str | None, file: Path | None) -> bytes:
         return file.read_bytes()
 
 
-@app.command(name="cat")
+@app.command("cat")
 async def cat(
     topic: Topic,
     /,
@@ -156,7 +154,7 @@ async def cat(
                         return
 
 
-@app.command(name="tail")
+@app.command("tail")
 async def tail(
     topic: Topic,
     /,
@@ -184,12 +182,12 @@ def _print(output: Output, message: MessageView, broker: str, *, first: bool) ->
     output.show_row(COLUMNS, row_of(message, broker), line_of(message, broker), first=first)
 
 
-@app.command(name="get")
+@app.command("get")
 async def get(
-    message_id: Annotated[str | None, Parameter(name="ID", help="its id: the sender's, or that by offset")] = None,
+    message_id: Annotated[str | None, valued("ID", "its id: the sender's, or that by offset")] = None,
     /,
     *,
-    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset")] = None,
+    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset", completer=topics)] = None,
     key: Annotated[str | None, valued("WORD", "with this key, in --topic")] = None,
     limit: Annotated[int, valued("N", "largest number of messages (default: 64)")] = 64,
     cluster: ClusterOptions = ANY,
@@ -230,9 +228,9 @@ async def message_of(admin: Admin, message_id: str, topic: str | None) -> Messag
     return await admin.messages.view(message_id)
 
 
-@app.command(name="trace")
+@app.command("trace")
 async def trace(
-    message_id: Annotated[str, Parameter(name="ID", help="the sender's id of the message")],
+    message_id: Annotated[str, valued("ID", "the sender's id of the message")],
     /,
     *,
     trace_topic: Annotated[str, valued("NAME", f"where traces are (default: {TRACE_TOPIC})")] = TRACE_TOPIC,
@@ -252,12 +250,12 @@ async def trace(
     output.show(Table("Trace", TRACE, rows))
 
 
-@app.command(name="resend")
+@app.command("resend")
 async def resend(
-    message_id: Annotated[str, Parameter(name="ID", help="its id: the sender's, or that by offset")],
+    message_id: Annotated[str, valued("ID", "its id: the sender's, or that by offset")],
     /,
     *,
-    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset")] = None,
+    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset", completer=topics)] = None,
     to: Annotated[str | None, valued("TOPIC", "where to send it (default: its topic)")] = None,
     apply: Apply = False,
     cluster: ClusterOptions = ANY,

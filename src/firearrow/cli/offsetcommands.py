@@ -8,15 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
-from firearrow.cli.app import group as group_of_commands
-from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.clusters import ANY, ClusterOptions, Group, Topic
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.completion import groups, topics
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import Apply, addresses_by_broker
 from firearrow.cli.listing import PLAIN, Output
 from firearrow.cli.offsetmoves import Move, OffsetUndo, carry_out, offsets_now
-from firearrow.cli.parameters import valued
+from firearrow.cli.parameters import Parameter, valued
 from firearrow.cli.queueprogress import of_group
 from firearrow.cli.reports import Cell, Table, as_moment
 from firearrow.cli.undofiles import FromFile, UndoFile, read_undo
@@ -29,9 +28,7 @@ GET: Final = ("group", "topic", "broker", "queueId", "offset", "endOffset", "lag
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-Group = Annotated[str, Parameter(help="the group's name")]
-Topic = Annotated[str, Parameter(help="the topic's name")]
-InTopic = Annotated[str | None, valued("NAME", "in this topic (default: all)")]
+InTopic = Annotated[str | None, valued("NAME", "in this topic (default: all)", completer=topics)]
 OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")]
 InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
 
@@ -41,10 +38,10 @@ def place(text: str) -> str | int:
     return text if text in (EARLIEST, LATEST) else moment(text)
 
 
-app = group_of_commands("offset", "look at where groups are in queues, and move them")
+app = CommandGroup()
 
 
-@app.command(name="get")
+@app.command("get")
 async def get_offsets(
     group: Group, /, *, topic: InTopic = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> None:
@@ -67,7 +64,7 @@ async def get_offsets(
     output.show(Table("Offsets", GET, rows))
 
 
-@app.command(name="seek")
+@app.command("seek")
 async def seek(
     group: Group,
     topic: Topic,
@@ -88,7 +85,7 @@ async def seek(
         return await _show_moved(admin, group, after, apply, undo_file, output)
 
 
-@app.command(name="reset")
+@app.command("reset")
 async def reset(
     group: Group,
     topic: Topic,
@@ -127,10 +124,10 @@ async def reset(
         return await _show_moved(admin, group, after, apply, undo_file, output)
 
 
-@app.command(name="clone")
+@app.command("clone")
 async def clone(
-    group: Annotated[str, Parameter(help="the group whose offsets are taken")],
-    to: Annotated[str, Parameter(help="the group that gets them")],
+    group: Annotated[str, Parameter("the group whose offsets are taken", completer=groups)],
+    to: Annotated[str, Parameter("the group that gets them", completer=groups)],
     /,
     *,
     topic: InTopic = None,
@@ -151,7 +148,7 @@ async def clone(
         return await _show_moved(admin, to, after, apply, undo_file, output)
 
 
-@app.command(name="undo")
+@app.command("undo")
 async def undo(
     file: FromFile,
     /,

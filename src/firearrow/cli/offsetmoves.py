@@ -10,8 +10,8 @@ import msgspec
 
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.fleet import PREVIEW, addresses_of
-from firearrow.cli.nearest import proposal
 from firearrow.cli.queueprogress import of_group
+from firearrow.cli.refusals import proposal
 from firearrow.cli.reports import Cell, Table
 from firearrow.cli.undofiles import Undo, circumstances, write_undo
 from firearrow.client.admin import Admin

@@ -1,38 +1,57 @@
-"""How options are declared to cyclopts: switches, options with a value, and classes of them."""
+"""Declarations of options: switches, options with a value, and classes of options.
+
+A command is a function. The annotation of a parameter, or of a field of an options class, says how
+it appears on the command line: ``Annotated[int, valued("N", "queues on each broker")]``.
+`firearrow.cli.parser` reads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from inspect import get_annotations
-from typing import Any, Final, TypeVar, dataclass_transform
-
-from cyclopts import Parameter, Token
+from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 Pairs = tuple[tuple[str, str], ...]
+Completer = Callable[..., Iterable[str]]
 
-NOT_ASKED: Final = Parameter(parse=False)
+
+class Parameter(NamedTuple):
+    """An option, or an argument in its place.
+
+    ``read`` makes the value of a word; without it, the type does. A parameter without a default is
+    needed, also without ``needed``.
+    """
+
+    help: str
+    metavar: str | None = None
+    read: Callable[[str], Any] | None = None
+    names: Sequence[str] = ()
+    """By default the name in Python as an option: ``--undo-file`` of ``undo_file``."""
+    off: str | None = None
+    """The option that switches it off, of one that is on, off or not given."""
+    needed: bool = False
+    completer: Completer | None = None
+
+
+NOT_ASKED: Final = Parameter("")
 """Marks a field that no option sets; a subclass may declare one for it."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def options(kind: type[T]) -> type[T]:
     """Make a class one whose fields are options of the commands that have it as a parameter."""
-    # cyclopts would look names up where a class is, and those of its base may be of another module
-    kind.__annotations__ = get_annotations(kind, eval_str=True)
-    made: type[T] = Parameter(name="*")(dataclass(frozen=True, kw_only=True)(kind))
-    return made
+    return dataclass(frozen=True, kw_only=True)(kind)
 
 
 def switch(text: str, *, name: str | None = None) -> Parameter:
     """Give an option without a value, which is off unless it is there."""
-    return Parameter(name=name, negative="", help=text)
+    return Parameter(text, names=_names(name))
 
 
 def either(text: str, *, off: str | None = None) -> Parameter:
-    """Give an option that is on, off by ``off`` (``--no-NAME``), or not said at all."""
-    return Parameter(negative=off, help=text)
+    """Give an option that is on, off by ``off`` (``--no-NAME``), or not given."""
+    return Parameter(text, off=off)
 
 
 def valued(
@@ -41,41 +60,19 @@ def valued(
     read: Callable[[str], Any] | None = None,
     *,
     name: str | Sequence[str] | None = None,
-    needed: bool | None = None,
+    needed: bool = False,
+    completer: Completer | None = None,
 ) -> Parameter:
-    """Give an option, or an argument, with a value, which ``read`` makes of a word.
+    """Give an option, or an argument, with a value.
 
-    By default it is needed if its parameter has no default.
+    If its type is a tuple, the option may be repeated, or several arguments may be given.
     """
-    return _declared(value, text, name, needed, read and _one(read))
+    return Parameter(text, value, read, _names(name), needed=needed, completer=completer)
 
 
-def repeated(
-    value: str | None,
-    text: str,
-    read: Callable[[str], Any] = str,
-    *,
-    name: str | Sequence[str] | None = None,
-    needed: bool | None = None,
-) -> Parameter:
-    """Give an option that may be repeated; its type is a tuple."""
-    return _declared(value, text, name, needed, _each(read))
+repeated: Final = valued
+"""An option whose type is a tuple."""
 
 
-def _declared(
-    value: str | None,
-    text: str,
-    name: str | Sequence[str] | None,
-    needed: bool | None,
-    converter: Callable[[Any, Sequence[Token]], Any] | None,
-) -> Parameter:
-    of_words: dict[str, Any] = {"n_tokens": 1, "accepts_keys": False} if converter else {}
-    return Parameter(name=name, metavar=value, help=text, required=needed, negative="", converter=converter, **of_words)
-
-
-def _one(read: Callable[[str], T]) -> Callable[[Any, Sequence[Token]], T]:
-    return lambda _, words: read(words[0].value)
-
-
-def _each(read: Callable[[str], T]) -> Callable[[Any, Sequence[Token]], tuple[T, ...]]:
-    return lambda _, words: tuple(read(word.value) for word in words)
+def _names(name: str | Sequence[str] | None) -> Sequence[str]:
+    return (name,) if isinstance(name, str) else name or ()

@@ -21,13 +21,15 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
 from firearrow.cli import joboptions
-from firearrow.cli.app import group
 from firearrow.cli.checks import check, has_few_messages, require_master
-from firearrow.cli.failures import FAILED, carried_out, of_log, sentence
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.failures import FAILED, carried_out, sentence
 from firearrow.cli.interrupt import Ending, ending_at_once
 from firearrow.cli.joboptions import Reading
+from firearrow.cli.parser import parser_for
 from firearrow.cli.screen import as_text
 from firearrow.cli.screen import progress as shown
+from firearrow.cli.sparkfailures import of_log
 from firearrow.cli.sparkoptions import RunOptions, SessionOptions
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
@@ -80,10 +82,9 @@ class Order:
 
 
 def order_of(words: Sequence[str]) -> Order:
-    """Read a command line that begins with the name of a job; CycloptsError if it is wrong."""
-    _, bound, _ = app.parse_args(list(words), exit_on_error=False, print_error=False)
-    bound.apply_defaults()
-    return Order(next(job for job in JOBS if job.name == words[0]), **bound.kwargs)
+    """Read a command line that begins with the name of a job; SystemExit if it is wrong."""
+    parser, rest = parser_for(["pipeline", *words])
+    return Order(next(job for job in JOBS if job.name == words[0]), **parser.bound(rest).kwargs)
 
 
 def run(order: Order) -> int:
@@ -227,7 +228,7 @@ JOBS: Final = (
     ),
 )
 
-app = group("pipeline", "analyze a store or a cluster with Spark, and move its messages in bulk")
+app = CommandGroup()
 
 
 def _command(job: Job) -> Callable[..., int]:
@@ -242,7 +243,7 @@ def _command(job: Job) -> Callable[..., int]:
 
 
 for _job in JOBS:
-    app.command(_command(_job), name=_job.name, help=_job.summary)
+    app.command(_job.name, _job.summary)(_command(_job))
 
 
 # --- running ---

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
-
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.parameters import Pairs, options, repeated, switch, valued
+from firearrow.cli.parameters import Pairs, Parameter, options, repeated, switch, valued
 from firearrow.cli.values import WrongValue, pair
 from firearrow.cli.values import port as as_port
 
 BROKERS_MAX = 26  # the name of each ends with a letter
-Host = Annotated[str | None, Parameter(help="address to listen on (default: bindAddress, 0.0.0.0)")]
+Host = Annotated[str | None, Parameter("address to listen on (default: bindAddress, 0.0.0.0)")]
 
 
 def _port(name: str, text: str) -> Parameter:
@@ -39,11 +37,10 @@ class ServerOptions:
     ] = ()
     print_only: Annotated[bool, switch("print the configuration and exit", name="-p")] = False
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Parameter(help="lowest level of log records to write (default: info)"),
+        Literal["debug", "info", "warning", "error"], Parameter("lowest level of log records to write (default: info)")
     ] = "info"
     log_format: Annotated[
-        Literal["text", "json"], Parameter(help="key=value lines, or one JSON object per line (default: text)")
+        Literal["text", "json"], Parameter("key=value lines, or one JSON object per line (default: text)")
     ] = "text"
 
     def given(self) -> Mapping[str, str | int | None]:
@@ -111,9 +108,7 @@ class ServeOptions(BrokerOptions):
     store: Annotated[
         str | None, valued("DIR", f"store directory (default: storePathRootDir, else ./{EMBEDDED_STORE})")
     ] = None
-    host: Annotated[
-        str | None, Parameter(help="address to listen on (default: bindAddress if set, else 127.0.0.1)")
-    ] = None
+    host: Annotated[str | None, Parameter("address to listen on (default: bindAddress if set, else 127.0.0.1)")] = None
     ephemeral: Annotated[
         bool, switch("for tests: free ports, and a small store in a temporary directory, which is removed at the end")
     ] = False

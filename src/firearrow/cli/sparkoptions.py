@@ -5,14 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
-from firearrow.cli.parameters import NOT_ASKED, Pairs, options, repeated, switch, valued
+from firearrow.cli.parameters import NOT_ASKED, Pairs, either, options, repeated, switch, valued
 from firearrow.cli.values import count, pair
 
-Progress = Annotated[
-    bool | None, Parameter(n_tokens=0, help="show progress on standard error (default: on a terminal)")
-]
+Progress = Annotated[bool | None, either("show progress on standard error (default: on a terminal)")]
 Page = Annotated[Path | None, valued("FILE", "also write an HTML page with charts")]
 
 

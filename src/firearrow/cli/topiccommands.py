@@ -6,14 +6,12 @@ import dataclasses
 from collections import defaultdict
 from typing import Annotated, Final, Literal
 
-from cyclopts import Parameter
-
-from firearrow.cli.app import group
-from firearrow.cli.clusters import ANY, ClusterOptions
+from firearrow.cli.clusters import ANY, ClusterOptions, Topic
+from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED
 from firearrow.cli.fleet import PREVIEW, Apply, OfCluster, Pattern, masters_in, matches, perm_text, told_by_masters
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import either, repeated, switch, valued
+from firearrow.cli.parameters import Parameter, either, repeated, switch, valued
 from firearrow.cli.reports import Cell, Table, as_moment
 from firearrow.cli.restoring import alters, changed, given_of
 from firearrow.cli.topicundo import TopicUndo, config_or_none, made_again, topic_now
@@ -33,12 +31,10 @@ SHOW: Final = ("topic", "broker", "readQueues", "writeQueues", "perm", "isOrdere
 STATS: Final = ("topic", "broker", "queueId", "minOffset", "maxOffset", "messages", "lastStoredAt")
 ROUTES: Final = ("topic", "cluster", "broker", "brokerNumber", "address", "readQueues", "writeQueues", "perm")
 
-Topic = Annotated[str, Parameter(help="the topic's name")]
-
-app = group("topic", "look at topics, make and delete them")
+app = CommandGroup()
 
 
-@app.command(name="list")
+@app.command("list")
 async def list_topics(
     pattern: Pattern = None,
     /,
@@ -83,7 +79,7 @@ def _listed(topic: str, configs: list[TopicConfig]) -> list[Cell]:
     ]
 
 
-@app.command(name="show")
+@app.command("show")
 async def show_topic(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show how a topic is configured on each broker."""
     async with cluster.admin() as admin:
@@ -111,16 +107,16 @@ def _shown(topic: str, broker: str, config: TopicConfig) -> list[Cell]:
     ]
 
 
-@app.command(name="create")
+@app.command("create")
 async def create_topic(
     topic: Topic,
     /,
     *,
     queues: Annotated[int | None, valued("N", "queues on each broker (new: 8)")] = None,
-    perm: Annotated[Literal["rw", "r", "w"] | None, Parameter(help="may be read, written or both (new: rw)")] = None,
+    perm: Annotated[Literal["rw", "r", "w"] | None, Parameter("may be read, written or both (new: rw)")] = None,
     message_type: Annotated[
         Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"] | None,
-        Parameter(name="--type", help="kind of messages that it is for"),
+        Parameter("kind of messages that it is for", names=("--type",)),
     ] = None,
     ordered: Annotated[bool | None, either("senders keep to the queues that they know")] = None,
     attribute: Annotated[
@@ -148,7 +144,7 @@ async def create_topic(
         output.show(dataclasses.replace(await _configured(admin, topic), note=note))
 
 
-@app.command(name="delete")
+@app.command("delete")
 async def delete_topic(
     topic: Topic,
     /,
@@ -176,7 +172,7 @@ async def delete_topic(
     output.show(Table("Topic", ("topic", "broker", "messages", "state"), rows, note=note))
 
 
-@app.command(name="undo")
+@app.command("undo")
 async def undo(
     file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
@@ -189,7 +185,7 @@ async def undo(
     return FAILED if "failed" in states.values() else 0
 
 
-@app.command(name="stats")
+@app.command("stats")
 async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show what each queue of a topic holds."""
     async with cluster.admin() as admin:
@@ -210,7 +206,7 @@ async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: 
     output.show(Table("Queues", STATS, rows))
 
 
-@app.command(name="routes")
+@app.command("routes")
 async def show_routes(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show where clients find a topic, as name servers tell them."""
     async with cluster.admin() as admin:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+
 from firearrow.clock import duration_ms, moment_ms
 
 
-class WrongValue(ValueError):
-    """A value that an option can't have; cyclopts gives the sentence on."""
+class WrongValue(ArgumentTypeError):
+    """A value that an option can't have; argparse gives the sentence on."""
 
 
 def pair(text: str) -> tuple[str, str]:

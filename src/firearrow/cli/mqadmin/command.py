@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from firearrow.cli.mqadmin.entry import run
+from firearrow.cli.parameters import valued
 
 
 def mqadmin(
     *words: Annotated[
-        str,
-        Parameter(
-            metavar="COMMAND",
-            allow_leading_hyphen=True,
-            help="the command and its options; all are on a page of their own, mqadmin.md",
-        ),
+        str, valued("COMMAND", "the command and its options; all are on a page of their own, mqadmin.md")
     ],
 ) -> int:
     """Run a command of RocketMQ's own mqadmin."""

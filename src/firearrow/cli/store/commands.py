@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 
-from firearrow.cli.app import group
+from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import CANNOT, carried_out
 from firearrow.cli.interrupt import ending_at_once
 from firearrow.cli.store.cat import cat
@@ -13,7 +13,7 @@ from firearrow.cli.store.looks import diff, stat, why_not_deleted
 from firearrow.cli.store.rebuild import rebuild
 from firearrow.cli.store.repairs import repair, salvage, verify
 
-app = group("store", "inspect, verify and repair a store without a broker")
+app = CommandGroup()
 
 
 def _ending(command: Callable[..., int]) -> Callable[..., int]:
@@ -31,4 +31,4 @@ def _ending(command: Callable[..., int]) -> Callable[..., int]:
 
 
 for function in (stat, cat, verify, repair, rebuild, salvage, diff, why_not_deleted):
-    app.command(_ending(function))
+    app.command(function.__name__.replace("_", "-"))(_ending(function))

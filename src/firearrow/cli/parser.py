@@ -1,0 +1,234 @@
+"""Parser of one command, which argparse is given from the signature of the command's function."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from argparse import PARSER, SUPPRESS, Action, ArgumentError, Namespace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from inspect import BoundArguments, Parameter, Signature, signature
+from types import NoneType
+from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from firearrow.cli.commands import PROGRAM, TOP, CommandGroup, Function
+from firearrow.cli.examples import EXAMPLES
+from firearrow.cli.parameters import NOT_ASKED
+from firearrow.cli.parameters import Parameter as Declared
+from firearrow.cli.refusals import proposal
+
+USAGE_OF: Final = {"firearrow check": 3}
+"""The exit code for a wrong command line, where it is not 2: to monitoring, 2 means that the cluster is ill."""
+HELP: Final = ("--help", "-h")
+END_OF_OPTIONS: Final = "--"
+NAMES_COLUMNS: Final = 26
+
+
+def parser_for(words: Sequence[str]) -> tuple[CommandParser, list[str]]:
+    """Give the parser of the command that a command line names, and the words behind the name."""
+    name, summary = PROGRAM, "Apache RocketMQ's message system in Python"
+    command: Function | CommandGroup = TOP
+    rest = list(words)
+    while isinstance(command, CommandGroup) and rest and (found := command.commands.get(rest[0])):
+        name, summary, command = f"{name} {rest.pop(0)}", found.summary, found.load()
+    return CommandParser(name, summary, command), rest
+
+
+def asks_for_help(words: Sequence[str]) -> bool:
+    """Tell whether one of the options is that for help."""
+    return any(word in HELP for word in _split(words)[0])
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide words at the end of options."""
+    end = words.index(END_OF_OPTIONS) if END_OF_OPTIONS in words else len(words)
+    return list(words[:end]), list(words[end:])
+
+
+class _Format(argparse.HelpFormatter):
+    """Names of options with their value once, and paragraphs that keep their lines if they have several."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=NAMES_COLUMNS)
+
+    def _format_action(self, action: Action) -> str:
+        text = super()._format_action(action)
+        return text.partition("\n")[2] if action.nargs == PARSER else text  # the commands alone
+
+    def _format_action_invocation(self, action: Action) -> str:
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        return named(action)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
+def named(action: Action) -> str:
+    """Give the names of an option with its value; of an argument in its place, the value."""
+    value = "" if action.nargs == 0 else str(action.metavar)
+    return " ".join(filter(None, [", ".join(action.option_strings), value]))
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that proposes what was meant, and takes no beginning of a name for the whole."""
+
+    def __init__(self, prog: str, **settings: Any) -> None:
+        super().__init__(prog, formatter_class=_Format, allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """End with 2 (`check`: 3) and two lines on standard error: the usage, and what is wrong."""
+        self.print_usage(sys.stderr)
+        self.exit(USAGE_OF.get(self.prog, 2), f"{self.prog}: error: {message}\n")
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = f" (choose from {', '.join(map(repr, action.choices))})"
+            raise ArgumentError(action, f"invalid choice: {value!r}{proposal(value, action.choices) or known}")
+
+
+class _OnOff(Action):
+    """An option whose first name switches it on, the second off."""
+
+    def __call__(self, parser: object, namespace: Namespace, values: object, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, option_string == self.option_strings[0])
+
+
+class CommandParser(_Parser):
+    """The parser of a command, or of a group of commands.
+
+    Options and arguments may be mixed, which argparse can't read at once: each have a parser.
+    """
+
+    def __init__(self, name: str, summary: str, command: Function | CommandGroup) -> None:
+        self.function: Final = command.default if isinstance(command, CommandGroup) else command
+        self.arguments: Final[list[Action]] = []
+        self._signature: Final = signature(self.function) if self.function else Signature()
+        self._classes: Final[dict[str, type]] = {}
+        self._options: Final = _Parser(name, add_help=False)
+        self._places: Final = _Parser(name, add_help=False)
+        usage = [name]
+        if self.function:
+            self._declare(get_type_hints(self.function, include_extras=True))
+            usage += ["[options]", *map(_usage, self.arguments)]
+        epilog = "\n  ".join(["examples:", *EXAMPLES.get(name, ())])
+        if isinstance(command, CommandGroup):
+            usage += ["COMMAND"] if command.default is None else []
+            epilog += f"\n\n`{name} COMMAND --help` lists the options of a command."
+            self._declare_commands(command)
+        description = f"{summary[0].upper()}{summary[1:]}."
+        super().__init__(name, parents=[self._places, self._options], description=description, epilog=epilog)
+        self.usage = self._options.usage = self._places.usage = " ".join(filter(None, usage))
+
+    def bound(self, words: Sequence[str]) -> BoundArguments:
+        """Read the words behind the name, and give the arguments of the function.
+
+        Raises SystemExit for words that are wrong.
+        """
+        head, tail = _split(words)
+        self._check_names(head)
+        given, rest = self._options.parse_known_args(head)
+        values: dict[str, Any] = {}
+        fields_of: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        for place, value in vars(self._places.parse_args([*rest, *tail], given)).items():
+            name, _, field = place.partition(".")
+            into = fields_of[name] if field else values
+            into[field or name] = tuple(value) if isinstance(value, list) else value
+        values |= {name: kind(**fields_of[name]) for name, kind in self._classes.items()}
+        in_place: list[Any] = []
+        for one in self._signature.parameters.values():
+            if one.kind is Parameter.VAR_POSITIONAL:
+                in_place += values.pop(one.name)
+            elif one.kind is Parameter.POSITIONAL_ONLY:
+                in_place.append(values.pop(one.name))
+        bound = self._signature.bind(*in_place, **values)
+        bound.apply_defaults()
+        return bound
+
+    def _check_names(self, words: Sequence[str]) -> None:
+        known = {*HELP, *(name for action in self.arguments for name in action.option_strings)}
+        for word in words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in known and " " not in word:
+                self.error(f"unrecognized arguments: {word}{proposal(name, known)}")
+
+    def _declare_commands(self, group: CommandGroup) -> None:
+        commands = self._places.add_subparsers(
+            title="commands", metavar="COMMAND", prog=self._places.prog, required=group.default is None
+        )
+        for name, command in group.commands.items():
+            commands.add_parser(name, help=_escaped(command.summary), add_help=False)
+
+    def _declare(self, hints: Mapping[str, Any]) -> None:
+        for one in self._signature.parameters.values():
+            hint = hints[one.name]
+            if is_dataclass(hint):
+                self._classes[one.name] = hint  # type: ignore[assignment]
+                own = get_type_hints(hint, include_extras=True)
+                for field in fields(hint):
+                    self._add_option(f"{one.name}.{field.name}", own[field.name], is_needed=field.default is MISSING)
+            elif one.kind is Parameter.KEYWORD_ONLY:
+                self._add_option(one.name, hint, is_needed=one.default is Parameter.empty)
+            else:
+                self._add_place(one, hint)
+
+    def _add_option(self, place: str, hint: Any, *, is_needed: bool) -> None:
+        kind, declared = get_args(hint)
+        if declared is NOT_ASKED:
+            return
+        names = declared.names or (f"--{place.rpartition('.')[2].replace('_', '-')}",)
+        settings: dict[str, Any] = {"dest": place, "default": SUPPRESS, "help": _escaped(declared.help)}
+        if kind is bool:
+            settings["action"] = "store_true"
+        elif _unwrapped(kind) is bool:
+            names = *names, declared.off or f"--no-{names[0].removeprefix('--')}"
+            settings |= {"action": _OnOff, "nargs": 0}
+        else:
+            settings |= _of_value(kind, declared, names[-1])
+            settings["required"] = is_needed or declared.needed
+            if get_origin(kind) is tuple:
+                settings["action"] = "append"
+        self._added(self._options.add_argument(*names, **settings), declared)
+
+    def _add_place(self, one: Parameter, hint: Any) -> None:
+        kind, declared = get_args(hint)
+        settings = _of_value(kind, declared, one.name)
+        if one.default is not Parameter.empty:
+            settings |= {"default": one.default, "nargs": "?"}
+        if one.kind is Parameter.VAR_POSITIONAL:
+            settings["nargs"] = "*"
+        elif get_origin(kind) is tuple:
+            settings["nargs"] = "+"
+        self._added(self._places.add_argument(one.name, help=_escaped(declared.help), **settings), declared)
+
+    def _added(self, action: Action, declared: Declared) -> None:
+        self.arguments.append(action)
+        if declared.completer:
+            action.completer = declared.completer  # type: ignore[attr-defined] # of argcomplete
+
+
+def _of_value(kind: Any, declared: Declared, name: str) -> dict[str, Any]:
+    """Settings of argparse for an option or argument that has a value."""
+    kind = get_args(kind)[0] if get_origin(kind) is tuple else _unwrapped(kind)
+    choices = get_args(kind) if get_origin(kind) is Literal else None
+    value = declared.metavar or "|".join(choices or ()) or name.lstrip("-").upper().replace("-", "_")
+    read = declared.read or (None if choices else kind)
+    return {"metavar": value, "choices": choices, "type": read}
+
+
+def _unwrapped(kind: Any) -> Any:
+    """Give the type of a value that may be None, too."""
+    return next((one for one in get_args(kind) if one is not NoneType), kind) if NoneType in get_args(kind) else kind
+
+
+def _usage(action: Action) -> str:
+    """How a needed option, or an argument in its place, is written in the usage."""
+    if action.option_strings:
+        return f"{action.option_strings[0]} {action.metavar}" if action.required else ""
+    text = f"{action.metavar} ..." if action.nargs in ("*", "+") else str(action.metavar)
+    return f"[{text}]" if action.nargs in ("*", "?") else text
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")  # argparse formats it

@@ -1,0 +1,74 @@
+"""The cause in what Spark says: one line of tracebacks of a worker and of the JVM."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from typing import Final
+
+from firearrow.cli.failures import first_line, unforeseen, without_number
+
+# A traceback's frames are indented, code that they quote too; the exception is not.
+_RAISED: Final = re.compile(
+    r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)"
+    r"(?P<name>[A-Za-z_][\w.]*)(?:: (?P<what>.*))?"
+)
+_OURS: Final = re.compile(
+    r"^(?:.*: )?(?:firearrow\.[\w.]+|\w*(?:Connection|Pipe|Timeout)\w*Error): (.+)$", re.MULTILINE
+)
+_FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
+_STACK: Final = re.compile(r"\n\s*at [\w.$/]+\(|\n+JVM stacktrace:")
+_CAUSE: Final = re.compile(r"^Caused by: ([\w.$]+: .+)$", re.MULTILINE)
+_STATE: Final = re.compile(r"\s*SQLSTATE: .*")
+_PACKAGE: Final = re.compile(r"\b(?:[a-z]\w*\.)+(?=[A-Z]\w*: )")
+_AROUND: Final = re.compile(
+    r"An error occurred while calling \S+\n: "
+    r"|\[STREAM_FAILED\] .*? terminated with exception: "
+    r"|Job aborted due to stage failure: .*?\(TID \d+\) \(.*?\): "
+    r"|Exception in thread \S+ |\d\d/\d\d/\d\d [\d:]+ ERROR \w+: |Error: "
+    r"|(?:org\.apache\.spark\.[\w.]+|java\.io\.IOException): "
+)
+_CHATTER: Final = re.compile(
+    r"WARNING: |Using Spark's |Setting .*log level |To adjust logging level "
+    r"|\d\d/\d\d/\d\d [\d:]+ (?:WARN|INFO) |\s*$"
+)
+
+
+def of_spark(text: str) -> str:
+    """Give the cause in what Spark says: the error of a worker, else that of the JVM."""
+    raised = list(_RAISED.finditer(text))
+    if raised:
+        return _of_worker(raised[-1])
+    if ours := _OURS.findall(text):  # without a traceback, see `firearrow.spark.workererrors`
+        return without_number(_STATE.sub("", ours[-1]).strip())
+    head = _peeled(_STACK.split(text, maxsplit=1)[0])
+    causes = _CAUSE.findall(text)
+    cause = _peeled(causes[-1]) if causes else ""
+    if cause in head:
+        return head or "Spark failed and does not say why"
+    return f"{head.rstrip('.:')}: {cause}"
+
+
+def of_log(text: str) -> str:
+    """Give the first error of Spark's log; nothing where there is none."""
+    lines = text.splitlines()
+    at = next((n for n, line in enumerate(lines) if not _CHATTER.match(line)), len(lines))
+    return of_spark("\n".join(lines[at:])) if lines[at:] else ""
+
+
+def _peeled(text: str) -> str:
+    text = text.strip()
+    while around := _AROUND.match(text):
+        text = text[around.end() :]
+    return _PACKAGE.sub("", _STATE.sub("", first_line(text)))
+
+
+def _of_worker(raised: re.Match[str]) -> str:
+    name, what = raised["name"], (raised["what"] or "").strip()
+    package, _, name = name.rpartition(".")
+    kind = getattr(builtins, name, None) if not package else None
+    known = isinstance(kind, type) and issubclass(kind, OSError)
+    if what and (known or package.startswith("firearrow.") or what.startswith("[")):
+        return _STATE.sub("", without_number(what))
+    places = ((path, int(line)) for path, line in _FRAME.findall(raised["frames"]))
+    return unforeseen(name, what, places)
