@@ -86,7 +86,7 @@ def _of_cluster(given: Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]
 
 async def _groups(admin: Admin) -> Iterable[str]:
     from firearrow.cli.fleet import masters_in
-    from firearrow.client.admin.many import concurrently
+    from firearrow.client.admin.calls import concurrently
     from firearrow.message import names
 
     masters = masters_in(await admin.cluster())
