@@ -468,7 +468,7 @@ def test_offsets_outside_of_their_queues_are_corrected(tmp_path: Path, caplog: p
             assert bodies(served) == [b"y", b"z"]
 
     loop.run(main)
-    assert sum("goes on elsewhere" in str(line["event"]) for line in told(caplog)) == 2
+    assert sum("goes on at another offset" in str(line["event"]) for line in told(caplog)) == 2
 
 
 def test_lmqs_get_a_delayed_message_when_it_is_delivered(tmp_path: Path) -> None:
