@@ -147,7 +147,7 @@ def test_batches_are_not_delayed(tmp_path: Path) -> None:
         assert served.broker.store.log_end_offset == 0
         fields = send_fields(i="TAGS\x01DELAYED\x02", m=True)
         assert (await caller.call(320, fields, batch)).code == 0
-        # What one of its messages asks for by itself counts for nothing, as upstream.
+        # What one of its messages asks for by itself counts for nothing, as in RocketMQ.
         timed = encode_batch([(0, b"b", b"TIMER_DELAY_MS\x015000\x02DELAY\x013\x02")] * 2)
         assert (await caller.call(320, send_fields(m=True), timed)).code == 0
         assert bodies(served) == [b"a", b"a", b"a", b"b", b"b"]
@@ -368,7 +368,7 @@ BAD: list[dict[str, str]] = [
 def test_what_can_never_be_delivered_keeps_nothing_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Halves too, as upstream; a record of which only the body is damaged stays as it is."""
+    """Halves too, as in RocketMQ; a record of which only the body is damaged stays as it is."""
     monkeypatch.setattr(delays, "FAILURES_LOGGED_MAX", len(BAD))
 
     async def main(served: Serving, caller: Caller) -> None:

@@ -247,7 +247,7 @@ def test_too_many_do_not_wait(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         await made(served, caller)
         async with served.caller() as consumer:
-            for _ in range(3):  # one more than the limit says, as upstream
+            for _ in range(3):  # one more than the limit says, as in RocketMQ
                 consumer.tell(200050, waiting_fields(served))
                 consumer.tell(200054, notification_fields(served))
             await until(lambda: len(served.broker.popping.held_notifications) == 3)

@@ -236,7 +236,7 @@ def test_a_revive_queue_that_there_is_not_is_refused(tmp_path: Path) -> None:
 # --- Where a group that pops goes on after the broker was killed before it wrote the offsets ---
 
 
-AGAIN_SECONDS = 75  # after a minute, of a clock that begins anew in each life
+AGAIN_SECONDS = 75  # after a minute, of a clock that begins again in each life
 
 
 async def bodies(caller: Caller, **changed: Any) -> list[bytes]:

@@ -269,7 +269,7 @@ def test_who_takes_no_answers_is_woken_last() -> None:
     ("config", "held"),
     [
         ({"max_pop_polling_size": 5}, 5),
-        ({"pop_polling_size": 2}, 6),  # one more for each of two queues, as upstream
+        ({"pop_polling_size": 2}, 6),  # one more for each of two queues, as in RocketMQ
         ({"pop_polling_map_size": 1}, 8),
     ],
 )
