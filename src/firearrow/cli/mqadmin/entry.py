@@ -16,7 +16,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from firearrow.cli.mqadmin.commandline import WrongCommandLine, overview, usage, values_in
@@ -92,6 +91,8 @@ def _function(row: Row) -> Callable[..., Awaitable[None]]:
 
 def credentials() -> Credentials | None:
     """Read the user from the file; None if there is no file, or one of the two lines is missing."""
+    from pathlib import Path  # slow to import, and help does not need it
+
     from firearrow.wire.signature import Credentials
 
     home = os.environ.get(HOME)
