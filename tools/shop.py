@@ -15,7 +15,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.message.properties import format as properties_text
 from firearrow.message.record import decode_record, iter_records
-from firearrow.net.client import Asked, Client
+from firearrow.net.client import Client, ServerRequest
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
@@ -35,7 +35,7 @@ class Shop:
     """Connection to the broker, which passes the broker's transaction checks to ``asked``."""
 
     def __init__(self, broker: str, asked: Callable[[AnyCommand], None]) -> None:
-        def answer(question: Asked) -> None:
+        def answer(question: ServerRequest) -> None:
             asked(question.command)
 
         self._client = Client({RequestCode.CHECK_TRANSACTION_STATE: answer})

@@ -89,7 +89,7 @@ class StoredPath(Protocol):
         """Return the content of a file; FileNotFoundError if there is none."""
 
 
-class Found(NamedTuple, Generic[T]):
+class ParsedFile(NamedTuple, Generic[T]):
     """Parsed content, and the file that it was read from."""
 
     value: T
@@ -127,7 +127,7 @@ def replace_atomically(path: Path, *pieces: bytes, generations: int = 0, backup:
             (history / old.path.name).unlink(missing_ok=True)
 
 
-def read_newest(path: StoredPath, parse: Callable[[bytes], T]) -> Found[T] | None:
+def read_newest(path: StoredPath, parse: Callable[[bytes], T]) -> ParsedFile[T] | None:
     """Read and parse ``path``, or the latest of its earlier contents that is sound.
 
     ``parse`` raises a ValueError or a FirearrowError for content that it can't read. Returns None when there is no file
@@ -148,7 +148,7 @@ def read_newest(path: StoredPath, parse: Callable[[bytes], T]) -> Found[T] | Non
     return found
 
 
-def sound_contents(path: StoredPath, parse: Callable[[bytes], T], faults: list[str]) -> Iterator[Found[T]]:
+def sound_contents(path: StoredPath, parse: Callable[[bytes], T], faults: list[str]) -> Iterator[ParsedFile[T]]:
     """Read and parse ``path``, and its earlier contents from the latest on; see `read_newest`.
 
     The faults of unusable contents are added to ``faults``. A read error of a disk is such a fault. On another machine
@@ -160,7 +160,7 @@ def sound_contents(path: StoredPath, parse: Callable[[bytes], T], faults: list[s
             data = candidate.read_bytes()
             if data:
                 _check_sum(candidate, data, generations)
-                yield Found(parse(data), candidate)
+                yield ParsedFile(parse(data), candidate)
         except FileNotFoundError:
             continue
         except (OSError, ValueError, FirearrowError) as error:

@@ -19,9 +19,9 @@ from firearrow.net.client import (
     LEAVING_FRAMES_MAX,
     NO_ASKING,
     UNSENT_BYTES_MAX,
-    Asked,
     Client,
     Handler,
+    ServerRequest,
 )
 from firearrow.net.server import Server
 from firearrow.wire.codes import ResponseCode
@@ -218,11 +218,11 @@ def test_what_is_under_way_on_a_server_that_stops_is_still_answered(run: Run) ->
 def test_a_server_is_answered_later(run: Run) -> None:
     answers: list[asyncio.Task[None]] = []
 
-    async def answer(asked: Asked) -> None:
+    async def answer(asked: ServerRequest) -> None:
         await asyncio.sleep(0.01)
         asked.answer(Response(fields={"from": asked.address}))
 
-    def begin(asked: Asked) -> None:
+    def begin(asked: ServerRequest) -> None:
         answers.append(asyncio.create_task(answer(asked)))
 
     async def main() -> None:

@@ -46,7 +46,7 @@ from firearrow.broker.role import FixedRole
 from firearrow.broker.sending.feature import SendFeature
 from firearrow.broker.state.settings import Settings, SharedFile
 from firearrow.broker.storage.feature import StorageFeature
-from firearrow.broker.storage.saving import Kept
+from firearrow.broker.storage.saving import SyncedState
 from firearrow.broker.timing.feature import TimingFeature
 from firearrow.broker.topics.feature import TopicFeature, refuse_static_topics
 from firearrow.broker.topics.table import TopicTable
@@ -214,7 +214,7 @@ class Broker:
         self.access = AccessFeature(base, self.users)
         self.replication = replication = ReplicationFeature(base, groups, self.offsets)
         files = (*topics.files, self.groups.file)
-        kept: list[Kept] = [*files] if self.users is None else [*files, self.users]
+        kept: list[SyncedState] = [*files] if self.users is None else [*files, self.users]
         self.storage = StorageFeature(base, kept, files, replication.feed.confirming)
         self.delaying = delaying = DelayFeature(base)
         self.delay_offsets = delaying.offsets

@@ -37,7 +37,7 @@ LEAVING_FRAMES_MAX: Final = 16  # kept together until the turn ends
 LARGE_FRAME_BYTES: Final = 64 << 10  # from here on a copy costs more than another write
 
 
-class Asked(NamedTuple):
+class ServerRequest(NamedTuple):
     """Request of a server, with its sender's address and the function that answers it later."""
 
     address: str
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     answer: Callable[[Response], None]
 
 
-Handler = Callable[[Asked], Response | None]
+Handler = Callable[[ServerRequest], Response | None]
 """Answers a server's request at once, or returns None and calls ``answer`` later, or never."""
 
 NO_ASKING: Final[Mapping[int, Handler]] = {}
@@ -179,7 +179,7 @@ class _Connection(asyncio.Protocol):
         self._line.calls.forget(command)
 
     def _asked(self, handler: Handler, command: AnyCommand) -> Response | None:
-        return handler(Asked(self.address, command, partial(self._answer, command)))
+        return handler(ServerRequest(self.address, command, partial(self._answer, command)))
 
     def _answer(self, command: AnyCommand, response: Response) -> None:
         """Answer an earlier request of the server; without effect if the connection is closed meanwhile."""

@@ -32,7 +32,7 @@ _UNITS: Final = {"_milliseconds": "milliseconds", "_microseconds": "us", "_secon
 _OWN_UNIT: Final = "_behind_bytes"  # a name with this ending contains its unit
 
 
-class Gathered(NamedTuple):
+class FamilyValues(NamedTuple):
     """Family with its values at one time."""
 
     family: Family
@@ -56,7 +56,7 @@ class Gathered(NamedTuple):
         return "" if name.endswith(_OWN_UNIT) else next(found, "")
 
 
-Send = Callable[[Labels, Sequence[Gathered]], None]
+Send = Callable[[Labels, Sequence[FamilyValues]], None]
 """Sends the gathered families with their common labels; raises OSError if it can't."""
 
 
@@ -121,12 +121,12 @@ class Exporting(TaskService):
                 log.warning("metrics are not sent", extra={"error": error})
 
 
-async def _gathered(metrics: Metrics) -> tuple[Labels, list[Gathered]]:
-    found: list[Gathered] = []
+async def _gathered(metrics: Metrics) -> tuple[Labels, list[FamilyValues]]:
+    found: list[FamilyValues] = []
     for each in metrics.samples:
         if each is not None:
             family, samples = each
-            found.append(Gathered(family, [_kept(sample) for sample in samples]))
+            found.append(FamilyValues(family, [_kept(sample) for sample in samples]))
         await asyncio.sleep(0)
     return metrics.labels, found
 
@@ -148,7 +148,7 @@ def in_deltas(send: Send) -> Send:
     """Return a sender of differences: counters and histograms since the last export that succeeded."""
     taken: dict[tuple[str, frozenset[tuple[str, object]]], Value] = {}
 
-    def send_deltas(labels: Labels, found: Sequence[Gathered]) -> None:
+    def send_deltas(labels: Labels, found: Sequence[FamilyValues]) -> None:
         now = {
             (each.family.name, frozenset(sample.labels.items())): sample.value
             for each in found
@@ -187,7 +187,7 @@ def _since(before: Value, value: Value) -> Value:
 # --- to the log -----------------------------------------------------------------------------
 
 
-def log_them(labels: Labels, found: Sequence[Gathered]) -> None:
+def log_them(labels: Labels, found: Sequence[FamilyValues]) -> None:
     """Write a log line for each metric that has values."""
     for each in found:
         values = [{**sample.labels, **_number_or_sum(sample.value)} for sample in each.samples]
@@ -228,7 +228,7 @@ def otlp_sender(keys: MetricsKeys) -> tuple[Send, Callable[[], None]]:
     clock = SystemClock()
     began_ns = clock.now_ms() * NS_OF_MS
 
-    def send(labels: Labels, found: Sequence[Gathered]) -> None:
+    def send(labels: Labels, found: Sequence[FamilyValues]) -> None:
         nonlocal began_ns
         now_ns = clock.now_ms() * NS_OF_MS
         span = _Span(began_ns, now_ns, in_delta=keys.metrics_in_delta)
@@ -256,7 +256,7 @@ class _Span(NamedTuple):
         return Temporality.DELTA if self.in_delta else Temporality.CUMULATIVE
 
 
-def _metrics_data(labels: Labels, found: Sequence[Gathered], span: _Span) -> Any:
+def _metrics_data(labels: Labels, found: Sequence[FamilyValues], span: _Span) -> Any:
     from opentelemetry.sdk.metrics import export
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -271,7 +271,7 @@ def _metrics_data(labels: Labels, found: Sequence[Gathered], span: _Span) -> Any
     return export.MetricsData([export.ResourceMetrics(Resource.get_empty(), [scope], "")])
 
 
-def _data(each: Gathered, common: Labels, span: _Span) -> Any:
+def _data(each: FamilyValues, common: Labels, span: _Span) -> Any:
     from opentelemetry.sdk.metrics import export
 
     if each.family.kind == "histogram":

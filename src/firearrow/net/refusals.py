@@ -22,7 +22,7 @@ QUIET_SECONDS: Final = 60.0  # in which the same failure of the store is logged 
 _KNOWN_MAX: Final = 256
 
 
-class Admitted(ABC):
+class AdmissionPass(ABC):
     """The decision by which a request was admitted (``Command.admitted_by``), as rights may change meanwhile.
 
     A peer may send any value in its place, but never an instance of this class (`admitted_by`).
@@ -42,10 +42,10 @@ class Admitted(ABC):
         """Write to the audit log that a request was refused to its user."""
 
 
-def admitted_by(request: AnyCommand) -> Admitted | None:
+def admitted_by(request: AnyCommand) -> AdmissionPass | None:
     """Return the decision by which a request was admitted; None if no access control has decided about it."""
     found = request.admitted_by
-    return found if isinstance(found, Admitted) else None
+    return found if isinstance(found, AdmissionPass) else None
 
 
 class Refusals:

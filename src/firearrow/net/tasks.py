@@ -17,7 +17,7 @@ from firearrow.services import Service
 log = logging.getLogger(__name__)
 
 
-class Running:
+class RunningTask:
     """Task that was started by its owner."""
 
     __slots__ = ("_task",)
@@ -55,7 +55,7 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(self, work: Coroutine[Any, Any, Any], name: str) -> Running:
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> RunningTask:
         """Run a coroutine until it ends or the owner does; ``name`` is for the log.
 
         Raises ClientError once the owner has ended.
@@ -66,7 +66,7 @@ class Tasks:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return Running(task)
+        return RunningTask(task)
 
     def begin(self, work: Coroutine[Any, Any, Any], name: str) -> None:
         """Run a coroutine, as `start`; but nothing once the owner has ended."""
@@ -77,7 +77,7 @@ class Tasks:
 
     def every(
         self, seconds: float, call: Callable[[], Awaitable[object]], name: str, *, first_seconds: float | None = None
-    ) -> Running:
+    ) -> RunningTask:
         """Call a function periodically, with a pause of ``seconds`` after each call."""
         first = seconds if first_seconds is None else first_seconds
         return self.start(_again_and_again(first, seconds, call, name), name)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.control.controllers import Numbered, NumberFile, parse
+from firearrow.broker.control.controllers import BrokerNumber, NumberFile, parse
 from firearrow.errors import ConfigError
 
-APPLIED = Numbered("DefaultCluster", "broker-a", 2, "10.0.0.1:10911;1795000000000")
+APPLIED = BrokerNumber("DefaultCluster", "broker-a", 2, "10.0.0.1:10911;1795000000000")
 OWN = "DefaultCluster", "broker-a"
 
 

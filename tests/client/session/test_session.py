@@ -11,7 +11,7 @@ from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import publish_queues, subscribe_queues
 from firearrow.client.session.session import Session
 from firearrow.errors import ClientError, ConfigError, TopicNotFound
-from firearrow.net.client import Asked
+from firearrow.net.client import ServerRequest
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import Route
 from firearrow.wire.client_bodies import CLUSTERING, ConsumerData, Heartbeat, SubscriptionData
@@ -170,7 +170,7 @@ def test_heartbeats_of_version_2_say_again_only_what_has_changed(tmp_path: Path)
 def test_what_a_broker_asks_goes_to_the_handler_of_the_group(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    async def later(question: Asked) -> Response:
+    async def later(question: ServerRequest) -> Response:
         await asyncio.sleep(1)
         asked.append(question.command.ext["consumerGroup"])
         return Response(fields={"from": question.address})

@@ -47,7 +47,7 @@ from firearrow.events import Event, Events
 from firearrow.message.names import SYSTEM_TOPIC_PREFIX, group_of, is_retry, lite_parts
 from firearrow.net import tls
 from firearrow.net.access import Access
-from firearrow.net.refusals import Admitted, admitted_by
+from firearrow.net.refusals import AdmissionPass, admitted_by
 from firearrow.net.server import ConnectionClosed, Peer
 from firearrow.replication.proof import HaAccess
 from firearrow.services import Alarm, Scheduler
@@ -96,7 +96,7 @@ nothing if the result does not matter.
 """
 
 
-class _Pass(Admitted):
+class _Pass(AdmissionPass):
     """Decision about a request, or about several of a user that name the same. ``known`` is the count of changes of
     rights at the decision.
     """

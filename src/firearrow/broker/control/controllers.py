@@ -22,7 +22,7 @@ from firearrow.files import read_newest, replace_atomically, sync_directory
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of, first_answer, host_and_port
 from firearrow.net.client import Client
-from firearrow.net.tasks import Running, Tasks
+from firearrow.net.tasks import RunningTask, Tasks
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -69,7 +69,7 @@ class Controllers:
         self._client = Client(access=access, call_seconds=CALL_SECONDS_MAX)
         self._address = address
         self._leader = ""
-        self._beating: dict[str, Running] = {}
+        self._beating: dict[str, RunningTask] = {}
         self._tasks = Tasks()
         self._deaf: set[str] = set()
         self.addresses: list[str] = []
@@ -175,7 +175,7 @@ class Controllers:
                 answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
                 next_id = fields_of(answer, BrokerIdThatIsNext).next_broker_id
                 code = f"{self._address};{self._clock.now_ms()}"
-                number = Numbered(*own, next_id, code)
+                number = BrokerNumber(*own, next_id, code)
                 file.apply(number)
             fields: dict[str, FieldValue] = {"appliedBrokerId": number.broker_id, "registerCheckCode": number.code}
             try:
@@ -254,7 +254,7 @@ class Controllers:
 # Source: RocketMQ's ``BrokerMetadata``, ``TempBrokerMetadata``, ``ReplicasManager#register``.
 
 
-class Numbered(NamedTuple):
+class BrokerNumber(NamedTuple):
     """Number of a broker name; ``code`` is empty once it is granted."""
 
     cluster_name: str
@@ -267,12 +267,12 @@ class Numbered(NamedTuple):
         return "#".join(str(part) for part in self if part != "").encode()
 
 
-def parse(data: bytes) -> Numbered:
+def parse(data: bytes) -> BrokerNumber:
     """Read the bytes of a file; ValueError for anything else."""
     cluster_name, broker_name, broker_id, *code = data.decode().strip().split("#")
     if len(code) > 1:
         raise ValueError(f"{len(code) + 3} parts between #, there are four at most")
-    return Numbered(cluster_name, broker_name, int(broker_id), *code)
+    return BrokerNumber(cluster_name, broker_name, int(broker_id), *code)
 
 
 class NumberFile:
@@ -282,7 +282,7 @@ class NumberFile:
         self._path = path
         self._applied_path = path.with_name(path.name + "-temp")
 
-    def load(self, cluster_name: str, broker_name: str) -> Numbered | None:
+    def load(self, cluster_name: str, broker_name: str) -> BrokerNumber | None:
         """Return the granted number, otherwise the one in the note, otherwise None.
 
         Raises ConfigError where the store belongs to another broker name.
@@ -300,7 +300,7 @@ class NumberFile:
             return known
         return None
 
-    def apply(self, number: Numbered) -> None:
+    def apply(self, number: BrokerNumber) -> None:
         """Write the note about a number; it is durable on return."""
         assert number.code, "a number in the note has a code"
         replace_atomically(self._applied_path, number.encode(), backup=False)
@@ -310,7 +310,7 @@ class NumberFile:
         self._applied_path.unlink(missing_ok=True)
         sync_directory(self._applied_path.parent)
 
-    def grant(self, number: Numbered) -> None:
+    def grant(self, number: BrokerNumber) -> None:
         """Store a granted number; it is durable on return."""
         replace_atomically(self._path, number._replace(code="").encode(), backup=False)
         self._applied_path.unlink(missing_ok=True)

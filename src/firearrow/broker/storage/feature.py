@@ -11,7 +11,7 @@ from firearrow.broker.events import SettingsChanged
 from firearrow.broker.feature import Base, Feature
 from firearrow.broker.metrics.stats import SAMPLE_SECONDS
 from firearrow.broker.state.persistence import StateFile
-from firearrow.broker.storage.saving import Confirming, Following, Kept, Saving
+from firearrow.broker.storage.saving import Confirming, Following, Saving, SyncedState
 from firearrow.errors import FirearrowError
 from firearrow.net.tasks import SerialWorker
 from firearrow.replication.fetching import Source
@@ -27,7 +27,7 @@ class StorageFeature(Feature):
     """
 
     def __init__(
-        self, base: Base, kept: Sequence[Kept], files: Iterable[StateFile], confirming: Mapping[int, Confirming]
+        self, base: Base, kept: Sequence[SyncedState], files: Iterable[StateFile], confirming: Mapping[int, Confirming]
     ) -> None:
         self._base = base
         self._files = tuple(files)

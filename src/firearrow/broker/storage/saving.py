@@ -37,7 +37,7 @@ Confirming = Callable[[Peer, AnyCommand, Response | bytes], Finished]
 """Returns an answer, perhaps another one, or None and sends it later."""
 
 
-class Kept(Protocol):
+class SyncedState(Protocol):
     """State that stores changes at once, so that they outlive the process."""
 
     unsynced: bool  # True if a stored change may not be durable
@@ -55,7 +55,10 @@ class Saving(Service):
     """
 
     def __init__(
-        self, kept: Sequence[Kept], name: str = "saving", confirming: Mapping[int, Confirming] = MappingProxyType({})
+        self,
+        kept: Sequence[SyncedState],
+        name: str = "saving",
+        confirming: Mapping[int, Confirming] = MappingProxyType({}),
     ) -> None:
         super().__init__(name)
         self._confirming = confirming
@@ -225,6 +228,6 @@ def _refusal(error: Exception) -> Response:
     return Response(ResponseCode.SYSTEM_ERROR, f"the change is not durable: {error}")
 
 
-def _sync_all(files: Iterable[Kept]) -> None:
+def _sync_all(files: Iterable[SyncedState]) -> None:
     for file in files:
         file.sync()

@@ -17,7 +17,7 @@ from firearrow.client.message import Message
 from firearrow.client.queues import Queue
 from firearrow.javanumbers import INT_MAX
 from firearrow.message.names import retry_topic
-from firearrow.net.tasks import Running
+from firearrow.net.tasks import RunningTask
 from firearrow.wire.client_bodies import SubscriptionData
 
 RECONSUME_MAX: Final = 16  # Java: maxReconsumeTimes -1 of consumers in any order
@@ -66,7 +66,7 @@ class AssignedQueue:
         self.arrived = asyncio.Event()
         self._time = asyncio.get_running_loop().time
         self.last_pull = self.last_lock = self.last_consumed = self._time()
-        self.tasks: list[Running] = []
+        self.tasks: list[RunningTask] = []
         self._room: asyncio.Future[None] | None = None
 
     @property

@@ -21,7 +21,7 @@ from firearrow.client.message import Message
 from firearrow.client.queues import Queue
 from firearrow.errors import BrokerError
 from firearrow.message.record import decode_record
-from firearrow.net.client import Asked
+from firearrow.net.client import ServerRequest
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     CONSUME_PASSIVELY,
@@ -69,11 +69,11 @@ class ConsumerRequests:
         session.on(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info, group)
         session.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume, group)
 
-    def members_changed(self, _: Asked) -> None:
+    def members_changed(self, _: ServerRequest) -> None:
         """Rebalance (40)."""
         self._consumer.divide_soon()
 
-    async def reset(self, asked: Asked) -> None:
+    async def reset(self, asked: ServerRequest) -> None:
         """Reset some queues to offsets, which may be earlier ones (220)."""
         table = body_of(asked.command, ResetOffsets).offset_table
         resets = []
@@ -84,7 +84,7 @@ class ConsumerRequests:
         await asyncio.gather(*resets)
         self._consumer.divide_soon()
 
-    def status(self, asked: Asked) -> Response:
+    def status(self, asked: ServerRequest) -> Response:
         """Offsets of the consumer in the queues of a topic (221)."""
         topic = asked.command.ext.get("topic", "")
         member = self._member
@@ -93,7 +93,7 @@ class ConsumerRequests:
         found = {MessageQueue(*queue): at for queue, at in member.offsets.of_topic(topic).items()}
         return Response(body=fastjson.dumps(ConsumerStatus(found)))
 
-    def running_info(self, asked: Asked) -> Response:
+    def running_info(self, asked: ServerRequest) -> Response:
         """Settings, subscriptions and queues of the consumer (307)."""
         member = self._member
         settings = {
@@ -110,7 +110,7 @@ class ConsumerRequests:
         started_ms = self._consumer.started_ms
         return running_info(member, CONSUME_PASSIVELY, started_ms, settings, queues, asked)
 
-    async def consume(self, asked: Asked) -> Response:
+    async def consume(self, asked: ServerRequest) -> Response:
         """Call the handler with one message; its result changes no offset (309)."""
         member = self._member
         session = member.calls.session
@@ -149,7 +149,7 @@ def running_info(
     started_ms: int,
     settings: Mapping[str, str],
     queues: Iterable[AssignedQueue],
-    asked: Asked,
+    asked: ServerRequest,
 ) -> Response:
     """Answer 307; ``settings`` are those of the kind of consumer."""
     session = member.calls.session

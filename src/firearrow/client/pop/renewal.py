@@ -19,7 +19,7 @@ from firearrow.client.pop.popcalls import GONE
 from firearrow.client.pop.simpleconsumer import WAIT_SECONDS, SimpleConsumer
 from firearrow.client.queues import Queue
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
-from firearrow.net.tasks import Running, Tasks
+from firearrow.net.tasks import RunningTask, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class LeaseHolder:
         self.invisible = invisible
         self.held: set[LeasedMessage] = set()
         self._ready: deque[LeasedMessage] = deque()
-        self._pops: dict[tuple[str, Queue], Running] = {}
+        self._pops: dict[tuple[str, Queue], RunningTask] = {}
         self._asked = asyncio.Event()
         self._tasks = Tasks()
         self._tasks.every(self.invisible.total_seconds() / ROUNDS, self._hold_on, "held messages")

@@ -26,7 +26,7 @@ from firearrow.client.queues import Queue
 from firearrow.client.session.session import Session
 from firearrow.errors import BrokerError
 from firearrow.message.names import java_hash
-from firearrow.net.tasks import Running
+from firearrow.net.tasks import RunningTask
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
@@ -155,7 +155,7 @@ class Detector:
         self._session = session
         self._faults = faults
         self._queue_of = queue_of
-        self._running: Running | None = None
+        self._running: RunningTask | None = None
 
     def soon(self) -> None:
         """Begin to ask, since a broker gave no answer."""

@@ -23,7 +23,7 @@ from firearrow.message.hosts import Host
 from firearrow.message.model import Message as NewMessage
 from firearrow.message.model import MessageView
 from firearrow.message.names import reply_topic
-from firearrow.net.client import Asked
+from firearrow.net.client import ServerRequest
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -59,7 +59,7 @@ class PendingReplies:
         """Forget a request."""
         self._replies.pop(request[keys_of.CORRELATION_ID], None)
 
-    def _take(self, asked: Asked) -> Response:
+    def _take(self, asked: ServerRequest) -> Response:
         """Hand a reply to its pending request, if it is still pending."""
         try:
             message = _message_of(asked, self._session)
@@ -87,7 +87,7 @@ def reply_to(message: Message, body: Any) -> NewMessage:
     return NewMessage(topic, body_of(body), {**copied, keys_of.MESSAGE_TYPE: REPLY_TYPE})
 
 
-def _message_of(asked: Asked, session: Session) -> Message:
+def _message_of(asked: ServerRequest, session: Session) -> Message:
     command: AnyCommand = asked.command
     ext = command.ext
     found = keys_of.parse(ext.get("properties", ""))

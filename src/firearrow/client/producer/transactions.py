@@ -30,7 +30,7 @@ from firearrow.errors import ClientError
 from firearrow.message import properties as keys_of
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.record import decode_record
-from firearrow.net.client import Asked
+from firearrow.net.client import ServerRequest
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
@@ -126,7 +126,7 @@ class Halves:
         if self._traced is not None:
             self._traced(receipt, decision, False)
 
-    async def _asked(self, asked: Asked) -> None:
+    async def _asked(self, asked: ServerRequest) -> None:
         """Answer a broker that asks for the state of a half (39)."""
         ext = asked.command.ext
         message = Message.received(decode_record(asked.command.body), ext.get("bname", ""), self._session.namespace)

@@ -35,7 +35,7 @@ from firearrow.client.routing.queues import subscribe_queues
 from firearrow.client.session.session import Session, SessionOptions
 from firearrow.clock import HOUR_MS
 from firearrow.errors import ClientError, ConfigError
-from firearrow.net.client import Asked
+from firearrow.net.client import ServerRequest
 from firearrow.net.tasks import Tasks
 from firearrow.wire.allocation import AVG, Strategy
 from firearrow.wire.client_bodies import CLUSTERING, CONSUME_ACTIVELY, PAUSED, SUBSCRIBE_ALL, ConsumerData
@@ -95,7 +95,7 @@ class PullConsumer(ConsumerLife):
         start = self.member.settings.start_from.value
         return ConsumerData(self.group, CONSUME_ACTIVELY, CLUSTERING, start, subscriptions)
 
-    def _running_info(self, asked: Asked) -> Response:
+    def _running_info(self, asked: ServerRequest) -> Response:
         """Settings, subscriptions and queues of the consumer (307)."""
         pulls = self._pulls.values()
         is_paused = bool(pulls) and all(one.is_paused for one in pulls)

@@ -16,7 +16,7 @@ from firearrow.client.consumer.handlers import Delivery, Failure, Registration, 
 from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.errors import FirearrowError
-from firearrow.net.tasks import Running, Tasks
+from firearrow.net.tasks import RunningTask, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Workers:
         self._ready: deque[tuple[Source, Message]] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._running: dict[int, Job] = {}
-        self._workers: list[Running] = []
+        self._workers: list[RunningTask] = []
         self._next_end: asyncio.Future[None] | None = None
         self._is_waking = False
         self._is_closed = False

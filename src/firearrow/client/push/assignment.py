@@ -28,7 +28,7 @@ from firearrow.client.push.anyorder import QueueSource, Workers
 from firearrow.client.push.inorder import LOCK_EVERY_SECONDS, LOCK_FIRST_SECONDS, InOrder
 from firearrow.client.queues import Queue
 from firearrow.message.names import is_retry
-from firearrow.net.tasks import Running, Tasks
+from firearrow.net.tasks import RunningTask, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Assignment:
         }
         self._sources: dict[Queue, QueueSource] = {}
         self._pop_calls = PopCalls(member.calls)
-        self._pops: dict[Queue, tuple[PopQueue, Running]] = {}
+        self._pops: dict[Queue, tuple[PopQueue, RunningTask]] = {}
 
     def start(self) -> None:
         """Start the periodic tasks."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from firearrow.errors import BrokerError, FirearrowError, MessageError
 from firearrow.message import properties as keys_of
 from firearrow.message.record import decode_record
-from firearrow.net.client import Asked, Handler
+from firearrow.net.client import Handler, ServerRequest
 from firearrow.net.tasks import Tasks
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 ANY_GROUP: Final = ""
 
-Replying = Callable[[Asked], Response | Coroutine[Any, Any, Response | None] | None]
+Replying = Callable[[ServerRequest], Response | Coroutine[Any, Any, Response | None] | None]
 """Handler of a broker's request; it raises BrokerError to refuse. One-way requests get no answer in any case."""
 
 CODES: Final = (
@@ -74,7 +74,7 @@ class InboundRequests:
         """Table of handlers for `firearrow.net.client.Client`."""
         return dict.fromkeys(map(int, CODES), self._answer)
 
-    def _answer(self, asked: Asked) -> Response | None:
+    def _answer(self, asked: ServerRequest) -> Response | None:
         code, group = asked.command.code, group_of(asked.command)
         handler = self._table.get((code, group)) or self._table.get((code, ANY_GROUP))
         if handler is None:
@@ -86,7 +86,7 @@ class InboundRequests:
         return None
 
 
-async def _answer_later(asked: Asked, answer: Coroutine[Any, Any, Response | None]) -> None:
+async def _answer_later(asked: ServerRequest, answer: Coroutine[Any, Any, Response | None]) -> None:
     try:
         response = await answer
     except BrokerError as error:
