@@ -1,8 +1,8 @@
-"""Makes ``spark.read.format("rocketmq")`` work with nothing registered.
+"""Automatic registration of ``spark.read.format("rocketmq")``.
 
-Spark imports every top-level package whose name begins with ``pyspark_`` and registers its
-``DefaultSource``. That happens in every session of an environment where Firearrow is installed, so
-nothing heavy may be imported here and nothing may fail: see ``firearrow.spark.source.datasource``.
+Spark imports every top-level package whose name begins with ``pyspark_`` and registers its ``DefaultSource``. That
+happens in every session of an environment with Firearrow, so this module must be light and must not fail. The source
+itself is in ``firearrow.spark.source.datasource``.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""PySpark's daemon, whose workers end quietly where Spark has no more use for them.
+"""PySpark's daemon, with workers that end quietly when Spark does not need them any more.
 
-A worker waits for its next task, and when Spark ends or has no work for it, Spark closes the
-socket. PySpark's worker takes that for a failure, tells the socket of it, and as nobody is there
-prints a traceback, unless it is killed before. `firearrow.spark.configure` has Spark run this.
+A worker waits for its next task. When Spark ends or has no work for it, Spark closes the socket. PySpark's own worker
+takes that for a failure. It cannot report to the closed socket, and prints a traceback unless it is killed first.
+`firearrow.spark.configure` lets Spark run this daemon.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _work = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Do a task when there is one; if none comes, give 1: the worker is to end."""
+    """Run the next task; return 1, which ends the worker, if no task comes."""
     try:
         begun = sock.recv(1, socket.MSG_PEEK)
     except OSError:
         return 1
     try:
         return _work(sock, authenticated) if begun else 1
-    except (BrokenPipeError, ConnectionResetError):  # Spark has enough, as after a limit
+    except (BrokenPipeError, ConnectionResetError):  # Spark stops reading, for example after a limit
         return 1
 
 
