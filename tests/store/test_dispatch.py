@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from firearrow.message.hosts import Host, pack_host
 from firearrow.store.dispatch import FEW_RECORDS_MAX, dispatched_alone
 from firearrow.store.queuefiles import FileConsumeQueues
-from tests.store.stores import BORN_MS, append, contents, opened
+from tests.store.stores import BORN_MS, append, contents, opened, settle
 
 HOSTS = [pack_host(Host(address, 1)) for address in ("127.0.0.1", "::1")]
 NAMES = st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "DELAY", "INNER_MULTI_DISPATCH", "INNER_NUM", "x"])
@@ -101,3 +101,18 @@ def test_what_is_dispatched_by_itself(tmp_path: Path, message: dict[str, Any], i
         if found is not None:
             assert (found[0], found[1].physical_offset) == ("T", at)
             assert dispatched_alone(*place, store.queues, None, lmq=True) is None, "it is there already"
+
+
+def test_a_record_across_the_limit_waits_until_the_limit_is_behind_it(tmp_path: Path) -> None:
+    """Other brokers confirm any byte of the log, also one within a record."""
+    with opened(tmp_path, background=False) as store:
+        append(store, b"x")
+        at = append(store, b"y" * 100, properties={"KEYS": "k" * 50})
+        for limit in range(at, store.log_end_offset):
+            store.dispatching.limit_to(limit)
+            settle(store)
+            assert store.queue("T", 0).max_offset == 1, limit
+            assert not store.dispatching.trouble
+        store.dispatching.limit_to(store.log_end_offset)
+        settle(store)
+        assert store.queue("T", 0).max_offset == 2

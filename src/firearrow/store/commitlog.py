@@ -510,8 +510,11 @@ class CommitLog:
         del noted[: bisect_left(noted, physical_offset)]
         if noted and noted[0] == physical_offset:
             upto = segment.base + min(end, start + SCAN_BYTES_MAX)
-            positions = np.array(noted[: min(bisect_left(noted, upto), records_max)])
-            stop = Stop.FULL if len(noted) > len(positions) else Stop.END
+            count = min(bisect_left(noted, upto), records_max)
+            stop = Stop.FULL if len(noted) > count else Stop.END
+            if end_offset < self.end_offset and count and _leaves(segment, noted[count - 1], end):
+                count, stop = count - 1, Stop.END
+            positions = np.array(noted[:count], np.int64)
             return scan_at(segment.map, positions - segment.base, start, end, stop)
         bounded = min(end, start + SCAN_BYTES_MAX)
         columns = scan(segment.map, start, bounded, records_max)
@@ -621,6 +624,12 @@ class CommitLog:
         self._limit = 0
         self._long_writes.close()
         self.segments.close()
+
+
+def _leaves(segment: Segment, physical_offset: int, end: int) -> bool:
+    """Tell whether a record of a file goes on behind a position in it."""
+    at = physical_offset - segment.base
+    return at + int.from_bytes(segment.map[at : at + 4], "big") > end
 
 
 # --- Long writes into a mapped file: by the system's call instead of through the mapping ---
