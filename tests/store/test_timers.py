@@ -22,7 +22,7 @@ from firearrow.store import timers
 from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.timerfiles import CHECK, DELETE, NORMAL, ROLL, SLOT, UNIT
 from firearrow.store.timers import TimedQueue, TimerStore, ToldProgress
-from firearrow.store.timerunits import UNIT_BYTES, TimerUnit
+from firearrow.store.timerunits import UNIT_BYTES, TimerUnit, TimerUnits
 from firearrow.testing.fs import CrashableFileSystem, PowerLoss
 
 START_MS = 1_795_000_000_000
@@ -472,3 +472,18 @@ def test_who_has_messages_that_are_late_tells_of_those_before_them(tmp_path: Pat
     driver.deliver(START_MS + 9000)
     assert driver.store.told_offset(driver.store.progress) == 4
     assert [one.number for one in driver.log.stored if one.delivered] == [0, 9]
+
+
+def test_positions_go_on_after_a_cut_that_leaves_no_file(tmp_path: Path) -> None:
+    units = TimerUnits(tmp_path / "timerlog", FILE_BYTES, OS_FILES)
+    units.load()
+    unit = TimerUnit(-1, NORMAL, START_MS, 0, 0, 100, 0)
+    for _ in range(20):
+        last = units.append(unit)
+    units.drop_before(last)
+    start = units.start
+    assert start == 2 * FILE_BYTES
+    units.cut(start)
+    assert units.append(unit) == start
+    assert units.start == start
+    units.close()

@@ -106,7 +106,8 @@ class TimerUnits:
         segments = self._segments
         if not segments.files:
             ensure_directory(self._fs, self._directory)
-            segments.attach(self._created(0))
+            assert self.end % segments.file_size_bytes == 0, "a cut that leaves no file is at the start of one"
+            segments.attach(self._created(self.end))
         last = segments.files[-1]
         at = self.end - last.base
         if at + UNIT_BYTES + _BLANK.size <= last.size_bytes:
