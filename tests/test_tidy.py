@@ -43,15 +43,8 @@ PLAIN = (
     *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
     *("broker/", "controller/", "replication/", "net/"),
     *(path.name for path in SOURCE.glob("*.py")),
-    *("spark/bodies/", "spark/columns/", "spark/jobs/", "spark/source/"),
-    *(
-        f"spark/{name}.py"
-        for name in ("__init__", "access", "offsets", "options", "properties", "session", "sink", "sinkrows", "tables")
-    ),
-    "spark/workererrors.py",
     *(f"client/{path.name}" for path in (SOURCE / "client").iterdir()),
-    *("testing/", "integrations/", "cli/mqadmin/"),
-    *(f"store/{path.name}" for path in (SOURCE / "store").glob("*.py")),
+    *("testing/", "integrations/", "cli/mqadmin/", "store/", "spark/"),
 )
 _SUBJECTS = "a|the|all|each|what|queues?|brokers?|messages|it|them|consumers|groups|clients|another|its|those|who|time"
 STIFF = {

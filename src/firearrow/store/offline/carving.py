@@ -214,7 +214,7 @@ def carve(data: Buffer) -> Iterator[Columns]:
 
 
 def _sound(columns: Columns) -> Columns:
-    """The records whose body has its CRC and whose text can be read."""
+    """The records with readable text and the right CRC of their body."""
     good = columns.body_crc_holds()
     topics, number = columns.topics()
     readable = np.array([_is_name(topic) for topic in topics], np.bool_)
