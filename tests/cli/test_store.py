@@ -130,7 +130,7 @@ def test_verify_and_repair(root: Path, capsys: Capture) -> None:
 
 
 def test_what_a_start_is_to_dispatch_is_said(root: Path, capsys: Capture) -> None:
-    text = "1 messages of the log are behind where the queues end: a start dispatches them"
+    text = "1 messages of the log are after the ends of the queues: a start dispatches them"
     assert text not in run(capsys, "verify", root)[1]
     forget_last_entry(root)
     code, out, _ = run(capsys, "verify", root)

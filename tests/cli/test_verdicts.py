@@ -37,7 +37,7 @@ def test_a_verdict_says_what_a_start_is_to_dispatch(tmp_path: Path) -> None:
     assert tables(root)["Verdict"].note == ""
     forget_last_entry(root)
     assert tables(root)["Verdict"].note == (
-        "1 messages of the log are behind where the queues end: a start dispatches them"
+        "1 messages of the log are after the ends of the queues: a start dispatches them"
     )
 
 

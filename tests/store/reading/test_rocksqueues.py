@@ -139,7 +139,7 @@ def test_what_a_killed_broker_has_not_written_is_counted(tmp_path: Path) -> None
         shutil.copytree(root, killed)
     verdict = verify(Layout(killed))
     assert verdict.sound
-    assert verdict.behind == ("7 messages of the log are behind where the queues end: a start dispatches them")
+    assert verdict.behind == ("7 messages of the log are after the ends of the queues: a start dispatches them")
     with opened(killed, store_type="defaultRocksDB") as store:
         assert sum(store.max_queue_offset("T", queue_id) for queue_id in range(3)) == 7
     assert verify(Layout(killed)).behind == ""

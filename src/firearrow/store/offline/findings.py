@@ -33,7 +33,7 @@ class Repair(Enum):
 
     TILE = "the damaged bytes are set aside and replaced by placeholder records"
     ALTERED = "nothing, as brokers serve it; with --cover-damaged-bodies a placeholder replaces it"
-    EXTEND = "the file gets its full size; what it lacks is filled with a blank record"
+    EXTEND = "the file gets its full size; a blank record fills the missing part"
     CUT = "the end of the log is cut there"
     QUEUE = "the queue is rebuilt from the log"
     INDEX = "the index is rebuilt from the log"

@@ -172,7 +172,7 @@ def _check_keys(view: StoreView, looks: list[IndexLook], reports: list[FileRepor
     outside = sum(part.outside_count for part in index)
     missing = sum(part.missing_count for part in index)
     if outside:
-        text = f"{outside} keys of the log's records are outside of what the index spans"
+        text = f"{outside} keys of the log's records are outside of the index's span"
         if filled:
             text += f": {filled[0].offsets[0]} to {filled[-1].offsets[1]}"
         kind = "index-behind-log" if not view.clean or view.live else "index-key-missing"

@@ -246,7 +246,7 @@ class StretchCheck:
         for number in np.flatnonzero(kind == TRANSACTION_COMMIT).tolist():
             half = int(columns.prepared_offset[number])
             if not 0 <= half < int(columns.physical_offset[number]):
-                text = f"its half message is said to be at {half}, behind it"
+                text = f"its half message is noted at {half}, after it"
                 self._found("record-transaction", columns, number, text)
 
 

@@ -64,7 +64,7 @@ def check_checkpoint(view: StoreView, reports: list[FileReport], log_end: int, f
             findings.add("checkpoint-size", text, file="checkpoint", severity=severity)
         return
     if len(data) != CHECKPOINT_BYTES or data[_CHECKPOINT_FIELDS_BYTES:].strip(b"\0"):
-        text = f"has {len(data)} bytes, or bytes behind its fields that are not zero"
+        text = f"has {len(data)} bytes, or bytes after its fields that are not zero"
         findings.add("checkpoint-size", text, file="checkpoint")
         return
     if not view.live:
@@ -303,7 +303,7 @@ def _units(view: StoreView, file: StoreFile, name: str, findings: Findings) -> n
     head = bytes(buffer[at : at + 16])
     blank = head[12:16] == _BLANK and int.from_bytes(head[:4], "big") == len(buffer) - at
     if head.strip(b"\0") and not blank and not view.live:
-        text = "the bytes there are no unit, and those behind are not read"
+        text = "the bytes there are no unit, and the bytes after them are not read"
         findings.add("timer-unit", text, file=name, position=at)
     return units[:count]
 
@@ -321,7 +321,7 @@ def _check_links(
     offsets = units["physical_offset"].astype(np.int64)
     if not view.live:
         for number in np.flatnonzero((offsets < 0) | (offsets >= log_end)).tolist():
-            text = f"its record is said to be at {offsets[number]}, the log ends at {log_end}"
+            text = f"its record is noted at {offsets[number]}, the log ends at {log_end}"
             position = int(places[number]) - file.base
             findings.add("timer-unit", text, file=name, position=position)
     previous = units["previous"].astype(np.int64)

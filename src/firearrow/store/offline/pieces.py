@@ -211,7 +211,6 @@ def _view(shared: SharedView) -> StoreView:
     base, head = shared.head or (0, 0)
     if shared.head and crc32(view.log_bytes(base, _HEAD_BYTES)) != head:
         raise StoreError(
-            f"{shared.layout.root} on {gethostname()} is not the store that is to be read: all"
-            " hosts must see the same files"
+            f"{shared.layout.root} on {gethostname()} is not the store to read: all hosts must see the same files"
         )
     return view

@@ -37,7 +37,7 @@ class QueueCheck(QueueLook):
         self._log_end = log_end
         self._lost: list[tuple[int, int]] = []
         self.behind = 0
-        """How many messages it lacks at its end, as is to be expected."""
+        """Number of messages that it lacks at its end, as expected."""
         self._extension = Extension(view.root / DIRECTORY / self._topic / str(self._queue_id))
 
     def missing(self, deleted: bool) -> bool:
@@ -171,7 +171,7 @@ class QueueCheck(QueueLook):
             if self._view.live:
                 return
         elif stand_in:
-            kind, text = "queue-stand-in", f"is the entry of the message behind it, at {physical}"
+            kind, text = "queue-stand-in", f"is the entry of the next message, at {physical}"
         elif any(low <= physical < high for low, high in self._lost):
             text = f"its message lay at {physical}, where the log is damaged"
         else:

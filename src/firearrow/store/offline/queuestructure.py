@@ -151,7 +151,7 @@ class _UnitsLook(_DirectoryLook):
             text = f"its record is at {places[row + 1]}, that before it at {places[row]}"
             self._found("queue-order", text, int(first[row]))
         for row in np.flatnonzero(first[:count] < ends[:-1]).tolist():
-            text = f"its messages begin at {first[row]}, those before it end at {ends[row]}"
+            text = f"its messages begin at {first[row]}, the earlier ones end at {ends[row]}"
             self._found("queue-order", text, int(first[row]))
         self._before = int(places[-1]), int(ends[-1])
         tail = units[count:].tobytes()
@@ -160,7 +160,7 @@ class _UnitsLook(_DirectoryLook):
                 text = "the queue ends within a file that has a successor"
                 self._found("queue-tail", text, self._before[1])
             elif not is_zero(tail):
-                text = "bytes behind the last entry are not zero"
+                text = "bytes after the last entry are not zero"
                 self._found("queue-tail", text, self._before[1])
 
 
@@ -195,7 +195,7 @@ class _FilesLook(_DirectoryLook):
         if count < file.size_bytes // ENTRY_BYTES and not self._view.live and (not last or not is_zero(rest)):
             behind = len(rest) - len(rest.lstrip(b"\0"))
             at = first + count + behind // ENTRY_BYTES
-            text = "bytes behind the last entry are not zero"
+            text = "bytes after the last entry are not zero"
             if not last:
                 text = "the queue ends within a file that has a successor"
             self._found("queue-tail", text, at if last else first + count)
@@ -258,7 +258,7 @@ class _RowsLook(QueueLook):
             have = int.from_bytes(entry[:8], "big") if entry else None
             if have != physical:
                 said = "there is no entry" if have is None else f"its entry says {have}"
-                text = f"its last message is said to be at {physical}, {said}"
+                text = f"its last message is noted at {physical}, {said}"
                 self._found("queue-row", text, queue_offset)
         end = self._queue.end
         if first is not None and first[1] > end and last is not None:
@@ -272,7 +272,7 @@ class _RowsLook(QueueLook):
         end = self._queue.end
         numbers = next((numbers for numbers, _ in self._queue.all(end)), None)
         if numbers is not None:
-            text = f"there are entries behind the last message, which is said to be {end - 1}"
+            text = f"there are entries after the last message, which is noted as {end - 1}"
             self._found("queue-tail", text, int(numbers[0]))
 
 

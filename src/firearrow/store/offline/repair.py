@@ -311,13 +311,13 @@ def _plan_all(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work
     _plan_config(view, verdict, work)
     repairs = {INVARIANTS[finding.invariant].repair for finding in verdict.findings}
     if Repair.CHECKPOINT in repairs or evidence.log.tail:
-        text = "write it again, without what the log does not confirm"
+        text = "write it again, without values that the log does not confirm"
         work.steps.append(Step(Action.CHECKPOINT, text, "none", "checkpoint", 0, 4096))
     if Repair.TIMER in repairs:
         _plan_timer(view, work)
     noted = view.root / inventory.NAME
     if noted.exists() and any(step.action is not Action.LEAVE for step in work.steps):
-        text = "what the store had when it was closed is no longer so: move it away"
+        text = "the notes of the last clean stop are no longer true: move the file away"
         work.steps.append(Step(Action.MOVE, text, "none", noted.name))
     _plan_rest(verdict, work)
 
@@ -357,14 +357,14 @@ def _plan_sizes(view: StoreView, work: _Work) -> None:
         bases = range(before.base + view.log_file_bytes, file.base, view.log_file_bytes)
         for base in bases if len(bases) <= _FILES_MADE_MAX else ():
             path = view.path_of(before.path).with_name(f"{base:0{NAME_DIGITS}d}")
-            text = "make the missing file, without messages; what else there is to do shows then"
+            text = "make the missing file, without messages; a new plan shows the other steps then"
             harm = "its messages are lost; consumers get others in their place"
             size = view.log_file_bytes
             work.steps.append(Step(Action.EXTEND, text, harm, view.name_of(path), 0, size))
     for file in view.log.files:
         missing = view.log_file_bytes - file.size_bytes
         if 0 < missing < view.log_file_bytes:
-            text = f"add {missing} bytes of zeros; what else there is to do shows after that"
+            text = f"add {missing} bytes of zeros; a new plan shows the other steps after that"
             harm = "the messages in the missing part are lost"
             name = file.path
             work.steps.append(Step(Action.EXTEND, text, harm, name, file.size_bytes, missing))
@@ -477,8 +477,8 @@ def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
         file = view.log.find(gap.start)
         assert file is not None
         name = file.path
-        text = "set the bytes behind the end of the log aside and make them zero"
-        harm = "what was written there was no whole record: it is lost"
+        text = "set the bytes after the end of the log aside and make them zero"
+        harm = "no whole record was written there: the bytes are lost"
         size = gap.end - gap.start
         step = Step(Action.CUT, text, harm, name, gap.start - file.base, size)
         work.steps.append(step)
@@ -635,17 +635,17 @@ def _plan_config(view: StoreView, verdict: Verdict, work: _Work) -> None:
         if copies:
             name = view.name_of(copies[0])
             text = f"put {name} in its place"
-            harm = "what changed since that copy was made is lost"
+            harm = "changes since that copy are lost"
             step = Step(Action.RESTORE, text, harm, finding.file, source=name)
         else:
             text = "no copy of it can be read: move it into the kept directory"
-            harm = "a broker starts without what it held"
+            harm = "a broker starts without its content"
             step = Step(Action.MOVE, text, harm, finding.file)
         work.steps.append(step)
 
 
 def _plan_timer(view: StoreView, work: _Work) -> None:
-    harm = "timed messages that the log still holds are delivered again, also those delivered"
+    harm = "timed messages that the log still holds are delivered again, also delivered ones"
     work.steps += [
         Step(Action.MOVE, "set the timer's file aside: a broker rebuilds it", harm, name)
         for name in _TIMER_FILES

@@ -68,7 +68,7 @@ class Verdict(msgspec.Struct, frozen=True):
         """A sentence on the messages that the queues lack; empty if there are none."""
         if not self.undispatched:
             return ""
-        text = f"{self.undispatched} messages of the log are behind where the queues end: "
+        text = f"{self.undispatched} messages of the log are after the ends of the queues: "
         return text + ("the broker writes them later" if self.live else "a start dispatches them")
 
 
@@ -150,9 +150,9 @@ def examine(
 def _skipped(view: StoreView) -> list[str]:
     skipped: list[str] = []
     others = ["consumequeue_ext", *([BATCH_DIRECTORY] if view.rocks_directory else [])]
-    skipped += [f"{name}: it is not looked at" for name in others if (view.root / name).is_dir()]
+    skipped += [f"{name}: it is not checked" for name in others if (view.root / name).is_dir()]
     if view.live:
-        skipped.append(f"what process {view.holder} writes meanwhile")
+        skipped.append(f"later writes of process {view.holder}")
     return skipped
 
 
@@ -234,7 +234,7 @@ def _log_findings(view: StoreView, reports: list[FileReport], state: LogState, f
         _gap(view, gap, gap.invariant, f"{gap.end - gap.start} bytes are lost: {gap.why}", findings)
     if not view.live:
         for gap in state.tail:
-            text = f"the log ends there, and something is written behind it: {gap.why}"
+            text = f"the log ends there, and something is written after it: {gap.why}"
             _gap(view, gap, "log-tail", text, findings)
     _seams(view, reports, state.end, findings)
 

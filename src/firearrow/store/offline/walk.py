@@ -151,7 +151,7 @@ def _fault(buffer: Buffer, at: int, stop: Stop, base: int) -> tuple[str, str] | 
         text = f"the blank there says that {size} bytes remain, there are {left}"
         return None if size == left else ("log-file-end", text)
     if stop is Stop.ZERO:
-        return "record-frame", "bytes there are zero, and others behind them are not"
+        return "record-frame", "bytes there are zero, and later ones are not"
     if left < BLANK_BYTES:
         return "log-file-end", "the file ends without a blank"
     magic = bytes(buffer[at + 4 : at + 8])
