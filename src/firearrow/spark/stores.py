@@ -33,7 +33,8 @@ from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.entries import Entries, Queue, QueueKey, Queues
 from firearrow.store.reading.queues import FileQueues, rocks_queues
 from firearrow.store.reading.rocksqueues import RocksQueues
-from firearrow.store.reading.storage import Directory, Storage, StoreFile, list_files
+from firearrow.store.reading.storage import Storage, StoreFile
+from firearrow.store.reading.store import StoreFiles
 from firearrow.store.reading.undispatched import EntriesAhead, Extent, QueuesAndAhead, record_end
 from firearrow.store.reading.walk import next_of_log
 from firearrow.store.scan import scan
@@ -46,7 +47,7 @@ DELAY_LEVELS: Final = StoreConfig().message_delay_level
 _PARTS: Final = {"commitlog", "consumequeue", "consumequeue_rocksdb", "config"}
 
 
-class Store:
+class Store(StoreFiles[Storage]):
     """A store below a path or URI; ``broker`` is its name where that is known."""
 
     def __init__(
@@ -63,7 +64,7 @@ class Store:
         queues lack. ``before`` is the result of an earlier look at the store, which is continued.
         """
         self.root = root
-        self.storage: Storage = open_storage(root)
+        super().__init__(open_storage(root))
         self._broker = broker
         self._reading = reading or Reading()
         self._extent = extent
@@ -111,16 +112,6 @@ class Store:
         """The directory with the broker's state."""
         return self.storage.place("config")
 
-    @cached_property
-    def log(self) -> Directory:
-        """The files of the CommitLog."""
-        return list_files(self.storage, "commitlog")
-
-    @property
-    def log_start(self) -> int:
-        """The lowest physical offset in the log."""
-        return self.log.start
-
     def mark(self, key: QueueKey, queue_offset: int) -> Mark | None:
         """The mark of a message, see ``LoggedOrigin.marks``."""
         entries = _entries_of(self.queues.open(key), queue_offset)
@@ -136,7 +127,7 @@ class Store:
         """The record at a place of the log, see ``LoggedOrigin.stored_at``; of at most that size."""
         file = self.log.find(physical_offset)
         if file is None:  # a file between others may be lost
-            return NOT_STORED if physical_offset >= self.log.end else None
+            return NOT_STORED if physical_offset >= self.log_end else None
         at = physical_offset - file.base
         try:
             window = self.storage.window(file.path, at, at + size)
@@ -179,16 +170,16 @@ class Store:
             self._follow(found, self._extent.end, skip=True)
             return found
         is_exact = isinstance(self.stored_queues, RocksQueues)
-        settled = min(max(self.dispatched_offset, self.log_start), self.log.end)
+        settled = min(max(self.dispatched_offset, self.log_start), self.log_end)
         begin = start = settled if is_exact else max(settled - LOOK_BYTES, self.log_start)
         known = self._before
-        if known is not None and known.start <= begin and known.end <= self.log.end:
+        if known is not None and known.start <= begin and known.end <= self.log_end:
             found = known
             found.begin_at(begin)
         else:
             if not is_exact and begin > self.log_start:
-                at = next_of_log(self.storage, self.log.files, begin, self.log.end)
-                start = self.log.end if at is None else at
+                at = next_of_log(self.storage, self.log.files, begin, self.log_end)
+                start = self.log_end if at is None else at
             found = EntriesAhead(begin, start, self._batch_topics, DELAY_LEVELS)
         self._follow(found, settled, skip=True)  # readers of that part report its damage
         try:
@@ -203,7 +194,7 @@ class Store:
         Raises CorruptStore where records follow bytes that are no record, unless these should be skipped, and DataLost
         where all together is too much.
         """
-        start, stop = ahead.end, self.log.end if until is None else until
+        start, stop = ahead.end, self.log_end if until is None else until
         for file in self.log.files:
             if file.end <= start or file.base >= stop:
                 continue
@@ -212,7 +203,7 @@ class Store:
             for columns, _ in walk(self.storage, stretch, skip=skip):
                 ahead.take(columns)
                 if until is None:
-                    ahead.require_little(self.root, self.log.end)
+                    ahead.require_little(self.root, self.log_end)
         ahead.end = max(ahead.end, until or 0)
 
     @property
@@ -224,7 +215,7 @@ class Store:
     @property
     def records_end(self) -> int:
         """End of the log's records, if it is known; otherwise the end of its files."""
-        return self.log.end if self.found_ahead is None else self.found_ahead.end
+        return self.log_end if self.found_ahead is None else self.found_ahead.end
 
     @property
     def _batch_topics(self) -> frozenset[str]:
@@ -281,11 +272,6 @@ class Store:
             return False
         counts = [config.get("readQueueNums", 0), config.get("writeQueueNums", 0)]
         return key[1] < max(count for count in counts if isinstance(count, int))
-
-    @cached_property
-    def is_open(self) -> bool:
-        """Tell whether a broker has the store open, or did not close it."""
-        return any(entry.name == "abort" for entry in self.storage.entries(""))
 
     @cached_property
     def dispatched_offset(self) -> int:

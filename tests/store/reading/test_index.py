@@ -17,7 +17,7 @@ from tests.spark.source.test_files import by_place, read
 def test_every_key_of_every_message_leads_to_it(tmp_path: Path) -> None:
     root = golden.extract("file-cq-clean", tmp_path)
     storage = LocalStorage(str(root))
-    (file,) = index_files(storage)
+    (file,) = index_files(storage).files
     known = index_rows(storage, file)
     lines = golden.expected("file-cq-clean")
     for line in lines:

@@ -24,7 +24,7 @@ from firearrow.spark.stores import Store
 from firearrow.spark.workererrors import with_short_errors
 from firearrow.state import GROUPS, consumer_offsets, stored_state, table_of
 from firearrow.store.reading.entries import QueueKey, Span
-from firearrow.store.reading.index import index_files, index_rows
+from firearrow.store.reading.index import index_rows
 from firearrow.store.reading.storage import StoreFile
 from firearrow.store.reading.undispatched import NO_EXTENT, Extent
 from firearrow.store.retention import committed_offsets
@@ -73,8 +73,7 @@ class TableReader(DataSourceReader):
                     for parts in self._queues(store)
                 ]
             elif self.options.place.table == "index":
-                files = index_files(store.storage)
-                tasks += [TablePartition(store.root, broker, file=file) for file in files]
+                tasks += [TablePartition(store.root, broker, file=file) for file in store.index.files]
             else:
                 tasks.append(TablePartition(store.root, broker))
         return tasks

@@ -24,14 +24,11 @@ from firearrow.state import PARTS, TOPICS, StatePart, has_database, object_of, s
 from firearrow.store import inventory
 from firearrow.store.batchqueue import DIRECTORY as BATCH_DIRECTORY
 from firearrow.store.batchqueue import UNIT_BYTES
-from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
-from firearrow.store.index import NAME_DIGITS
 from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.entries import QueueKey, StoredQueue, entry_at
 from firearrow.store.reading.filequeues import FileQueue
-from firearrow.store.reading.index import DIRECTORY as INDEX_DIRECTORY
-from firearrow.store.reading.queues import DIRECTORY, FileQueues, queue_directories, read_checkpoint
+from firearrow.store.reading.queues import DIRECTORY, FileQueues, queue_directories
 from firearrow.store.reading.rocksqueues import DIRECTORIES, RocksQueue, RocksQueues, database_directory
 from firearrow.store.reading.storage import (
     Correction,
@@ -42,6 +39,7 @@ from firearrow.store.reading.storage import (
     corrections_by_path,
     list_files,
 )
+from firearrow.store.reading.store import StoreFiles
 
 _ROCKSDB_FILES: Final = ("MANIFEST-*", "OPTIONS-*", "IDENTITY", "*.sst")
 
@@ -75,7 +73,7 @@ class Layout(NamedTuple):
         return Layout(root, tuple(given), index_slots, levels, made_as=made_as)
 
 
-class StoreView:
+class StoreView(StoreFiles[LocalStorage]):
     """The files of a store. Raises StoreError when the directory holds nothing of a store.
 
     ``owned`` says that the caller itself holds the store's lock: then nothing moves.
@@ -90,8 +88,7 @@ class StoreView:
         known = [*self.log_directories, root / "consumequeue", root / "checkpoint", root / "config"]
         if not any(path.exists() for path in known):
             raise StoreError(f"{root} is not a store: it has neither commitlog nor consumequeue")
-        self.storage = LocalStorage(str(root), tolerant=True)
-        self.log = list_files(self.storage, *map(self._name, self.log_directories))
+        super().__init__(LocalStorage(str(root), tolerant=True), [self._name(path) for path in self.log_directories])
         self.maps = Maps(self.storage, corrections_by_path(self.log.files, layout.corrections))
         self.holder = None if owned else lock_holder(root / "lock")
 
@@ -107,16 +104,6 @@ class StoreView:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def log_start(self) -> int:
-        """The lowest physical offset in the log."""
-        return self.log.start
-
-    @property
-    def log_end(self) -> int:
-        """The physical offset after the last file of the log."""
-        return self.log.end
-
     def log_file(self, base: int) -> StoreFile | None:
         """The CommitLog file that begins at an offset."""
         return next((file for file in self.log.files if file.base == base), None)
@@ -129,7 +116,7 @@ class StoreView:
     @property
     def clean(self) -> bool:
         """Tell whether the last broker stopped in good order, according to ``abort``."""
-        return not (self.root / "abort").exists()
+        return not self.is_open
 
     @cached_property
     def closed_without(self) -> Callable[[QueueKey], bool]:
@@ -253,16 +240,6 @@ class StoreView:
     def topics_with_batches(self) -> frozenset[str]:
         """The topics with the attribute ``queue.type=BatchCQ``."""
         return topics_with_batches(self.root / "config")
-
-    @cached_property
-    def index(self) -> Directory:
-        """The IndexFiles, oldest first; ``base`` is the time in their name."""
-        return list_files(self.storage, INDEX_DIRECTORY, digits=NAME_DIGITS)
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoint's fields, all zero without one."""
-        return read_checkpoint(self.storage)
 
     def name_of(self, path: Path) -> str:
         """A path as its ``StoreFile`` has it: relative to the store where it is inside."""

@@ -18,7 +18,7 @@ from firearrow.errors import CorruptStore, MessageError
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.names import java_hash
 from firearrow.store.index import HEADER, INDEX_ENTRY, NAME_DIGITS
-from firearrow.store.reading.storage import Buffer, Storage, StoreFile, list_files
+from firearrow.store.reading.storage import Buffer, Directory, Storage, StoreFile, list_files
 from firearrow.store.scan import Ints
 
 DIRECTORY: Final = "index"
@@ -142,9 +142,9 @@ def key_hash(topic: str, word: str) -> int:
 # --- of a store ---
 
 
-def index_files(storage: Storage) -> list[StoreFile]:
+def index_files(storage: Storage) -> Directory:
     """The IndexFiles of a store, oldest first."""
-    return list_files(storage, DIRECTORY, digits=NAME_DIGITS).files
+    return list_files(storage, DIRECTORY, digits=NAME_DIGITS)
 
 
 def index_rows(storage: Storage, file: StoreFile) -> IndexRows:
@@ -166,7 +166,7 @@ def candidates(storage: Storage, topic: str, words: Collection[str], log_end: in
     places = {place for word in words if (place := _place(word)) is not None}
     stretches: list[tuple[int, int]] = []
     known = 0
-    for file in index_files(storage):
+    for file in index_files(storage).files:
         rows = index_rows(storage, file)
         if rows.taken > 1:
             places |= rows.find(hashes)
