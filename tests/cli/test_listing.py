@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from firearrow.cli.listing import Output
-from firearrow.cli.refusals import WrongCommandLine
+from firearrow.cli.parameters import WrongCommandLine
 from firearrow.cli.reports import Table
 from firearrow.cli.screen import as_list
 

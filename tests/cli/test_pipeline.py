@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli import pipeline
+from firearrow.cli.joboptions import RunOptions
 from firearrow.cli.main import main
 from firearrow.cli.pipeline import JOBS, WITHOUT_SPARK, order_of
 from firearrow.cli.reports import Report, Table
-from firearrow.cli.sparkoptions import RunOptions
 
 NEEDED = {"watch": ["--alert", "lag > 1"], "archive": ["--to", "lake"], "replay": ["--job", "job"]}
 

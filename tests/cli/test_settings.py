@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli.parser import parser_for
-from firearrow.cli.serveroptions import ServerOptions
+from firearrow.cli.servers import ServerOptions
 from firearrow.cli.settings import ServerPlan, reachable
 from firearrow.config import properties
 from firearrow.errors import ConfigError

@@ -16,9 +16,8 @@ from typing import Any, Final, Generic, TypeVar
 import pyspark.sql.functions as fn
 from pyspark.sql import DataFrame, SparkSession
 
-from firearrow.cli.joboptions import Accounting, Backlog, Deadletters, Duplicates, Latency, Transactions
+from firearrow.cli.joboptions import Accounting, Backlog, Deadletters, Duplicates, Latency, RunOptions, Transactions
 from firearrow.cli.reports import Bars, Cell, Lines, Table
-from firearrow.cli.sparkoptions import RunOptions
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.reports import accounting, backlog, deadletters, duplicates, latency, transactions
 from firearrow.spark.jobs.reports.reading import Reader

@@ -11,10 +11,9 @@ from firearrow.cli.clusters import ANY, ClusterOptions
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.completion import groups, topics
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import options, valued
+from firearrow.cli.parameters import count as whole
+from firearrow.cli.parameters import options, positive, valued
 from firearrow.cli.reports import Cell, Table, visible
-from firearrow.cli.values import count as whole
-from firearrow.cli.values import positive
 from firearrow.client.admin import Admin
 from firearrow.client.loads import loads
 from firearrow.client.loads.pacing import LoadPlan, LoadResult

@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from firearrow.cli.joboptions import ArchiveJob, Deadletters, Latency, Reading, Replay, Restore, Sink, WatchJob
-from firearrow.cli.sparkoptions import RunOptions
+from firearrow.cli.joboptions import (
+    ArchiveJob,
+    Deadletters,
+    Latency,
+    Reading,
+    Replay,
+    Restore,
+    RunOptions,
+    Sink,
+    WatchJob,
+)
 from firearrow.errors import ConfigError, FirearrowError
 
 _MASTERS: Final = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")

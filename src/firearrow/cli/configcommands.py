@@ -14,11 +14,9 @@ from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import PREVIEW, Apply, matches, named
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import Parameter, switch, valued
-from firearrow.cli.refusals import WrongCommandLine
+from firearrow.cli.parameters import Parameter, WrongCommandLine, pair, switch, valued
 from firearrow.cli.reports import Cell, Table
 from firearrow.cli.undofiles import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
-from firearrow.cli.values import pair
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import servers_in
 

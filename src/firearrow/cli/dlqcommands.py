@@ -11,13 +11,10 @@ from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import Apply, Pattern, matches
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.messagerows import as_text
-from firearrow.cli.parameters import repeated, switch, valued
+from firearrow.cli.parameters import WrongCommandLine, moment, repeated, switch, valued
 from firearrow.cli.queuereading import Found, places, read, span
-from firearrow.cli.refusals import WrongCommandLine
 from firearrow.cli.reports import Cell, Table, as_moment, cut
-from firearrow.cli.resending import Resend, resend_all
-from firearrow.cli.values import moment
+from firearrow.cli.resending import Resend, as_text, resend_all
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.errors import TopicNotFound

@@ -18,9 +18,8 @@ from typing import Annotated, Final, NamedTuple
 from firearrow.cli.brokers import runtime_or_none
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.fleet import masters_in
-from firearrow.cli.parameters import options, valued
+from firearrow.cli.parameters import WrongValue, in_seconds, options, valued
 from firearrow.cli.queueprogress import ALL_SECONDS
-from firearrow.cli.values import WrongValue, in_seconds
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import Server
 from firearrow.client.routing.queues import MASTER

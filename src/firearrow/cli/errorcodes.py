@@ -8,8 +8,7 @@ from typing import Annotated, Final
 
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import valued
-from firearrow.cli.refusals import proposal
+from firearrow.cli.parameters import proposal, valued
 from firearrow.cli.reports import Cell, Table
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.meanings import MEANINGS, raised_as

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.cli.output import OUTPUT, forget_output, naming_output, output_is_closed
-from firearrow.cli.refusals import WrongCommandLine
+from firearrow.cli.parameters import WrongCommandLine
 from firearrow.cli.reports import visible
 from firearrow.errors import FirearrowError, NotFound
 

@@ -7,9 +7,8 @@ from typing import Annotated, Final
 
 from firearrow.cli.clusters import ANY, ClusterOptions
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import Parameter, options, repeated, valued
+from firearrow.cli.parameters import Parameter, WrongValue, count, options, repeated, valued
 from firearrow.cli.reports import Table, visible
-from firearrow.cli.values import WrongValue, count
 from firearrow.client.diagnosis import clusterfacts
 from firearrow.client.diagnosis.checks import CHECKS, Thresholds, findings, total, worst_disk, worst_lag
 from firearrow.client.diagnosis.clusterfacts import ClusterFacts

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from firearrow.cli.output import naming_output
-from firearrow.cli.parameters import options, switch
-from firearrow.cli.refusals import exclude
+from firearrow.cli.parameters import exclude, options, switch
 from firearrow.cli.reports import Cell, Table, plain
 from firearrow.cli.screen import as_list
 

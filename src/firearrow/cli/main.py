@@ -68,7 +68,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _run_command(parser: CommandParser, words: Sequence[str]) -> int:
-    from firearrow.cli.refusals import WrongCommandLine
+    from firearrow.cli.parameters import WrongCommandLine
 
     bound = parser.bound(words)
     assert parser.function, "a group without one requires a command"

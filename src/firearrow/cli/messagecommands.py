@@ -15,13 +15,20 @@ from firearrow.cli.completion import topics
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.fleet import Apply
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.messagerows import COLUMNS, fields_of, line_of, row_of
-from firearrow.cli.parameters import Parameter, options, repeated, valued
+from firearrow.cli.parameters import (
+    Parameter,
+    WrongCommandLine,
+    moment,
+    options,
+    pair,
+    repeated,
+    require_order,
+    seconds,
+    valued,
+)
 from firearrow.cli.queuereading import ALL, follow, places, read, span
-from firearrow.cli.refusals import WrongCommandLine, require_order
 from firearrow.cli.reports import Cell, Table, as_moment
-from firearrow.cli.resending import Resend, resend_all
-from firearrow.cli.values import moment, pair, seconds
+from firearrow.cli.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
 from firearrow.client.admin import Admin
 from firearrow.client.producer.producer import Producer
 from firearrow.client.queues import Queue

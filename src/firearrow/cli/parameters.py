@@ -7,9 +7,12 @@ it appears on the command line: ``Annotated[int, valued("N", "queues on each bro
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
+
+from firearrow.clock import duration_ms, moment_ms
 
 T = TypeVar("T")
 Pairs = tuple[tuple[str, str], ...]
@@ -76,3 +79,115 @@ repeated: Final = valued
 
 def _names(name: str | Sequence[str] | None) -> Sequence[str]:
     return (name,) if isinstance(name, str) else name or ()
+
+
+# --- What the values of options may be: functions that read one ---
+
+
+class WrongValue(ArgumentTypeError):
+    """A value that an option can't have; argparse gives the sentence on."""
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read ``KEY=VALUE``."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise WrongValue(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def count(text: str) -> int:
+    """Read a whole number of 0 or more."""
+    if not (text.isascii() and text.isdigit()):
+        raise WrongValue(f"{text!r} is not a whole number of 0 or more")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """Read a port; 0 is a free one."""
+    number = int(text) if text.isascii() and text.isdigit() else -1
+    if not 0 <= number <= 65535:
+        raise WrongValue(f"{text!r} is not a port: allowed is 0 to 65535")
+    return number
+
+
+def positive(text: str) -> float:
+    """Read a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise WrongValue(f"{text!r} is not a number above 0")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds above 0, or a duration such as 15m."""
+    return positive(in_seconds(text))
+
+
+def whole_seconds(text: str) -> int:
+    """Read a whole number of seconds, or a duration such as 15m."""
+    return count(in_seconds(text))
+
+
+def in_seconds(text: str) -> str:
+    """Give a duration such as 15m as its number of seconds, and all else as it is."""
+    try:
+        whole, rest = divmod(duration_ms(text), 1000)
+        return f"{whole}.{rest:03}" if rest else str(whole)
+    except ValueError:
+        return text
+
+
+def moment(text: str) -> int:
+    """Read a time, see `firearrow.clock.moment_ms`."""
+    try:
+        return moment_ms(text)
+    except ValueError as error:
+        raise WrongValue(str(error)) from None
+
+
+# --- Options that each may be given, but not together; and proposals for a mistyped word ---
+#
+#  $ firearrow serve --stroe data usage: firearrow serve [options] firearrow serve: error: unrecognized arguments:
+# --stroe; did you mean --store?
+
+
+class WrongCommandLine(Exception):
+    """Options that each may be given, but not together; the message is a sentence."""
+
+
+def exclude(options: object, *names: str) -> bool:
+    """Raise WrongCommandLine if more than one of these options is given; tell whether one is."""
+    given = [_flag(name) for name in names if getattr(options, name)]
+    if len(given) > 1:
+        raise WrongCommandLine(f"argument {given[1]}: not allowed with argument {given[0]}")
+    return bool(given)
+
+
+def require_one(options: object, *names: str) -> None:
+    """Raise WrongCommandLine unless one of these options is given, and no other."""
+    if not exclude(options, *names):
+        words = " ".join(map(_flag, names))
+        raise WrongCommandLine(f"one of the arguments {words} is required")
+
+
+def require_order(since: int | None, until: int | None, *, included: bool = True) -> None:
+    """Raise WrongCommandLine where --until is before --since, or excludes it."""
+    if since is None or until is None or since < until or (included and since == until):
+        return
+    raise WrongCommandLine("argument --until: it is not after --since, so nothing is between them")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def proposal(word: str, candidates: Iterable[str]) -> str:
+    """Give the end of a sentence that proposes the nearest candidate; nothing if none is near."""
+    import difflib  # only a slip pays for it
+
+    found = difflib.get_close_matches(word, list(candidates), n=1)
+    return f"; did you mean {found[0]}?" if found else ""

@@ -25,12 +25,11 @@ from firearrow.cli.checks import check, has_few_messages, require_master
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, carried_out, sentence
 from firearrow.cli.interrupt import Ending, ending_at_once
-from firearrow.cli.joboptions import Reading
+from firearrow.cli.joboptions import Reading, RunOptions, SessionOptions
 from firearrow.cli.parser import parser_for
 from firearrow.cli.screen import as_text
 from firearrow.cli.screen import progress as shown
 from firearrow.cli.sparkfailures import of_log
-from firearrow.cli.sparkoptions import RunOptions, SessionOptions
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 

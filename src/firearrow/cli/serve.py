@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow import __version__
-from firearrow.cli.serveroptions import ServerOptions
+from firearrow.cli.servers import ServerOptions
 from firearrow.cli.settings import ServerPlan, reachable
 from firearrow.cli.several import CHANGES, OneBroker, registering_with, told
 from firearrow.clock import Clock, SystemClock

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.serveroptions import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
+from firearrow.cli.servers import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
 from firearrow.cli.several import OneBroker, apart, check_alone, check_several, several
 from firearrow.config import properties
 from firearrow.config.demands import refuse, refuse_of_jvm, shown

@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from firearrow.cli.clusters import ANY, ClusterOptions, Topic
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED
-from firearrow.cli.fleet import PREVIEW, Apply, OfCluster, Pattern, masters_in, matches, perm_text, told_by_masters
+from firearrow.cli.fleet import (
+    PREVIEW,
+    Apply,
+    OfCluster,
+    Pattern,
+    addresses_of,
+    masters_in,
+    matches,
+    perm_text,
+    told_by_masters,
+)
 from firearrow.cli.listing import PLAIN, Output
-from firearrow.cli.parameters import Parameter, either, repeated, switch, valued
+from firearrow.cli.parameters import Parameter, either, pair, repeated, switch, valued
 from firearrow.cli.reports import Cell, Table, as_moment
-from firearrow.cli.restoring import alters, changed, given_of
-from firearrow.cli.topicundo import TopicUndo, config_or_none, made_again, topic_now
-from firearrow.cli.undofiles import FromFile, UndoFile, read_undo, write_undo
-from firearrow.cli.values import pair
+from firearrow.cli.undofiles import (
+    FromFile,
+    Had,
+    Undo,
+    UndoFile,
+    alters,
+    changed,
+    circumstances,
+    given_back,
+    given_of,
+    read_undo,
+    write_undo,
+)
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server
+from firearrow.client.admin.servers import ORDER_NAMESPACE
+from firearrow.errors import NotFound, TopicNotFound
 from firearrow.message import names
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 
@@ -223,3 +245,49 @@ async def show_routes(topic: Topic, /, *, cluster: ClusterOptions = ANY, output:
             for number, address in sorted(broker.broker_addrs.items())
         ]
     output.show(Table("Routes", ROUTES, rows))
+
+
+# --- What a deleted topic was, and making it again: its configuration, and never its messages ---
+
+
+class TopicUndo(Undo, frozen=True, kw_only=True, tag="topic"):
+    """The file; ``order`` is what name servers say of a topic with an order."""
+
+    topic: str
+    configs: list[Had[TopicConfig]]
+    order: str | None
+
+
+async def config_or_none(admin: Admin, address: str, topic: str) -> TopicConfig | None:
+    """Give what a broker knows of a topic; None for nothing."""
+    try:
+        return await admin.topics.config(address, topic)
+    except TopicNotFound:
+        return None
+
+
+async def topic_now(admin: Admin, topic: str) -> TopicUndo:
+    """Give what is to be known to make a topic again."""
+    masters = masters_in(await admin.cluster())
+    found = await concurrently(masters, lambda it: config_or_none(admin, it.address, topic))
+    configs = [Had(master.broker, config) for master, config in zip(masters, found, strict=True) if config is not None]
+    try:
+        order = await admin.name_servers.value(ORDER_NAMESPACE, topic)
+    except NotFound:
+        order = None
+    return TopicUndo(topic=topic, configs=configs, order=order, **circumstances(admin))
+
+
+async def made_again(admin: Admin, undo: TopicUndo, *, apply: bool) -> Mapping[str, str]:
+    """Make a topic again, or look what there is to do; give a state by broker."""
+    brokers = [had.broker for had in undo.configs]
+    addresses = await addresses_of(admin, brokers)
+    states = await given_back(
+        undo.configs,
+        lambda broker: config_or_none(admin, addresses[broker], undo.topic),
+        lambda broker, config: admin.topics.create(addresses[broker], config),
+        apply=apply,
+    )
+    if apply and undo.order is not None:
+        await admin.name_servers.put(ORDER_NAMESPACE, undo.topic, undo.order)
+    return dict(zip(brokers, states, strict=True))

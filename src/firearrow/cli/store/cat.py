@@ -6,11 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from firearrow.cli.output import naming_output
-from firearrow.cli.parameters import options, switch, valued
-from firearrow.cli.refusals import WrongCommandLine, require_order
+from firearrow.cli.parameters import WrongCommandLine, WrongValue, moment, options, require_order, switch, valued
 from firearrow.cli.store.options import USUAL, Directory, LayoutOptions
 from firearrow.cli.store.shown import print_messages
-from firearrow.cli.values import WrongValue, moment
 
 if TYPE_CHECKING:
     from firearrow.store.offline import Selection

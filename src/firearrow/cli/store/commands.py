@@ -10,8 +10,7 @@ from firearrow.cli.failures import CANNOT, carried_out
 from firearrow.cli.interrupt import ending_at_once
 from firearrow.cli.store.cat import cat
 from firearrow.cli.store.looks import diff, stat, why_not_deleted
-from firearrow.cli.store.rebuild import rebuild
-from firearrow.cli.store.repairs import repair, salvage, verify
+from firearrow.cli.store.repairs import rebuild, repair, salvage, verify
 
 app = CommandGroup()
 

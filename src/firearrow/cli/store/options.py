@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from firearrow.cli.interrupt import ending_at_once
+from firearrow.cli.joboptions import SessionOptions
 from firearrow.cli.parameters import options, switch, valued
-from firearrow.cli.sparkoptions import SessionOptions
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from firearrow.cli.clusters import ANY
+from firearrow.cli.joboptions import Page, Progress
 from firearrow.cli.parameters import switch, valued
-from firearrow.cli.reports import in_bytes
-from firearrow.cli.sparkoptions import Page, Progress
+from firearrow.cli.reports import Bars, Cell, Report, Table, in_bytes
 from firearrow.cli.store.options import HERE, USUAL, Directory, Jobs, Json, LayoutOptions, OnSpark
 from firearrow.cli.store.shown import ProgressBar, print_json, print_left_out, print_messages, print_verdict
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from firearrow.store.offline import Layout, Outcome, Plan, Replica, Salvaged, Step
+    from firearrow.store.offline import Layout, Outcome, Plan, Replica, Salvaged, Step, Verdict
 
 
 def verify(
@@ -43,7 +44,6 @@ def verify(
         verdict = verify(layout.of(directory), jobs=jobs, on_progress=bar)
     if report:
         from firearrow.cli.page import write_page
-        from firearrow.cli.verdicts import report_of
 
         write_page(report_of(verdict, SystemClock().now_ms()), report)
     if json:
@@ -204,3 +204,117 @@ def _print_salvaged(made: Salvaged) -> None:
     for text in made.given_again:
         print(text)
     print_left_out(made.left_out, "made")
+
+
+# --- What `firearrow store verify` finds, as a report for people who were not there ---
+
+
+def report_of(verdict: Verdict, now_ms: int) -> Report:
+    """Give a verdict as tables, with a chart of the invariants that do not hold."""
+    notes = [verdict.behind] if verdict.behind else []
+    notes += [f"not looked at: {reason}" for reason in verdict.skipped]
+    looked_at: dict[str, Cell] = {
+        "store": "sound" if verdict.sound else "damaged",
+        "records": verdict.records,
+        "logFiles": verdict.log_files,
+        "queues": verdict.queues,
+        "indexFiles": verdict.index_files,
+        "keys": verdict.keys,
+    }
+    found: list[list[Cell]] = [
+        [
+            finding.severity.value,
+            finding.invariant,
+            finding.what,
+            finding.file,
+            finding.physical_offset,
+            finding.topic,
+            finding.queue_id,
+            finding.queue_offset,
+            finding.times,
+        ]
+        for finding in verdict.findings
+    ]
+    columns = ["severity", "invariant", "what", "file", "commitLogOffset"]
+    columns += ["topic", "queueId", "queueOffset", "times"]
+    tables = [
+        Table("Verdict", list(looked_at), [list(looked_at.values())], "; ".join(notes)),
+        Table("Findings", columns, found, chart=Bars(["invariant"], "times")),
+    ]
+    return Report.of("verify", verdict.store, now_ms, tables)
+
+
+# --- `firearrow store rebuild`: queues and index, made of the CommitLog ---
+
+
+if TYPE_CHECKING:
+    from firearrow.store.offline import Planned, Rebuilt
+
+
+def rebuild(
+    directory: Directory,
+    /,
+    *,
+    layout: LayoutOptions = USUAL,
+    only: Annotated[Literal["queues", "index"] | None, valued(None, "rebuild only these (default: both)")] = None,
+    to: Annotated[Path | None, valued("DIR", "write to this directory and leave the store unchanged")] = None,
+    queue_file_bytes: Annotated[
+        int | None, valued("N", "size of a queue's files (default: by the broker's file, else as they are)")
+    ] = None,
+    dry_run: Annotated[bool, switch("only show what would be rebuilt")] = False,
+    jobs: Jobs = None,
+    spark: OnSpark = HERE,
+    json: Json = False,
+    progress: Progress = None,
+) -> int:
+    """Rebuild queues and index from the CommitLog."""
+    from firearrow.store.offline import Order, planned, rebuild
+
+    spark.check(to=to)
+    where = layout.of(directory)
+    order = Order(
+        queues=only != "index",
+        index=only != "queues",
+        queue_file_bytes=queue_file_bytes,
+        jobs=jobs,
+        on_progress=ProgressBar("rebuilding", progress),
+        on_warning=_warn,
+    )
+    if dry_run:
+        _show_planned(planned(where, order, to=to), as_json=json)
+        return 0
+    if spark.master:
+        from firearrow.spark.jobs.rebuild import rebuilt
+
+        with spark.session("rebuild", directory, progress=progress) as session:
+            made = rebuilt(session, where, to=to, order=order)
+    else:
+        made = rebuild(where, SystemClock(), order, to=to)
+    if json:
+        print_json(made)
+    else:
+        _print_made(made)
+    return 1 if made.left_out else 0
+
+
+def _warn(text: str) -> None:
+    print(f"firearrow: {text}", file=sys.stderr)
+
+
+def _show_planned(plan: list[Planned], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"wouldRebuild": plan})
+        return
+    for made in plan:
+        print(f"{made.where}: {made.what}, in place of {made.files_now} files")
+    print("\nnothing was written, and the log was not read: queues that it has no messages of are not made")
+
+
+def _print_made(made: Rebuilt) -> None:
+    print(f"{made.where}: {made.queues} queues and {made.index_files} index files")
+    print(f"from {made.records} records" + (f"; old ones in {made.kept}" if made.kept else ""))
+    if made.stand_ins:
+        print(f"{made.stand_ins} entries stand in for messages that the log has lost")
+    print_left_out(made.left_out, "made")
+    for topic, entries in made.unconfigured.items():
+        print(f"topic {topic} is not configured: taken for deleted, its queues are not made ({entries} entries)")

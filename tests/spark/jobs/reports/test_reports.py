@@ -12,10 +12,18 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from firearrow.cli import analyses
 from firearrow.cli.analyses import ReportRun
-from firearrow.cli.joboptions import Accounting, Backlog, Deadletters, Duplicates, Latency, Reading, Transactions
+from firearrow.cli.joboptions import (
+    Accounting,
+    Backlog,
+    Deadletters,
+    Duplicates,
+    Latency,
+    Reading,
+    RunOptions,
+    Transactions,
+)
 from firearrow.cli.page import as_html
 from firearrow.cli.reports import Report, Table
-from firearrow.cli.sparkoptions import RunOptions
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.reports.reading import Reader
 from tests.spark.jobs import orders
