@@ -19,7 +19,7 @@ import pytest
 from firearrow.broker.config import BrokerConfig
 from firearrow.cli.commands import COMMANDS
 from firearrow.cli.mqadmin.table import ROWS
-from firearrow.cli.pipeline import JOBS
+from firearrow.cli.pipeline.jobs import JOBS
 from firearrow.config.table import ServerConfig, keys
 from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
@@ -258,10 +258,10 @@ def test_no_task_is_forgotten() -> None:
 
 
 def test_no_module_is_dead() -> None:
-    entries = {"firearrow", "firearrow.__main__", "firearrow.cli.onebroker", "firearrow.client.blocking"}
+    entries = {"firearrow", "firearrow.__main__", "firearrow.cli.serving.brokerprocess", "firearrow.client.blocking"}
     entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop", ".plugin")}
     entries |= {f"firearrow.integrations{module}" for module in ("", ".kombu", ".taskiq")}
-    entries |= {f"firearrow.cli.{job.report.partition(':')[0]}" for job in JOBS}
+    entries |= {f"firearrow.cli.pipeline.{job.report.partition(':')[0]}" for job in JOBS}
     entries |= {f"firearrow.cli.{row.place.partition(':')[0]}" for row in COMMANDS}
     entries |= {f"firearrow.cli.mqadmin.{row.place.partition(':')[0]}" for row in ROWS}
     used = set().union(*(imported(path) for path in python_files(SOURCE.parent)))

@@ -19,8 +19,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from firearrow.cli.pipeline import order_of, report_of, session
-from firearrow.cli.screen import as_text
+from firearrow.cli.output.screen import as_text
+from firearrow.cli.pipeline.jobs import order_of, report_of, session
 from firearrow.client.admin.cluster import Admin
 from firearrow.clock import SystemClock
 from firearrow.message.model import MessageView

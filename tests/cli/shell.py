@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from firearrow.cli.main import main
-from firearrow.cli.queuereading import follow, places
+from firearrow.cli.messages.reading import follow, places
 from firearrow.client.admin import Admin
 from firearrow.client.blocking import Producer
 from firearrow.testing import BlockingCluster, EmbeddedCluster

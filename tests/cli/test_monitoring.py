@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.cli.bench import TOPIC
 from firearrow.cli.main import main
+from firearrow.cli.messages.bench import TOPIC
 from firearrow.client.loads import loads
 from firearrow.testing import EmbeddedCluster
 from tests.client.diagnosis.sending import send

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.cli.queueprogress import of_group, with_wanted
+from firearrow.cli.cluster.progress import of_group, with_wanted
 from firearrow.client import (
     Message,
     Producer,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from firearrow.cli.pipeline import SMALL
+from firearrow.cli.pipeline.jobs import SMALL
 from firearrow.spark import configure
 
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from firearrow.cli.main import main
-from firearrow.cli.pipeline import order_of, report_of
-from firearrow.cli.reports import Table
+from firearrow.cli.output.reports import Table
+from firearrow.cli.pipeline.jobs import order_of, report_of
 from firearrow.errors import FirearrowError
 from firearrow.message.properties import parse
 from firearrow.spark.jobs.archive.delta import Archive
@@ -34,7 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 def started(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Have commands take the session that is there."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("firearrow.cli.pipeline._started", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("firearrow.cli.pipeline.jobs._started", lambda *_: nullcontext(spark))
     return monkeypatch
 
 

@@ -23,34 +23,38 @@ class Listed(NamedTuple):
 
 
 COMMANDS: Final = (
-    Listed("serve", "run a name server and a broker in one process", "servers:serve"),
-    Listed("namesrv", "run a name server", "servers:namesrv"),
-    Listed("controller", "run a controller, which has brokers take the place of lost masters", "servers:controller"),
-    Listed("broker", "run a broker, or look at those of a cluster", "brokers:app"),
-    Listed("topic", "look at topics, make and delete them", "topiccommands:app"),
-    Listed("group", "look at consumer groups and their clients, make and delete them", "groupcommands:app"),
-    Listed("message", "send, read, find, trace and resend messages", "messagecommands:app"),
-    Listed("lag", "show what groups have still to consume, in messages and in time", "lagcommand:lag"),
-    Listed("offset", "look at where groups are in queues, and move them", "offsetcommands:app"),
-    Listed("dlq", "look at dead letters, and send them again", "dlqcommands:app"),
-    Listed("cluster", "list clusters, take brokers out of use, and restart them one by one", "clustercommands:app"),
-    Listed("config", "look at the configuration of servers, and change it", "configcommands:app"),
-    Listed("context", "keep how to reach clusters, by names of your own", "contextcommands:app"),
-    Listed("completion", "print what makes a shell complete commands and options", "completion:completion"),
-    Listed("errors", "explain a response code: its cause and its cure", "errorcodes:errors"),
+    Listed("serve", "run a name server and a broker in one process", "serving.servers:serve"),
+    Listed("namesrv", "run a name server", "serving.servers:namesrv"),
     Listed(
-        "check", "say whether a cluster is healthy: exit code 0 ok, 1 warning, 2 critical, 3 unknown", "health:check"
+        "controller", "run a controller, which has brokers take the place of lost masters", "serving.servers:controller"
+    ),
+    Listed("broker", "run a broker, or look at those of a cluster", "cluster.brokers:app"),
+    Listed("topic", "look at topics, make and delete them", "cluster.topics:app"),
+    Listed("group", "look at consumer groups and their clients, make and delete them", "cluster.groups:app"),
+    Listed("message", "send, read, find, trace and resend messages", "messages.commands:app"),
+    Listed("lag", "show what groups have still to consume, in messages and in time", "health.lag:lag"),
+    Listed("offset", "look at where groups are in queues, and move them", "cluster.offsets:app"),
+    Listed("dlq", "look at dead letters, and send them again", "messages.deadletters:app"),
+    Listed("cluster", "list clusters, take brokers out of use, and restart them one by one", "cluster.clusters:app"),
+    Listed("config", "look at the configuration of servers, and change it", "cluster.configs:app"),
+    Listed("context", "keep how to reach clusters, by names of your own", "cluster.contexts:app"),
+    Listed("completion", "print what makes a shell complete commands and options", "completion:completion"),
+    Listed("errors", "explain a response code: its cause and its cure", "health.errorcodes:errors"),
+    Listed(
+        "check",
+        "say whether a cluster is healthy: exit code 0 ok, 1 warning, 2 critical, 3 unknown",
+        "health.check:check",
     ),
     Listed(
         "doctor",
         "say why a group does not consume, or why sends are slow: exit code 1 if there is a reason",
-        "doctor:doctor",
+        "health.doctor:doctor",
     ),
-    Listed("top", "show what goes through a cluster now: brokers, groups with their lag, topics", "top:top"),
-    Listed("bench", "put a load on a cluster and measure it", "bench:app"),
+    Listed("top", "show what goes through a cluster now: brokers, groups with their lag, topics", "health.top:top"),
+    Listed("bench", "put a load on a cluster and measure it", "messages.bench:app"),
     Listed("mqadmin", "run a command of RocketMQ's own mqadmin", "mqadmin.command:mqadmin"),
     Listed("store", "inspect, verify and repair a store without a broker", "store.commands:app"),
-    Listed("pipeline", "analyze a store or a cluster with Spark, and move its messages in bulk", "pipeline:app"),
+    Listed("pipeline", "analyze a store or a cluster with Spark, and move its messages in bulk", "pipeline.jobs:app"),
 )
 
 

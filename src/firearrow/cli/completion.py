@@ -59,7 +59,7 @@ def groups(parsed_args: Namespace, **_: object) -> Iterable[str]:
 
 def contexts(**_: object) -> Iterable[str]:
     """Give the contexts."""
-    from firearrow.cli.contexts import load_contexts
+    from firearrow.cli.cluster.contexts import load_contexts
 
     with suppress(FirearrowError):
         return load_contexts().contexts
@@ -70,7 +70,7 @@ def _of_cluster(given: Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]
     """Ask the cluster for names; none if it does not answer in time."""
     import asyncio
 
-    from firearrow.cli.clusters import ClusterOptions
+    from firearrow.cli.cluster.options import ClusterOptions
 
     prefix = "cluster."
     options = {place.removeprefix(prefix): value for place, value in vars(given).items() if place.startswith(prefix)}
@@ -85,7 +85,7 @@ def _of_cluster(given: Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]
 
 
 async def _groups(admin: Admin) -> Iterable[str]:
-    from firearrow.cli.fleet import masters_in
+    from firearrow.cli.cluster.masters import masters_in
     from firearrow.client.admin.calls import concurrently
     from firearrow.message import names
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from firearrow.cli.output import OUTPUT, forget_output, naming_output, output_is_closed
+from firearrow.cli.output.reports import visible
+from firearrow.cli.output.stream import OUTPUT, forget_output, naming_output, output_is_closed
 from firearrow.cli.parameters import WrongCommandLine
-from firearrow.cli.reports import visible
 from firearrow.errors import FirearrowError, NotFound
 
 FAILED: Final = 1
@@ -78,7 +78,7 @@ def sentence(error: BaseException) -> str:
     elif isinstance(error, OSError):
         said = _of_system(error)
     elif any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__):
-        from firearrow.cli.sparkfailures import of_spark
+        from firearrow.cli.pipeline.sparkerrors import of_spark
 
         said = of_spark(str(error))
         if not said.startswith("["):  # what has such a name tells all

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from firearrow import __version__
-from firearrow.cli.output import forget_output, output_is_closed
+from firearrow.cli.output.stream import forget_output, output_is_closed
 from firearrow.errors import FirearrowError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _carry_out(function: Callable[..., Any], bound: BoundArguments) -> int:
     import inspect
 
     from firearrow.cli.failures import carried_out, exit_code
-    from firearrow.cli.listing import Output
+    from firearrow.cli.output.listing import Output
 
     def command() -> int:
         if not inspect.iscoroutinefunction(function):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli.main import main
-from firearrow.cli.reports import Table
+from firearrow.cli.output.reports import Table
 from firearrow.cli.store.repairs import report_of
 from firearrow.store.offline import Layout, verify
 from tests.store.offline.damage import a_message, forget_last_entry, golden_store, in_record

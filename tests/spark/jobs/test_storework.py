@@ -43,7 +43,7 @@ def test_the_command_has_executors_read(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("firearrow.cli.pipeline._started", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("firearrow.cli.pipeline.jobs._started", lambda *_: nullcontext(spark))
     root = golden_store(tmp_path)
 
     def said(*arguments: object) -> tuple[int, str]:

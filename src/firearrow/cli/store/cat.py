@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from firearrow.cli.output import naming_output
+from firearrow.cli.output.stream import naming_output
 from firearrow.cli.parameters import WrongCommandLine, WrongValue, moment, options, require_order, switch, valued
 from firearrow.cli.store.options import USUAL, Directory, LayoutOptions
 from firearrow.cli.store.shown import print_messages

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from firearrow.cli.joboptions import Progress
+from firearrow.cli.output.reports import in_bytes
 from firearrow.cli.parameters import switch, valued
-from firearrow.cli.reports import in_bytes
+from firearrow.cli.pipeline.options import Progress
 from firearrow.cli.store.options import USUAL, Directory, Json, LayoutOptions
 from firearrow.cli.store.shown import ProgressBar, as_time, print_json, print_table
 from firearrow.clock import SystemClock

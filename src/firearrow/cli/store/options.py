@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from firearrow.cli.interrupt import ending_at_once
-from firearrow.cli.joboptions import SessionOptions
 from firearrow.cli.parameters import options, switch, valued
+from firearrow.cli.pipeline.options import SessionOptions
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class OnSpark(SessionOptions):
     def check(self, **places: Path | None) -> None:
         """Raise ConfigError for what is known to be wrong before a log is read, which takes a
         while; ``places`` are what a command writes, by the names of its options."""
-        from firearrow.cli.checks import check_places
+        from firearrow.cli.pipeline.checks import check_places
 
         given = [name for name in ("conf", "spark_log") if getattr(self, name)]
         if given and not self.master:
@@ -118,9 +118,9 @@ class OnSpark(SessionOptions):
     @contextmanager
     def session(self, what: str, directory: Path, *, progress: bool | None) -> Iterator[SparkSession]:
         """Have the Spark that is asked for do ``what``."""
-        from firearrow.cli.checks import check_master, has_small_log
-        from firearrow.cli.pipeline import require_pyspark, started
-        from firearrow.cli.screen import progress as shown
+        from firearrow.cli.output.screen import progress as shown
+        from firearrow.cli.pipeline.checks import check_master, has_small_log
+        from firearrow.cli.pipeline.jobs import require_pyspark, started
 
         assert self.master is not None, "it is asked for"
         require_pyspark()

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from firearrow.cli.clusters import ANY
-from firearrow.cli.joboptions import Page, Progress
+from firearrow.cli.cluster.options import ANY
+from firearrow.cli.output.reports import Bars, Cell, Report, Table, in_bytes
 from firearrow.cli.parameters import switch, valued
-from firearrow.cli.reports import Bars, Cell, Report, Table, in_bytes
+from firearrow.cli.pipeline.options import Page, Progress
 from firearrow.cli.store.options import HERE, USUAL, Directory, Jobs, Json, LayoutOptions, OnSpark
 from firearrow.cli.store.shown import ProgressBar, print_json, print_left_out, print_messages, print_verdict
 from firearrow.clock import SystemClock
@@ -43,7 +43,7 @@ def verify(
         bar = ProgressBar("verifying", progress)
         verdict = verify(layout.of(directory), jobs=jobs, on_progress=bar)
     if report:
-        from firearrow.cli.page import write_page
+        from firearrow.cli.output.page import write_page
 
         write_page(report_of(verdict, SystemClock().now_ms()), report)
     if json:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from firearrow.cli.reports import in_bytes
+from firearrow.cli.output.reports import in_bytes
 
 if TYPE_CHECKING:
     from firearrow.store.offline import Verdict
@@ -56,7 +56,7 @@ def print_table(head: list[str], rows: list[list[str]]) -> None:
 
 def print_messages(rows: Iterable[dict[str, Any]]) -> None:
     """Print JSON lines."""
-    from firearrow.cli.output import naming_output
+    from firearrow.cli.output.stream import naming_output
 
     with naming_output():
         sys.stdout.writelines(_lines(rows))

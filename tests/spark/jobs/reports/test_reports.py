@@ -10,9 +10,11 @@ import pyspark.sql.functions as fn
 import pytest
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-from firearrow.cli import analyses
-from firearrow.cli.analyses import ReportRun
-from firearrow.cli.joboptions import (
+from firearrow.cli.output.page import as_html
+from firearrow.cli.output.reports import Report, Table
+from firearrow.cli.pipeline import analyses
+from firearrow.cli.pipeline.analyses import ReportRun
+from firearrow.cli.pipeline.options import (
     Accounting,
     Backlog,
     Deadletters,
@@ -22,8 +24,6 @@ from firearrow.cli.joboptions import (
     RunOptions,
     Transactions,
 )
-from firearrow.cli.page import as_html
-from firearrow.cli.reports import Report, Table
 from firearrow.errors import ConfigError
 from firearrow.spark.jobs.reports.reading import Reader
 from tests.spark.jobs import orders

@@ -1,0 +1,1 @@
+"""Commands on a cluster: its topics, groups, offsets, brokers and configuration; contexts name clusters."""

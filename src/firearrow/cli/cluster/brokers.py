@@ -1,0 +1,111 @@
+"""`firearrow broker`: runs a broker, or shows those of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from firearrow.cli.cluster.masters import OfCluster, masters_in, named
+from firearrow.cli.cluster.options import ANY, Broker, ClusterOptions
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.reports import Cell, Table
+from firearrow.cli.serving.servers import broker as run_broker
+from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
+from firearrow.client.admin.cluster import Server, servers_in
+from firearrow.errors import FirearrowError
+
+LIST: Final = ("cluster", "broker", "brokerNumber", "address", "version", "state")
+STATS: Final = ("broker", "puts", "gets", "putsToday", "getsToday", "putRate", "getRate", "bytesInLog", "diskShare")
+
+app = CommandGroup(run_broker)
+
+
+@app.command("list")
+async def list_brokers(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """List brokers, slaves too, and whether they answer."""
+    async with cluster.admin() as admin:
+        info = await admin.cluster()
+        servers = servers_in(info, None if of_cluster is None else [of_cluster])
+        facts = await concurrently(servers, lambda server: runtime_or_none(admin, server))
+    output.show(brokers_table(servers, facts))
+
+
+def brokers_table(servers: Sequence[Server], facts: Sequence[Mapping[str, str] | None]) -> Table:
+    """Give what brokers there are, and what each says of itself."""
+    rows = [[*server, *_state(fact)] for server, fact in zip(servers, facts, strict=True)]
+    return Table("Brokers", LIST, rows)
+
+
+def _state(facts: Mapping[str, str] | None) -> list[Cell]:
+    return [None, "failed"] if facts is None else [facts.get("brokerVersionDesc"), "ok"]
+
+
+async def runtime_or_none(admin: Admin, server: Server) -> dict[str, str] | None:
+    """What a broker counts; None if it does not say."""
+    try:
+        return await admin.brokers.runtime(server.address)
+    except (OSError, FirearrowError):  # the table says that it does not answer
+        return None
+
+
+@app.command("show")
+async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """Show everything that a broker counts."""
+    async with cluster.admin() as admin:
+        servers = named(await admin.cluster(), broker)
+        facts = await concurrently(servers, lambda server: admin.brokers.runtime(server.address))
+    rows: list[list[Cell]] = [
+        [server.broker, server.address, name, value]
+        for server, counted in zip(servers, facts, strict=True)
+        for name, value in sorted(counted.items())
+    ]
+    output.show(Table("Broker", ("broker", "address", "name", "value"), rows))
+
+
+@app.command("stats")
+async def show_stats(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """Show what each master has stored and handed out."""
+    async with cluster.admin() as admin:
+        masters = masters_in(await admin.cluster(), of_cluster)
+        facts = await concurrently(masters, lambda master: admin.brokers.runtime(master.address))
+    rows = [_counted(it.broker, found) for it, found in zip(masters, facts, strict=True)]
+    output.show(Table("Brokers", STATS, rows))
+
+
+def _counted(broker: str, facts: Mapping[str, str]) -> list[Cell]:
+    puts, gets = _whole(facts, "msgPutTotalTodayNow"), _whole(facts, "msgGetTotalTodayNow")
+    log = _whole(facts, "commitLogMaxOffset"), _whole(facts, "commitLogMinOffset")
+    return [
+        broker,
+        puts,
+        gets,
+        _difference(puts, _whole(facts, "msgPutTotalTodayMorning")),
+        _difference(gets, _whole(facts, "msgGetTotalTodayMorning")),
+        rate_of(facts, "putTps"),
+        rate_of(facts, "getTransferredTps"),
+        _difference(*log),
+        _real(facts.get("commitLogDiskRatio", "")),
+    ]
+
+
+def rate_of(facts: Mapping[str, str], name: str) -> float | None:
+    """The rate over the last ten seconds: of three that a broker gives, the first."""
+    return _real(facts.get(name, "").partition(" ")[0])
+
+
+def _whole(facts: Mapping[str, str], name: str) -> int | None:
+    text = facts.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _real(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # there is none
+        return None
+
+
+def _difference(now: int | None, before: int | None) -> int | None:
+    return None if now is None or before is None else now - before

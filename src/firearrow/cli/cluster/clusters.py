@@ -1,0 +1,225 @@
+"""`firearrow cluster`: lists clusters, takes brokers out of use, and restarts them one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Final
+
+from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
+from firearrow.cli.cluster.brokers import rate_of, runtime_or_none
+from firearrow.cli.cluster.draining import (
+    LOOK_SECONDS,
+    USUAL,
+    DrainOptions,
+    Left,
+    boot,
+    check_others,
+    drain,
+    fill,
+    filled_if_it_fails,
+    one_master,
+)
+from firearrow.cli.cluster.masters import masters_in, named
+from firearrow.cli.cluster.options import ANY, Broker, ClusterOptions
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.failures import FAILED
+from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.reports import Cell, Table
+from firearrow.cli.serving.brokerprocesses import read_control
+from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
+from firearrow.client.admin.cluster import Server, servers_in
+from firearrow.client.routing.queues import MASTER
+from firearrow.errors import ConfigError
+
+COLUMNS: Final = ("cluster", "brokers", "masters", "slaves", "topics", "putRate", "getRate")
+
+NOT_RESTARTED: Final = "not restarted, in use"
+COMES_BACK: Final = "ended, and started again by `firearrow serve`; not seen in use yet"
+RESTARTED: Final = "restarted"
+DRAINED: Final = ("broker", "address", "state", "left", "seconds")
+START_SECONDS_MAX: Final = 600.0
+"""So long a broker that is restarted may take until it is registered."""
+
+app = CommandGroup()
+
+
+@app.command("list")
+async def list_clusters(*, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """List clusters, and what their masters do now."""
+    async with cluster.admin() as admin:
+        info = await admin.cluster()
+        rows: list[list[Cell]] = []
+        for name in sorted(info.cluster_addr_table):
+            servers = servers_in(info, [name])
+            masters = [server for server in servers if server.number == MASTER]
+            facts = await concurrently(masters, lambda master: runtime_or_none(admin, master))
+            topics = await admin.topics.names_in_cluster(name)
+            rows.append(
+                [
+                    name,
+                    len({server.broker for server in servers}),
+                    len(masters),
+                    len(servers) - len(masters),
+                    len(topics),
+                    _sum(facts, "putTps"),
+                    _sum(facts, "getTransferredTps"),
+                ]
+            )
+    output.show(Table("Clusters", COLUMNS, rows))
+
+
+def _sum(facts: Iterable[Mapping[str, str] | None], name: str) -> float:
+    return sum(rate_of(found, name) or 0.0 for found in facts if found is not None)
+
+
+@app.command("drain")
+async def drain_broker(
+    broker: Broker, /, *, how: DrainOptions = USUAL, cluster: ClusterOptions = ANY, output: Output = PLAIN
+) -> int:
+    """Have nobody send to a broker any more, and wait until consumers have read what is there."""
+    time = asyncio.get_running_loop().time
+    with _interrupts_taken():
+        async with cluster.admin() as admin:
+            info = await admin.cluster()
+            master = one_master(named(info, broker))
+            check_others(info, master)
+            began = time()
+            note = f"`firearrow cluster undrain {master.broker}` has clients send to it again."
+            with _told_if_it_fails({master: f"out of use, and perhaps not drained. {note}"}):
+                left = await _drained(admin, master, how)
+    state = "drained" if left.nothing else "not drained"
+    row: list[Cell] = [master.broker, master.address, state, str(left), time() - began]
+    output.show(Table("Drained", DRAINED, [row], note=note))
+    return 0 if left.nothing else FAILED
+
+
+@app.command("undrain")
+async def undrain_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """Have clients send to a broker again that was drained."""
+    async with cluster.admin() as admin:
+        master = one_master(named(await admin.cluster(), broker))
+        await fill(admin, master.broker)
+    output.show(Table("Drained", DRAINED[:3], [[master.broker, master.address, "in use"]]))
+
+
+@app.command("restart")
+async def restart_brokers(
+    *brokers: Broker, how: DrainOptions = USUAL, cluster: ClusterOptions = ANY, output: Output = PLAIN
+) -> int:
+    """Restart brokers that `serve --brokers` runs on this machine: one by one, drained first.
+
+    The next one follows when it is registered again. Without a name, all masters are restarted.
+    """
+    with _interrupts_taken():
+        async with cluster.admin() as admin:
+            info = await admin.cluster()
+            chosen = [it for name in brokers for it in named(info, name)] or masters_in(info)
+            for server in chosen:
+                await _checked_pid(admin, server)  # all or none
+                if server.number == MASTER:
+                    check_others(info, server)
+            with _told_if_it_fails(dict.fromkeys(chosen, NOT_RESTARTED)) as states:
+                rows = [await _restarted(admin, server, how, states) for server in chosen]
+    output.show(Table("Restarted", DRAINED, rows))
+    return 0
+
+
+async def _drained(admin: Admin, master: Server, how: DrainOptions) -> Left:
+    _say(f"{master.broker}: taken out of use")
+    return await drain(admin, master, how, _say)
+
+
+async def _restarted(admin: Admin, server: Server, how: DrainOptions, states: dict[Server, str]) -> list[Cell]:
+    """Restart one; raises ConfigError where nobody would start it again."""
+    time = asyncio.get_running_loop().time
+    began, left = time(), ""
+    is_master = server.number == MASTER
+    async with filled_if_it_fails(admin, server.broker) if is_master else nullcontext():
+        if is_master:
+            left = str(await _drained(admin, server, how))
+        before, pid = await boot(admin, server), await _checked_pid(admin, server)
+        _say(f"{server.broker}: process {pid} is restarted")
+        os.kill(pid, signal.SIGTERM)
+        states[server] = COMES_BACK
+    try:
+        async with asyncio.timeout(START_SECONDS_MAX):
+            while True:
+                if await _is_again(admin, server, before, pid):
+                    break
+                await asyncio.sleep(LOOK_SECONDS / 4)
+    except TimeoutError:
+        raise ConfigError(
+            f"{server.broker} is not registered again after {START_SECONDS_MAX:.0f} s: see its log"
+        ) from None
+    states[server] = RESTARTED
+    seconds = time() - began
+    _say(f"{server.broker}: in use again after {seconds:.1f} s")
+    return [server.broker, server.address, RESTARTED, left, seconds]
+
+
+async def _is_again(admin: Admin, server: Server, before: str | None, pid: int) -> bool:
+    """Tell whether a broker is known again, and is another process."""
+    if await boot(admin, server) in (None, before):
+        return False
+    return await _pid(admin, server) not in (0, pid)
+
+
+async def _checked_pid(admin: Admin, server: Server) -> int:
+    found = await _pid(admin, server)
+    if not found:
+        raise ConfigError(
+            f"{server.broker} ({server.address}) is not run by `firearrow serve --brokers` on this "
+            "machine: nothing would start it again"
+        )
+    return found
+
+
+async def _pid(admin: Admin, server: Server) -> int:
+    """The process of a broker, which is started again when it ends; 0 if there is none here."""
+    config = await admin.brokers.config(server.address)
+    control = read_control(Path(config.get("storePathRootDir", "")).parent)
+    there = {} if control is None else {it.address: it.pid for it in control.brokers.values()}
+    return there.get(server.address, 0)
+
+
+def _say(what: str) -> None:
+    print(f"firearrow: {what}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _told_if_it_fails(states: dict[Server, str]) -> Iterator[dict[Server, str]]:
+    """Say how far each broker is where a block does not come to its end."""
+    try:
+        yield states
+    except BaseException:
+        for server, state in states.items():
+            _say(f"{server.broker} ({server.address}): {state}")
+        raise
+
+
+@contextmanager
+def _interrupts_taken() -> Iterator[None]:
+    """Have Ctrl-C end a block as cancelled, so that a broker is not left without senders, or not
+    without a word. What is done for that then is not interrupted again."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "a command is one"
+
+    def interrupt() -> None:
+        loop.add_signal_handler(signal.SIGINT, lambda: None)
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        yield
+    except asyncio.CancelledError:
+        sys.stderr.write(INTERRUPTED_LINE)
+        raise SystemExit(INTERRUPTED) from None
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

@@ -1,0 +1,177 @@
+"""`firearrow config`: looks at the configuration of brokers and name servers, and changes it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from firearrow.cli.cluster.masters import PREVIEW, Apply, matches, named
+from firearrow.cli.cluster.options import ANY, ClusterOptions
+from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.failures import FAILED, NothingFound
+from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.reports import Cell, Table
+from firearrow.cli.parameters import Parameter, WrongCommandLine, pair, switch, valued
+from firearrow.client.admin import Admin
+from firearrow.client.admin.cluster import servers_in
+
+GET: Final = ("server", "key", "value")
+SET: Final = ("server", "key", "before", "after", "state")
+
+OfBroker = Annotated[str | None, valued("NAME", "this broker: its name, or its address", name="--broker")]
+OfNameServers = Annotated[bool, switch("all name servers", name="--name-servers")]
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A key of a server, and its value before and after."""
+
+    server: str
+    key: str
+    before: str
+    after: str
+
+
+class ConfigUndo(Undo, frozen=True, kw_only=True, tag="config"):
+    """The file that undoes a change."""
+
+    of_name_servers: bool
+    keys: list[Key]
+
+
+app = CommandGroup()
+
+
+@app.command("get")
+async def get_config(
+    pattern: Annotated[str | None, Parameter("keys that match this, with * and ? (default: all)")] = None,
+    /,
+    *,
+    broker: OfBroker = None,
+    name_servers: OfNameServers = False,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Show keys of the configuration as they are in effect: of all brokers, unless said."""
+    async with cluster.admin() as admin:
+        servers = await _servers(admin, broker, name_servers)
+        found = [(it, await _config(admin, it, name_servers)) for it in servers]
+    rows: list[list[Cell]] = [
+        [server, key, value]
+        for server, config in found
+        for key, value in sorted(config.items())
+        if matches(key, pattern)
+    ]
+    if not rows:
+        raise NothingFound(f"no key of the configuration matches {pattern!r}")
+    output.show(Table("Configuration", GET, rows))
+
+
+@app.command("set")
+async def set_config(
+    *pairs: Annotated[tuple[str, str], valued("KEY=VALUE", "keys to set", pair)],
+    broker: OfBroker = None,
+    all_brokers: Annotated[bool, switch("all brokers")] = False,
+    name_servers: OfNameServers = False,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Change keys of the configuration; shows what each was and will be."""
+    if (broker is not None) + all_brokers + name_servers != 1:
+        raise WrongCommandLine("one of --broker, --all-brokers and --name-servers is required")
+    changes = dict(pairs)
+    if not changes:
+        raise WrongCommandLine("the following arguments are required: KEY=VALUE")
+    async with cluster.admin() as admin:
+        servers = await _servers(admin, broker, name_servers)
+        wanted = dict.fromkeys(servers, changes)
+        return await _change(admin, wanted, name_servers, apply, undo_file, output)
+
+
+@app.command("undo")
+async def undo(
+    file: FromFile,
+    /,
+    *,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Set keys of the configuration to what they were before they were changed."""
+    undone = read_undo(file, ConfigUndo)
+    wanted: dict[str, dict[str, str]] = defaultdict(dict)
+    for it in undone.keys:
+        wanted[it.server][it.key] = it.before
+    async with cluster.admin() as admin:
+        return await _change(admin, wanted, undone.of_name_servers, apply, undo_file, output)
+
+
+async def _change(
+    admin: Admin,
+    wanted: Mapping[str, Mapping[str, str]],
+    name_servers: bool,
+    apply: bool,
+    undo_file: Path | None,
+    output: Output,
+) -> int:
+    """Have servers change keys, or show what they would change."""
+    before = {it: await _config(admin, it, name_servers) for it in wanted}
+    unknown = [(it, key) for it, keys in wanted.items() for key in keys if key not in before[it]]
+    if unknown:
+        raise NothingFound(f"{unknown[0][0]} has no key {unknown[0][1]!r} to change")
+    keys = [
+        Key(server, key, before[server][key], value)
+        for server, changes in wanted.items()
+        for key, value in changes.items()
+    ]
+    after, note = before, PREVIEW
+    if apply:
+        note = await _carry_out(admin, keys, name_servers, undo_file)
+        after = {it: await _config(admin, it, name_servers) for it in wanted}
+    rows: list[list[Cell]] = []
+    for it in keys:
+        now = after[it.server][it.key] if apply else it.after
+        rows.append([it.server, it.key, it.before, now, _state(it, now, apply=apply)])
+    output.show(Table("Configuration", SET, rows, note=note))
+    return FAILED if any(row[-1] == "failed" for row in rows) else 0
+
+
+async def _carry_out(admin: Admin, keys: Sequence[Key], name_servers: bool, undo_file: Path | None) -> str:
+    """Change what is to be another; give a line that says how that is undone."""
+    others = [it for it in keys if it.before != it.after]
+    if not others:
+        return ""
+    undo = ConfigUndo(of_name_servers=name_servers, keys=others, **circumstances(admin))
+    path = write_undo(undo_file, "config", undo)
+    part = admin.name_servers if name_servers else admin.brokers
+    for server in dict.fromkeys(it.server for it in others):
+        await part.update_config(server, {it.key: it.after for it in others if it.server == server})
+    return f"`firearrow config undo {path}` sets what was before."
+
+
+def _state(key: Key, now: str, *, apply: bool) -> str:
+    if key.before == key.after:
+        return "the same"
+    if not apply:
+        return "would be changed"
+    return "changed" if now != key.before else "failed"
+
+
+async def _servers(admin: Admin, broker: str | None, name_servers: bool) -> list[str]:
+    if name_servers:
+        return list(admin.name_servers.addresses)
+    info = await admin.cluster()
+    servers = servers_in(info) if broker is None else named(info, broker)
+    return [server.address for server in servers]
+
+
+async def _config(admin: Admin, address: str, name_servers: bool) -> Mapping[str, str]:
+    part = admin.name_servers if name_servers else admin.brokers
+    return await part.config(address)

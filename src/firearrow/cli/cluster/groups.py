@@ -1,0 +1,368 @@
+"""`firearrow group`: looks at consumer groups and their clients, makes and deletes groups."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Final
+
+import msgspec
+
+from firearrow.cli.cluster.masters import (
+    PREVIEW,
+    Apply,
+    OfCluster,
+    Pattern,
+    addresses_of,
+    ask_masters,
+    masters_in,
+    matches,
+)
+from firearrow.cli.cluster.offsets import Move, move_all, state_of
+from firearrow.cli.cluster.options import ANY, ClusterOptions, Group
+from firearrow.cli.cluster.progress import found_of
+from firearrow.cli.cluster.undo import (
+    FromFile,
+    Had,
+    Undo,
+    UndoFile,
+    alters,
+    changed,
+    circumstances,
+    given_back,
+    given_of,
+    read_undo,
+    write_undo,
+)
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.failures import FAILED, NothingFound
+from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.reports import Cell, Table
+from firearrow.cli.parameters import either, switch, valued
+from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
+from firearrow.client.admin.cluster import Server
+from firearrow.errors import BrokerError, NotFound
+from firearrow.message import names
+from firearrow.wire.client_bodies import CONSUME_ACTIVELY, ConsumerConnection, MessageQueue, SubscriptionGroupConfig
+from firearrow.wire.codes import ResponseCode, version_name
+
+LIST: Final = ("group", "brokers", "clients", "type", "model", "isEnabled", "retries")
+SHOW: Final = (
+    "group", "broker", "isEnabled", "mayBroadcast", "isOrdered", "retries", "retryQueues",
+    "consumeTimeoutMinutes", "attributes",
+)  # fmt: skip
+CLIENTS: Final = ("group", "clientId", "address", "language", "version", "subscriptions")
+
+app = CommandGroup()
+
+
+@app.command("list")
+async def list_groups(
+    pattern: Pattern = None,
+    /,
+    *,
+    all_groups: Annotated[bool, switch("also the brokers' own groups", name="--all")] = False,
+    of_cluster: OfCluster = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """List consumer groups."""
+    found: dict[str, list[tuple[Server, SubscriptionGroupConfig]]] = defaultdict(list)
+    async with cluster.admin() as admin:
+        for master in masters_in(await admin.cluster(), of_cluster):
+            table = (await admin.groups.configs(master.address)).subscription_group_table
+            for name, config in table.items():
+                if matches(name, pattern) and (all_groups or not names.is_system_group(name)):
+                    found[name].append((master, config))
+
+        async def row(name: str) -> list[Cell]:
+            return _listed(name, found[name], await _clients(admin, name, found[name][0][0]))
+
+        rows = await concurrently(sorted(found), row)
+    output.show(Table("Groups", LIST, rows))
+
+
+async def _clients(admin: Admin, name: str, master: Server) -> ConsumerConnection | None:
+    """The clients of a group; None if it has none now."""
+    try:
+        return await admin.consumers(name, master.address)
+    except BrokerError as error:
+        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return None
+
+
+def _listed(
+    name: str, configs: list[tuple[Server, SubscriptionGroupConfig]], clients: ConsumerConnection | None
+) -> list[Cell]:
+    kind: Cell = None
+    if clients is not None:
+        kind = "pull" if clients.consume_type == CONSUME_ACTIVELY else "push"
+    return [
+        name,
+        len(configs),
+        0 if clients is None else len(clients.connection_set),
+        kind,
+        None if clients is None else (clients.message_model or "").lower(),
+        all(config.consume_enable for _, config in configs),
+        configs[0][1].retry_max_times,
+    ]
+
+
+@app.command("show")
+async def show_group(name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """Show how a group is configured on each broker."""
+    async with cluster.admin() as admin:
+        output.show(await _configured(admin, name))
+
+
+async def _configured(admin: Admin, name: str) -> Table:
+    async def ask(master: Server) -> list[Cell] | None:
+        # not `config` alone: a broker that makes groups by itself would make it to answer
+        table = await admin.groups.configs(master.address)
+        config = table.subscription_group_table.get(name)
+        if config is None:
+            return None
+        return [
+            name,
+            master.broker,
+            config.consume_enable,
+            config.consume_broadcast_enable,
+            config.consume_message_orderly,
+            config.retry_max_times,
+            config.retry_queue_nums,
+            config.consume_timeout_minute,
+            ", ".join(f"{key}={value}" for key, value in sorted(config.attributes.items())),
+        ]
+
+    rows = await ask_masters(admin, f"group {name!r}", ask)
+    return Table("Group", SHOW, rows)
+
+
+@app.command("create")
+async def create_group(
+    name: Group,
+    /,
+    *,
+    retries: Annotated[int | None, valued("N", "tries before a message is a dead letter (new: 16)")] = None,
+    ordered: Annotated[bool | None, either("consumes in order: brokers lend queues to one client")] = None,
+    disabled: Annotated[bool | None, either("gets no messages for the time being", off="--enabled")] = None,
+    broadcast: Annotated[bool | None, either("clients may each get all (new: yes)")] = None,
+    undo_file: UndoFile = None,
+    of_cluster: OfCluster = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Make a consumer group on each broker, or change what is given of it."""
+    given = given_of(
+        consume_enable=None if disabled is None else not disabled,
+        consume_broadcast_enable=broadcast,
+        consume_message_orderly=ordered,
+        retry_max_times=retries,
+    )
+    note = ""
+    async with cluster.admin() as admin:
+        was = await group_now(admin, name, with_offsets=False)
+        had = {it.broker: it.config for it in was.configs}
+        masters = masters_in(await admin.cluster(), of_cluster)
+        if any(alters(had[it.broker], given, {}) for it in masters if it.broker in had):
+            path = write_undo(undo_file, name, was)
+            note = f"`firearrow group undo {path}` sets what was before."
+        for master in masters:
+            config = had.get(master.broker, SubscriptionGroupConfig(name))
+            await admin.groups.create(master.address, changed(config, given, {}))
+        output.show(replace(await _configured(admin, name), note=note))
+
+
+@app.command("delete")
+async def delete_group(
+    name: Group,
+    /,
+    *,
+    keep_offsets: Annotated[bool, switch("keep how far the group has got")] = False,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Delete a consumer group, and how far it has got."""
+    note = PREVIEW
+    async with cluster.admin() as admin:
+        configured = await _configured(admin, name)
+        masters = {it.broker: it for it in masters_in(await admin.cluster())}
+        brokers = [str(broker) for broker in configured.values("broker")]
+        clients = await _clients(admin, name, masters[brokers[0]])
+        if apply:
+            was = await group_now(admin, name, with_offsets=not keep_offsets)
+            path = write_undo(undo_file, name, was)
+            note = f"`firearrow group undo {path}` makes it again, where it was."
+            for broker in brokers:
+                address = masters[broker].address
+                await admin.groups.delete(address, name, clean_offset=not keep_offsets)
+    online = 0 if clients is None else len(clients.connection_set)
+    state = "deleted" if apply else "would be deleted"
+    rows: list[list[Cell]] = [[name, broker, online, state] for broker in brokers]
+    columns = ("group", "broker", "clients", "state")
+    output.show(Table("Group", columns, rows, note=note))
+
+
+@app.command("undo")
+async def undo(
+    file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
+) -> int:
+    """Make a consumer group again that was deleted, where it was, or set what a change set."""
+    undone = read_undo(file, GroupUndo)
+    async with cluster.admin() as admin:
+        table = await made_again(admin, undone, apply=apply)
+    output.show(table if apply else replace(table, note=PREVIEW))
+    return FAILED if "failed" in table.values("state") else 0
+
+
+@app.command("clients")
+async def list_clients(name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """List the clients of a group, and what it subscribes to."""
+    async with cluster.admin() as admin:
+        masters = masters_in(await admin.cluster())
+        found = await concurrently(masters, lambda master: _clients(admin, name, master))
+    rows: dict[str, list[Cell]] = {}
+    for connections in found:
+        for client in connections.connection_set if connections else ():
+            assert connections is not None, "it has clients"
+            rows[client.client_id] = [
+                name,
+                client.client_id,
+                client.client_addr,
+                client.language,
+                version_name(client.version),
+                _subscriptions(name, connections),
+            ]
+    if not rows:
+        raise NothingFound(f"group {name!r} has no client that is online")
+    output.show(Table("Clients", CLIENTS, [row for _, row in sorted(rows.items())]))
+
+
+def _subscriptions(name: str, connections: ConsumerConnection) -> str:
+    return ", ".join(
+        f"{topic} ({data.sub_string})"
+        for topic, data in sorted(connections.subscription_table.items())
+        if topic != names.retry_topic(name)
+    )
+
+
+# --- What a deleted group was, and making it again: its configuration, and how far it had got ---
+
+
+COLUMNS: Final = ("group", "broker", "topic", "queueId", "beforeOffset", "afterOffset", "state")
+GONE: Final = "queue is gone"
+
+
+class At(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a group was in a queue."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue."""
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+
+class GroupUndo(Undo, frozen=True, kw_only=True, tag="group"):
+    """The file; ``forbidden`` are the topics that a group was not to read, by broker."""
+
+    group: str
+    configs: list[Had[SubscriptionGroupConfig]]
+    forbidden: list[Had[list[str]]]
+    offsets: list[At]
+
+
+async def group_now(admin: Admin, group: str, *, with_offsets: bool) -> GroupUndo:
+    """Give what is to be known to make a group again."""
+    configs: list[Had[SubscriptionGroupConfig]] = []
+    forbidden: list[Had[list[str]]] = []
+    for master in masters_in(await admin.cluster()):
+        table = await admin.groups.configs(master.address)
+        if (config := table.subscription_group_table.get(group)) is not None:
+            configs.append(Had(master.broker, config))
+            if topics := sorted(table.forbidden_table.get(group, ())):
+                forbidden.append(Had(master.broker, topics))
+    offsets = [
+        At(queue.topic, queue.broker_name, queue.queue_id, offset)
+        for queue, offset in (await _offsets(admin, group) if with_offsets else {}).items()
+    ]
+    return GroupUndo(group=group, configs=configs, forbidden=forbidden, offsets=offsets, **circumstances(admin))
+
+
+async def _offsets(admin: Admin, group: str) -> Mapping[MessageQueue, int]:
+    return {it.queue: it.offset for it in await found_of(admin, group) if it.offset >= 0}
+
+
+async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
+    """Make a group again, or look what there is to do."""
+    brokers = {it.broker for it in undo.configs} | {it.broker for it in undo.offsets}
+    addresses = await addresses_of(admin, brokers)
+
+    async def ask(broker: str) -> SubscriptionGroupConfig | None:
+        table = await admin.groups.configs(addresses[broker])
+        return table.subscription_group_table.get(undo.group)
+
+    states = await given_back(
+        undo.configs, ask, lambda broker, config: admin.groups.create(addresses[broker], config), apply=apply
+    )
+    rows: list[list[Cell]] = [
+        [undo.group, had.broker, None, None, None, None, state] for had, state in zip(undo.configs, states, strict=True)
+    ]
+    if apply:
+        for had in undo.forbidden:
+            for topic in had.config:
+                await admin.groups.readable(addresses[had.broker], undo.group, topic, False)
+    rows += await _moved_back(admin, undo, addresses, apply=apply)
+    return Table("Group", COLUMNS, rows)
+
+
+async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str], *, apply: bool) -> list[list[Cell]]:
+    """Move the group to where it was in each queue, as far as the queue is there."""
+    ends = await _ends(admin, undo.offsets, addresses)
+    before = await _offsets(admin, undo.group)
+    moves: dict[At, Move] = {}
+    for at in undo.offsets:
+        if at.queue in ends:
+            low, high = ends[at.queue]
+            after = min(max(at.offset, low), high)
+            moves[at] = Move(at.topic, at.broker, at.queue_id, before.get(at.queue), after)
+    if apply:
+        await move_all(admin, undo.group, list(moves.values()), addresses)
+        now = await _offsets(admin, undo.group)
+    rows: list[list[Cell]] = []
+    for at in undo.offsets:
+        move = moves.get(at)
+        state = GONE
+        if move is not None:
+            state = state_of(move, now.get(at.queue)) if apply else "would be moved"
+        was = (move.before, move.after) if move else (None, None)
+        rows.append([undo.group, at.broker, at.topic, at.queue_id, *was, state])
+    return rows
+
+
+async def _ends(
+    admin: Admin, offsets: Sequence[At], addresses: Mapping[str, str]
+) -> dict[MessageQueue, tuple[int, int]]:
+    """The ends of the queues that are there."""
+
+    async def ask(place: tuple[str, str]) -> dict[MessageQueue, tuple[int, int]]:
+        broker, topic = place
+        try:
+            stats = await admin.topics.stats(addresses[broker], topic)
+        except NotFound:
+            return {}
+        return {it: (end.min_offset, end.max_offset) for it, end in stats.offset_table.items()}
+
+    found: dict[MessageQueue, tuple[int, int]] = {}
+    for part in await concurrently(sorted({(at.broker, at.topic) for at in offsets}), ask):
+        found |= part
+    return found

@@ -1,0 +1,77 @@
+"""The brokers that a command asks, and asking many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Final
+
+from firearrow.cli.failures import NothingFound
+from firearrow.cli.output.reports import Cell
+from firearrow.cli.parameters import Parameter, switch, valued
+from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
+from firearrow.client.admin.cluster import Server, servers_in
+from firearrow.client.routing.queues import MASTER
+from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
+
+Pattern = Annotated[str | None, Parameter("names that match this, with * and ? (default: all)")]
+OfCluster = Annotated[str | None, valued("NAME", "brokers of this cluster (default: all)", name="--cluster")]
+Apply = Annotated[bool, switch("do it; without, it is only shown what would be done")]
+PREVIEW: Final = "Nothing is changed yet: --apply does it."
+
+
+def matches(name: str, pattern: str | None) -> bool:
+    """Tell whether a name is one of those that are asked for."""
+    return pattern is None or fnmatchcase(name, pattern)
+
+
+def masters_in(info: ClusterInfo, cluster: str | None = None) -> list[Server]:
+    """Give the masters of a cluster or of all; NothingFound if there are none."""
+    servers = servers_in(info, None if cluster is None else [cluster])
+    found = [server for server in servers if server.number == MASTER]
+    if not found:
+        known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+        where = f"cluster {cluster!r} has no master" if cluster else "no broker is registered"
+        raise NothingFound(f"{where}; the name servers know these clusters: {known}")
+    return found
+
+
+def named(info: ClusterInfo, broker: str) -> list[Server]:
+    """Give the servers of a broker's name, master and slaves, or the one with an address."""
+    found = [it for it in servers_in(info) if broker in (it.broker, it.address)]
+    if not found:
+        known = ", ".join(sorted(info.broker_addr_table)) or "none"
+        raise NothingFound(f"there is no broker {broker!r}; the name servers know: {known}")
+    return found
+
+
+async def ask_masters(
+    admin: Admin, what: str, ask: Callable[[Server], Awaitable[list[Cell] | None]]
+) -> list[list[Cell]]:
+    """Give a row from each master that knows of something; NothingFound if none does."""
+    rows = [row for row in await concurrently(masters_in(await admin.cluster()), ask) if row]
+    if not rows:
+        raise NothingFound(f"there is no {what}")
+    return rows
+
+
+def addresses_by_broker(info: ClusterInfo) -> Mapping[str, str]:
+    """Give the address of each broker's master, by the broker's name."""
+    return {it.broker: it.address for it in servers_in(info) if it.number == MASTER}
+
+
+async def addresses_of(admin: Admin, brokers: Iterable[str]) -> Mapping[str, str]:
+    """Give the addresses of the masters of these brokers; NothingFound if one is not there."""
+    found = addresses_by_broker(await admin.cluster())
+    wanted = sorted(brokers)
+    missing = [broker for broker in wanted if broker not in found]
+    if missing:
+        raise NothingFound(f"broker {missing[0]!r} is not registered")
+    return {broker: found[broker] for broker in wanted}
+
+
+def perm_text(perm: int) -> str:
+    """Give what may be done with a topic's queues: ``rw`` and so on, ``-`` for nothing."""
+    bits = ((PERM_READ, "r"), (PERM_WRITE, "w"), (PERM_INHERIT, "x"))
+    return "".join(letter for bit, letter in bits if perm & bit) or "-"

@@ -1,0 +1,295 @@
+"""`firearrow offset`: looks at where groups are in queues, and moves them.
+
+What moves a group shows a preview; `--apply` does it, and writes a file that undoes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from firearrow.cli.cluster.masters import PREVIEW, Apply, addresses_by_broker, addresses_of
+from firearrow.cli.cluster.options import ANY, ClusterOptions, Group, Topic
+from firearrow.cli.cluster.progress import of_group
+from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.completion import groups, topics
+from firearrow.cli.failures import FAILED, NothingFound
+from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.reports import Cell, Table, as_moment
+from firearrow.cli.parameters import Parameter, count, moment, proposal, valued
+from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
+from firearrow.errors import BrokerError, NotFound
+from firearrow.wire.client_bodies import MessageQueue, TopicOffset
+from firearrow.wire.codes import ResponseCode
+
+GET: Final = ("group", "topic", "broker", "queueId", "offset", "endOffset", "lag", "consumedAt")
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+InTopic = Annotated[str | None, valued("NAME", "in this topic (default: all)", completer=topics)]
+OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")]
+InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
+
+
+def place(text: str) -> str | int:
+    """Read where a group is to go on: at an end, or at a time, which is given in ms."""
+    return text if text in (EARLIEST, LATEST) else moment(text)
+
+
+app = CommandGroup()
+
+
+@app.command("get")
+async def get_offsets(
+    group: Group, /, *, topic: InTopic = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
+) -> None:
+    """Show where a group is in each queue."""
+    async with cluster.admin() as admin:
+        found = await of_group(admin, group, topic)
+    rows: list[list[Cell]] = [
+        [
+            group,
+            it.queue.topic,
+            it.queue.broker_name,
+            it.queue.queue_id,
+            it.offset,
+            it.end,
+            it.lag,
+            as_moment(it.consumed_ms),
+        ]
+        for it in found
+    ]
+    output.show(Table("Offsets", GET, rows))
+
+
+@app.command("seek")
+async def seek(
+    group: Group,
+    topic: Topic,
+    offset: Annotated[int, valued(None, "the message to go on with in each queue", count)],
+    /,
+    *,
+    broker: OnBroker = None,
+    queue: InQueue = None,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have a group go on at an offset."""
+    async with cluster.admin() as admin:
+        ends = await _ends(admin, topic, broker, queue)
+        after = {it: min(max(offset, end.min_offset), end.max_offset) for it, end in ends.items()}
+        return await _show_moved(admin, group, after, apply, undo_file, output)
+
+
+@app.command("reset")
+async def reset(
+    group: Group,
+    topic: Topic,
+    /,
+    *,
+    to: Annotated[
+        str | int,
+        valued(
+            "earliest|latest|TIME",
+            "where to go on; TIME is ISO 8601 (default: UTC), and means the first message "
+            "that was stored then or later",
+            place,
+        ),
+    ],
+    broker: OnBroker = None,
+    queue: InQueue = None,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have a group go on at the begin, at the end, or at a time."""
+    async with cluster.admin() as admin:
+        ends = await _ends(admin, topic, broker, queue)
+        if isinstance(to, int):
+            addresses = addresses_by_broker(await admin.cluster())
+
+            async def at_time(it: MessageQueue) -> int:
+                return await admin.offsets.at_time(addresses[it.broker_name], it, to)
+
+            after = dict(zip(ends, await concurrently(ends, at_time), strict=True))
+        elif to == EARLIEST:
+            after = {it: end.min_offset for it, end in ends.items()}
+        else:
+            after = {it: end.max_offset for it, end in ends.items()}
+        return await _show_moved(admin, group, after, apply, undo_file, output)
+
+
+@app.command("clone")
+async def clone(
+    group: Annotated[str, Parameter("the group whose offsets are taken", completer=groups)],
+    to: Annotated[str, Parameter("the group that gets them", completer=groups)],
+    /,
+    *,
+    topic: InTopic = None,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have a group go on where another is."""
+    async with cluster.admin() as admin:
+        after = {
+            queue: offset
+            for queue, offset in (await offsets_now(admin, group, topic)).items()
+            if not queue.topic.startswith("%")  # retries are a group's own
+        }
+        if not after:
+            raise NothingFound(f"group {group!r} has no offsets")
+        return await _show_moved(admin, to, after, apply, undo_file, output)
+
+
+@app.command("undo")
+async def undo(
+    file: FromFile,
+    /,
+    *,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Have a group go on where it was before it was moved."""
+    undone = read_undo(file, OffsetUndo)
+    after = {it.queue: it.before for it in undone.offsets if it.before is not None}
+    async with cluster.admin() as admin:
+        return await _show_moved(admin, undone.group, after, apply, undo_file, output)
+
+
+async def _ends(admin: Admin, topic: str, broker: str | None, queue: int | None) -> dict[MessageQueue, TopicOffset]:
+    """The queues that are meant, and what they hold; NothingFound if there are none."""
+    stats = await admin.topic_stats(topic)
+    found = {
+        it: ends
+        for it, ends in stats.offset_table.items()
+        if broker in (None, it.broker_name) and queue in (None, it.queue_id)
+    }
+    if not found:
+        raise NothingFound(f"topic {topic!r} has no such queue")
+    return found
+
+
+async def _show_moved(
+    admin: Admin, group: str, after: dict[MessageQueue, int], apply: bool, undo_file: Path | None, output: Output
+) -> int:
+    before = await offsets_now(admin, group)
+    moves = [Move(it.topic, it.broker_name, it.queue_id, before.get(it), offset) for it, offset in after.items()]
+    moves.sort(key=lambda move: (move.topic, move.broker, move.queue_id))
+    table = await carry_out(admin, group, moves, apply=apply, undo_file=undo_file)
+    output.show(table)
+    return FAILED if "failed" in table.values("state") else 0
+
+
+# Moving a group to other offsets: what would be done, doing it, and the file that undoes it.
+
+
+COLUMNS: Final = ("group", "topic", "broker", "queueId", "beforeOffset", "afterOffset", "messages", "state")
+
+
+class Move(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue, and where a group is in it before and after."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    before: int | None
+    after: int
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue."""
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+
+class OffsetUndo(Undo, frozen=True, kw_only=True, tag="offset"):
+    """The file; ``before`` is null where the group had no offset."""
+
+    group: str
+    offsets: list[Move]
+
+
+async def offsets_now(admin: Admin, group: str, topic: str | None = None) -> dict[MessageQueue, int]:
+    """Give where a group is, in the queues that it has begun with; none if it has in none."""
+    try:
+        found = await of_group(admin, group, topic)
+    except NotFound:
+        return {}
+    return {it.queue: it.offset for it in found if it.offset >= 0}
+
+
+async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: bool, undo_file: Path | None) -> Table:
+    """Show what would be moved, or move it; raises NothingFound where there is nothing to move, and
+    for a group that brokers do not know, as they refuse its offsets."""
+    if not moves:
+        raise NothingFound(f"there is no queue in which to move group {group!r}")
+    addresses = await addresses_of(admin, {move.broker for move in moves})
+    await _require_known(admin, group, addresses)
+    if not apply:
+        return _table(group, moves, ["would be moved"] * len(moves), PREVIEW)
+    undo = OffsetUndo(group=group, offsets=list(moves), **circumstances(admin))
+    path = write_undo(undo_file, group, undo)
+    await move_all(admin, group, moves, addresses)
+    now = await offsets_now(admin, group)
+    states = [state_of(move, now.get(move.queue)) for move in moves]
+    note = f"`firearrow offset undo {path}` goes back."
+    return _table(group, moves, states, note)
+
+
+def state_of(move: Move, now: int | None) -> str:
+    """Say whether it was moved; consumers that are online may have gone on from there already."""
+    return "failed" if now == move.before != move.after else "moved"
+
+
+async def _require_known(admin: Admin, group: str, addresses: Mapping[str, str]) -> None:
+    tables = await concurrently(addresses.values(), admin.groups.configs)
+    known = [table.subscription_group_table.keys() for table in tables]
+    without = [broker for broker, names in zip(addresses, known, strict=True) if group not in names]
+    if without:
+        where = ", ".join(without)
+        like = proposal(group, sorted(set().union(*known)))
+        made = f"`firearrow group create {group}` makes it"
+        raise NothingFound(f"group {group!r} is unknown to {where}{like or f': {made}'}")
+
+
+async def move_all(admin: Admin, group: str, moves: Sequence[Move], addresses: Mapping[str, str]) -> None:
+    """Move a group, which brokers know; consumers that are online are told."""
+    online = await _is_online(admin, group, sorted(set(addresses.values())))
+
+    async def one(move: Move) -> None:
+        address = addresses[move.broker]
+        await admin.offsets.commit(address, group, move.queue, move.after)
+        if online:  # they go on from where they are unless they are told
+            await admin.offsets.reset_queue(address, group, move.topic, move.queue_id, move.after)
+
+    await concurrently(moves, one)
+
+
+async def _is_online(admin: Admin, group: str, addresses: Sequence[str]) -> bool:
+    for address in addresses:
+        try:
+            if (await admin.groups.consumers(address, group)).connection_set:
+                return True
+        except BrokerError as error:
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+    return False
+
+
+def _table(group: str, moves: Sequence[Move], states: Sequence[str], note: str) -> Table:
+    rows: list[list[Cell]] = [
+        [group, move.topic, move.broker, move.queue_id, move.before, move.after, move.after - (move.before or 0), state]
+        for move, state in zip(moves, states, strict=True)
+    ]
+    return Table("Offsets", COLUMNS, rows, note)

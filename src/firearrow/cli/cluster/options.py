@@ -1,0 +1,95 @@
+"""Which cluster a command is for: the options of every command that asks one.
+
+The first of these counts: `--name-server`, `--context`, ``NAMESRV_ADDR``, the context in use, a
+name server on this machine (where `firearrow serve` has it). A context brings its user and its
+encryption along; without one the user is that of ``FIREARROW_ACCESS_KEY`` and
+``FIREARROW_SECRET_KEY``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+from firearrow.cli.completion import contexts, groups, topics
+from firearrow.cli.parameters import Parameter, options, valued
+from firearrow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from firearrow.client.admin import Admin
+    from firearrow.net.access import Tls
+    from firearrow.wire.signature import Credentials
+
+ENVIRONMENT: Final = "NAMESRV_ADDR"
+ACCESS_KEY: Final = "FIREARROW_ACCESS_KEY"
+SECRET_KEY: Final = "FIREARROW_SECRET_KEY"
+HERE: Final = "127.0.0.1:9876"
+
+Topic = Annotated[str, Parameter("the topic's name", completer=topics)]
+Group = Annotated[str, Parameter("the group's name", completer=groups)]
+Broker = Annotated[str, Parameter("the broker's name, or its address")]
+
+
+class Target(NamedTuple):
+    """A cluster, and how to get in."""
+
+    name_servers: Sequence[str]
+    credentials: Credentials | None
+    tls: Tls | None
+
+
+@options
+class ClusterOptions:
+    """Which cluster."""
+
+    name_server: Annotated[
+        str | None,
+        valued(
+            "HOST:PORT;...",
+            f"name servers of the cluster (default: {ENVIRONMENT}, else the context in use, else {HERE})",
+            name=("-n", "--name-server"),
+        ),
+    ] = None
+    context: Annotated[
+        str | None, valued("NAME", "the cluster of this name: see `firearrow context`", completer=contexts)
+    ] = None
+
+    def target(self) -> Target:
+        """Give the cluster; ConfigError if what is given can't be used."""
+        from firearrow.cli.cluster.contexts import load_contexts
+        from firearrow.net.address import addresses_of
+
+        given = self.name_server
+        context = None
+        if self.context is not None:
+            context = load_contexts().named(self.context)
+        elif given is None and not (given := os.environ.get(ENVIRONMENT)):
+            context = load_contexts().in_use()
+        if given is None or not given:
+            given = context.name_servers if context is not None else HERE
+        credentials = _of_environment() if context is None else context.credentials()
+        tls = None if context is None else context.encryption()
+        return Target(addresses_of(given), credentials, tls)
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Admin]:
+        """Administer the cluster for an ``async with`` block."""
+        from firearrow.client.admin import Admin
+
+        async with Admin.of(*self.target()) as admin:
+            yield admin
+
+
+ANY: Final = ClusterOptions()
+"""The cluster that is meant where no option names one."""
+
+
+def _of_environment() -> Credentials | None:
+    from firearrow.wire.signature import Credentials
+
+    access, secret = os.environ.get(ACCESS_KEY), os.environ.get(SECRET_KEY)
+    if access and not secret:
+        raise ConfigError(f"{ACCESS_KEY} is set, and {SECRET_KEY} is not")
+    return Credentials(access, secret) if access and secret else None

@@ -1,0 +1,139 @@
+"""How far groups are in queues, for the commands that show it and those that change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from firearrow.cli.cluster.masters import addresses_by_broker, masters_in
+from firearrow.cli.messages.reading import Place, read
+from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
+from firearrow.client.queues import Queue
+from firearrow.message.names import is_system_group
+from firearrow.wire.client_bodies import ConsumeStats, MessageQueue, OffsetWrapper, SubscriptionData, is_by_tags
+
+ALL_SECONDS: Final = 50.0  # for all groups of a broker, as upstream's tools wait
+ENTRIES: Final = 1000  # of a queue that are asked for at once
+
+
+class Progress(NamedTuple):
+    """A group in a queue: where it is, and how old the message is that it has to consume next."""
+
+    group: str
+    queue: MessageQueue
+    offset: int
+    end: int
+    consumed_ms: int
+    behind_ms: int | None = None
+    wanted: int | None = None
+    """How many of the messages behind the offset the group's filter selects; None if unknown."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that the group has not consumed."""
+        return max(self.end - max(self.offset, 0), 0)
+
+
+async def of_group(admin: Admin, group: str, topic: str | None = None) -> list[Progress]:
+    """Give how far a group is on all masters; BrokerError as `Admin.refuse_empty` if nowhere."""
+    found = await found_of(admin, group, topic)
+    if not found:
+        await admin.refuse_empty(group)
+    return found
+
+
+async def found_of(admin: Admin, group: str, topic: str | None = None) -> list[Progress]:
+    """Give how far a group is on all masters.
+
+    Its retry topic, by whose route RocketMQ's tools go, is not there before a client of it is.
+    """
+    masters = masters_in(await admin.cluster())
+    parts = await concurrently(masters, lambda master: admin.offsets.progress(master.address, group, topic))
+    return _in_order(one for stats in parts for one in _of(group, stats))
+
+
+async def of_all(admin: Admin, wanted: Callable[[str], bool]) -> list[Progress]:
+    """Give how far all groups are whose names are wanted, but the brokers' own."""
+    masters = masters_in(await admin.cluster())
+    found: list[Progress] = []
+    for progress in await concurrently(
+        masters, lambda master: admin.offsets.all_progress(master.address, ordered=False, seconds=ALL_SECONDS)
+    ):
+        for groups in progress.consume_stats_list:
+            for group, parts in groups.items():
+                if wanted(group) and not is_system_group(group):
+                    found += [one for stats in parts for one in _of(group, stats)]
+    return _in_order(found)
+
+
+def _of(group: str, stats: ConsumeStats) -> Iterable[Progress]:
+    return (_one(group, queue, at) for queue, at in stats.offset_table.items())
+
+
+def _one(group: str, queue: MessageQueue, at: OffsetWrapper) -> Progress:
+    return Progress(group, queue, at.consumer_offset, at.broker_offset, at.last_timestamp)
+
+
+def _in_order(found: Iterable[Progress]) -> list[Progress]:
+    return sorted(found, key=lambda it: (it.group, it.queue.topic, it.queue.broker_name, it.queue.queue_id))
+
+
+async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
+    """Add how old the next message is, where a group is behind."""
+    addresses = addresses_by_broker(await admin.cluster())
+    places = sorted({(it.group, it.queue.topic, it.queue.broker_name) for it in found if it.lag})
+
+    async def ask(place: tuple[str, str, str]) -> dict[tuple[str, MessageQueue], int]:
+        group, topic, broker = place
+        spans = await admin.offsets.time_spans(addresses[broker], group, topic)
+        return {(group, span.message_queue): span.age_ms for span in spans}
+
+    delays: dict[tuple[str, MessageQueue], int] = {}
+    for part in await concurrently([it for it in places if it[2] in addresses], ask):
+        delays |= part
+    return [it._replace(behind_ms=delays.get((it.group, it.queue)) if it.lag else 0) for it in found]
+
+
+async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:
+    """Add how many messages a group's filter selects: exactly, by looking at each of them.
+
+    Of tags a broker gives the entries of the queues; for an expression by SQL92 it looks at the
+    messages themselves, and what the expression selects is read.
+    """
+    addresses = addresses_by_broker(await admin.cluster())
+
+    async def ask(it: Progress) -> Progress:
+        return it._replace(wanted=await _wanted(admin, addresses[it.queue.broker_name], it))
+
+    return await concurrently(found, ask)
+
+
+async def _wanted(admin: Admin, address: str, it: Progress) -> int | None:
+    """Count; None where the group is offline, so that nobody knows what it selects."""
+    at, count = max(it.offset, 0), 0
+    while at < it.end:
+        page = await admin.brokers.entries(
+            address, it.queue.topic, it.queue.queue_id, at, min(ENTRIES, it.end - at), it.group
+        )
+        data = page.subscription_data
+        if data is None:
+            return None
+        if not is_by_tags(data.expression_type):
+            place = Place(_as_queue(it.queue), address)
+            selected = read(admin, place, at, it.end, sql=data.sub_string)
+            return sum([1 async for _ in selected])
+        entries = page.queue_data or []
+        if not entries:
+            break  # the rest is gone: retention was faster
+        count += sum(_selects(data, entry.tags_code) for entry in entries)
+        at += len(entries)
+    return count
+
+
+def _as_queue(queue: MessageQueue) -> Queue:
+    return Queue(queue.topic, queue.broker_name, queue.queue_id)
+
+
+def _selects(data: SubscriptionData, tags_code: int) -> bool:
+    return not data.code_set or tags_code in data.code_set

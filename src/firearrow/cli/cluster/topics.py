@@ -1,0 +1,293 @@
+"""`firearrow topic`: looks at topics, makes and deletes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from firearrow.cli.cluster.masters import (
+    PREVIEW,
+    Apply,
+    OfCluster,
+    Pattern,
+    addresses_of,
+    ask_masters,
+    masters_in,
+    matches,
+    perm_text,
+)
+from firearrow.cli.cluster.options import ANY, ClusterOptions, Topic
+from firearrow.cli.cluster.undo import (
+    FromFile,
+    Had,
+    Undo,
+    UndoFile,
+    alters,
+    changed,
+    circumstances,
+    given_back,
+    given_of,
+    read_undo,
+    write_undo,
+)
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.failures import FAILED
+from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.reports import Cell, Table, as_moment
+from firearrow.cli.parameters import Parameter, either, pair, repeated, switch, valued
+from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
+from firearrow.client.admin.cluster import Server
+from firearrow.client.admin.servers import ORDER_NAMESPACE
+from firearrow.errors import NotFound, TopicNotFound
+from firearrow.message import names
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
+
+TYPE: Final = "message.type"
+NEW_QUEUES: Final = 8  # on each broker, of a topic that is made
+PERMS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE}
+LIST: Final = ("topic", "type", "brokers", "readQueues", "writeQueues", "perm")
+SHOW: Final = ("topic", "broker", "readQueues", "writeQueues", "perm", "isOrdered", "attributes")
+STATS: Final = ("topic", "broker", "queueId", "minOffset", "maxOffset", "messages", "lastStoredAt")
+ROUTES: Final = ("topic", "cluster", "broker", "brokerNumber", "address", "readQueues", "writeQueues", "perm")
+
+app = CommandGroup()
+
+
+@app.command("list")
+async def list_topics(
+    pattern: Pattern = None,
+    /,
+    *,
+    all_topics: Annotated[
+        bool, switch("also the brokers' own topics, and those of retries and dead letters", name="--all")
+    ] = False,
+    of_cluster: OfCluster = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """List topics."""
+    async with cluster.admin() as admin:
+        info = await admin.cluster()
+        masters = masters_in(info, of_cluster)
+        tables = await concurrently(masters, lambda master: admin.topics.configs(master.address))
+    servers = {*info.cluster_addr_table, *info.broker_addr_table}  # have topics of their names
+    found: dict[str, list[TopicConfig]] = defaultdict(list)
+    for table in tables:
+        for topic, config in table.topic_config_table.items():
+            if matches(topic, pattern) and (all_topics or (_is_of_users(topic) and topic not in servers)):
+                found[topic].append(config)
+    rows = [_listed(topic, configs) for topic, configs in sorted(found.items())]
+    output.show(Table("Topics", LIST, rows))
+
+
+def _is_of_users(topic: str) -> bool:
+    return not (
+        names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic) or topic.endswith("_REPLY_TOPIC")
+    )
+
+
+def _listed(topic: str, configs: list[TopicConfig]) -> list[Cell]:
+    perms = {perm_text(config.perm) for config in configs}
+    return [
+        topic,
+        configs[0].attributes.get(TYPE, "NORMAL"),
+        len(configs),
+        sum(config.read_queue_nums for config in configs),
+        sum(config.write_queue_nums for config in configs),
+        ", ".join(sorted(perms)),
+    ]
+
+
+@app.command("show")
+async def show_topic(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """Show how a topic is configured on each broker."""
+    async with cluster.admin() as admin:
+        output.show(await _configured(admin, topic))
+
+
+async def _configured(admin: Admin, topic: str) -> Table:
+    async def ask(master: Server) -> list[Cell] | None:
+        config = await config_or_none(admin, master.address, topic)
+        return None if config is None else _shown(topic, master.broker, config)
+
+    rows = await ask_masters(admin, f"topic {topic!r}", ask)
+    return Table("Topic", SHOW, rows)
+
+
+def _shown(topic: str, broker: str, config: TopicConfig) -> list[Cell]:
+    return [
+        topic,
+        broker,
+        config.read_queue_nums,
+        config.write_queue_nums,
+        perm_text(config.perm),
+        config.order,
+        ", ".join(f"{name}={value}" for name, value in sorted(config.attributes.items())),
+    ]
+
+
+@app.command("create")
+async def create_topic(
+    topic: Topic,
+    /,
+    *,
+    queues: Annotated[int | None, valued("N", "queues on each broker (new: 8)")] = None,
+    perm: Annotated[Literal["rw", "r", "w"] | None, Parameter("may be read, written or both (new: rw)")] = None,
+    message_type: Annotated[
+        Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"] | None,
+        Parameter("kind of messages that it is for", names=("--type",)),
+    ] = None,
+    ordered: Annotated[bool | None, either("senders keep to the queues that they know")] = None,
+    attribute: Annotated[
+        tuple[tuple[str, str], ...], repeated("KEY=VALUE", "sets one of the topic's attributes; may be repeated", pair)
+    ] = (),
+    undo_file: UndoFile = None,
+    of_cluster: OfCluster = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Make a topic on each broker, or change what is given of it."""
+    attributes = dict(attribute) | ({TYPE: message_type} if message_type else {})
+    given = given_of(read_queue_nums=queues, write_queue_nums=queues, perm=perm and PERMS[perm], order=ordered)
+    note = ""
+    async with cluster.admin() as admin:
+        was = await topic_now(admin, topic)
+        had = {it.broker: it.config for it in was.configs}
+        masters = masters_in(await admin.cluster(), of_cluster)
+        if any(alters(had[it.broker], given, attributes) for it in masters if it.broker in had):
+            path = write_undo(undo_file, topic, was)
+            note = f"`firearrow topic undo {path}` sets what was before."
+        for master in masters:
+            config = had.get(master.broker, TopicConfig(topic, NEW_QUEUES, NEW_QUEUES))
+            await admin.topics.create(master.address, changed(config, given, attributes))
+        output.show(dataclasses.replace(await _configured(admin, topic), note=note))
+
+
+@app.command("delete")
+async def delete_topic(
+    topic: Topic,
+    /,
+    *,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Delete a topic with its messages."""
+    note = f"{PREVIEW} Messages can't be brought back, only the topic: see `firearrow topic undo`."
+    async with cluster.admin() as admin:
+        stats = await admin.topic_stats(topic)
+        info = await admin.cluster()
+        counts: dict[str, int] = defaultdict(int)
+        for queue, ends in stats.offset_table.items():
+            counts[queue.broker_name] += ends.max_offset - ends.min_offset
+        if apply:
+            path = write_undo(undo_file, topic, await topic_now(admin, topic))
+            note = f"`firearrow topic undo {path}` makes it again, without its messages."
+            for name in sorted({master.cluster for master in masters_in(info)}):
+                await admin.delete_topic(topic, name)
+    state = "deleted" if apply else "would be deleted"
+    rows: list[list[Cell]] = [[topic, broker, count, state] for broker, count in sorted(counts.items())]
+    output.show(Table("Topic", ("topic", "broker", "messages", "state"), rows, note=note))
+
+
+@app.command("undo")
+async def undo(
+    file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
+) -> int:
+    """Make a topic again that was deleted, without its messages, or set what a change set."""
+    undone = read_undo(file, TopicUndo)
+    async with cluster.admin() as admin:
+        states = await made_again(admin, undone, apply=apply)
+    rows = [[*_shown(undone.topic, had.broker, had.config), states[had.broker]] for had in undone.configs]
+    output.show(Table("Topic", (*SHOW, "state"), rows, note="" if apply else PREVIEW))
+    return FAILED if "failed" in states.values() else 0
+
+
+@app.command("stats")
+async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """Show what each queue of a topic holds."""
+    async with cluster.admin() as admin:
+        stats = await admin.topic_stats(topic)
+    rows: list[list[Cell]] = [
+        [
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            ends.min_offset,
+            ends.max_offset,
+            ends.max_offset - ends.min_offset,
+            as_moment(ends.last_update_timestamp),
+        ]
+        for queue, ends in stats.offset_table.items()
+    ]
+    rows.sort(key=lambda row: (row[1], row[2]))
+    output.show(Table("Queues", STATS, rows))
+
+
+@app.command("routes")
+async def show_routes(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """Show where clients find a topic, as name servers tell them."""
+    async with cluster.admin() as admin:
+        route = await admin.topics.route(topic)
+    queues = {data.broker_name: data for data in route.queue_datas}
+    rows: list[list[Cell]] = []
+    for broker in sorted(route.broker_datas, key=lambda broker: broker.broker_name):
+        data = queues.get(broker.broker_name)
+        own: list[Cell] = [None] * 3
+        if data is not None:
+            own = [data.read_queue_nums, data.write_queue_nums, perm_text(data.perm)]
+        rows += [
+            [topic, broker.cluster, broker.broker_name, number, address, *own]
+            for number, address in sorted(broker.broker_addrs.items())
+        ]
+    output.show(Table("Routes", ROUTES, rows))
+
+
+# --- What a deleted topic was, and making it again: its configuration, and never its messages ---
+
+
+class TopicUndo(Undo, frozen=True, kw_only=True, tag="topic"):
+    """The file; ``order`` is what name servers say of a topic with an order."""
+
+    topic: str
+    configs: list[Had[TopicConfig]]
+    order: str | None
+
+
+async def config_or_none(admin: Admin, address: str, topic: str) -> TopicConfig | None:
+    """Give what a broker knows of a topic; None for nothing."""
+    try:
+        return await admin.topics.config(address, topic)
+    except TopicNotFound:
+        return None
+
+
+async def topic_now(admin: Admin, topic: str) -> TopicUndo:
+    """Give what is to be known to make a topic again."""
+    masters = masters_in(await admin.cluster())
+    found = await concurrently(masters, lambda it: config_or_none(admin, it.address, topic))
+    configs = [Had(master.broker, config) for master, config in zip(masters, found, strict=True) if config is not None]
+    try:
+        order = await admin.name_servers.value(ORDER_NAMESPACE, topic)
+    except NotFound:
+        order = None
+    return TopicUndo(topic=topic, configs=configs, order=order, **circumstances(admin))
+
+
+async def made_again(admin: Admin, undo: TopicUndo, *, apply: bool) -> Mapping[str, str]:
+    """Make a topic again, or look what there is to do; give a state by broker."""
+    brokers = [had.broker for had in undo.configs]
+    addresses = await addresses_of(admin, brokers)
+    states = await given_back(
+        undo.configs,
+        lambda broker: config_or_none(admin, addresses[broker], undo.topic),
+        lambda broker, config: admin.topics.create(addresses[broker], config),
+        apply=apply,
+    )
+    if apply and undo.order is not None:
+        await admin.name_servers.put(ORDER_NAMESPACE, undo.topic, undo.order)
+    return dict(zip(brokers, states, strict=True))

@@ -1,0 +1,160 @@
+"""`firearrow top`: what goes through a cluster now."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_format
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from firearrow.cli.cluster.options import ANY, ClusterOptions
+from firearrow.cli.output.livescreen import Draw, live
+from firearrow.cli.output.reports import Report, Table, cut
+from firearrow.cli.output.screen import as_text
+from firearrow.cli.parameters import WrongCommandLine, seconds, switch, valued
+from firearrow.client.admin import Admin
+from firearrow.client.diagnosis.traffic import Sample, Traffic, sample, traffic
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import ClientError, FirearrowError
+
+INTERVAL_SECONDS: Final = 2.0
+
+
+async def top(
+    *,
+    interval: Annotated[
+        float, valued("SECONDS", f"time between two looks (default: {INTERVAL_SECONDS:g})", seconds)
+    ] = INTERVAL_SECONDS,
+    once: Annotated[bool, switch("print one screen, after two looks, and end")] = False,
+    json: Annotated[bool, switch("print one report as a JSON object, and end")] = False,
+    cluster: ClusterOptions = ANY,
+) -> None:
+    """Show what goes through a cluster now: brokers, groups with their lag, topics."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not (once or json or is_terminal):
+        raise WrongCommandLine("there is no terminal to draw on: use --once or --json")
+    try:
+        async with cluster.admin() as admin:
+            looking = Looking(admin, SystemClock())
+            if once or json:
+                print(await _one(looking, interval, as_json=json))
+            else:
+                await _live(looking, interval)
+    except OSError as error:
+        raise ClientError(str(error)) from error
+
+
+async def _live(looking: Looking, interval: float) -> None:
+    async def refresh() -> Draw:
+        report = await looking.look()
+        return lambda lines, columns: frame(report, lines, columns)
+
+    await live(refresh, interval)
+
+
+async def _one(looking: Looking, interval: float, *, as_json: bool) -> str:
+    await looking.first()
+    await asyncio.sleep(interval)
+    report = await looking.look()
+    if as_json:
+        return json_format.dumps(report.as_json(), indent=2, ensure_ascii=False)
+    size = shutil.get_terminal_size()
+    columns = size.columns if sys.stdout.isatty() else ONCE_COLUMNS
+    lines = size.lines if sys.stdout.isatty() else ONCE_LINES
+    return frame(report, lines - 1, columns).rstrip("\n")
+
+
+ONCE_COLUMNS: Final = 100
+ONCE_LINES: Final = 50
+
+
+class Looking:
+    """Looks at a cluster now and then; what can't be asked does not end it."""
+
+    def __init__(self, admin: Admin, clock: Clock) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._before: Sample | None = None
+        self._now = Sample(clock.monotonic())
+
+    async def first(self) -> None:
+        """Look for the first time; raises OSError or FirearrowError if nobody answers."""
+        self._now = await sample(self._admin, self._clock)
+
+    async def look(self) -> Report:
+        """Look, and give what is to be shown."""
+        notes: list[str] = []
+        try:
+            self._before, self._now = self._now, await sample(self._admin, self._clock)
+            notes += self._now.untold
+        except (OSError, FirearrowError) as error:
+            notes.append(str(error))
+        moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        return report_of(traffic(self._now, self._before), f"{moment:%H:%M:%S}Z", notes)
+
+
+# --- What `firearrow top` shows at a moment: a frame as tall and as wide as the window ---
+
+
+BROKERS: Final = ("broker", "address", "arriving", "consuming", "share", "bytesBehind", "note")
+TOPICS: Final = ("topic", "arriving", "messages")
+GROUPS: Final = ("group", "topic", "lag", "arriving", "consuming", "untilDoneSeconds")
+ROWS_MIN: Final = 3  # of each table, however low the window is
+
+
+def report_of(traffic: Traffic, time: str, notes: Sequence[str] = ()) -> Report:
+    """Give all of it as tables."""
+    known = [row.arriving for row in traffic.brokers if row.arriving is not None]
+    out = [row.consuming for row in traffic.brokers if row.consuming is not None]
+    facts = {
+        "time": time,
+        "arriving": f"{sum(known):,.0f}/s" if known else "-",
+        "consuming": f"{sum(out):,.0f}/s" if out else "-",
+        "lag": f"{sum(row.lag for row in traffic.groups):,}",
+    }
+    if notes:
+        facts["note"] = "; ".join(notes)
+    groups = [(*row, row.seconds_left) for row in traffic.groups]
+    return Report(
+        "Firearrow top",
+        facts,
+        [_brokers(traffic), Table("Groups", GROUPS, groups), Table("Topics", TOPICS, traffic.topics)],
+    )
+
+
+def _brokers(traffic: Traffic) -> Table:
+    table = Table("Brokers (share: how full the disk is)", BROKERS, traffic.brokers)
+    if any(row.note for row in traffic.brokers):
+        return table
+    return replace(table, columns=BROKERS[:-1], rows=[row[:-1] for row in traffic.brokers])
+
+
+def frame(report: Report, lines: int, columns: int) -> str:
+    """Give a report as just so many lines, of which none is wider: tables are cut, long ones and
+    the last ones first."""
+    rows = [min(len(table.rows), lines) for table in report.tables]
+    text = _lines(report, rows, columns)
+    excess = len(text) - lines
+    while excess > 0 and max(rows) > ROWS_MIN:
+        rows[max(range(len(rows)), key=lambda at: (rows[at], at))] -= 1
+        excess -= 1
+    text = _lines(report, rows, columns)
+    text = [cut(line, columns) for line in text[:lines]]
+    return "\n".join(text + [""] * (lines - len(text)))
+
+
+def _lines(report: Report, rows: Sequence[int], columns: int) -> list[str]:
+    tables = [_cut(table, count) for table, count in zip(report.tables, rows, strict=True)]
+    text = as_text(replace(report, tables=tables), columns)
+    return [line for line in text.splitlines() if not line.startswith("  (and in --json")]
+
+
+def _cut(table: Table, count: int) -> Table:
+    if len(table.rows) <= count:
+        return table
+    title = f"{table.title}: {count} of {len(table.rows)}"
+    return replace(table, title=title, rows=table.rows[:count])

@@ -1,0 +1,277 @@
+"""`firearrow message`: sends, reads, finds, traces and resends messages."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from itertools import count as counting
+from pathlib import Path
+from typing import Annotated, Final
+
+from firearrow.cli.cluster.masters import Apply
+from firearrow.cli.cluster.options import ANY, ClusterOptions, Topic
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.completion import topics
+from firearrow.cli.failures import FAILED, NothingFound
+from firearrow.cli.messages.reading import ALL, follow, places, read, span
+from firearrow.cli.messages.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
+from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.reports import Cell, Table, as_moment
+from firearrow.cli.parameters import (
+    Parameter,
+    WrongCommandLine,
+    moment,
+    options,
+    pair,
+    repeated,
+    require_order,
+    seconds,
+    valued,
+)
+from firearrow.client.admin import Admin
+from firearrow.client.producer.producer import Producer
+from firearrow.client.queues import Queue
+from firearrow.client.tracing.records import steps_in
+from firearrow.clock import SystemClock
+from firearrow.errors import MessageError
+from firearrow.files import naming
+from firearrow.message.ids import decode_offset_id
+from firearrow.message.model import MessageView
+from firearrow.message.names import TRACE_TOPIC
+
+SEND_GROUP: Final = "firearrow-cli"
+SENT: Final = ("topic", "broker", "queueId", "queueOffset", "messageId", "status", "recallHandle")
+TRACE: Final = ("kind", "group", "clientHost", "at", "tookMs", "isSuccess")
+
+Tags = Annotated[str, valued("TAG || ...", "with one of these tags", name="--tag")]
+OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")]
+InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
+Since = Annotated[int | None, valued("TIME", "stored at this time or later", moment)]
+Until = Annotated[
+    int | None, valued("TIME", "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970", moment)
+]
+
+app = CommandGroup()
+
+
+@options
+class SendOptions:
+    """What can be said of a message besides its body."""
+
+    file: Annotated[Path | None, valued("FILE", "file with the body")] = None
+    tag: Annotated[str | None, Parameter("what subscriptions filter on")] = None
+    key: Annotated[tuple[str, ...], repeated("WORD", "word to find it by; may be repeated")] = ()
+    properties: Annotated[
+        tuple[tuple[str, str], ...], repeated("KEY=VALUE", "a property; may be repeated", pair, name="--property")
+    ] = ()
+    delay: Annotated[float | None, valued("SECONDS", "deliver it so much later", seconds)] = None
+    deliver_at: Annotated[int | None, valued("TIME", "deliver it at this time", moment)] = None
+    sharding_key: Annotated[str | None, valued("WORD", "messages with the same one keep their order")] = None
+    broker: Annotated[str | None, valued("NAME", "to this broker, with --queue")] = None
+    queue: Annotated[int | None, valued("ID", "to this queue, with --broker")] = None
+
+    def place(self, topic: str) -> Queue | None:
+        """Give the queue that it goes to; None if the producer chooses one."""
+        if (self.broker is None) != (self.queue is None):
+            raise WrongCommandLine("--broker and --queue are only allowed together")
+        if self.broker is None or self.queue is None:
+            return None
+        return Queue(topic, self.broker, self.queue)
+
+
+NO_OPTIONS: Final = SendOptions()
+
+
+@app.command("send")
+async def send(
+    topic: Topic,
+    body: Annotated[str | None, Parameter("the body (default: that of --file, else standard input)")] = None,
+    /,
+    *,
+    options: SendOptions = NO_OPTIONS,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Send a message."""
+    if body is not None and options.file is not None:
+        raise WrongCommandLine("argument --file: not allowed with a body")
+    place = options.place(topic)
+    at, later = options.deliver_at, options.delay
+    target = cluster.target()
+    async with Producer(
+        target.name_servers, group=SEND_GROUP, credentials=target.credentials, tls=target.tls or False
+    ) as producer:
+        receipt = await producer.send(
+            topic,
+            _body(body, options.file),
+            key=options.key or None,
+            tag=options.tag,
+            properties=dict(options.properties) or None,
+            delay=None if later is None else timedelta(seconds=later),
+            deliver_at=None if at is None else datetime.fromtimestamp(at / 1000, UTC),
+            sharding_key=options.sharding_key,
+            queue=place,
+        )
+    row: list[Cell] = [
+        topic,
+        receipt.queue.broker,
+        receipt.queue.queue_id,
+        receipt.queue_offset,
+        receipt.message_id,
+        receipt.status.value,
+        receipt.recall_handle,
+    ]
+    output.show(Table("Sent", SENT, [row]))
+
+
+def _body(body: str | None, file: Path | None) -> bytes:
+    if body is not None:
+        return body.encode()
+    if file is None:
+        return sys.stdin.buffer.read()
+    with naming(file):
+        return file.read_bytes()
+
+
+@app.command("cat")
+async def cat(
+    topic: Topic,
+    /,
+    *,
+    tags: Tags = ALL,
+    broker: OnBroker = None,
+    queue: InQueue = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, valued("N", "largest number of messages; 0 for all (default: 100)")] = 100,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Print messages of a topic, queue after queue; with --json an object a line."""
+    require_order(since, until)
+    printed = 0
+    async with cluster.admin() as admin:
+        for place in await places(admin, topic, broker, queue):
+            async with aclosing(read(admin, place, *await span(admin, place, since, until), tags)) as messages:
+                async for found in messages:
+                    _print(output, found.message, found.broker, first=not printed)
+                    printed += 1
+                    if printed == limit:
+                        return
+
+
+@app.command("tail")
+async def tail(
+    topic: Topic,
+    /,
+    *,
+    tags: Tags = ALL,
+    broker: OnBroker = None,
+    queue: InQueue = None,
+    last: Annotated[int, valued("N", "begin with so many of each queue (default: 0)")] = 0,
+    limit: Annotated[int | None, valued("N", "end after so many messages (default: never)")] = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Print messages of a topic as they come, until interrupted; with --json an object a line."""
+    async with cluster.admin() as admin:
+        found = await places(admin, topic, broker, queue)
+        async with aclosing(follow(admin, found, last, tags)) as messages:
+            for printed in counting():
+                if printed == limit:
+                    return
+                message, broker_name = await anext(messages)
+                _print(output, message, broker_name, first=not printed)
+
+
+def _print(output: Output, message: MessageView, broker: str, *, first: bool) -> None:
+    output.show_row(COLUMNS, row_of(message, broker), line_of(message, broker), first=first)
+
+
+@app.command("get")
+async def get(
+    message_id: Annotated[str | None, valued("ID", "its id: the sender's, or that by offset")] = None,
+    /,
+    *,
+    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset", completer=topics)] = None,
+    key: Annotated[str | None, valued("WORD", "with this key, in --topic")] = None,
+    limit: Annotated[int, valued("N", "largest number of messages (default: 64)")] = 64,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Show a message by its id, or the messages with a key."""
+    if (message_id is None) == (key is None):
+        raise WrongCommandLine("one of ID and --key is required")
+    async with cluster.admin() as admin:
+        if key is not None:
+            if topic is None:
+                raise WrongCommandLine("--key needs --topic")
+            found = await admin.find(topic, key, count=limit)
+        else:
+            found = [await message_of(admin, str(message_id), topic)]
+        brokers = {
+            str(address): name
+            for name, data in (await admin.cluster()).broker_addr_table.items()
+            for address in data.broker_addrs.values()
+        }
+    rows = [row_of(message, brokers.get(str(message.store_host))) for message in found]
+    if output.json or output.csv:
+        output.show(Table("Messages", COLUMNS, rows))
+        return
+    for number, row in enumerate(rows):
+        sys.stdout.write("\n" if number else "")
+        output.show(Table("Message", ("field", "value"), fields_of(row)))
+
+
+async def message_of(admin: Admin, message_id: str, topic: str | None) -> MessageView:
+    """Give the message with an id; WrongCommandLine if its topic is needed and not given."""
+    if topic is not None:
+        return await admin.message(topic, message_id, SystemClock().now_ms())
+    try:
+        decode_offset_id(message_id)
+    except MessageError:
+        raise WrongCommandLine(f"{message_id!r} is no id by offset: a sender's id needs --topic") from None
+    return await admin.messages.view(message_id)
+
+
+@app.command("trace")
+async def trace(
+    message_id: Annotated[str, valued("ID", "the sender's id of the message")],
+    /,
+    *,
+    trace_topic: Annotated[str, valued("NAME", f"where traces are (default: {TRACE_TOPIC})")] = TRACE_TOPIC,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Show who sent a message and which groups consumed it, as traces of clients tell it."""
+    async with cluster.admin() as admin:
+        traces = await admin.find(trace_topic, message_id)
+    steps = [step for found in traces for step in steps_in(found, message_id)]
+    if not steps:
+        raise NothingFound(f"no trace tells of message {message_id}")
+    rows: list[list[Cell]] = [
+        ["sent" if it.kind == "Pub" else "consumed", it.group, it.host, as_moment(it.time_ms), it.cost_ms, it.succeeded]
+        for it in sorted(steps, key=lambda it: (it.kind != "Pub", it.time_ms))
+    ]
+    output.show(Table("Trace", TRACE, rows))
+
+
+@app.command("resend")
+async def resend(
+    message_id: Annotated[str, valued("ID", "its id: the sender's, or that by offset")],
+    /,
+    *,
+    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset", completer=topics)] = None,
+    to: Annotated[str | None, valued("TOPIC", "where to send it (default: its topic)")] = None,
+    apply: Apply = False,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Send a copy of a message, with what its sender had set."""
+    async with cluster.admin() as admin:
+        message = await message_of(admin, message_id, topic)
+    chosen = [Resend(message, None, to or message.topic)]
+    table = await resend_all(cluster.target(), chosen, apply=apply)
+    output.show(table)
+    return FAILED if "failed" in table.values("state") else 0

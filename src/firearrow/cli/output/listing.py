@@ -1,0 +1,81 @@
+"""The options of every command that prints a table, and the table as they ask for it.
+
+A table is printed aligned for people; `--json` is a list of objects and `--csv` rows with a head,
+both by the names of the columns, which stay as they are. Colours are only for a terminal, and not
+where ``NO_COLOR`` is set (https://no-color.org).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from firearrow.cli.output.reports import Cell, Table, plain
+from firearrow.cli.output.screen import as_list
+from firearrow.cli.output.stream import naming_output
+from firearrow.cli.parameters import exclude, options, switch
+
+NO_COLOR: Final = "NO_COLOR"
+
+
+@options
+class Output:
+    """How a command prints what it found."""
+
+    json: Annotated[bool, switch("print a list of JSON objects")] = False
+    csv: Annotated[bool, switch("print comma-separated values, with a head")] = False
+    table: Annotated[bool, switch("print an aligned table (default)")] = False
+
+    def show(self, table: Table) -> None:
+        """Print a table."""
+        import json  # a command that fails does not wait for it
+        import shutil
+
+        with naming_output():
+            if self.json:
+                print(json.dumps(table.objects(), indent=2, ensure_ascii=False))
+            elif self.csv:
+                self._write_csv([table.columns, *table.rows])
+            else:
+                width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+                sys.stdout.write(as_list(table, width, colored=has_colors()))
+            sys.stdout.flush()
+
+    def show_row(self, columns: Sequence[str], row: Sequence[Cell], line: str, *, first: bool) -> None:
+        """Print one row of what has no end: a line, with `--json` an object a line."""
+        import json
+
+        with naming_output():
+            if self.json:
+                table = Table("", columns, [row])
+                print(json.dumps(table.objects()[0], ensure_ascii=False))
+            elif self.csv:
+                self._write_csv([columns, row] if first else [row])
+            else:
+                print(line)
+            sys.stdout.flush()
+
+    def check(self) -> None:
+        """Raise WrongCommandLine if more than one form is asked for."""
+        exclude(self, "json", "csv", "table")
+
+    def _write_csv(self, rows: Sequence[Sequence[Cell]]) -> None:
+        import csv
+
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([_text(cell) for cell in row] for row in rows)
+
+
+def _text(cell: Cell) -> object:
+    return str(cell).lower() if isinstance(cell, bool) else plain(cell)
+
+
+PLAIN: Final = Output()
+"""What is meant where no option says anything."""
+
+
+def has_colors() -> bool:
+    """Tell whether standard output may be coloured."""
+    return sys.stdout.isatty() and not os.environ.get(NO_COLOR)

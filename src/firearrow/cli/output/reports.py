@@ -1,0 +1,199 @@
+"""What a job found, ready to be shown: tables with a unit for each column, and charts of them.
+
+One report is printed on a terminal (`firearrow.cli.output.screen`), written as a page
+(`firearrow.cli.output.page`) or as JSON. Cells may hold text of anybody who can send a message: `visible`
+spells out characters that would move a cursor or turn text around.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+Cell = str | int | float | datetime | None  # a bool is an int
+
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_MILLIS: Final = re.compile(r"(p\d+|max|.*Ms|(wait|took)(P\d+|Max))")
+_RATES: Final = {"messagesPerSecond", "arriving", "consuming"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """A bar a row: named by the first column's values (joined), as long as one column's value."""
+
+    labels: Sequence[str]
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A line for each value of ``series`` (or one): ``value`` over the times in ``time``."""
+
+    time: str
+    value: str
+    series: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a title. ``more``: there were more rows; ``drawn``: those for the chart, if not
+    the same."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    chart: Bars | Lines | None = None
+    more: bool = False
+    drawn: Sequence[Sequence[Cell]] = ()
+
+    def at_most(self, count: int) -> Table:
+        """Give it with so many rows at the most."""
+        if len(self.rows) <= count:
+            return self
+        return replace(self, rows=self.rows[:count], more=True)
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The rows as what a JSON encoder takes, each by the names of the columns; times are in
+        ISO 8601."""
+        return [{name: plain(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
+
+    def values(self, column: str) -> list[Cell]:
+        """One column."""
+        return self._of(self.rows, column)
+
+    def points(self, column: str) -> list[Cell]:
+        """One column of what is drawn."""
+        return self._of(self.drawn or self.rows, column)
+
+    def _of(self, rows: Sequence[Sequence[Cell]], column: str) -> list[Cell]:
+        at = list(self.columns).index(column)
+        return [row[at] for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that a run of a job says. ``facts`` are short: where it read, when."""
+
+    title: str
+    facts: Mapping[str, str]
+    tables: Sequence[Table] = field(default_factory=list)
+
+    @staticmethod
+    def of(what: str, source: str, now_ms: int, tables: Sequence[Table]) -> Report:
+        """Give the report of a run: what was done, with what, when."""
+        moment = datetime.fromtimestamp(now_ms // 1000, UTC)
+        facts = {"source": source, "time": f"{moment:%Y-%m-%d %H:%M:%S}Z"}
+        return Report(f"Firearrow {what}", facts, tables)
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as what a JSON encoder takes; times are in ISO 8601."""
+        return {
+            "report": self.title,
+            **self.facts,
+            "tables": [{"title": table.title, "more": table.more, "rows": table.objects()} for table in self.tables],
+        }
+
+
+def plain(cell: Cell) -> Any:
+    """Give a cell as JSON has it."""
+    return cell.isoformat() if isinstance(cell, datetime) else cell
+
+
+def as_moment(ms: int) -> datetime | None:
+    """Give a time in ms since 1970 as a cell; none for a number that says that there is none."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms > 0 else None
+
+
+def heading(column: str) -> str:
+    """Give a column's name as words, without the unit that its values carry."""
+    words = _CAMEL.sub(" ", column).lower()
+    return re.sub(r" (seconds|ms|hours|timestamp)$", "", words)
+
+
+def is_number(table: Table, column: str) -> bool:
+    """Tell whether a column is aligned to the right."""
+    return any(isinstance(value, int | float) and not isinstance(value, bool) for value in table.values(column))
+
+
+def shown(column: str, cell: Cell) -> str:
+    """Give a value as people read it, with the unit that the column's name says."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, datetime):
+        return f"{cell.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    if isinstance(cell, str):
+        return visible(cell)
+    return _number(column, cell)
+
+
+def _number(column: str, value: float) -> str:
+    if column.endswith(("Offset", "queueId", "QueueId")):
+        return f"{value:.0f}"
+    if column == "share":
+        return f"{100 * value:.1f} %"
+    if column in ("ratio", "ofUsual"):
+        return f"{value:.2f} x"
+    if column == "bytesPerSecond":
+        return f"{in_bytes(value)}/s"
+    if column == "bytesPerHour":
+        return f"{in_bytes(value)}/h"
+    if column in _RATES:
+        return f"{value:,.0f}/s" if value >= 100 else f"{value:.2g}/s"
+    if column.lower().startswith("bytes") or column.endswith("Bytes") or column == "grown":
+        return in_bytes(value)
+    if column.endswith("Seconds"):
+        return in_time(value)
+    if column.endswith("Hours"):
+        return in_time(3600 * value)
+    if column.startswith("latency"):
+        return f"{value:,.2f} ms"
+    if _MILLIS.fullmatch(column):
+        return f"{value:,.0f} ms"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def in_bytes(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def in_time(seconds: float) -> str:
+    """A stretch of time for people: its two largest units."""
+    if abs(seconds) < 60:
+        return f"{seconds:.1f} s"
+    sign, rest = ("-" if seconds < 0 else ""), round(abs(seconds))
+    parts: list[str] = []
+    for name, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count} {name}")
+    return sign + " ".join(part for part in parts[:2] if not part.startswith("0 "))
+
+
+def visible(text: str) -> str:
+    """Give text in which each character that is not printed is spelt out (``\\x1b``)."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_spelt(character) for character in text)
+
+
+def _spelt(character: str) -> str:
+    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
+        return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return character
+
+
+def cut(text: str, length: int) -> str:
+    """Give a text or its beginning, with an ellipsis if it is longer."""
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,204 @@
+"""Reports on a terminal, and the bar that shows how far a job is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final
+
+from firearrow.cli.output.reports import Bars, Cell, Report, Table, cut, heading, is_number, shown
+from firearrow.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CELL_COLUMNS_MAX: Final = 48
+BAR_COLUMNS: Final = 12
+NO_LIMIT: Final = 1 << 30
+_BLOCKS: Final = " ▏▎▍▌▋▊▉█"
+_LOOK_SECONDS: Final = 0.2
+_PROGRESS_COLUMNS: Final = 25
+
+
+def as_text(report: Report, columns_max: int | None = None) -> str:
+    """Give a report as lines for a terminal, none wider than ``columns_max``."""
+    limit = columns_max or NO_LIMIT
+    facts = "  ".join(f"{name}: {value}" for name, value in report.facts.items())
+    parts = [report.title, _wrapped(facts, limit, "")]
+    parts += [_table(table, limit) for table in report.tables]
+    return "\n".join(parts) + "\n"
+
+
+def _table(table: Table, columns_max: int) -> str:
+    title = f"\n{table.title}"
+    if not table.rows:
+        why = f"\n{_wrapped(f'({table.note})', columns_max)}" if table.note else ""
+        return f"{title}: none{why}"
+    columns, left_out = _fitting(table, columns_max, CELL_COLUMNS_MAX)
+    if isinstance(table.chart, Bars):
+        bars = _bars(table, table.chart.value)
+        columns += [bars] if _total([*columns, bars]) <= columns_max else []
+    lines = ["  " + "  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    end = [f"(first {len(table.rows)} rows: --top shows more)"] if table.more else []
+    end += [f"(and in --json and --report: {', '.join(left_out)})"] if left_out else []
+    note = [_wrapped(table.note, columns_max)] if table.note else []
+    return "\n".join([title, *note, *lines, *(_wrapped(line, columns_max) for line in end)])
+
+
+def as_list(table: Table, columns_max: int | None = None, *, colored: bool = False) -> str:
+    """Give a table alone as lines for a terminal: no title, no cell cut, few if any colours."""
+    limit = columns_max or NO_LIMIT
+    columns, left_out = _fitting(table, limit, NO_LIMIT)
+    head, *rows = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    paint = _painted if colored else _unpainted
+    lines = [paint(head, BOLD)]
+    lines += [paint(row, _mark(cells)) for row, cells in zip(rows, table.rows, strict=True)]
+    lines += [] if rows else ["(none)"]
+    lines += [paint(_wrapped(table.note, limit, ""), FAINT)] if table.note else []
+    if left_out:
+        said = f"(in --json and in a wider window: {', '.join(left_out)})"
+        lines.append(paint(_wrapped(said, limit, ""), FAINT))
+    return "\n".join(lines) + "\n"
+
+
+BOLD, FAINT, RED, YELLOW = "1", "2", "31", "33"
+MARKS: Final = {"critical": RED, "failed": RED, "lost": RED, "warning": YELLOW, "unknown": YELLOW}
+"""Words that colour their row; one of them is a whole cell."""
+
+
+def _mark(cells: Sequence[Cell]) -> str:
+    return next((MARKS[cell] for cell in cells if isinstance(cell, str) and cell in MARKS), "")
+
+
+def _painted(text: str, color: str) -> str:
+    return f"\x1b[{color}m{text}\x1b[0m" if color else text
+
+
+def _unpainted(text: str, color: str) -> str:
+    return text
+
+
+def _fitting(table: Table, columns_max: int, cell_max: int) -> tuple[list[list[str]], list[str]]:
+    """The columns that fit, and the headings of those that don't: the last ones."""
+    columns = [_column(table, name, cell_max) for name in table.columns]
+    left_out: list[str] = []
+    while len(columns) > 1 and _total(columns) > columns_max + 2:
+        columns.pop()
+        left_out.insert(0, heading(table.columns[len(columns)]))
+    return columns, left_out
+
+
+def _wrapped(text: str, columns_max: int, indent: str = "  ") -> str:
+    return textwrap.fill(text, columns_max, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _total(columns: Sequence[Sequence[str]]) -> int:
+    return sum(2 + max(map(_width, column)) for column in columns)
+
+
+def _column(table: Table, name: str, cell_max: int) -> list[str]:
+    cells = [heading(name), *(cut(shown(name, cell), cell_max) for cell in table.values(name))]
+    width = max(map(_width, cells))
+    right = is_number(table, name)
+    return [_padded(cell, width, right=right) for cell in cells]
+
+
+def _padded(cell: str, width: int, *, right: bool) -> str:
+    blanks = " " * (width - _width(cell))
+    return blanks + cell if right else cell + blanks
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) != 0 for character in text)
+
+
+def _bars(table: Table, column: str) -> list[str]:
+    values = [value if isinstance(value, int | float) else 0 for value in table.values(column)]
+    most = max([*values, 0]) or 1
+    return ["", *(_bar(max(value, 0) / most) for value in values)]
+
+
+def _bar(part: float) -> str:
+    eighths = round(part * BAR_COLUMNS * 8)
+    return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
+
+
+class Counted:
+    """How many tasks of Spark's jobs are done, and how many there are of those that are known."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._ended: dict[int, int] = dict.fromkeys(self._tracker.getJobIdsForGroup(), 0)
+
+    def look(self) -> tuple[int, int]:
+        """Give both numbers. Of a job that has ended, what it skipped is no task."""
+        done = total = 0
+        for job in self._tracker.getJobIdsForGroup():
+            if job in self._ended:
+                continue
+            info = self._tracker.getJobInfo(job)
+            if info is None:
+                continue
+            stages = [self._tracker.getStageInfo(stage) for stage in info.stageIds]
+            completed = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+            if info.status != "RUNNING":
+                self._ended[job] = completed
+                continue
+            done += completed
+            total += sum(stage.numTasks for stage in stages if stage is not None)
+        ended = sum(self._ended.values())
+        return ended + done, ended + total
+
+
+@contextmanager
+def progress(spark: SparkSession | None, title: str, *, wanted: bool | None) -> Iterator[None]:
+    """Show on standard error for how long a block runs, and how many of Spark's tasks are done."""
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        yield
+        return
+    end = Event()
+    own = os.dup(sys.stderr.fileno())  # while the JVM starts, standard error goes to a file
+    counted = Counted(spark) if spark is not None else None
+    thread = Thread(target=_watch, args=(own, counted, title, end), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        os.write(own, b"\r\x1b[K")
+        os.close(own)
+
+
+def _watch(stderr: int, counted: Counted | None, title: str, end: Event) -> None:
+    begin_ms = SystemClock().now_ms()
+    while not end.wait(_LOOK_SECONDS):
+        text = title
+        if counted is not None:
+            text += _tasks(*counted.look())
+        text += f", {(SystemClock().now_ms() - begin_ms) // 1000} s"
+        line = cut(text, _columns(stderr) - 1)
+        os.write(stderr, f"\r{line}\x1b[K".encode())
+
+
+def _tasks(done: int, total: int) -> str:
+    if not total:
+        return ""
+    filled = _PROGRESS_COLUMNS * done // total
+    return f" [{'#' * filled:{_PROGRESS_COLUMNS}}] {done} of {total} tasks"
+
+
+def _columns(terminal: int) -> int:
+    try:
+        return os.get_terminal_size(terminal).columns or 80
+    except OSError:  # it is none
+        return 80

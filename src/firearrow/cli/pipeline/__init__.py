@@ -1,0 +1,1 @@
+"""`firearrow pipeline`: jobs on a store or a cluster with Spark."""

@@ -1,0 +1,133 @@
+"""Reports of `firearrow pipeline archive`, `compact` and `expire`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+from typing import Final
+
+from firearrow.cli.output.reports import Bars, Cell, Table
+from firearrow.cli.pipeline.analyses import ReportRun
+from firearrow.cli.pipeline.options import ArchiveJob, Expire, OfArchive
+from firearrow.errors import ConfigError
+from firearrow.spark.jobs.archive.archiving import Step, archive, follow, source
+from firearrow.spark.jobs.archive.compaction import CompactedFiles, compact
+from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive
+from firearrow.spark.jobs.archive.upkeep import Upkeep, day_of, expire
+from firearrow.spark.jobs.workers import SparkWorkers
+from firearrow.spark.losses import lost_spans
+
+_LATER: Final = f"Files go {KEPT_HOURS // 24} days after they are no part of the table any more."
+
+
+def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
+    """Archive what there is (``--follow``: and what comes, until killed), and say what that was."""
+    options = run.options
+    place = Archive(options.to)
+    if options.dry_run:
+        return [_waiting(run, place)]
+    workers = SparkWorkers(run.spark)
+    opener, settings = source(run.reader.options)
+    steps: list[Step] = []
+    publish = _lake(run, place)
+
+    def on_step(step: Step) -> None:
+        steps.append(step)
+        publish()
+
+    publish()  # what a run that broke off did not get to
+    if options.follow:
+        tidy = Upkeep(workers, place, options.keep)
+        follow(workers, opener, place, settings, stop=Event(),
+               interval_seconds=options.interval, on_step=on_step,
+               upkeep=lambda: tidy() and publish())  # fmt: skip
+    else:
+        archive(workers, opener, place, settings, on_step=on_step)
+        if options.keep is not None:
+            expire(workers, place, day_of(run.now_ms, options.keep))
+    compacted = compact(workers, place) if options.compact else None
+    publish()
+    return [*_steps(steps), *([_compacted(compacted)] if compacted else [])]
+
+
+def report_compact(run: ReportRun[OfArchive]) -> list[Table]:
+    """Join small files and remove what no reader needs, and say what that was."""
+    place = Archive(run.options.archive)
+    compacted = compact(SparkWorkers(run.spark), place) or CompactedFiles()
+    return [_compacted(compacted), Table("Removed", ["files"], [[place.clean()]], _LATER)]
+
+
+def report_expire(run: ReportRun[Expire]) -> list[Table]:
+    """Remove old days, and say which."""
+    place = Archive(run.options.archive)
+    first_day = day_of(run.now_ms, run.options.keep)
+    days: dict[tuple[str, str], list[int]] = {}
+    for file in expire(SparkWorkers(run.spark), place, first_day):
+        count = days.setdefault((file.topic, file.day), [0, 0, 0])
+        count[0] += file.rows
+        count[1] += 1
+        count[2] += file.size_bytes
+    rows: list[list[Cell]] = [[*day, *count] for day, count in sorted(days.items())]
+    removed: list[list[Cell]] = [[place.clean()]]
+    return [
+        Table("Expired", ["topic", "day", "messages", "files", "bytes"], rows),
+        Table("Removed", ["files"], removed, _LATER),
+    ]
+
+
+def _lake(run: ReportRun[ArchiveJob], place: Archive) -> Callable[[], object]:
+    """What has a table of Iceberg follow the archive."""
+    if run.options.iceberg:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NoSuchNamespaceError, NotInstalledError
+
+        from firearrow.spark.jobs.archive.iceberg import Iceberg, iceberg_table
+
+        catalog, _, name = run.options.iceberg.rpartition(":")
+        try:
+            table = iceberg_table(load_catalog(catalog or None), name)
+        except (ValueError, NoSuchNamespaceError, NotInstalledError) as error:
+            raise ConfigError(f"--iceberg {run.options.iceberg}: {error}") from error
+        return Iceberg(place, table).publish
+    return lambda: 0
+
+
+def _waiting(run: ReportRun[ArchiveJob], place: Archive) -> Table:
+    opener, settings = source(run.reader.options)
+    origin, state = opener(), place.load()
+    bounds, progress = origin.bounds(), state.progress
+    known = place.recognition(origin, fail_on_data_loss=settings.fail_on_data_loss)
+    again = known.resume(progress.offsets, progress.last, bounds, progress.logs)
+    lost_spans(settings.fail_on_data_loss, again.losses)
+    rows: list[list[Cell]] = []
+    for queue, bound in sorted(bounds.items()):
+        start = max(again.start.get(queue, bound.earliest), bound.earliest)
+        if bound.latest > start:
+            rows.append([*queue, start, bound.latest, bound.latest - start])
+    columns = ["topic", "broker", "queueId", "fromOffset", "toOffset", "messages"]
+    note = "A dry run: nothing was written."
+    return Table("Would be archived", columns, rows, note, Bars(["topic", "queueId"], "messages"))
+
+
+def _steps(steps: list[Step]) -> list[Table]:
+    counts: dict[str, list[int]] = {}
+    for file in (file for step in steps for file in step.added):
+        count = counts.setdefault(file.topic, [0, 0, 0])
+        count[0] += file.rows
+        count[1] += 1
+        count[2] += file.size_bytes
+    rows: list[list[Cell]] = [[topic, *count] for topic, count in sorted(counts.items(), key=lambda item: -item[1][0])]
+    gaps: list[list[Cell]] = [
+        [gap.topic, gap.broker, gap.queue_id, gap.start, gap.end, gap.missing] for step in steps for gap in step.gaps
+    ]
+    return [
+        Table("Archived", ["topic", "messages", "files", "bytes"], rows,
+              "What the archive did not hold before.", Bars(["topic"], "messages")),
+        Table("Gone before it was archived",
+              ["topic", "broker", "queueId", "fromOffset", "toOffset", "messages"], gaps),
+    ]  # fmt: skip
+
+
+def _compacted(done: CompactedFiles) -> Table:
+    joined: list[list[Cell]] = [[len(done.removed), len(done.added)]]
+    return Table("Compacted", ["filesBefore", "filesAfter"], joined)

@@ -1,0 +1,242 @@
+"""Checks of a command line of `firearrow pipeline` before Spark is started.
+
+Spark takes seconds to start. So what can be checked without it is checked first: whether sources
+exist, whether rules and options are valid, whether the output can be written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from firearrow.cli.pipeline.options import (
+    ArchiveJob,
+    Deadletters,
+    Latency,
+    Reading,
+    Replay,
+    Restore,
+    RunOptions,
+    Sink,
+    WatchJob,
+)
+from firearrow.errors import ConfigError, FirearrowError
+
+_MASTERS: Final = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+MASTER_SECONDS: Final = 10  # to answer; as for a name server
+_RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_option")
+_CLOSING: Final = {"(": ")", "[": "]"}
+
+
+def check(job: str, options: Reading, how: RunOptions) -> None:
+    """Raise ConfigError for what is wrong with a command line; sources are not looked at."""
+    check_master("--master", how.master)
+    check_places({**vars(how), **vars(options)})
+    if (where := getattr(options, "where", None)) is not None:
+        _require_condition(where)
+    if job in _OF_JOBS:
+        _OF_JOBS[job](options)
+
+
+def check_master(option: str, master: str) -> None:
+    """Raise ConfigError for what is no Spark, where ``option`` names one."""
+    if not _MASTERS.fullmatch(master):
+        raise ConfigError(f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL")
+
+
+def check_places(given: Mapping[str, object]) -> None:
+    """Raise ConfigError where the output can't be written; other options are passed over."""
+    for name in ("report", "spark_log"):
+        if isinstance(path := given.get(name), Path):
+            _require_file(name, path)
+    for name in ("to", "job", "audit", "checkpoint"):
+        value = given.get(name)
+        if isinstance(value, str | Path) and "://" not in str(value):
+            _require_directory(name, Path(value))
+
+
+def require_master(master: str) -> None:
+    """Raise FirearrowError where a master of Spark's own does not answer: Spark tries for a minute.
+
+    ConfigError for an address that is none.
+    """
+    from firearrow.net.address import addresses_of, host_and_port
+
+    scheme, _, addresses = master.partition("://")
+    if scheme != "spark":
+        return
+    failures: list[str] = []
+    for address in addresses_of(addresses):
+        try:
+            socket.create_connection(host_and_port(address), MASTER_SECONDS).close()
+        except OSError as error:
+            failures.append(f"{address} can't be reached: {error.strerror or error}")
+        else:
+            return
+    raise FirearrowError(f"Spark does not start: {'; '.join(failures)}")
+
+
+def has_few_messages(job: str, options: Reading) -> bool:
+    """Look at what a job reads, and tell whether that is little.
+
+    Raises ConfigError where a store, a topic, a cluster or an archive is not there.
+    """
+    from firearrow.spark.jobs.archive.delta import Archive
+    from firearrow.spark.jobs.reports.reading import is_small
+    from firearrow.spark.options import parse
+
+    if options.archive is not None:
+        if not Archive(options.archive).load().files:
+            raise ConfigError(f"--archive {options.archive}: there is no archive, or it is empty")
+        return False
+    return is_small(parse(options.source()))
+
+
+def has_small_log(store: Path) -> bool:
+    """Tell whether a store's log is small. The store may be damaged: to find that is the job.
+
+    Raises ConfigError where it is not there.
+    """
+    from firearrow.spark.jobs.reports.reading import has_small_log as is_small_log
+    from firearrow.spark.options import parse
+
+    return is_small_log(parse({"path": str(store)}))
+
+
+def require(module: str, extra: str) -> None:
+    """Raise ConfigError, saying what to install, unless a module is there."""
+    if find_spec(module) is None:
+        raise ConfigError(
+            f"--{extra} needs the package {module}: install Firearrow with the extra {extra} (docs/start.md)"
+        )
+
+
+# --- what is written ---
+
+
+def _require_file(name: str, path: Path) -> None:
+    option = f"--{name.replace('_', '-')} {path}"
+    if path.is_dir():
+        raise ConfigError(f"{option} is a directory")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{option}: the directory {path.parent} does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"{option}: no permission to write it")
+
+
+def _require_directory(name: str, path: Path) -> None:
+    """Raise ConfigError unless a directory is there or can be made, and written to."""
+    there = path.absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise ConfigError(f"--{name} {path}: {there} is not a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"--{name} {path}: no permission to write to {there}")
+
+
+def _require_condition(condition: str) -> None:
+    """Raise ConfigError for what can't be a condition in SQL; the rest only Spark can tell."""
+    if not condition.strip():
+        raise ConfigError("--where: the condition is empty")
+    bare = re.sub(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`", "", condition, flags=re.DOTALL)
+    open_ones: list[str] = []
+    for character in bare:
+        if character in "'\"`":
+            raise ConfigError(f"--where {condition!r}: a {character} is not closed")
+        if character in _CLOSING:
+            open_ones.append(_CLOSING[character])
+        elif character in ")]" and (not open_ones or open_ones.pop() != character):
+            raise ConfigError(f"--where {condition!r}: a {character} has no opening counterpart")
+    if open_ones:
+        raise ConfigError(f"--where {condition!r}: a {open_ones[-1]} is missing")
+
+
+# --- what single jobs ask for ---
+
+
+def _archive(options: ArchiveJob) -> None:
+    from firearrow.spark.jobs.archive.archiving import require_apart, source
+    from firearrow.spark.jobs.archive.delta import Archive
+    from firearrow.spark.options import parse
+
+    if options.iceberg:
+        require("pyiceberg", "iceberg")
+    source(options.source())
+    require_apart(parse(options.source()).place.paths, Archive(options.to))
+
+
+def _deadletters(options: Deadletters) -> None:
+    given = [name for name in _RESENDING if getattr(options, name)]
+    if given and not options.resend:
+        raise ConfigError(f"--{given[0].replace('_', '-')} can only be used with --resend")
+    if not options.resend or options.dry_run:
+        return
+    if not options.audit or not options.to_name_server:
+        raise ConfigError("--resend needs --audit DIR and --to-name-server (or --dry-run)")
+    _require_sink(options)
+
+
+def _latency(options: Latency) -> None:
+    from firearrow.spark.jobs.reports.latency import delays_of
+
+    if options.delay_levels:
+        delays_of(options.delay_levels)
+
+
+def _restore(options: Restore) -> None:
+    if not options.dry_run:
+        _require_sink(options)
+
+
+def _replay(options: Replay) -> None:
+    from firearrow.spark.jobs.resend.sources import require_queues
+    from firearrow.spark.options import parse
+
+    if not options.archive:
+        require_queues(parse(options.source()))
+    if options.dry_run:
+        return
+    if not options.to_topic:
+        raise ConfigError("replay needs --to-topic")
+    _require_sink(options)
+
+
+def _watch(options: WatchJob) -> None:
+    from firearrow.spark.jobs.reports.watch import LAG_METRICS, parse_rule
+
+    rules = [parse_rule(text) for text in options.alert]
+    if options.name_server and any(rule.metric in LAG_METRICS for rule in rules):
+        raise ConfigError("lag and lost are read from a store's files: give --path")
+    if options.webhook and options.to_topic:
+        raise ConfigError("--webhook and --to-topic exclude each other: alerts go to one of them")
+    if options.webhook and urlsplit(options.webhook).scheme not in ("http", "https"):
+        raise ConfigError(f"--webhook {options.webhook}: is not an http or https URL")
+    if options.to_topic:
+        _require_sink(options, "--to-topic")
+
+
+def _require_sink(given: Sink, what: str = "sending") -> None:
+    from firearrow.net.address import addresses_of
+    from firearrow.spark.options import for_sink
+
+    if not given.to_name_server:
+        raise ConfigError(f"{what} needs --to-name-server")
+    addresses_of(given.to_name_server)
+    for_sink(given.sink())
+
+
+_OF_JOBS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "archive": _archive,
+    "deadletters": _deadletters,
+    "latency": _latency,
+    "restore": _restore,
+    "replay": _replay,
+    "watch": _watch,
+}

@@ -1,0 +1,378 @@
+"""`firearrow pipeline JOB`: jobs on a store's files or on brokers, with Spark.
+
+One table, `JOBS`, says which there are: a name, what it does, its own options and the function that
+makes its report. What a job needs is imported when it runs; without PySpark one sentence says what
+to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Final
+
+from firearrow.cli.commands import CommandGroup
+from firearrow.cli.failures import FAILED, carried_out, sentence
+from firearrow.cli.interrupt import Ending, ending_at_once
+from firearrow.cli.output.screen import as_text
+from firearrow.cli.output.screen import progress as shown
+from firearrow.cli.parser import parser_for
+from firearrow.cli.pipeline import options as options_of
+from firearrow.cli.pipeline.checks import check, has_few_messages, require_master
+from firearrow.cli.pipeline.options import Reading, RunOptions, SessionOptions
+from firearrow.cli.pipeline.sparkerrors import of_log
+from firearrow.clock import SystemClock
+from firearrow.errors import ConfigError, FirearrowError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from firearrow.cli.output.reports import Report, Table
+    from firearrow.cli.pipeline.analyses import ReportRun
+    from firearrow.spark.session import ClassData
+
+WITHOUT_SPARK: Final = "this needs PySpark: install Firearrow with the extra spark (docs/start.md)"
+
+SMALL: Final = {
+    # With few messages the time goes into starting: compilers that never pay, empty tasks.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+_QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+USUAL: Final = RunOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of `JOBS`; ``report`` names what does the work and gives the tables of its report: a
+    module of this package, and its function that takes a `ReportRun`."""
+
+    name: str
+    summary: str
+    options: type[Reading]
+    report: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a command line asks for: a job, what of it, and how."""
+
+    job: Job
+    options: Any
+    """Those of the job, of its own type."""
+    how: RunOptions
+
+    def check(self) -> None:
+        """Raise ConfigError for what is wrong; sources are not looked at."""
+        check(self.job.name, self.options, self.how)
+
+
+def order_of(words: Sequence[str]) -> Order:
+    """Read a command line that begins with the name of a job; SystemExit if it is wrong."""
+    parser, rest = parser_for(["pipeline", *words])
+    return Order(next(job for job in JOBS if job.name == words[0]), **parser.bound(rest).kwargs)
+
+
+def run(order: Order) -> int:
+    """Run one job and show its report."""
+
+    def command() -> int:
+        with ending_at_once() as ending:
+            with session(order, ending) as spark:
+                report = report_of(order, spark)
+            show(report, order.how)
+        return 0
+
+    order.options.check()
+    return carried_out(command, FAILED, as_json=order.how.json)
+
+
+@contextmanager
+def session(order: Order, ending: Ending | None = None) -> Iterator[SparkSession]:
+    """Have the Spark that the options of a job ask for, and that suits what the job reads.
+
+    Raises ConfigError for what is wrong with the options, and as `started` does.
+    """
+    require_pyspark()
+    order.check()
+    how, is_small = order.how, has_few_messages(order.job.name, order.options)
+    with started(how, ending, progress=how.progress, is_small=is_small) as spark:
+        yield spark
+
+
+@contextmanager
+def started(
+    options: SessionOptions, ending: Ending | None, *, progress: bool | None = None, is_small: bool = False
+) -> Iterator[SparkSession]:
+    """Have the Spark of ``options``, which name its master.
+
+    ``ending`` learns what to remove if the process ends at once. Raises ConfigError where something
+    is not installed, and where Spark does not start.
+    """
+    require_pyspark()
+    import logging
+
+    from firearrow.spark.session import ClassData, require_java
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True  # they print what an error says, before it is told
+
+    assert options.master is not None, "there is one"
+    require_master(options.master)
+    class_data = ClassData(require_java())
+    with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
+        settings = _settings(options.master, directory, is_small=is_small) | dict(options.conf)
+        quick = _with_class_data(settings, class_data, options.conf)
+        if ending is not None:
+            ending.temporary.append(Path(directory))
+        log: Path = options.spark_log or Path(directory) / "spark.log"
+        with _quiet_jvm(log) as said, ExitStack() as ends:
+            with shown(None, "Spark starts", wanted=progress):
+                try:
+                    spark = ends.enter_context(_started(quick, said))
+                except ConfigError:
+                    if quick == settings:
+                        raise
+                    spark = ends.enter_context(_started(settings, said))
+                    class_data.forget()  # only without it the JVM starts
+            if ending is not None:
+                ending.listen()  # as Spark has taken SIGINT for itself
+            yield spark
+
+
+def require_pyspark() -> None:
+    """Raise ConfigError where PySpark is not installed, or none that Firearrow works with."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        raise ConfigError(WITHOUT_SPARK)
+    from firearrow.spark.session import require_version
+
+    require_version()
+
+
+# --- the jobs ---
+
+
+JOBS: Final = (
+    Job(
+        "backlog",
+        "show what consumer groups have still to consume, broken down, and when it is lost",
+        options_of.Backlog,
+        "analyses:report_backlog",
+    ),
+    Job(
+        "accounting",
+        "show bytes, counts, rates and growth by topic, group, producer and hour",
+        options_of.Accounting,
+        "analyses:report_accounting",
+    ),
+    Job(
+        "deadletters",
+        "show dead letters, group similar ones, and send them again",
+        options_of.Deadletters,
+        "analyses:report_deadletters",
+    ),
+    Job(
+        "transactions",
+        "show the state of transactional messages",
+        options_of.Transactions,
+        "analyses:report_transactions",
+    ),
+    Job(
+        "duplicates", "find messages that are there more than once", options_of.Duplicates, "analyses:report_duplicates"
+    ),
+    Job(
+        "latency",
+        "show how long messages take to be stored and consumed, and how late delayed ones are",
+        options_of.Latency,
+        "analyses:report_latency",
+    ),
+    Job(
+        "archive", "write messages to a Delta table, each exactly once", options_of.ArchiveJob, "archive:report_archive"
+    ),
+    Job(
+        "compact",
+        "join an archive's small files, and remove files that nobody needs any more",
+        options_of.OfArchive,
+        "archive:report_compact",
+    ),
+    Job("expire", "remove old days from an archive", options_of.Expire, "archive:report_expire"),
+    Job(
+        "restore",
+        "write an archive's messages back to topics, each exactly once",
+        options_of.Restore,
+        "sending:report_restore",
+    ),
+    Job("replay", "send selected messages to a topic again, never twice", options_of.Replay, "sending:report_replay"),
+    Job(
+        "watch",
+        "send alerts from a stream of messages to a topic, a webhook or the terminal",
+        options_of.WatchJob,
+        "watching:report_watch",
+    ),
+)
+
+app = CommandGroup()
+
+
+def _command(job: Job) -> Callable[..., int]:
+    """Give the function that takes the options of a job."""
+
+    def command(*, options: Reading, how: RunOptions) -> int:
+        return run(Order(job, options, how))
+
+    command.__annotations__["options"] = job.options
+    command.__kwdefaults__ = {"options": job.options(), "how": USUAL}
+    return command
+
+
+for _job in JOBS:
+    app.command(_job.name, _job.summary)(_command(_job))
+
+
+# --- running ---
+
+
+def report_of(order: Order, spark: SparkSession) -> Report:
+    """Do what a command line asks, in a session that is there, and give its report."""
+    from firearrow.cli.output.reports import Report
+    from firearrow.cli.pipeline.analyses import ReportRun
+    from firearrow.spark.jobs.reports.reading import Reader
+
+    order.check()
+    job, options, how = order.job, order.options, order.how
+    now_ms = options.now if options.now is not None else SystemClock().now_ms()
+    with shown(spark, job.name, wanted=how.progress):
+        report: Callable[[ReportRun[Any]], list[Table]] = resolve_name(f"firearrow.cli.pipeline.{job.report}")
+        found = report(ReportRun(spark, Reader(spark, options.source()), options, how, now_ms))
+    tables = [table.at_most(how.top) if how.top else table for table in found]
+    return Report.of(job.name, options.named(), now_ms, tables)
+
+
+def show(report: Report, how: RunOptions) -> None:
+    """Print a report, and write its page where one is asked for."""
+    if how.report:
+        from firearrow.cli.output.page import write_page
+
+        write_page(report, how.report)
+    if how.json:
+        print(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
+    else:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print(as_text(report, columns), end="")
+
+
+def _settings(master: str, directory: str, *, is_small: bool) -> dict[str, str]:
+    """Spark's settings where no option says anything. ``directory`` is for temporary files."""
+    settings = {
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # our places in Python tell nobody
+    }
+    if master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= SMALL if is_small else {"spark.sql.shuffle.partitions": "8"}
+        settings["spark.local.dir"] = directory
+        settings[_JAVA_OPTIONS] = " ".join([f"-Djava.io.tmpdir={directory}", *([_QUICK_JVM] if is_small else [])])
+    return settings
+
+
+def _with_class_data(
+    settings: Mapping[str, str], class_data: ClassData, given: Iterable[tuple[str, str]]
+) -> dict[str, str]:
+    """Let the JVM of a driver that runs here have its classes from a file, or make it."""
+    quick = dict(settings)
+    if _JAVA_OPTIONS in quick and not {_JAVA_OPTIONS, "spark.driver.extraClassPath"} & set(dict(given)):
+        quick[_JAVA_OPTIONS] = " ".join([quick[_JAVA_OPTIONS], *class_data.options()])
+    return quick
+
+
+@contextmanager
+def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[SparkSession]:
+    """Have a session; ``said`` gives the error in the JVM's log.
+
+    Raises ConfigError where the JVM does not start, FirearrowError where Spark in it does not.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from firearrow.spark import configure
+
+    builder = configure(SparkSession.Builder().appName("firearrow pipeline"))
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with _quiet_output():
+            spark = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        reason = sentence(error)
+        if "[JAVA_GATEWAY_EXITED]" in reason:
+            raise ConfigError(f"Spark does not start: {said() or reason}") from error
+        if isinstance(error, OSError) or "stopped SparkContext" in reason:
+            reason = said() or reason  # the JVM has ended, or Spark in it, and does not tell why
+        raise FirearrowError(f"Spark does not start: {reason}") from error
+    try:
+        yield spark
+    finally:
+        try:
+            spark.stop()
+        except (Py4JError, OSError) as error:  # there is nobody to stop
+            raise FirearrowError(f"Spark's JVM has ended: {said() or 'its log does not say why'}") from error
+
+
+@contextmanager
+def _quiet_jvm(log: Path) -> Iterator[Callable[[], str]]:
+    """Let the JVM, which inherits standard error when it is started, write to a file instead.
+
+    Gives what tells the error in what it has written.
+    """
+
+    def said() -> str:
+        with log.open("rb") as file:
+            file.seek(begin)
+            return of_log(file.read().decode(errors="replace"))
+
+    with log.open("ab") as file:
+        begin = file.tell()
+        own = os.dup(2)
+        stderr = sys.stderr
+        os.dup2(file.fileno(), 2)
+        try:
+            with os.fdopen(own, "w", encoding="utf-8", errors="replace") as kept:
+                sys.stderr = kept  # ours still goes where it went
+                try:
+                    yield said
+                finally:
+                    kept.flush()
+                    os.dup2(own, 2)
+        finally:
+            sys.stderr = stderr
+
+
+@contextmanager
+def _quiet_output() -> Iterator[None]:
+    """Let what is started have no part of standard output: a JVM may outlive us by seconds."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)

@@ -1,0 +1,64 @@
+"""The process of one of several brokers: ``python -m firearrow.cli.serving.brokerprocess NAME LEVEL FORMAT``.
+
+Standard input has what to serve, `BrokerPlan` as one line of JSON, and stays open for as long as the
+process is wanted: at its end the broker stops as by a signal, so none is left behind by whoever
+has started it. Standard output gets one line, ``ready broker=...`` or ``failed`` with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from firearrow.cli.entry import take_interrupts
+from firearrow.errors import FirearrowError
+
+_PIECE_BYTES: Final = 64 * 1024
+
+
+def main(words: Sequence[str]) -> int:
+    """Serve until a signal or the end of standard input; give the exit code."""
+    take_interrupts()
+    from firearrow.broker.state.settings import SharedFile
+    from firearrow.cli.serving.brokerprocesses import FAILED, BrokerPlan
+    from firearrow.cli.serving.serve import run
+    from firearrow.cli.serving.settings import of_broker
+    from firearrow.files import thrown_away
+    from firearrow.logs import LogFormat, configure
+
+    name, level, form = words
+    try:
+        told = msgspec.json.decode(_line(), type=BrokerPlan)
+    except msgspec.DecodeError:  # who has started it is gone already
+        return 1
+    configure(level, cast(LogFormat, form), server=name)
+    root = Path(told.pairs["storePathRootDir"])
+    try:
+        with thrown_away(root) if told.thrown_away else nullcontext():
+            plan = of_broker(told.pairs, SharedFile(Path(told.file), name) if told.file else None)
+            plan = msgspec.structs.replace(plan, notes=[])  # they were told
+            return run(plan, banner_as_log=True, until_stdin_closes=True)
+    except FirearrowError as error:
+        print(FAILED + " ".join(str(error).split()), flush=True)
+        return 1
+
+
+def _line() -> bytes:
+    """The first line of standard input, without a byte of what is behind it."""
+    found = b""
+    while not found.endswith(b"\n"):
+        piece = os.read(0, _PIECE_BYTES)
+        if not piece:
+            break
+        found += piece
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

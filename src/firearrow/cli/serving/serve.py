@@ -1,0 +1,306 @@
+"""Run the servers of a plan until a signal, and stop them in the opposite order.
+
+Standard output gets one line, when every server answers and the broker is registered:
+
+    ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
+
+Of several brokers, each is there by its name:
+
+    ready namesrv=127.0.0.1:9876 broker-a=127.0.0.1:10911 broker-b=127.0.0.1:10921
+
+Name servers that did not take the registration are named at the end, and asked again and again:
+
+    ready broker=127.0.0.1:10911 (not registered with 10.0.0.1:9876)
+
+Everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import faulthandler
+import gc
+import logging
+import os
+import platform
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from firearrow import __version__
+from firearrow.cli.serving.brokerprocesses import CHANGES, BrokerPlan, registering_with, told
+from firearrow.cli.serving.servers import ServerOptions
+from firearrow.cli.serving.settings import ServerPlan, reachable
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import CannotListen, FirearrowError
+from firearrow.machine import slow_build
+from firearrow.net.address import host_and_port
+
+if TYPE_CHECKING:
+    from firearrow.broker.config import BrokerConfig
+    from firearrow.broker.core import Broker
+    from firearrow.controller.config import ControllerConfig
+    from firearrow.namesrv.config import NamesrvConfig
+
+ROCKETMQ_VERSION = "5.5.0"
+# A collection looks at what was made since the last one of its kind, 0.25 µs and more for each
+# object: at 2,000, every second time at 4,000 and what was freed of older things meanwhile, hardly
+# ever at all. With five times as many, every fifth time, the event loop stood still for 12 to 30 ms
+# while topics were made by thousands; with Python's own ten for 160 ms.
+GC_THRESHOLDS = 2_000, 2, 10_000
+# How long a thread that formats a file may keep the interpreter from the event loop, which gives it
+# up at each system call. Python's own 5 ms make requests wait for that, several times each.
+SWITCH_SECONDS = 0.0005
+LARGEST_BLOCK_BYTES = 4 * 1024 * 1024
+STDIN_BYTES = 64 * 1024  # of what nobody wants to know
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+log = logging.getLogger(__name__)
+
+
+class CannotServe(FirearrowError):
+    """A server could not be started."""
+
+
+class Served(msgspec.Struct):
+    """Where the servers listen, filled in as they start."""
+
+    namesrv: str | None = None
+    controller: str | None = None
+    broker: str | None = None
+    brokers: dict[str, str] = {}
+    not_registered_with: list[str] = []
+
+    def ready_line(self) -> str:
+        """Give the line that says where to connect."""
+        words = ["ready", *(f"{name}={at}" for name, at in self.named().items())]
+        if self.not_registered_with:
+            words.append(f"(not registered with {', '.join(self.not_registered_with)})")
+        return " ".join(words)
+
+    def named(self) -> dict[str, str]:
+        """Give the address of each server by what it is called."""
+        named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker}
+        return {name: at for name, at in named.items() if at} | self.brokers
+
+
+def run(
+    plan: ServerPlan,
+    options: ServerOptions | None = None,
+    *,
+    banner_as_log: bool = False,
+    until_stdin_closes: bool = False,
+) -> int:
+    """Serve until SIGINT, SIGTERM or SIGHUP, or if asked the end of standard input; give the exit
+    code. ``options`` are what the plan is from, which is asked again for brokers that are started
+    again.
+
+    Raises `FirearrowError`, with one sentence on the reason, if a server cannot be started.
+    """
+    # Who knows Java asks a process by `kill -QUIT` where it is: it must not die of that.
+    faulthandler.register(signal.SIGQUIT, all_threads=True)
+    _allow_files()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(plan, options, banner_as_log, until_stdin_closes))
+    return 0
+
+
+def _allow_files() -> None:
+    """Take as many descriptors as the system gives, as Java does (`MaxFDLimit`)."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _settle_memory() -> None:
+    """Take what the start has made out of the garbage collector's sight.
+
+    Modules and tables stay for good, and requests make no cycles: to look for garbage every few
+    hundred objects would cost time and pauses, and find none.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    # glibc hands memory at the top of the heap back to the kernel when there is more than twice the
+    # largest block that was freed so far. Dispatch needs some MiB again and again: without this it
+    # gets them page by page each time, for a quarter of its time.
+    bytes(LARGEST_BLOCK_BYTES)
+
+
+def endpoint(host: str, port: int) -> str:
+    """Give ``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _serve(
+    plan: ServerPlan, options: ServerOptions | None, banner_as_log: bool, until_stdin_closes: bool
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    if until_stdin_closes:
+        _watch_stdin(loop, stop)
+    stopping = _stop_signals()
+    for number in stopping:
+        loop.add_signal_handler(number, stop.set)
+    for note in plan.notes:
+        log.warning(
+            "key of the configuration has no effect", extra={"key": note.key, "kind": note.effect, "note": note.text}
+        )
+    async with AsyncExitStack() as stack:
+        served = await _start(plan, options, SystemClock(), stack)
+        _settle_memory()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        _announce(plan, served, banner_as_log)
+        await stop.wait()
+        log.info("stopping")
+    log.info("stopped")
+    for number in stopping:  # a second one must not end what is left of this process in another way
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Have ``stop`` set at the end of standard input, be it a pipe, a terminal or a file.
+
+    A thread waits for it: no event loop can wait for a file. It holds no lock of Python's, and so
+    may be left where it is at the end of the process.
+    """
+
+    def read() -> None:
+        with suppress(OSError):  # it was closed from the start: that is its end, too
+            while os.read(0, STDIN_BYTES):
+                pass
+        with suppress(RuntimeError):  # the loop is closed: a signal was earlier
+            loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=read, name="firearrow-stdin", daemon=True).start()
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """The signals that stop a server: under nohup, a lost terminal does not, as for a JVM."""
+    ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [it for it in STOP_SIGNALS if it is not signal.SIGHUP or not ignores_hangup]
+
+
+async def _start(plan: ServerPlan, options: ServerOptions | None, clock: Clock, stack: AsyncExitStack) -> Served:
+    served = Served()
+    if plan.namesrv is not None:
+        served.namesrv = await _start_name_server(plan.namesrv, clock, stack)
+    if plan.controller is not None:
+        served.controller = await _start_controller(plan.controller, clock, stack)
+    if plan.broker is not None:
+        broker = _registering_with(served.namesrv, plan.broker)
+        server = await _start_broker(broker, plan, clock, stack)
+        served.broker, served.not_registered_with = server.address, server.not_registered_with
+    if plan.brokers:
+        assert options is not None, "who starts brokers again asks for their configuration"
+        assert served.namesrv is not None, "they have a name server here"
+        await _start_brokers(plan, options, served, stack)
+    return served
+
+
+async def _start_brokers(plan: ServerPlan, options: ServerOptions, served: Served, stack: AsyncExitStack) -> None:
+    from firearrow.cli.serving.supervisor import Supervisor
+
+    namesrv = served.namesrv or ""
+    root = Path(plan.brokers[0].pairs["storePathRootDir"]).parent
+    file = options.file.absolute() if options.file else root / CHANGES
+
+    def again() -> list[BrokerPlan]:
+        now = dataclasses.replace(options, file=file if file.exists() else options.file)
+        return told(ServerPlan.from_options(now).brokers, namesrv, file)
+
+    log_as = options.log_level, options.log_format
+    with _explained("the brokers", "", 0):
+        supervisor = Supervisor(told(plan.brokers, namesrv, file), again, log_as)
+        (root / CHANGES).unlink(missing_ok=True)  # of those that ran before, now that none does
+        await supervisor.start()
+    stack.push_async_callback(supervisor.stop)
+    served.brokers = supervisor.addresses
+    served.not_registered_with = supervisor.not_registered_with
+
+
+async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncExitStack) -> str:
+    from firearrow.namesrv.app import NameServer
+
+    server = NameServer(config, clock)
+    with _explained("the name server", config.bind_address, config.listen_port):
+        port = await server.start(config.bind_address, config.listen_port)
+    stack.push_async_callback(server.stop)
+    return endpoint(reachable(config.bind_address), port)
+
+
+async def _start_controller(config: ControllerConfig, clock: Clock, stack: AsyncExitStack) -> str:
+    from firearrow.controller.app import Controller
+
+    address = config.members()[config.controller_d_leger_self_id]
+    with _explained("the controller", config.bind_address, host_and_port(address)[1]):
+        server = Controller(config, clock)
+        await server.start()
+    stack.push_async_callback(server.stop)
+    return address
+
+
+async def _start_broker(config: BrokerConfig, plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> Broker:
+    from firearrow.broker.control.controlled import broker_of
+
+    assert plan.store is not None, "a broker has a store"
+    server = broker_of(config, plan.store, clock, plan.broker_file)
+    with _explained("the broker", config.bind_address, config.listen_port):
+        await server.start(config.bind_address, config.listen_port)
+    stack.push_async_callback(server.stop)
+    return server
+
+
+def _registering_with(namesrv: str | None, config: BrokerConfig) -> BrokerConfig:
+    """Put the embedded name server, if there is one, first among those of the broker."""
+    addresses = registering_with(namesrv, config.namesrv_addr)
+    return msgspec.structs.replace(config, namesrv_addr=addresses)
+
+
+@contextmanager
+def _explained(server: str, host: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except CannotListen as error:
+        where = error.filename or endpoint(host, port)  # it may be the port for metrics
+        raise CannotServe(f"{server} cannot listen on {where}: {error.strerror}") from error
+    except OSError as error:
+        what = f"use {error.filename}" if error.filename else "start"
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise CannotServe(f"{server} cannot {what}: {reason}") from error
+
+
+def _announce(plan: ServerPlan, served: Served, as_log: bool) -> None:
+    facts = served.named()
+    if plan.store is not None:
+        facts["store"] = plan.store.store_path_root_dir
+        facts["flush"] = plan.store.loss_window
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    if slow := slow_build():
+        facts["python"] = f"{slow}: it may take twice the CPU of another one (docs/start.md)"
+    if as_log:
+        log.info("serving", extra={"python": python, **facts, "version": __version__})
+    else:
+        lines = [f"firearrow {__version__} (RocketMQ {ROCKETMQ_VERSION})"]
+        lines += [f"  pid {os.getpid()}, {python}, {asyncio.get_running_loop().__module__}"]
+        lines += [f"  {name:11}{fact}" for name, fact in facts.items()]
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
+    with suppress(BrokenPipeError):  # whoever waited for it is gone, clients are not
+        print(served.ready_line(), flush=True)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # there is none for this platform
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

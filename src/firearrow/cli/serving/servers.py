@@ -1,0 +1,205 @@
+"""The commands that run servers: `serve`, `namesrv`, `controller` and `broker`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from firearrow.cli import EMBEDDED_STORE
+from firearrow.cli.parameters import (
+    Pairs,
+    Parameter,
+    WrongCommandLine,
+    WrongValue,
+    options,
+    pair,
+    repeated,
+    switch,
+    valued,
+)
+from firearrow.cli.parameters import port as as_port
+
+BROKERS_MAX = 26  # the name of each ends with a letter
+Host = Annotated[str | None, Parameter("address to listen on (default: bindAddress, 0.0.0.0)")]
+
+
+def _port(name: str, text: str) -> Parameter:
+    return valued("N", text, as_port, name=name)
+
+
+def _brokers(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= number <= BROKERS_MAX:
+        raise WrongValue(f"{text!r} is no number of brokers: allowed is 1 to {BROKERS_MAX}")
+    return number
+
+
+@options
+class ServerOptions:
+    """What all of them take."""
+
+    file: Annotated[Path | None, valued("FILE", "RocketMQ's properties file", name="-c")] = None
+    pairs: Annotated[
+        Pairs,
+        repeated("KEY=VALUE", "sets one configuration key; may be repeated; overrides the file", pair, name="--set"),
+    ] = ()
+    print_only: Annotated[bool, switch("print the configuration and exit", name="-p")] = False
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Parameter("lowest level of log records to write (default: info)")
+    ] = "info"
+    log_format: Annotated[
+        Literal["text", "json"], Parameter("key=value lines, or one JSON object per line (default: text)")
+    ] = "text"
+
+    def given(self) -> Mapping[str, str | int | None]:
+        """Give the keys of the configuration that options set."""
+        return {}
+
+
+@options
+class NamesrvOptions(ServerOptions):
+    """Those of `namesrv`."""
+
+    port: Annotated[int | None, _port("--port", "port to listen on, 0 for a free one (default: listenPort, 9876)")] = (
+        None
+    )
+    host: Host = None
+
+    def given(self) -> Mapping[str, str | int | None]:
+        """Give the keys of the configuration that options set."""
+        return {"listenPort": self.port, "bindAddress": self.host}
+
+
+@options
+class ControllerOptions(ServerOptions):
+    """Those of `controller`."""
+
+    store: Annotated[
+        str | None,
+        valued(
+            "DIR",
+            "directory of what the controllers have agreed on (default: controllerStorePath, ~/DLedgerController)",
+        ),
+    ] = None
+    host: Host = None
+
+    def given(self) -> Mapping[str, str | int | None]:
+        """Give the keys of the configuration that options set."""
+        return {"controllerStorePath": self.store, "bindAddress": self.host}
+
+
+@options
+class BrokerOptions(ServerOptions):
+    """Those of `broker`."""
+
+    namesrv_addr: Annotated[str | None, valued("HOST:PORT;...", "name servers to register with", name="-n")] = None
+    store: Annotated[str | None, valued("DIR", "store directory (default: storePathRootDir, ~/store)")] = None
+    broker_port: Annotated[
+        int | None, _port("--broker-port", "port of the broker, 0 for a free one (default: listenPort, 10911)")
+    ] = None
+    host: Host = None
+
+    def given(self) -> Mapping[str, str | int | None]:
+        """Give the keys of the configuration that options set."""
+        return {
+            "storePathRootDir": self.store,
+            "listenPort": self.broker_port,
+            "bindAddress": self.host,
+            "namesrvAddr": self.namesrv_addr,
+        }
+
+
+@options
+class ServeOptions(BrokerOptions):
+    """Those of `serve`."""
+
+    store: Annotated[
+        str | None, valued("DIR", f"store directory (default: storePathRootDir, else ./{EMBEDDED_STORE})")
+    ] = None
+    host: Annotated[str | None, Parameter("address to listen on (default: bindAddress if set, else 127.0.0.1)")] = None
+    ephemeral: Annotated[
+        bool, switch("for tests: free ports, and a small store in a temporary directory, which is removed at the end")
+    ] = False
+    until_stdin_closes: Annotated[
+        bool, switch("stop when standard input ends, too: as soon as who started it is gone")
+    ] = False
+    namesrv_port: Annotated[
+        int | None, _port("--namesrv-port", "port of the name server, 0 for a free one (default: 9876)")
+    ] = None
+    brokers: Annotated[
+        int,
+        valued(
+            "N",
+            "run so many brokers, each in a process of its own, with ports 10 apart and a "
+            f"directory of its own below the store's (default: 1, at most {BROKERS_MAX})",
+            _brokers,
+        ),
+    ] = 1
+
+
+# --- commands ---
+
+_SERVE = ServeOptions()
+_NAMESRV = NamesrvOptions()
+_CONTROLLER = ControllerOptions()
+_BROKER = BrokerOptions()
+_UMASK = 0o027
+
+
+def serve(options: ServeOptions = _SERVE) -> int:
+    """Run a name server and a broker in one process, or several brokers in one each."""
+    if options.ephemeral and options.store:
+        raise WrongCommandLine("argument --store: not allowed with argument --ephemeral")
+    with _ephemeral_store(options) as settled:
+        return _run(settled, until_stdin_closes=options.until_stdin_closes)
+
+
+def namesrv(options: NamesrvOptions = _NAMESRV) -> int:
+    """Run a name server."""
+    return _run(options)
+
+
+def controller(options: ControllerOptions = _CONTROLLER) -> int:
+    """Run a controller, which has brokers take the place of lost masters."""
+    return _run(options)
+
+
+def broker(options: BrokerOptions = _BROKER) -> int:
+    """Run a broker."""
+    return _run(options)
+
+
+def _run(options: ServerOptions, *, until_stdin_closes: bool = False) -> int:
+    from firearrow.cli.serving.settings import ServerPlan
+
+    plan = ServerPlan.from_options(options)
+    if options.print_only:
+        sys.stdout.write(plan.describe())
+        sys.stderr.writelines(f"firearrow: {note}\n" for note in plan.notes)
+        return 0
+    from firearrow.cli.serving.serve import run
+    from firearrow.logs import configure
+
+    configure(options.log_level, options.log_format)
+    os.umask(os.umask(0o777) | _UMASK)  # messages and users are nobody else's to read
+    as_log = options.log_format == "json"
+    return run(plan, options, banner_as_log=as_log, until_stdin_closes=until_stdin_closes)
+
+
+@contextmanager
+def _ephemeral_store(options: ServeOptions) -> Iterator[ServeOptions]:
+    """Have a store that is asked for in a temporary directory for as long as the servers run."""
+    if not options.ephemeral:
+        yield options
+        return
+    import tempfile  # takes some ms, which only this pays
+
+    from firearrow.files import thrown_away
+
+    with tempfile.TemporaryDirectory(prefix="firearrow-") as directory, thrown_away(Path(directory)):
+        yield replace(options, store=str(Path(directory) / "store"))

@@ -1,0 +1,289 @@
+"""From the command line to the configuration of the servers that it asks for.
+
+Where a setting is given twice, the first of these wins: an option of its own (`--store`,
+`--broker-port`, `-n`), `--set`, the file of `-c`, the environment (`NAMESRV_ADDR`), the default.
+
+The modules of a server are imported when that server is asked for: a name server alone needs
+neither the store nor numpy.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from firearrow.cli import EMBEDDED_STORE
+from firearrow.cli.serving.brokerprocesses import BrokerPlan, apart, check_alone, check_several, several
+from firearrow.cli.serving.servers import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
+from firearrow.config import properties
+from firearrow.config.demands import refuse, refuse_of_jvm, shown
+from firearrow.config.table import Note, ServerConfig, as_properties, keys, load, public_properties, review, take
+from firearrow.config.tls import TLS_FIELDS, with_tls
+from firearrow.errors import ConfigError
+from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
+from firearrow.namesrv.config import NamesrvConfig
+
+if TYPE_CHECKING:
+    from firearrow.broker.config import BrokerConfig
+    from firearrow.broker.state.settings import SharedFile
+    from firearrow.controller.config import ControllerConfig
+    from firearrow.store.config import StoreConfig
+
+NAMESRV_PORT = 9876
+_ELSEWHERE = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
+
+
+class ServerPlan(msgspec.Struct, frozen=True):
+    """Which servers to run, and how."""
+
+    namesrv: NamesrvConfig | None
+    broker: BrokerConfig | None
+    store: StoreConfig | None
+    notes: list[Note]
+    """Sentences on keys that were given and have no effect."""
+    broker_file: Path | SharedFile | None = None
+    """The properties file, of the broker alone or of several, that has what clients change."""
+    controller: ControllerConfig | None = None
+    brokers: tuple[BrokerPlan, ...] = ()
+    """Those that run in processes of their own, behind the name server of this one."""
+
+    @classmethod
+    def from_options(cls, options: ServerOptions) -> ServerPlan:
+        """Read file and options; raises `ConfigError` for what cannot be served."""
+        pairs = properties.load(options.file) if options.file else {}
+        pairs |= dict(options.pairs)
+        refuse_of_jvm(os.environ)
+        pairs = with_tls(pairs, os.environ)
+        refuse(pairs)
+        match options:
+            case ServeOptions():
+                return _several(options, pairs) if options.brokers > 1 else _serve(options, pairs)
+            case BrokerOptions():
+                return _broker(options, pairs)
+            case NamesrvOptions():
+                return _namesrv(options, pairs)
+            case ControllerOptions():
+                return _controller(options, pairs)
+        raise AssertionError(f"no server has {type(options).__name__}")
+
+    def describe(self) -> str:
+        """Give the whole configuration as properties text, a section for each server.
+
+        Of secrets only the keys are there, in comments.
+        """
+        servers: dict[str, ServerConfig | None] = {
+            "name server": self.namesrv,
+            "controller": self.controller,
+            "broker": self.broker,
+            "store": self.store,
+        }
+        parts = [f"# {title}\n{_described(config)}" for title, config in servers.items() if config is not None]
+        for one in self.brokers:
+            alone = of_broker(one.pairs)
+            assert alone.broker is not None, "it is a broker's"
+            assert alone.store is not None, "with a store"
+            parts.append(f"# {one.name}\n{_described(alone.broker, alone.store)}")
+        return "\n".join(parts)
+
+
+def _described(*configs: ServerConfig) -> str:
+    told = {key: text for it in configs for key, text in public_properties(it).items()}
+    known = {key for it in configs for key in as_properties(it)}
+    hidden = [f"# {key} is not shown\n" for key in sorted(known - told.keys())]
+    return properties.dumps(told) + "".join(hidden)
+
+
+def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
+    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
+    from firearrow.store.config import StoreConfig
+
+    pairs = _embedded(options, pairs)
+    store, rest = take(StoreConfig, pairs)
+    broker, rest = take(BrokerConfig, rest)
+    namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
+    controller, rest = _in_name_server(namesrv, pairs, rest)
+    notes = review(rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=KEY_GROUPS + NAMESRV_GROUPS)
+    check_alone(store.root_path)
+    return ServerPlan(
+        namesrv=_beside(namesrv, options, broker),
+        broker=_complete(msgspec.structs.replace(broker, extra=rest)),
+        store=_absolute(store),
+        notes=notes,
+        controller=controller,
+    )
+
+
+def _embedded(options: ServeOptions, pairs: dict[str, str]) -> dict[str, str]:
+    """The keys of `serve`: its defaults, the file's, and those of options."""
+    if options.ephemeral:
+        from firearrow.broker.config import THROWAWAY
+
+        pairs = {**THROWAWAY, "listenPort": "0"} | pairs | {"storePathCommitLog": ""}
+    pairs = {"storePathRootDir": EMBEDDED_STORE, "bindAddress": "127.0.0.1"} | pairs
+    return pairs | _present(options.given())
+
+
+def _beside(namesrv: NamesrvConfig, options: ServeOptions, broker: BrokerConfig) -> NamesrvConfig:
+    """Settle a name server that listens where the broker does, and encrypts as that."""
+    return msgspec.structs.replace(
+        namesrv,
+        listen_port=_namesrv_port(options),
+        bind_address=broker.bind_address,
+        **{key: getattr(broker, key) for key in TLS_FIELDS},
+    )
+
+
+def _several(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
+    """Settle several brokers; what is wrong in any of them is an error before one is started."""
+    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
+    from firearrow.store.config import StoreConfig
+
+    shared, own = apart(_embedded(options, pairs), options.brokers)
+    store, rest = take(StoreConfig, shared)
+    broker, rest = take(BrokerConfig, rest)
+    namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
+    controller, rest = _in_name_server(namesrv, shared, rest)
+    root = store.root_path.absolute()
+    check_several(root, own)
+    known = NamesrvConfig, BrokerConfig, StoreConfig
+    notes = review(rest, *known, servers=KEY_GROUPS + NAMESRV_GROUPS)
+    not_theirs = keys(NamesrvConfig).keys() - keys(BrokerConfig).keys()
+    plain = {name: text for name, text in shared.items() if name not in not_theirs}
+    brokers = several(plain, own, root, thrown_away=options.ephemeral)
+    for one in brokers:
+        of_broker(one.pairs)
+        mine = {name: text for name, text in own[one.name].items() if name not in shared}
+        notes += review(take(BrokerConfig, take(StoreConfig, mine)[1])[1], *known)
+    return ServerPlan(
+        namesrv=_beside(namesrv, options, broker),
+        broker=None,
+        store=None,
+        notes=notes,
+        controller=controller,
+        brokers=brokers,
+    )
+
+
+def _namesrv_port(options: ServeOptions) -> int:
+    if options.namesrv_port is not None:
+        return options.namesrv_port
+    return 0 if options.ephemeral else NAMESRV_PORT
+
+
+def _namesrv(options: NamesrvOptions, pairs: dict[str, str]) -> ServerPlan:
+    pairs |= _present(options.given())
+    if options.file:  # as upstream: what clients change is there at the next start
+        pairs["configStorePath"] = str(options.file.absolute())
+    namesrv, rest = take(NamesrvConfig, pairs)
+    controller, rest = _in_name_server(namesrv, pairs, rest)
+    if rest.get("metricsExporterType", "DISABLE").strip() != "DISABLE":
+        raise ConfigError(
+            f"{shown('metricsExporterType', rest['metricsExporterType'])}: a name server has no "
+            "metrics, as in RocketMQ; remove the key to start it"
+        )
+    return ServerPlan(
+        namesrv=msgspec.structs.replace(namesrv, extra=rest),
+        broker=None,
+        store=None,
+        notes=review(rest, NamesrvConfig, servers=NAMESRV_GROUPS),
+        controller=controller,
+    )
+
+
+def _in_name_server(
+    namesrv: NamesrvConfig, pairs: Mapping[str, str], rest: dict[str, str]
+) -> tuple[ControllerConfig | None, dict[str, str]]:
+    """Settle a controller beside a name server, if there is to be one; give it and what is left.
+
+    Both read one file. What a client changes of the controller is kept with its other files.
+    """
+    if not namesrv.enable_controller_in_namesrv:
+        return None, rest
+    from firearrow.controller.config import ControllerConfig
+
+    controller, _ = take(ControllerConfig, pairs)
+    store = Path(controller.controller_store_path)
+    controller = msgspec.structs.replace(controller, config_store_path=str(store / "controller.properties"))
+    controller.members()
+    return controller, {key: rest[key] for key in rest if key not in keys(ControllerConfig)}
+
+
+def _controller(options: ControllerOptions, pairs: dict[str, str]) -> ServerPlan:
+    from firearrow.controller.config import KEY_GROUPS, ControllerConfig
+
+    pairs |= _present(options.given())
+    if options.file:  # as upstream: what clients change is there at the next start
+        pairs["configStorePath"] = str(options.file.absolute())
+    controller, notes = load(ControllerConfig, pairs, servers=KEY_GROUPS)
+    controller.members()
+    return ServerPlan(namesrv=None, broker=None, store=None, notes=notes, controller=controller)
+
+
+def _broker(options: BrokerOptions, pairs: dict[str, str]) -> ServerPlan:
+    pairs = _present({"namesrvAddr": os.environ.get("NAMESRV_ADDR")}) | pairs
+    return of_broker(pairs | _present(options.given()), options.file)
+
+
+def of_broker(pairs: Mapping[str, str], file: Path | SharedFile | None = None) -> ServerPlan:
+    """Give the plan of a broker alone by its keys; ``file`` is to be rewritten by changes."""
+    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
+    from firearrow.store.config import StoreConfig
+
+    store, rest = take(StoreConfig, pairs)
+    check_alone(store.root_path)
+    broker, rest = take(BrokerConfig, rest)
+    notes = review(rest, StoreConfig, BrokerConfig, servers=KEY_GROUPS)
+    broker = _complete(msgspec.structs.replace(broker, extra=rest))
+    return ServerPlan(namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file)
+
+
+def _present(values: Mapping[str, str | int | None]) -> dict[str, str]:
+    return {key: str(value) for key, value in values.items() if value is not None}
+
+
+def _in_store(store: StoreConfig) -> dict[str, str]:
+    """Keep the files of an embedded name server with the store, not in the home directory."""
+    directory = store.root_path.absolute() / "namesrv"
+    return {"kvConfigPath": str(directory / "kvConfig.json"), "configStorePath": str(directory / "namesrv.properties")}
+
+
+def _absolute(store: StoreConfig) -> StoreConfig:
+    return msgspec.structs.replace(
+        store,
+        store_path_root_dir=str(store.root_path.absolute()),
+        store_path_commit_log=str(store.commit_log_path.absolute()),
+    )
+
+
+def _complete(broker: BrokerConfig) -> BrokerConfig:
+    """Settle the addresses that a broker announces."""
+    address = broker.broker_ip1 or reachable(broker.bind_address)
+    return msgspec.structs.replace(broker, broker_ip1=address, broker_ip2=broker.broker_ip2 or address)
+
+
+def reachable(host: str) -> str:
+    """Give an address under which others reach a server that listens on this one.
+
+    Of a wildcard that is the address of the interface on the way out, or loopback without one.
+    """
+    if not _is_wildcard(host):
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ELSEWHERE)  # chooses a route and a local address, sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False

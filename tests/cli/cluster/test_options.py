@@ -1,0 +1,48 @@
+"""Which cluster is meant: options, environment, context, in this order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firearrow.cli.cluster.contexts import Context, Contexts, save_contexts
+from firearrow.cli.cluster.options import ClusterOptions
+from firearrow.errors import ConfigError
+from firearrow.wire.signature import Credentials
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("NAMESRV_ADDR", "FIREARROW_ACCESS_KEY", "FIREARROW_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def servers(**options: str) -> list[str]:
+    return [*ClusterOptions(**options).target().name_servers]
+
+
+def test_the_nearest_word_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert servers() == ["127.0.0.1:9876"]
+    save_contexts(Contexts("used", {"used": Context("used:1;used:2"), "other": Context("other:1")}))
+    assert servers() == ["used:1", "used:2"]
+    monkeypatch.setenv("NAMESRV_ADDR", "env:1")
+    assert servers() == ["env:1"]
+    assert servers(context="other") == ["other:1"]
+    assert servers(name_server="given:1", context="other") == ["given:1"]
+    with pytest.raises(ConfigError, match="'x' is not an address"):
+        servers(name_server="x")
+
+
+def test_a_secret_goes_only_to_the_cluster_that_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "s")
+    save_contexts(Contexts("used", {"used": Context("used:1", "admin", "SECRET")}))
+    assert ClusterOptions().target().credentials == Credentials("admin", "s")
+    assert ClusterOptions(name_server="given:1").target().credentials is None
+    monkeypatch.setenv("FIREARROW_ACCESS_KEY", "mine")
+    with pytest.raises(ConfigError, match="FIREARROW_SECRET_KEY is not"):
+        ClusterOptions(name_server="given:1").target()
+    monkeypatch.setenv("FIREARROW_SECRET_KEY", "t")
+    given = ClusterOptions(name_server="given:1").target()
+    assert given.credentials == Credentials("mine", "t")

@@ -1,0 +1,168 @@
+"""`firearrow top --once` and `--json`, as they are typed."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from firearrow.cli.health.top import frame, report_of
+from firearrow.cli.main import main
+from firearrow.client.diagnosis.clusterfacts import BrokerFacts
+from firearrow.client.diagnosis.traffic import Sample, traffic
+from firearrow.testing import BlockingCluster, EmbeddedCluster
+from tests.client.diagnosis.sending import send
+
+ONCE = """\
+Firearrow top
+time: TIME  arriving: 0/s  consuming: 0/s  lag: 0
+
+Brokers (share: how full the disk is)
+  broker    address  arriving  consuming   share  bytes behind
+  broker-a  ADDRESS       0/s        0/s  DISK %           0 B
+
+Groups: none
+
+Topics
+  topic   arriving  messages
+  orders       0/s         3
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BlockingCluster]:
+    with EmbeddedCluster() as running:
+        running.create_topic("orders")
+        send(running.name_server, "orders", 3)
+        yield running
+
+
+def test_one_screen(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--once", "--interval", "0.05", "-n", cluster.name_server]) == 0
+    text = capsys.readouterr().out
+    for pattern, name in (
+        (r"\d\d:\d\d:\d\dZ", "TIME"),
+        (r"address +arriving", "address  arriving"),
+        (r"127.0.0.1:\d+ +", "ADDRESS       "),
+        (r"\d+\.\d %", "DISK %"),
+    ):
+        text = re.sub(pattern, name, text)
+    assert text == ONCE
+
+
+def test_one_report_as_json(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--json", "--interval", "0.05", "-n", cluster.name_server]) == 0
+    report = json.loads(capsys.readouterr().out)
+    brokers, groups, topics = report["tables"]
+    assert brokers["rows"][0]["broker"] == "broker-a"
+    assert groups["rows"] == []
+    assert topics["rows"] == [{"topic": "orders", "arriving": 0.0, "messages": 3}]
+
+
+def test_without_a_terminal_it_has_to_be_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["top"])
+    assert "there is no terminal to draw on: use --once or --json" in capsys.readouterr().err
+
+
+def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--once", "-n", "127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err.startswith("firearrow: ")
+
+
+# --- What `firearrow top` shows, as text; and the rates that are in it ---
+
+
+def broker(name: str, put: int, got: int, **more: Any) -> BrokerFacts:
+    counted = {
+        "msgPutTotalTodayNow": str(put),
+        "msgGetTotalTodayNow": str(got),
+        "commitLogDiskRatio": "0.42",
+        "dispatchBehindBytes": "2048",
+    }
+    return BrokerFacts("C", name, 0, f"10.0.0.{len(name)}:10911", counted, **more)
+
+
+BEFORE = Sample(
+    10.0,
+    [broker("a", 1000, 500), broker("bb", 0, 0)],
+    {"orders": 1000, "quiet": 7},
+    {("billing", "orders"): (1000, 400), ("audit", "orders"): (1000, 1000)},
+)
+NOW = Sample(
+    12.0,
+    [broker("a", 3000, 1500), BrokerFacts("C", "bb", 0, "10.0.0.2:10911", {}, "timed out")],
+    {"orders": 3000, "quiet": 7, "fresh": 3},
+    {("billing", "orders"): (3000, 2900), ("audit", "orders"): (3000, 3000), ("catchup", "orders"): (3000, 0)},
+)
+
+WIDE = """\
+Firearrow top
+time: 12:00:00Z  arriving: 1,000/s  consuming: 500/s  lag: 3,100  note: bb: timed out
+
+Brokers (share: how full the disk is)
+  broker  address         arriving  consuming   share  bytes behind  note
+  a       10.0.0.1:10911   1,000/s      500/s  42.0 %       2.0 KiB
+  bb      10.0.0.2:10911         -          -       -             -  does not answer: timed out
+
+Groups
+  group    topic     lag  arriving  consuming  until done
+  catchup  orders  3,000         -          -           -
+  billing  orders    100   1,000/s    1,250/s       0.4 s
+  audit    orders      0   1,000/s    1,000/s           -
+
+Topics
+  topic   arriving  messages
+  orders   1,000/s     3,000
+  quiet        0/s         7
+  fresh          -         3
+"""
+
+FIRST = """\
+Firearrow top
+time: 12:00:00Z  arriving: -  consuming: -  lag: 700
+
+Brokers (share: how full the disk is)
+  broker  address         arriving  consuming   share  bytes behind
+  a       10.0.0.1:10911  -         -          42.0 %       2.0 KiB
+  bb      10.0.0.2:10911  -         -          42.0 %       2.0 KiB
+"""
+
+
+def test_a_screen() -> None:
+    shown = frame(report_of(traffic(NOW, BEFORE), "12:00:00Z", ["bb: timed out"]), 30, 100)
+    assert shown.rstrip() == WIDE.rstrip()
+    assert shown.count("\n") == 29  # as tall as the window, so that nothing old is left
+
+
+def test_the_first_screen_has_no_rates() -> None:
+    before = Sample(BEFORE.at, BEFORE.brokers, {}, {("g", "T"): (1000, 300)})
+    shown = frame(report_of(traffic(before), "12:00:00Z"), 40, 100)
+    assert shown.startswith(FIRST)
+    assert "Topics: none" in shown
+
+
+def test_a_small_window_has_less_and_says_so() -> None:
+    many = Sample(
+        1.0,
+        BEFORE.brokers,
+        {f"topic-{number:03}": 1000 - number for number in range(100)},
+        {("g", f"topic-{number:03}"): (1000, number) for number in range(50)},
+    )
+    report = report_of(traffic(many), "12:00:00Z")
+    for lines, columns in ((24, 80), (20, 60), (10, 20), (1, 1)):
+        shown = frame(report, lines, columns).split("\n")
+        assert len(shown) == lines
+        assert max(map(len, shown)) <= columns
+    shown = frame(report, 24, 80).split("\n")
+    titles = [line for line in shown if " of " in line]
+    assert titles == ["Groups: 6 of 50", "Topics: 5 of 100"]
+    assert shown[-1].startswith("  topic-004")
+
+
+def test_what_counts_anew_has_no_negative_rate() -> None:
+    restarted = Sample(14.0, [broker("a", 5, 5)], {"orders": 10}, {("billing", "orders"): (10, 5)})
+    found = traffic(restarted, NOW)
+    assert (found.brokers[0].arriving, found.topics[0].arriving) == (0.0, 0.0)
+    assert found.groups[0].consuming == 0.0
