@@ -23,7 +23,7 @@ TABLE = Table(
 
 def test_people_get_columns_with_units() -> None:
     assert as_list(TABLE).splitlines() == [
-        "group            lag         lag  stored at             is online",
+        "group            lag    lag time  stored at             is online",
         "billing        1,200  1 min 15 s  2026-01-02 03:04:05Z  yes",
         'say "x", \\x1b      0           -  -                     no',
     ]
@@ -71,7 +71,7 @@ def test_one_form_at_a_time() -> None:
 
 def test_a_narrow_terminal_gets_the_first_columns_and_hears_of_the_rest() -> None:
     lines = as_list(TABLE, 40).splitlines()
-    assert lines[0] == "group            lag         lag"
+    assert lines[0] == "group            lag    lag time"
     assert lines[3:] == ["(in --json and in a wider window: stored", "at, is online)"]
 
 

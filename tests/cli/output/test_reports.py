@@ -43,9 +43,10 @@ def test_a_columns_name_says_its_unit(column: str, value: Cell, text: str) -> No
 
 
 def test_headings_are_words() -> None:
-    assert [heading(name) for name in ("consumerGroup", "behindSeconds", "p99", "fullInHours")] == [
+    assert [heading(name) for name in ("consumerGroup", "behindSeconds", "lagSeconds", "p99", "fullInHours")] == [
         "consumer group",
         "behind",
+        "lag time",
         "p99",
         "full in",
     ]

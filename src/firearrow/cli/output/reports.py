@@ -110,7 +110,9 @@ def as_moment(ms: int) -> datetime | None:
 
 
 def heading(column: str) -> str:
-    """Give a column's name as words, without the unit that its values carry."""
+    """Give the name of a column as words, without the unit that its values carry."""
+    if column == "lagSeconds":  # beside `lag`, in messages
+        return "lag time"
     words = _CAMEL.sub(" ", column).lower()
     return re.sub(r" (seconds|ms|hours|timestamp)$", "", words)
 
