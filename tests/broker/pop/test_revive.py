@@ -505,7 +505,7 @@ def test_records_that_can_not_be_read_stop_nobody(tmp_path: Path, caplog: pytest
         assert committed(served) == {0: 24}
 
     lives(tmp_path, main)
-    assert caplog.text.count("left out") == 18
+    assert caplog.text.count("is skipped") == 18
 
 
 # --- whatever happens ---
