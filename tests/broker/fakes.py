@@ -22,7 +22,6 @@ from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.metrics.stats import BrokerStats
 from firearrow.broker.offsets.feature import offset_handlers
 from firearrow.broker.offsets.table import ConsumerOffsets
-from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
@@ -294,6 +293,8 @@ class FakeBroker:
         held = self.held_pops, self.held_notifications
         self.unblocking = Unblocking(self.settings, store, self.orders, self.offsets, held, self.clock, self.scheduler)
         timers = TimerStore(Path("no files"), 1024, 1000)
+        timer_counts = TimerCounts(timers, self.clock, Path("no files"))
+        routes = TopicRoutes((), lambda _: None, lambda: 30.0, self.clock)
         self.context = BrokerContext(
             self.settings,
             store,
@@ -305,10 +306,6 @@ class FakeBroker:
             self.stats,
             self.clock,
             Random(1),
-            timers,
-            TimerCounts(timers, self.clock, Path("no files")),
-            TopicRoutes((), lambda _: None, lambda: 30.0, self.clock),
-            InFlight(self.settings),
             Replicas(self.settings.store),
             Senders(),
         )
@@ -316,11 +313,11 @@ class FakeBroker:
         tables = (
             {
                 RequestCode.CONSUMER_SEND_MSG_BACK: SendBackProcessor(context).send_back,
-                RequestCode.RECALL_MESSAGE: RecallProcessor(context).recall,
+                RequestCode.RECALL_MESSAGE: RecallProcessor(context, timers).recall,
             },
-            administration_handlers(context, DelayOffsets(self.clock)),
+            administration_handlers(context, DelayOffsets(self.clock), timers, timer_counts),
             topic_handlers(context),
-            group_handlers(context, self.locks, filters, RequestModes(None, 0), context.routes),
+            group_handlers(context, self.locks, filters, RequestModes(None, 0), routes),
             offset_handlers(context, *waiting),
             query_handlers(context, filters),
         )

@@ -10,15 +10,12 @@ from firearrow.broker.groups.clients import ClientRegistry
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.metrics.stats import BrokerStats
 from firearrow.broker.offsets.table import ConsumerOffsets
-from firearrow.broker.pop.inflight import InFlight
-from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.replication.replicas import Replicas
 from firearrow.broker.sending.puts import Puts
 from firearrow.broker.state.settings import Settings
-from firearrow.broker.timing.counts import TimerCounts
 from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
-from firearrow.store import MessageStore, TimerStore
+from firearrow.store import MessageStore
 
 
 class BrokerContext(NamedTuple):
@@ -34,9 +31,5 @@ class BrokerContext(NamedTuple):
     stats: BrokerStats
     clock: Clock
     chance: Random
-    timers: TimerStore
-    timer_counts: TimerCounts
-    routes: TopicRoutes
-    in_flight: InFlight
     replicas: Replicas
     senders: Senders

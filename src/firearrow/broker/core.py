@@ -273,10 +273,10 @@ class Broker:
         self.sending.connect(context, self.locks)
         pulling.connect(context, self.filters)
         is_remote = self.sending.escapes is not None
-        popping.connect(context, saving, self.timing.timed, pulling.cold, is_remote=is_remote)
+        popping.connect(context, saving, self.timing, pulling.cold, routes, is_remote=is_remote)
         self.lite.connect(context, routes, pulling.cold)
         popping.connect_lite(context, self.lite.topics, self.lite.processor)
-        self.administration.connect(context, self.delay_offsets)
+        self.administration.connect(context, self.delay_offsets, self.timing.store, self.timing.counts)
         if self.acting is not None:
             parts = self.registering, self.replication, self.locks, pulling.held
             self.acting.connect(context, self._deliveries(), *parts)
@@ -296,10 +296,6 @@ class Broker:
             self.stats,
             self._clock,
             self._chance,
-            self.timing.store,
-            self.timing.counts,
-            self.registering.routes,
-            self.popping.in_flight,
             self.replicas,
             self.access.senders,
         )
@@ -367,7 +363,17 @@ class Broker:
         assert tally is not None, "metrics are requested only with a tally"
         assert meter is not None, "and measured"
         return Sources(
-            self._context(), tally, meter, self._flow, self.open_counts, popping.books, popping.revive_queues, []
+            self._context(),
+            tally,
+            meter,
+            self._flow,
+            self.open_counts,
+            self.timing.store,
+            self.timing.counts,
+            popping.books,
+            popping.in_flight,
+            popping.revive_queues,
+            [],
         )
 
     @property

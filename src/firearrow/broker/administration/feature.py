@@ -6,24 +6,30 @@ from firearrow.broker.administration.processor import BrokerAdminProcessor
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.offsets import DelayOffsets
 from firearrow.broker.feature import Feature, Handlers
+from firearrow.broker.timing.counts import TimerCounts
+from firearrow.store import TimerStore
 from firearrow.wire.codes import RequestCode
 
 
 class AdministrationFeature(Feature):
     """Requests of administrators about the broker as a whole."""
 
-    def connect(self, context: BrokerContext, delay_offsets: DelayOffsets) -> None:
+    def connect(
+        self, context: BrokerContext, delay_offsets: DelayOffsets, timers: TimerStore, timer_counts: TimerCounts
+    ) -> None:
         """Make the handlers."""
-        self._handlers = administration_handlers(context, delay_offsets)
+        self._handlers = administration_handlers(context, delay_offsets, timers, timer_counts)
 
     def saved_handlers(self) -> Handlers:
         """Handlers of configuration, status, cleaning, and of the progress that slaves request."""
         return self._handlers
 
 
-def administration_handlers(context: BrokerContext, delay_offsets: DelayOffsets) -> Handlers:
+def administration_handlers(
+    context: BrokerContext, delay_offsets: DelayOffsets, timers: TimerStore, timer_counts: TimerCounts
+) -> Handlers:
     """Make the handlers of an administrator's requests."""
-    broker = BrokerAdminProcessor(context, delay_offsets)
+    broker = BrokerAdminProcessor(context, delay_offsets, timers, timer_counts)
     return {
         RequestCode.UPDATE_BROKER_CONFIG: broker.update_config,
         RequestCode.GET_BROKER_CONFIG: broker.config,

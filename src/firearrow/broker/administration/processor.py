@@ -13,10 +13,12 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.offsets import DelayOffsets
 from firearrow.broker.groups.clients import Channel
 from firearrow.broker.metrics.stats import BrokerStats
+from firearrow.broker.timing.counts import TimerCounts
 from firearrow.config import changes
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.message.names import TIMER_TOPIC
 from firearrow.net.server import Steps
+from firearrow.store import TimerStore
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import QueueCheck
 from firearrow.wire.bodies import KVTable
@@ -76,14 +78,16 @@ _ABSENT: Final[Mapping[str, str]] = {
 class BrokerAdminProcessor:
     """25, 26, 28, 60, 61, 306, 315, 316, 329, 354, 2004."""
 
-    def __init__(self, context: BrokerContext, delay_offsets: DelayOffsets) -> None:
+    def __init__(
+        self, context: BrokerContext, delay_offsets: DelayOffsets, timers: TimerStore, timer_counts: TimerCounts
+    ) -> None:
         self._settings = context.settings
         self._topics = context.topics
         self._store = context.store
         self._stats = context.stats
         self._clock = context.clock
-        self._timers = context.timers
-        self._timer_counts = context.timer_counts
+        self._timers = timers
+        self._timer_counts = timer_counts
         self._replicas = context.replicas
         self._delay_offsets = delay_offsets
 
@@ -206,7 +210,7 @@ class BrokerAdminProcessor:
         """306: delete the queues whose messages are no longer in the log."""
         for queue in self._store.delete_expired_queues():
             log.warning(
-                "queue is deleted: all its messages are", extra={"topic": queue.topic, "queue_id": queue.queue_id}
+                "queue is deleted: it has no messages left", extra={"topic": queue.topic, "queue_id": queue.queue_id}
             )
             yield
         return Response()

@@ -28,14 +28,16 @@ from firearrow.broker.flowcontrol import FlowControl
 from firearrow.broker.metrics.lags import Lag, lags_of
 from firearrow.broker.metrics.tally import DELAY, TRANSACTION, Tally
 from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.retries import popped_topic
 from firearrow.broker.pop.revivequeue import ReviveQueue
+from firearrow.broker.timing.counts import TimerCounts
 from firearrow.broker.transactions.halves import HALF_TOPIC
 from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.message import names
 from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels, keyed
 from firearrow.net.meter import OTHER, Histogram, RpcKey, RpcMeter
-from firearrow.store import PutCounters
+from firearrow.store import PutCounters, TimerStore
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
 from firearrow.wire.codes import RequestCode, ResponseCode, version_name
 
@@ -70,7 +72,10 @@ class Sources(NamedTuple):
     meter: RpcMeter
     flow: FlowControl
     open_counts: OpenCounts
+    timers: TimerStore
+    timer_counts: TimerCounts
     books: Books
+    in_flight: InFlight
     revive_queues: Callable[[], Sequence[ReviveQueue]]
     lags: list[Lag]
 
@@ -279,29 +284,29 @@ def _reserve(sources: Sources) -> Iterator[Sample]:
 
 def _timer_behind(sources: Sources) -> int:
     end = sources.context.store.max_queue_offset(names.TIMER_TOPIC, 0)
-    return max(0, end - sources.context.timers.progress.queue_offset)
+    return max(0, end - sources.timers.progress.queue_offset)
 
 
 def _timer_late(sources: Sources) -> int:
     context = sources.context
     if not _timer_behind(sources):
         return 0
-    at = context.timers.progress.queue_offset
+    at = sources.timers.progress.queue_offset
     since_ms = context.store.store_time_of(names.TIMER_TOPIC, 0, at)
     return _age(max(0, since_ms), context.clock.now_ms())
 
 
 def _timer_waiting(sources: Sources) -> int:
-    return sum(sources.context.timers.pending.values())
+    return sum(sources.timers.pending.values())
 
 
 def _timer_read_late(sources: Sources) -> int:
-    return sources.context.timers.late_ms(sources.context.clock.now_ms())
+    return sources.timers.late_ms(sources.context.clock.now_ms())
 
 
 def _timing(sources: Sources) -> Iterator[Sample]:
     found = dict.fromkeys(sources.tally.timed_in.of, 0)
-    for topic, metric in sources.context.timer_counts.metrics().timing_count.items():
+    for topic, metric in sources.timer_counts.metrics().timing_count.items():
         found[topic] = metric.count
     for topic, count in found.items():
         yield Sample({**STORED, "topic": topic}, count)
@@ -309,7 +314,7 @@ def _timing(sources: Sources) -> Iterator[Sample]:
 
 def _snapshot(sources: Sources) -> Iterator[Sample]:
     context = sources.context
-    wheel = context.timers.wheel
+    wheel = sources.timers.wheel
     found = wheel.numbers_ahead(context.clock.now_ms(), SNAPSHOT_BOUNDS_S)
     for bound, count in zip(SNAPSHOT_BOUNDS_S, found, strict=True):
         yield Sample({**STORED, "timer_bound_s": bound}, count)
@@ -495,7 +500,7 @@ def metrics_of(sources: Sources) -> Metrics:
 
 def _samples(sources: Sources) -> Samples:
     """Yield all families with their values; the lags of groups are gathered before."""
-    found = lags_of(sources.context, sources.books)
+    found = lags_of(sources.context, sources.books, sources.in_flight)
     while some := list(islice(found, LAGS_IN_TURN)):
         sources.lags.extend(some)
         yield None

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.state.attributes import LITE_BIND_TOPIC
 from firearrow.message import names
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE
@@ -40,6 +41,13 @@ class Lag(NamedTuple):
     next_ms: int
 
 
+class _Pops(NamedTuple):
+    """Progress of groups that pop."""
+
+    books: Books
+    in_flight: InFlight
+
+
 class _Place(NamedTuple):
     """Position of a group in a queue."""
 
@@ -49,8 +57,9 @@ class _Place(NamedTuple):
     end: int
 
 
-def lags_of(context: BrokerContext, books: Books) -> Iterator[Lag]:
+def lags_of(context: BrokerContext, books: Books, in_flight: InFlight) -> Iterator[Lag]:
     """Yield the lags of groups; some may change between two of them."""
+    pops = _Pops(books, in_flight)
     for group, members in context.clients.consumer_groups():
         config = context.groups.get(group)
         if config is None or config.attributes.get(LITE_BIND_TOPIC):
@@ -59,13 +68,13 @@ def lags_of(context: BrokerContext, books: Books) -> Iterator[Lag]:
         for topic in sorted(members.subscriptions):
             if names.is_retry(topic) or not _is_open(context, topic):
                 continue
-            yield _lag(context, books, group, topic, topic, is_pop=is_pop, is_retry=False)
+            yield _lag(context, pops, group, topic, topic, is_pop=is_pop, is_retry=False)
             if not is_pop:
                 continue
             retries = (names.pop_retry_topic(topic, group, v2=v2) for v2 in (False, True))
             found = [retry for retry in retries if _is_open(context, retry)]
             if found:
-                parts = [_lag(context, books, group, topic, retry, is_pop=True, is_retry=True) for retry in found]
+                parts = [_lag(context, pops, group, topic, retry, is_pop=True, is_retry=True) for retry in found]
                 yield parts[0] if len(parts) == 1 else _sum(parts)
 
 
@@ -76,7 +85,7 @@ def _is_open(context: BrokerContext, topic: str) -> bool:
 
 
 def _lag(
-    context: BrokerContext, books: Books, group: str, topic: str, source: str, *, is_pop: bool, is_retry: bool
+    context: BrokerContext, pops: _Pops, group: str, topic: str, source: str, *, is_pop: bool, is_retry: bool
 ) -> Lag:
     config = context.topics.get(source)
     count = 0 if config is None else config.write_queue_nums
@@ -86,7 +95,7 @@ def _lag(
     for queue_id in range(count):
         end = max(0, context.store.max_queue_offset(source, queue_id))
         find = _popped_place if is_pop else _pulled_place
-        place = find(context, books, group, source, queue_id, end)
+        place = find(context, pops, group, source, queue_id, end)
         messages += max(0, end - place.consumed)
         in_hand += max(0, place.in_hand)
         ready += max(0, end - place.given)
@@ -95,17 +104,17 @@ def _lag(
     return Lag(group, topic, is_retry, messages, in_hand, ready, _first(firsts), _first(nexts))
 
 
-def _pulled_place(context: BrokerContext, _: Books, group: str, topic: str, queue_id: int, end: int) -> _Place:
+def _pulled_place(context: BrokerContext, _: _Pops, group: str, topic: str, queue_id: int, end: int) -> _Place:
     committed = context.offsets.query(group, topic, queue_id)
     consumed = committed if committed >= 0 else end
     given = max(consumed, context.offsets.query_pull(group, topic, queue_id))
     return _Place(consumed, given, given - consumed, end)
 
 
-def _popped_place(context: BrokerContext, books: Books, group: str, topic: str, queue_id: int, end: int) -> _Place:
-    popped = books.offset(group, topic, queue_id)
+def _popped_place(context: BrokerContext, pops: _Pops, group: str, topic: str, queue_id: int, end: int) -> _Place:
+    popped = pops.books.offset(group, topic, queue_id)
     given = popped if popped >= 0 else end
-    in_hand = context.in_flight.count(topic, group, queue_id)
+    in_hand = pops.in_flight.count(topic, group, queue_id)
     return _Place(given - in_hand, given, in_hand, end)
 
 

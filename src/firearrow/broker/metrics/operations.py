@@ -76,8 +76,8 @@ def _facts(told: StatusSources) -> dict[str, object]:
 
 
 def _store(told: StatusSources) -> dict[str, object]:
-    context = told.sources().context
-    store, timers = context.store, context.timers
+    sources = told.sources()
+    store, timers = sources.context.store, sources.timers
     disk = os.statvfs(store.root)
     return {
         "root": str(store.root),

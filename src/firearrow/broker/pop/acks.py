@@ -13,6 +13,7 @@ from typing import Final
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.lite.popping import LiteAcks
 from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.pop.revivelog import PopBatch
@@ -37,7 +38,13 @@ class AckProcessor:
     """Handlers of acknowledgements and of changes of invisible times."""
 
     def __init__(
-        self, context: BrokerContext, orders: ConsumerOrderInfo, unblocking: Unblocking, books: Books, lite: LiteAcks
+        self,
+        context: BrokerContext,
+        in_flight: InFlight,
+        orders: ConsumerOrderInfo,
+        unblocking: Unblocking,
+        books: Books,
+        lite: LiteAcks,
     ) -> None:
         self._store = context.store
         self._topics = context.topics
@@ -45,7 +52,7 @@ class AckProcessor:
         self._offsets = context.offsets
         self._orders = orders
         self._unblocking = unblocking
-        self._in_flight = context.in_flight
+        self._in_flight = in_flight
         self._clock = context.clock
         self._broker_name = context.settings.broker.broker_name
         self._books = books

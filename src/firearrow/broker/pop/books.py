@@ -37,7 +37,7 @@ from firearrow.broker.pop.revivequeue import Key, OpenCheckpoint, key_of
 from firearrow.broker.turns import RETRY_SECONDS, TurnService, steps_of_turn
 from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
 from firearrow.services import Scheduler
-from firearrow.store import QueuesDeleted
+from firearrow.store import QueuesDeleted, TimerStore
 from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -96,9 +96,9 @@ class Books(TurnService):
     checkpoints whose time in memory is over.
     """
 
-    def __init__(self, context: BrokerContext, scheduler: Scheduler) -> None:
+    def __init__(self, context: BrokerContext, timers: TimerStore, scheduler: Scheduler) -> None:
         super().__init__("checkpoints of pops", scheduler)
-        self.revive_log = ReviveLog(context)
+        self.revive_log = ReviveLog(context, timers)
         self.next_queue_id: Callable[[], int] = self.revive_log.next_queue_id
         """Function that returns the revive queue of the next pop."""
         self._broker_name = context.settings.broker.broker_name
@@ -353,8 +353,8 @@ class EscapedBooks(Books):
     Source: RocketMQ ``PopBufferMergeService#putCkToStore``, ``EscapeBridge``.
     """
 
-    def __init__(self, context: BrokerContext, scheduler: Scheduler) -> None:
-        super().__init__(context, scheduler)
+    def __init__(self, context: BrokerContext, timers: TimerStore, scheduler: Scheduler) -> None:
+        super().__init__(context, timers, scheduler)
         self._in_flight: dict[Key, Checkpoint] = {}  # as they were when they were sent
 
     @property

@@ -28,11 +28,12 @@ from firearrow.broker.pop.revivequeue import ReviveQueue
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.pulling.coldreads import ColdReads
+from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.storage.saving import Saving
-from firearrow.broker.timing.timer import TimedMessages
+from firearrow.broker.timing.feature import TimingFeature
 from firearrow.net.server import BulkHandler, ConnectionClosed, Handler, Peer, Steps
 from firearrow.services import Service
-from firearrow.store import MessagesArrived, QueuesDeleted
+from firearrow.store import MessagesArrived, QueuesDeleted, TimerStore
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -74,38 +75,48 @@ class PopFeature(Feature):
         self.orders.load(store.max_queue_offset if store.may_have_lost else None)
 
     def connect(
-        self, context: BrokerContext, saving: Saving, timed: TimedMessages | None, cold: ColdReads, *, is_remote: bool
+        self,
+        context: BrokerContext,
+        saving: Saving,
+        timing: TimingFeature,
+        cold: ColdReads,
+        routes: TopicRoutes,
+        *,
+        is_remote: bool,
     ) -> None:
         """Make books, redelivery and processors; with ``is_remote``, the records go to another master."""
-        base = self._base
+        base, timed = self._base, timing.timed
         self._saving = saving
-        self.books = self._make_books(context, is_remote=is_remote)
+        self.books = self._make_books(context, timing.store, routes, is_remote=is_remote)
         if timed is not None:
-            reviving = Reviving(context, self.books.revive_log.put_checkpoint, timed.delivered_ms, base.loop)
+            reviving = Reviving(
+                context, self.in_flight, routes, self.books.revive_log.put_checkpoint, timed.delivered_ms, base.loop
+            )
             self.revive_queues = lambda: reviving.queues
             self._reviving.insert(0, reviving)
             base.events.listen(MessagesArrived, reviving.arrived)
         self._has_timer = timed is not None
-        self.popping = Popping(context, self.orders, self.unblocking, self.books)
+        self.popping = Popping(context, self.in_flight, self.orders, self.unblocking, self.books)
         self._pops = PopProcessor(context, cold, self.held, self.popping)
         self._peeks = PeekProcessor(context, cold, self.books)
         self._rollbacks = RollbackProcessor(context, self.books)
 
-    def _make_books(self, context: BrokerContext, *, is_remote: bool) -> Books:
+    def _make_books(self, context: BrokerContext, timers: TimerStore, routes: TopicRoutes, *, is_remote: bool) -> Books:
         """Make the books; with a database also its redelivery, and the service that syncs it."""
         base, records = self._base, self.database
         if records is None:
-            return (EscapedBooks if is_remote else Books)(context, base.loop)
-        reviving = KvReviving(context, records, base.loop)
+            return (EscapedBooks if is_remote else Books)(context, timers, base.loop)
+        reviving = KvReviving(context, self.in_flight, routes, records, base.loop)
         self._reviving.append(reviving)
         self._noting = Saving((records,), "saving of pops")
-        books = KvBooks(context, base.loop, records, reviving.expect)
+        books = KvBooks(context, timers, base.loop, records, reviving.expect)
         base.events.listen(SettingsChanged, books.settings_changed)
         return books
 
     def connect_lite(self, context: BrokerContext, lite: LiteTopics, lites: LiteProcessor) -> None:
         """Make the processors that serve lite topics, too."""
-        self._acks = AckProcessor(context, self.orders, self.unblocking, self.books, LiteAcks(context, lite.popping))
+        lite_acks = LiteAcks(context, lite.popping)
+        self._acks = AckProcessor(context, self.in_flight, self.orders, self.unblocking, self.books, lite_acks)
         self._notifications = NotificationProcessor(
             context, self.orders, self.held_notifications, self.held, self.books, lites
         )

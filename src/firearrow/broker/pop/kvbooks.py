@@ -35,14 +35,17 @@ from msgspec.structs import replace
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import SettingsChanged
 from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.kvstore import STEP_MS, KvRecord, KvStore, key_of, record_of, records_of
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.pop.retries import Retries, RetryLog, RetryTarget
 from firearrow.broker.pop.revivelog import PopBatch
+from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.turns import LOOK_SECONDS_MAX, TurnService, steps_of_turn
 from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.services import Scheduler
+from firearrow.store import TimerStore
 from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -59,9 +62,14 @@ class KvBooks(Books):
     """
 
     def __init__(
-        self, context: BrokerContext, scheduler: Scheduler, records: KvStore, expect: Callable[[int], None]
+        self,
+        context: BrokerContext,
+        timers: TimerStore,
+        scheduler: Scheduler,
+        records: KvStore,
+        expect: Callable[[int], None],
     ) -> None:
-        super().__init__(context, scheduler)
+        super().__init__(context, timers, scheduler)
         self.next_queue_id = self._next_queue_id
         self._records = records
         self._expect = expect
@@ -238,13 +246,15 @@ TRIED_AGAIN_SECONDS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540
 class KvReviving(TurnService):
     """Redeliver messages by their records."""
 
-    def __init__(self, context: BrokerContext, records: KvStore, scheduler: Scheduler) -> None:
+    def __init__(
+        self, context: BrokerContext, in_flight: InFlight, routes: TopicRoutes, records: KvStore, scheduler: Scheduler
+    ) -> None:
         super().__init__("popped messages in RocksDB", scheduler)
         self._store = context.store
         self._settings = context.settings
         self._clock = context.clock
-        self._in_flight = context.in_flight
-        self._retries = Retries(context, lambda: None)
+        self._in_flight = in_flight
+        self._retries = Retries(context, routes, lambda: None)
         self._records = records
         self._page: deque[bytes] = deque()
         self._target: RetryTarget | None = None

@@ -17,6 +17,7 @@ import msgspec
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.groups.filters import OwnRetries
 from firearrow.broker.pop.books import Books
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.pop.unblocking import Unblocking
@@ -95,7 +96,14 @@ class _Source:
 class Popping:
     """Find messages for pops, and note that they are popped."""
 
-    def __init__(self, context: BrokerContext, orders: ConsumerOrderInfo, unblocking: Unblocking, books: Books) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        in_flight: InFlight,
+        orders: ConsumerOrderInfo,
+        unblocking: Unblocking,
+        books: Books,
+    ) -> None:
         self._settings = context.settings
         self._store = context.store
         self._topics = context.topics
@@ -104,7 +112,7 @@ class Popping:
         self._stats = context.stats
         self._chance = context.chance
         self._orders = orders
-        self._in_flight = context.in_flight
+        self._in_flight = in_flight
         self._unblocking = unblocking
         self._broker_name = context.settings.broker.broker_name
         self._books = books

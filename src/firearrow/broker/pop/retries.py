@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from firearrow.broker.access.control import access_of
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.state.attributes import has_priorities
 from firearrow.errors import FirearrowError, MessageError, PutLater
 from firearrow.message import names, properties
@@ -63,8 +64,8 @@ class Retries:
     ``arrived`` is called when a message of another broker is there.
     """
 
-    def __init__(self, context: BrokerContext, arrived: Callable[[], object]) -> None:
-        self._remote = RemoteReads(context, arrived)
+    def __init__(self, context: BrokerContext, routes: TopicRoutes, arrived: Callable[[], object]) -> None:
+        self._remote = RemoteReads(context, routes, arrived)
         self._store = context.store
         self._puts = context.puts
         self._topics = context.topics
@@ -253,9 +254,9 @@ class RemotePlace(NamedTuple):
 class RemoteReads:
     """Read messages of other brokers."""
 
-    def __init__(self, context: BrokerContext, arrived: Callable[[], object]) -> None:
+    def __init__(self, context: BrokerContext, routes: TopicRoutes, arrived: Callable[[], object]) -> None:
         self._settings = context.settings
-        self._routes = context.routes
+        self._routes = routes
         self._arrived = arrived
         self._client = Client(access=access_of(context.settings.broker))
         self._found: dict[RemotePlace, Content | MessageError | None] = {}

@@ -27,9 +27,11 @@ from typing import Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.records import Checkpoint
 from firearrow.broker.pop.retries import Retries, RetryLog, RetryTarget
 from firearrow.broker.pop.revivequeue import LATE_MS, OpenCheckpoint, ReviveQueue
+from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.turns import LOOK_SECONDS_MAX, RETRY_SECONDS, TURN_SECONDS, TurnService
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
@@ -79,6 +81,8 @@ class Reviving(TurnService):
     def __init__(
         self,
         context: BrokerContext,
+        in_flight: InFlight,
+        routes: TopicRoutes,
         put_checkpoint: CheckpointSink,
         delivered_ms: Callable[[], int],
         scheduler: Scheduler,
@@ -90,8 +94,8 @@ class Reviving(TurnService):
         self._settings = context.settings
         self._clock = context.clock
         self._replicas = context.replicas
-        self._retries = Retries(context, self.go_on)
-        self._in_flight = context.in_flight
+        self._retries = Retries(context, routes, self.go_on)
+        self._in_flight = in_flight
         self._tally = context.stats.tally
         self._put_checkpoint = put_checkpoint
         self._delivered_ms = delivered_ms

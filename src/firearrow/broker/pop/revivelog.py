@@ -46,7 +46,7 @@ from firearrow.broker.timing.timer import TimerRedirection
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names
 from firearrow.message.names import tag_code
-from firearrow.store import Boundary, MessageStore
+from firearrow.store import Boundary, MessageStore, TimerStore
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.pop import Handle, origin_of, parse_handle, split_handle
 
@@ -101,14 +101,14 @@ class ReviveLog:
     Each write raises BrokerError, DiskFull or MessageError with nothing written.
     """
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, timers: TimerStore) -> None:
         config = context.settings.broker
         self._topic = names.revive_topic(config.broker_cluster_name)
         self._topics = context.topics
         self._puts = context.puts
         self._store = context.store
-        self._timers = context.timers
-        self._timer = TimerRedirection(context.settings, context.timers, context.chance)
+        self._timers = timers
+        self._timer = TimerRedirection(context.settings, timers, context.chance)
         self._timer_queue = context.store.queue(names.TIMER_TOPIC, 0)
         self._waits = WaitsElsewhere(names.TIMER_TOPIC, self._topic)
         self._settings = context.settings

@@ -36,7 +36,7 @@ class TimingFeature(Feature):
 
     def connect(self, context: BrokerContext, sync: SlaveSync) -> None:
         """Make the timer; a slave's timer follows its master's."""
-        self._recalls = RecallProcessor(context)
+        self._recalls = RecallProcessor(context, self.store)
         if not self._is_on:
             return
         base = self._base
@@ -48,7 +48,7 @@ class TimingFeature(Feature):
             base.clock.monotonic,
             None if base.in_background else base.loop,
         )
-        self.timed = timed = TimedMessages(context, self._flush, base.loop)
+        self.timed = timed = TimedMessages(context, self.store, self.counts, self._flush, base.loop)
         base.events.listen(WaitsElsewhere, timed.waits)
         sync.timer_told.listen(timed.follow)
         sync.timer_back.listen(timed.take_back)

@@ -19,7 +19,7 @@ from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.recall import RecallHandle
 from firearrow.net.server import Answer, Peer
-from firearrow.store import Outcome
+from firearrow.store import Outcome, TimerStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import PERM_WRITE
 from firearrow.wire.codes import ResponseCode
@@ -80,10 +80,10 @@ _BODY: Final = b"0"
 class RecallProcessor:
     """Handler of recalls."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, timers: TimerStore) -> None:
         self._settings = context.settings
         self._store = context.store
-        self._timers = context.timers
+        self._timers = timers
         self._puts = context.puts
         self._topics = context.topics
         self._clock = context.clock

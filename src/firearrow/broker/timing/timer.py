@@ -43,6 +43,7 @@ from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.metrics.tally import DELAY
 from firearrow.broker.sending.puts import Draft, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
+from firearrow.broker.timing.counts import TimerCounts
 from firearrow.broker.timing.recalls import Recall, identity_of, recall_by, recall_of
 from firearrow.broker.turns import RoundService, Steps
 from firearrow.errors import BrokerError, MessageError, StoreError
@@ -212,11 +213,13 @@ def _queue_of(store: MessageStore) -> TimedQueue:
 class TimedMessages(RoundService):
     """Place messages on the wheel, and put due ones into their topics; or follow a master that does."""
 
-    def __init__(self, context: BrokerContext, flush: TimerFlush, scheduler: Scheduler) -> None:
+    def __init__(
+        self, context: BrokerContext, timers: TimerStore, counts: TimerCounts, flush: TimerFlush, scheduler: Scheduler
+    ) -> None:
         super().__init__("timed messages", scheduler, RETRY_SECONDS)
         self._store = context.store
-        self._timers = context.timers
-        self._counts = context.timer_counts
+        self._timers = timers
+        self._counts = counts
         self._tally = context.stats.tally
         self._puts = context.puts
         self._topics = context.topics
